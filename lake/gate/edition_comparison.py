@@ -41,33 +41,33 @@ class EditionComparison:
     columns: Sequence[str]
     current: str
 
-    def ask(self, query: str) -> list[dict[str, Any]]:
+    def query_both(self, sql: str) -> list[dict[str, Any]]:
         with duckdb_tables.connection() as con, ExitStack() as stack:
             for name, scan in (("had", self.had), ("now", self.now)):
                 stack.enter_context(scan.registered(con, name, self.columns, self.current))
-            rows: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
+            rows: list[dict[str, Any]] = con.sql(sql).to_arrow_table().to_pylist()
             return rows
 
-    def both(self, value: str) -> tuple[Any, Any]:
-        """Return the SQL aggregate `value` over both."""
-        [row] = self.ask(f"SELECT (SELECT {value} FROM had) AS had, (SELECT {value} FROM now) AS now")
+    def aggregates(self, value: str) -> tuple[Any, Any]:
+        """Return the SQL aggregate `value` of the last edition, and of the table."""
+        [row] = self.query_both(f"SELECT (SELECT {value} FROM had) AS had, (SELECT {value} FROM now) AS now")
         return row["had"], row["now"]
 
     def gone(self, expectation: Expectation) -> ExpectationResult:
         same = " AND ".join(f"had.{quoted(c)} IS NOT DISTINCT FROM now.{quoted(c)}" for c in self.key)
         keys = ", ".join(map(quoted, self.key))
-        gone = self.ask(
+        gone = self.query_both(
             f"""SELECT {keys}, count(*) OVER () AS _failed FROM had ANTI JOIN now ON {same}
                 ORDER BY {keys} LIMIT {EXAMPLES}"""
         )
         failed = gone[0]["_failed"] if gone else 0
-        kwargs, [counted] = expectation.kwargs, self.ask("SELECT count(*) AS rows FROM had")
+        kwargs, [counted] = expectation.kwargs, self.query_both("SELECT count(*) AS rows FROM had")
         allowed = max(exact(kwargs["share"]) * counted["rows"], exact(kwargs.get("rows", 0)))
         examples = [{name: row[name] for name in self.key} for row in gone]
         return ExpectationResult(expectation, failed <= allowed, counted["rows"], failed, examples=examples)
 
     def count(self, expectation: Expectation) -> ExpectationResult:
-        return _compare_numbers(expectation, *map(Fraction, self.both("count(*)")))
+        return _compare_numbers(expectation, *map(Fraction, self.aggregates("count(*)")))
 
     def sum(self, expectation: Expectation) -> ExpectationResult:
         name = expectation.kwargs["column"]
@@ -114,7 +114,7 @@ def judge_edition_changes(
 
 def _compare_numbers(expectation: Expectation, had: Key, now: Key) -> ExpectationResult:
     """Compare two numbers. A number that is not finite must stay the same."""
-    observed = f"{_shown(now)}, where the last edition has {_shown(had)}"
+    observed = f"{_text(now)}, where the last edition has {_text(had)}"
     if not (isinstance(had, Fraction) and isinstance(now, Fraction)):
         return ExpectationResult(expectation, str(had) == str(now), observed=observed)
     return ExpectationResult(
@@ -122,5 +122,5 @@ def _compare_numbers(expectation: Expectation, had: Key, now: Key) -> Expectatio
     )
 
 
-def _shown(number: Key) -> str:
+def _text(number: Key) -> str:
     return str(display(number) if isinstance(number, Fraction) else number)

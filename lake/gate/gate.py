@@ -64,7 +64,7 @@ def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: i
         return suite.hash if suite else None
     kind = declaration.kind
     _check_suite(suite, diff.schema, kind.zone)
-    return _record_failures(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
+    return _record_and_stop(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
 
 
 def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> str | None:
@@ -75,7 +75,7 @@ def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *,
     schema, kind = in_spark.schema(diff), declaration.kind
     _check_suite(suite, schema, kind.zone)
     findings = judge_frame(suite.row_local, diff, expectation_columns(schema, kind.zone), kind.identity)
-    return _record_failures(table, suite, findings, cut)
+    return _record_and_stop(table, suite, findings, cut)
 
 
 def judge_table(table: Table, declaration: Declaration, suite: Suite, *, version: int, cut: int) -> Check:
@@ -90,8 +90,8 @@ def judge_table(table: Table, declaration: Declaration, suite: Suite, *, version
         if (last.version, last.cut) == (version, cut):
             return last
         return replace(last, number=0, cut=cut, version=version, checked_at=datetime.now(UTC))
-    met = last is not None and last.outcome == "passed" and _met_suite_since(table, suite, last, version)
-    expectations = suite.whole_table if met else suite.expectations
+    passed_since = last is not None and last.outcome == "passed" and _passed_suite_since(table, suite, last, version)
+    expectations = suite.whole_table if passed_since else suite.expectations
     own = [expectation for expectation in expectations if not expectation.rule.compares_editions]
     findings = _judge_version(table, declaration, suite, own, version)
     findings += judge_edition_changes(
@@ -108,7 +108,7 @@ def record_checks(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> 
     return [check if check.number else replace(check, number=number) for _, check in judged]
 
 
-def _record_failures(table: Table, suite: Suite, findings: Sequence[ExpectationResult], cut: int) -> str | None:
+def _record_and_stop(table: Table, suite: Suite, findings: Sequence[ExpectationResult], cut: int) -> str | None:
     if _outcome(findings) == "passed":
         return suite.hash
     made = _check(table, suite, findings, cut, None)
@@ -148,7 +148,7 @@ def _unchanged(table: Table, last: Check, version: int) -> bool:
     return _all_commits_since(table, last, version, lambda head: head.changed_nothing)
 
 
-def _met_suite_since(table: Table, suite: Suite, last: Check, version: int) -> bool:
+def _passed_suite_since(table: Table, suite: Suite, last: Check, version: int) -> bool:
     return _all_commits_since(
         table, last, version, lambda head: head.changed_nothing or head.suite_passed == suite.hash
     )
@@ -205,27 +205,27 @@ def judge_frame(
     from pyspark.sql import functions as F
 
     judges, tests = build_judges(expectations), list[str]()
-    for expectation in expectations:
+    for expectation in expectations:  # three tests each: rows in scope, considered and failing ones
         with expectation.convert_errors():
             terms = ExpectationTerms(expectation.kwargs, columns)
             tests += [terms.where, f"{terms.where} AND {terms.considered(expectation.type)}"]
             tests.append(failure_sql(expectation.type, terms))
-    held = ", ".join(f"CASE WHEN {test} THEN {number} END" for number, test in enumerate(tests))
+    numbers = ", ".join(f"CASE WHEN {test} THEN {number} END" for number, test in enumerate(tests))
     names = sorted({name for expectation in expectations for name in expectation.columns or ()})
-    held = f"list_filter([{held}], lambda number: number IS NOT NULL)"
-    tested = rows.withColumn("held by", in_spark.evaluate_sql(held, names, "array<int>"))
-    count = [F.count_if(F.array_contains("held by", number)) for number in range(len(tests))]
+    true_tests = f"list_filter([{numbers}], lambda number: number IS NOT NULL)"
+    tested = rows.withColumn("true tests", in_spark.evaluate_sql(true_tests, names, "array<int>"))
+    count = [F.count_if(F.array_contains("true tests", number)) for number in range(len(tests))]
     found = tested.agg(*(column.alias(str(number)) for number, column in enumerate(count))).first()
     findings = []
     for place, (expectation, checker) in enumerate(zip(expectations, judges, strict=True)):
         about, considered, failed = (found[str(3 * place + part)] for part in range(3)) if found else (0, 0, 0)
-        failing = tested.where(F.array_contains("held by", 3 * place + 2))
-        examples = _first(failing, [*identity, *(expectation.columns or ())]) if failed else []
+        failing = tested.where(F.array_contains("true tests", 3 * place + 2))
+        examples = _examples(failing, [*identity, *(expectation.columns or ())]) if failed else []
         findings.append(row_result(expectation, checker, FailureCounts(about, considered, failed, examples)))
     return findings
 
 
-def _first(rows: DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
+def _examples(rows: DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
     from pyspark.sql import functions as F
 
     columns = [F.col(quoted(name, SPARK)) for name in dict.fromkeys(names)]

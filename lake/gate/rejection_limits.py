@@ -65,9 +65,9 @@ def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) 
     published = _published_batches(project, tables).get(stream, 0)
     heads = [head for head in Log(settings, stream).heads_after(published) if head.batch <= upto]
     since = max(published, heads[0].accepted_upto) if heads else published
-    taken_back = [void for void in voids.voids_between(settings, stream, 0, cut.voids) if void.whole]
-    gone = {void.batch for void in taken_back if void.source is None}
-    counting = [head for head in heads if head.batch > since and head.batch not in gone]
+    voided = [void for void in voids.voids_between(settings, stream, 0, cut.voids) if void.whole]
+    voided_batches = {void.batch for void in voided if void.source is None}
+    counting = [head for head in heads if head.batch > since and head.batch not in voided_batches]
     accepted = sum(head.counts.get("accepted", 0) for head in counting)
     quarantined = sum(head.counts.get("quarantined", 0) for head in counting)
     if not contract.max_refused.exceeded(quarantined, quarantined + accepted):
@@ -79,12 +79,12 @@ def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) 
         row["reason"]
         for row in rows
         if quarantine.mark(row["_batch"], row["_number"]) not in repaired
-        and not any(void.covers((row["_batch"], log.BROADCAST, -1), row["source"]) for void in taken_back)
+        and not any(void.covers((row["_batch"], log.BROADCAST, -1), row["source"]) for void in voided)
     )
     refused = reasons.total()
     if not contract.max_refused.exceeded(refused, refused + accepted):
         return None
-    first, last = counting[-1].batch, counting[0].batch
+    first, last = counting[-1].batch, counting[0].batch  # the newest head comes first
     counts = dict(reasons.most_common())
     return RejectionExcess(stream, contract.where, first, last, refused + accepted, counts, contract.max_refused)
 

@@ -90,8 +90,8 @@ class CheckedRows:
         if type_ in UNIQUE:
             counted = f"{where} AND {considered}"
             return RowTest(self._marked(terms.checked_columns, counted), where, considered, f"{counted} AND {REPEATED}")
-        low, high, inside = self._values(terms).outlier_bounds(expectation.kwargs)
-        strict = {"strict_min": not inside, "strict_max": not inside}
+        low, high, inclusive = self._values(terms).outlier_bounds(expectation.kwargs)
+        strict = {"strict_min": not inclusive, "strict_max": not inclusive}
         met = bounds_sql(terms.column, {"min_value": low, "max_value": high, **strict})
         return RowTest(self.source, where, considered, f"{where} AND {considered} AND NOT coalesce({met}, false)")
 
@@ -113,13 +113,13 @@ class CheckedRows:
 
     def _metric(self, expectation: Expectation, name: str) -> Any:
         kwargs, terms = expectation.kwargs, ExpectationTerms(expectation.kwargs, self.columns)
-        about = f"FROM {self.source} WHERE {terms.where}"
+        in_scope = f"FROM {self.source} WHERE {terms.where}"
         of_table: Mapping[str, Callable[[], Any]] = {
             "table.columns": lambda: list(self.columns),
             "table.column_count": lambda: len(self.columns),
-            "table.row_count": lambda: self._count(about),
+            "table.row_count": lambda: self._count(in_scope),
             "unexpected_rows_query.row_count": lambda: self._count(f"FROM ({self._query(kwargs[QUERY])})"),
-            "column.non_null_proportion": lambda: Fraction(self._values(terms).count, max(self._count(about), 1)),
+            "column.non_null_proportion": lambda: Fraction(self._values(terms).count, max(self._count(in_scope), 1)),
         }
         if name in of_table:
             return of_table[name]()

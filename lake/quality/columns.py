@@ -35,7 +35,7 @@ COMPARABLE: Final = (*NUMBERS, TEXT, BOOLEAN, *TIMES)
 SCALAR: Final = (*COMPARABLE, BINARY)
 EPOCH: Final = datetime(1970, 1, 1)
 MOST_DIGITS: Final = 38
-BEYOND: Final[Mapping[tuple[Operator, bool], Operator]] = {
+OPERATORS_BEYOND: Final[Mapping[tuple[Operator, bool], Operator]] = {
     ("<", True): "<",
     ("<=", True): "<",
     (">", True): ">=",
@@ -97,6 +97,7 @@ class ExpectationColumn:
         return self
 
     def key(self, value: Any, argument: str) -> Key:
+        """Return an argument's value as this column compares it. Raises UnsuitableExpectation."""
         kind, key = self.require_kind(*COMPARABLE).kind, None
         if kind in NUMBERS:
             key = self._number(value)
@@ -110,20 +111,21 @@ class ExpectationColumn:
         return key
 
     def compare(self, operator: Operator, value: Any, argument: str) -> str:
+        """Return SQL that compares the column with an argument's value exactly; null for null."""
         key = self.key(value, argument)
         if isinstance(key, float):  # beyond all finite numbers
             if operator == "=":
-                return self._always(False)
-            operator = BEYOND[operator, key > 0]
+                return self._constant(False)
+            operator = OPERATORS_BEYOND[operator, key > 0]
         if self.kind not in EXACT:
-            held = f"{self.double if self.kind == FLOAT else self.sql} {operator} {self._literal(key)}"
-            return f"({held} AND NOT isnan({self.sql}))" if self.kind == FLOAT else f"({held})"
+            condition = f"{self.double if self.kind == FLOAT else self.sql} {operator} {self._literal(key)}"
+            return f"({condition} AND NOT isnan({self.sql}))" if self.kind == FLOAT else f"({condition})"
         scaled = Fraction(key) * 10 ** self.digits[1]
         if operator == "=" and scaled.denominator > 1:
-            return self._always(False)
+            return self._constant(False)
         unscaled = ceil(scaled) if operator in {"<", ">="} else floor(scaled)
         if abs(unscaled) >= 10 ** sum(self.digits):
-            return self._always((operator[0] == "<" and unscaled > 0) or (operator[0] == ">" and unscaled < 0))
+            return self._constant((operator[0] == "<" and unscaled > 0) or (operator[0] == ">" and unscaled < 0))
         return f"({self.sql} {operator} {self._literal(Fraction(unscaled, 10 ** self.digits[1]))})"
 
     def one_of(self, values: Any, argument: str) -> str:
@@ -135,7 +137,7 @@ class ExpectationColumn:
             keys = {key for key in keys if not (Fraction(key) * 10 ** self.digits[1]).denominator > 1}
             keys = {key for key in keys if abs(Fraction(key)) < 10 ** self.digits[0]}
         literals = ", ".join(sorted(map(self._literal, keys)))
-        return f"({self.double if self.kind == FLOAT else self.sql} IN ({literals}))" if keys else self._always(False)
+        return f"({self.double if self.kind == FLOAT else self.sql} IN ({literals}))" if keys else self._constant(False)
 
     @property
     def double(self) -> str:
@@ -218,9 +220,9 @@ class ExpectationColumn:
         whole, scale = self.digits
         return f"CAST('{decimal_text(Fraction(key))}' AS {f'DECIMAL({whole + scale},{scale})' if scale else 'HUGEINT'})"
 
-    def _always(self, answer: bool) -> str:
+    def _constant(self, value: bool) -> str:
         """Return SQL of a constant that is null for null."""
-        return f"(CASE WHEN {self.sql} IS NOT NULL THEN {str(answer).lower()} END)"
+        return f"(CASE WHEN {self.sql} IS NOT NULL THEN {str(value).lower()} END)"
 
 
 def exact(value: float | Decimal | Fraction) -> Fraction:

@@ -51,7 +51,7 @@ def definition_text(type_: str, kwargs: Mapping[str, Any], zone: str | None) -> 
     return f"{text} in {zone}" if of_times and zone not in {None, "UTC"} else text
 
 
-def _bounds(column: str, kwargs: Mapping[str, Any]) -> str:
+def _bounds_text(column: str, kwargs: Mapping[str, Any]) -> str:
     tests = [
         f"{column} {sign}{'' if kwargs.get(f'strict_{end}') else '='} {_literal(kwargs[f'{end}_value'])}"
         for end, sign in (("min", ">"), ("max", "<"))
@@ -60,7 +60,7 @@ def _bounds(column: str, kwargs: Mapping[str, Any]) -> str:
     return " AND ".join(tests) or "true"
 
 
-def _in_set(column: str, kwargs: Mapping[str, Any]) -> str:
+def _in_set_text(column: str, kwargs: Mapping[str, Any]) -> str:
     values = ", ".join(map(_literal, kwargs["value_set"]))
     return f"{column} IN ({values})" if values else f"{column} IS NULL"
 
@@ -76,9 +76,9 @@ SCALAR_ARGUMENTS: Final = ("min_value", "max_value", "value", "sum_total")
 SPARK_TEXTS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], str]]] = {
     "expect_column_values_to_not_be_null": lambda column, _: f"{column} IS NOT NULL",
     "expect_column_values_to_be_null": lambda column, _: f"{column} IS NULL",
-    "expect_column_values_to_be_between": _bounds,
-    "expect_column_value_lengths_to_be_between": lambda column, kwargs: _bounds(f"length({column})", kwargs),
-    "expect_column_values_to_be_in_set": _in_set,
-    "expect_column_values_to_not_be_in_set": lambda column, kwargs: f"NOT {_in_set(column, kwargs)}",
+    "expect_column_values_to_be_between": _bounds_text,
+    "expect_column_value_lengths_to_be_between": lambda column, kwargs: _bounds_text(f"length({column})", kwargs),
+    "expect_column_values_to_be_in_set": _in_set_text,
+    "expect_column_values_to_not_be_in_set": lambda column, kwargs: f"NOT {_in_set_text(column, kwargs)}",
 }
 """Definition texts by type."""

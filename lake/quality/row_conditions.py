@@ -62,14 +62,14 @@ class ExpectationTerms:
         return self.columns[str(self.kwargs["column_A"])], self.columns[str(self.kwargs["column_B"])]
 
     @property
-    def listed(self) -> list[ExpectationColumn]:
+    def column_list(self) -> list[ExpectationColumn]:
         return [self.columns[str(name)] for name in self.kwargs["column_list"]]
 
     @property
     def checked_columns(self) -> list[ExpectationColumn]:
-        return (
-            [self.column] if "column" in self.kwargs else self.listed if "column_list" in self.kwargs else [*self.pair]
-        )
+        if "column" in self.kwargs:
+            return [self.column]
+        return self.column_list if "column_list" in self.kwargs else [*self.pair]
 
     @property
     def where(self) -> str:
@@ -175,7 +175,7 @@ def _pair_in_set_sql(terms: ExpectationTerms) -> str:
 
 
 def _distinct_sql(terms: ExpectationTerms) -> str:
-    return " AND ".join(f"NOT {equal_columns(a, b)}" for a, b in combinations(terms.listed, 2)) or "true"
+    return " AND ".join(f"NOT {equal_columns(a, b)}" for a, b in combinations(terms.column_list, 2)) or "true"
 
 
 def _strftime_sql(terms: ExpectationTerms) -> str:
@@ -247,9 +247,11 @@ ROW_CONDITIONS: Final[Mapping[str, Callable[[ExpectationTerms], str]]] = {
     "expect_column_pair_values_a_to_be_greater_than_b": _greater_sql,
     "expect_column_pair_values_to_be_equal": lambda terms: _equal_or_null_sql(*terms.pair),
     "expect_column_pair_values_to_be_in_set": _pair_in_set_sql,
-    "expect_multicolumn_sum_to_equal": lambda terms: sum_equals(terms.listed, terms.kwargs["sum_total"], "sum_total"),
+    "expect_multicolumn_sum_to_equal": lambda terms: sum_equals(
+        terms.column_list, terms.kwargs["sum_total"], "sum_total"
+    ),
     "expect_multicolumn_values_to_be_equal": lambda terms: " AND ".join(
-        _equal_or_null_sql(terms.listed[0], other) for other in terms.listed[1:]
+        _equal_or_null_sql(terms.column_list[0], other) for other in terms.column_list[1:]
     ),
     "expect_select_column_values_to_be_unique_within_record": _distinct_sql,
 }

@@ -115,8 +115,9 @@ class ColumnValues:
 
     def missing_values(self, values: Any) -> list[Any]:
         test = self.value.one_of(values, "value_set")
-        there = {self.value.read(v) for (v,) in self.rows(f"SELECT {self.value.python} FROM v WHERE {test} GROUP BY v")}
-        return [v for v in values if v is not None and self.column.key(v, "value_set") not in there]
+        rows = self.rows(f"SELECT {self.value.python} FROM v WHERE {test} GROUP BY v")
+        known = {self.value.read(v) for (v,) in rows}
+        return [v for v in values if v is not None and self.column.key(v, "value_set") not in known]
 
     def values_at(self, ranks: Sequence[int]) -> list[Key]:
         """Return values by 0-based rank."""
@@ -135,27 +136,31 @@ class ColumnValues:
         return self.values_at([max(ceil(exact(share) * self.count) - 1, 0)])[0]
 
     def interpolated_quantile(self, share: Fraction) -> Key | None:
-        """Return the interpolated quantile."""
+        """Return the quantile, interpolated linearly between the two nearest values."""
         if not self.count or not self.is_number:
             return nan if self.count else None
-        place = share * (self.count - 1)
-        low, high = self.values_at([floor(place), ceil(place)])
+        position = share * (self.count - 1)
+        low, high = self.values_at([floor(position), ceil(position)])
         if not (isinstance(low, Fraction) and isinstance(high, Fraction)):
             return low if low == high else nan
-        return self.round_to_double(low + (place - floor(place)) * (high - low))
+        return self.round_to_double(low + (position - floor(position)) * (high - low))
 
     def power_sums(self) -> PowerSums:
+        """Add up m * base**e exactly: the bits of a double give m and e, a decimal has m digits.
+
+        m is split at LIMB into a and b, so that products and sums fit DuckDB's HUGEINT.
+        """
         if self.column.require_kind(*NUMBERS).kind == FLOAT:
             found = self.rows("SELECT DISTINCT CAST(v AS DOUBLE) FROM v WHERE NOT isfinite(v)")
             special = frozenset(nan if isnan(value) else value for (value,) in found)
             bits = "SELECT CAST(CAST(CAST(v AS DOUBLE) AS BIT) AS BIGINT) AS b FROM v WHERE isfinite(v)"
-            units = f"""SELECT greatest((b >> 52) & 2047, 1) - 1075 AS e, CAST(if(b < 0, -1, 1) AS HUGEINT)
+            mantissas = f"""SELECT greatest((b >> 52) & 2047, 1) - 1075 AS e, CAST(if(b < 0, -1, 1) AS HUGEINT)
                 * ((b & {2**52 - 1}) + if((b >> 52) & 2047 > 0, {2**52}, 0)) AS m FROM ({bits})"""
             base = Fraction(2)
         else:
             special, base = frozenset(), Fraction(10)
-            units = f"SELECT {-self.column.digits[1]} AS e, {self._unscaled} AS m FROM v"
-        halves = f"SELECT e, m // {LIMB} AS a, m % {LIMB} AS b FROM ({units})"
+            mantissas = f"SELECT {-self.column.digits[1]} AS e, {self._unscaled} AS m FROM v"
+        halves = f"SELECT e, m // {LIMB} AS a, m % {LIMB} AS b FROM ({mantissas})"
         sums = ", ".join(f"sum({x} // {LIMB}), sum({x} % {LIMB})" for x in ("a", "b", "(a * a)", "(a * b)", "(b * b)"))
         count, total, squares = 0, Fraction(0), Fraction(0)
         for e, n, *parts in self.rows(f"SELECT e, count(*), {sums} FROM ({halves}) GROUP BY e"):
@@ -168,23 +173,23 @@ class ColumnValues:
     def outlier_bounds(self, kwargs: Mapping[str, Any]) -> tuple[Fraction | None, Fraction | None, bool]:
         """Return (low, high, inclusive); None is no bound."""
         finite = replace(self, where=f"{self.where} AND isfinite({self.column.sql})")
-        of = finite if self.column.require_kind(*NUMBERS).kind == FLOAT else self
+        values = finite if self.column.require_kind(*NUMBERS).kind == FLOAT else self
         if "threshold" not in kwargs and kwargs.get("method", IQR) == IQR:
-            low, high = (of.interpolated_quantile(Fraction(share, 4)) for share in (1, 3))
+            low, high = (values.interpolated_quantile(Fraction(share, 4)) for share in (1, 3))
             if not (isinstance(low, Fraction) and isinstance(high, Fraction)):
                 return None, None, True
-            reach = exact(kwargs.get("multiplier", 1.5)) * (high - low)
-            return low - reach, high + reach, True
-        sums = of.power_sums()
+            distance = exact(kwargs.get("multiplier", 1.5)) * (high - low)
+            return low - distance, high + distance, True
+        sums = values.power_sums()
         mean, deviation = sums.sum / max(sums.count, 1), sums.deviation
-        reach = exact(kwargs.get("threshold", kwargs.get("multiplier", 1.5))) * Fraction(deviation or 0)
+        distance = exact(kwargs.get("threshold", kwargs.get("multiplier", 1.5))) * Fraction(deviation or 0)
         if "threshold" in kwargs:  # a z-score, which is none if all values are the same
-            reach = abs(reach) if kwargs["double_sided"] else reach
-            low = mean - reach if kwargs["double_sided"] else None
-            return (low, mean + reach, False) if deviation else (None, None, False)
+            distance = abs(distance) if kwargs["double_sided"] else distance
+            low = mean - distance if kwargs["double_sided"] else None
+            return (low, mean + distance, False) if deviation else (None, None, False)
         if deviation is None:
             return None, None, True
-        return mean - max(reach, Fraction(0)), mean + max(reach, Fraction(0)), reach <= 0
+        return mean - max(distance, Fraction(0)), mean + max(distance, Fraction(0)), distance <= 0
 
     def round_to_double(self, key: Key | None) -> Key | None:
         if key is None or self.column.kind != FLOAT or not isinstance(key, Fraction):

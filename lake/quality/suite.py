@@ -40,7 +40,7 @@ from lake.quality.row_conditions import ROW_CONDITIONS, pattern_fault
 Severity = Literal["stop", "warn", "park"]
 SEVERITIES: Final = ("stop", "warn", "park")
 EXAMPLE: Final = 'write {"expectations": [{"type": "expect_…", "kwargs": {…}, "severity": "stop", "doc": "…"}]}'
-MEANING: Final = "exact"
+SEMANTICS: Final = "exact"
 """Version of the semantics of expectations: change it if a row may be judged differently."""
 MEMBERS: Final = ("type", "kwargs", "severity", "doc")
 
@@ -107,7 +107,7 @@ class Suite:
         content = sorted(
             json.dumps([e.type, e.kwargs, e.severity], sort_keys=True, default=str) for e in self.expectations
         )
-        return hashlib.sha256("\n".join([MEANING, *content]).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join([SEMANTICS, *content]).encode()).hexdigest()[:16]
 
     @property
     def row_local(self) -> tuple[Expectation, ...]:
@@ -168,7 +168,7 @@ def read_suite(file: Path) -> Suite:
         for name in sorted(document.keys() - {"expectations"})
     ]
     expectations = []
-    for line, value in _elements(text):
+    for line, value in _elements_with_lines(text):
         wrong = list(_faults(value, f"{where}:{line}"))
         faults += wrong
         if not wrong:
@@ -184,12 +184,12 @@ def read_suite(file: Path) -> Suite:
     )
 
 
-_ARRAY = re.compile(r'(?<!\\)"expectations"\s*:\s*\[')
-_BETWEEN = re.compile(r"[\s,]*")
+_BEGINNING = re.compile(r'(?<!\\)"expectations"\s*:\s*\[')
+_GAP = re.compile(r"[\s,]*")
 
 
-def _elements(text: str) -> Iterator[tuple[int, Any]]:
-    decoder, start = json.JSONDecoder(parse_float=_parse_float), _ARRAY.search(text)
+def _elements_with_lines(text: str) -> Iterator[tuple[int, Any]]:
+    decoder, start = json.JSONDecoder(parse_float=_parse_float), _BEGINNING.search(text)
     at = start.end() if start else len(text)
     while (at := _end_of_gap(text, at)) < len(text) and text[at] != "]":
         value, end = decoder.raw_decode(text, at)
@@ -207,7 +207,7 @@ def _reject_constant(text: str) -> NoReturn:
 
 
 def _end_of_gap(text: str, at: int) -> int:
-    gap = _BETWEEN.match(text, at)
+    gap = _GAP.match(text, at)
     return gap.end() if gap else at
 
 
