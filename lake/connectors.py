@@ -36,13 +36,13 @@ def connector(group: Group, name: str, where: str) -> Any:
 
     Raises DeclarationError if it is unknown or broken, or two packages have one of that name.
     """
-    with needed_packages(group, name, where) as entry:
+    with translated_import_errors(group, name, where) as entry:
         return entry.load()
 
 
 @contextmanager
-def needed_packages(group: Group, name: str, where: str) -> Iterator[EntryPoint]:
-    """Yield the entry point of a connector. A package that it cannot import becomes a DeclarationError."""
+def translated_import_errors(group: Group, name: str, where: str) -> Iterator[EntryPoint]:
+    """Yield the entry point of a connector. If the block cannot import a package, raise DeclarationError."""
     entry = _entry(group, name, where)
     try:
         yield entry
@@ -60,12 +60,12 @@ def needed_packages(group: Group, name: str, where: str) -> Iterator[EntryPoint]
 
 
 def _entry(group: Group, name: str, where: str) -> EntryPoint:
-    found = entry_points(group=group, name=name)
-    if not found:
+    entries = entry_points(group=group, name=name)
+    if not entries:
         names = connectors(group)
         fix = did_you_mean(name, names) if names else "install Headwater by pip: a bare folder has no connectors"
         raise DeclarationError(f"unknown kind {name!r}", where=where, fix=fix)
-    packages = {entry.dist.name if entry.dist else "": entry for entry in found}
+    packages = {entry.dist.name if entry.dist else "": entry for entry in entries}
     if len(packages) > 1:
         raise DeclarationError(
             f"{name!r} is in several packages: {', '.join(sorted(packages))}", where=where, fix="uninstall all but one"

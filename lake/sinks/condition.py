@@ -63,17 +63,17 @@ class Condition:
         import pyarrow as pa
 
         with closing(_locked()) as con:
-            yield self._met(con, pa.RecordBatch.from_pylist([], schema=batches.schema))
+            yield self._matching(con, pa.RecordBatch.from_pylist([], schema=batches.schema))
             for batch in batches:
-                if met := self._met(con, batch):
-                    yield met
+                if matching := self._matching(con, batch):
+                    yield matching
 
-    def _met(self, con: duckdb.DuckDBPyConnection, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _matching(self, con: duckdb.DuckDBPyConnection, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
 
         try:
-            met = con.from_arrow(pa.Table.from_batches([batch])).query("changes", self._sql)
-            parts = met.to_arrow_table().combine_chunks().to_batches()  # type: ignore[union-attr]  # it is a query
+            result = con.from_arrow(pa.Table.from_batches([batch])).query("changes", self._sql)
+            parts = result.to_arrow_table().combine_chunks().to_batches()  # type: ignore[union-attr]  # it is a query
         except duckdb.Error as error:
             raise self._fault(first_line(error)) from None
         return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=batch.schema)

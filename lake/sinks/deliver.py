@@ -81,7 +81,7 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         elif not done:
             _record_position(settings, sink, plan.edition)
             runs.record_nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
-            return _delivered(plan, plan.position, changed=False)
+            return _outcome(plan, plan.position, changed=False)
         tables = tuple(table for one in done for table in one.tables)
         work.rows = sum(table.inserted + table.updated + table.deleted for table in tables)
         return replace(done[-1], since=done[0].since, tables=tables)
@@ -93,18 +93,18 @@ def _unfinished_edition(settings: Settings, target: Target) -> Edition | None:
 
 
 def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: datetime) -> DeliveryOutcome:
-    with _editions_kept(settings, plan.sink, plan):
+    with _editions_kept(settings, plan):
         delivery = plan.delivery()
         editions.flush(settings)
         position = target.deliver(delivery)
-    told = tuple(
+    tables = tuple(
         SentTable(one.table.name, one.whole, one.counts["insert"], one.counts["update"], one.counts["delete"])
         for one in delivery.tables
     )
-    counts = {"edition": position.edition, "tables": [*map(asdict, told)]}
+    counts = {"edition": position.edition, "tables": [*map(asdict, tables)]}
     runs.record_outcome(settings, VERB, plan.sink.name, plan.edition.cut, began, **counts)
     seconds = (datetime.now(UTC) - began).total_seconds()
-    return _delivered(plan, position, told, seconds=round(seconds, 3))
+    return _outcome(plan, position, tables, seconds=round(seconds, 3))
 
 
 def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
@@ -112,14 +112,14 @@ def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
     with closing(sink.open()) as target:
         plan = DeliveryPlan(settings, sink, target.position(), reader(settings).edition, resync)
     if plan.is_done:
-        return _delivered(plan, plan.position, changed=False)
-    told = []
+        return _outcome(plan, plan.position, changed=False)
+    tables = []
     for one in plan.delivery().tables:
         counts = Counter[str]()
         for batch in one.source.batches():
             counts.update(batch.column("change").to_pylist())
-        told.append(SentTable(one.table.name, one.whole, counts["insert"], counts["update"], counts["delete"]))
-    return _delivered(plan, plan.position, tuple(told))
+        tables.append(SentTable(one.table.name, one.whole, counts["insert"], counts["update"], counts["delete"]))
+    return _outcome(plan, plan.position, tuple(tables))
 
 
 def follow(
@@ -175,10 +175,9 @@ def forget_sink(settings: Settings, name: str) -> None:
 
 
 @contextmanager
-def _editions_kept(settings: Settings, sink: DeclaredSink, plan: DeliveryPlan) -> Iterator[None]:
-    before = consumers.consumer(settings, sink.name, consumers.SINK)
-    base = plan.base
-    has = base.number if base else None
+def _editions_kept(settings: Settings, plan: DeliveryPlan) -> Iterator[None]:
+    before = consumers.consumer(settings, plan.sink.name, consumers.SINK)
+    has = plan.base.number if plan.base else None
     if before.edition != has or before.offered not in {None, plan.edition.number}:
         before = consumers.begin(settings, before, has)
     offered = consumers.offer(settings, before, plan.edition.number)
@@ -194,10 +193,10 @@ def _record_position(settings: Settings, sink: DeclaredSink, edition: Edition) -
         consumers.begin(settings, before, edition.number)
 
 
-def _delivered(
+def _outcome(
     plan: DeliveryPlan,
     position: SinkPosition | None,
-    sent: tuple[SentTable, ...] = (),
+    tables: tuple[SentTable, ...] = (),
     *,
     changed: bool = True,
     seconds: float = 0.0,
@@ -208,7 +207,7 @@ def _delivered(
         plan.edition.cut,
         plan.position.edition if plan.position else None,
         changed,
-        sent,
+        tables,
         len(position.rejected) if position else 0,
         seconds,
     )

@@ -37,7 +37,7 @@ def json_rows(changes: TableChanges) -> Iterator[pa.RecordBatch]:
     `name` is a readable identity: the identity's values joined by `:`, as JSON without quotes. In a value `%` is
     written %25 and `:` is %3A; a null is %null.
     """
-    with closing(_connection()) as con:
+    with closing(connect()) as con:
         for some in _gathered(changes.batches()):
             yield from _as_json(con, some, changes.table.identity)
 
@@ -60,11 +60,6 @@ def named_rows(
 
     batches = _typed(table, rows, wrong)
     return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
-
-
-def _connection() -> duckdb.DuckDBPyConnection:
-    con = connect()
-    return con
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -92,7 +87,7 @@ def _as_json(con: duckdb.DuckDBPyConnection, some: pa.Table, identity: tuple[str
         **{side: _image(side, types[side]) for side in ("before", "after")},
     }
     listed = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
-    return list(_answer(rows, "changes", f"SELECT {listed} FROM changes").to_batches())
+    return list(_query(rows, "changes", f"SELECT {listed} FROM changes").to_batches())
 
 
 def _of_row(types: Mapping[str, DuckDBPyType], sql: Callable[[str, DuckDBPyType], str]) -> str:
@@ -233,45 +228,47 @@ def _typed(
     rows: Iterable[Sequence[tuple[str | None, str]]],
     wrong: Callable[[TargetTable, str], LakeError] | None,
 ) -> Iterator[pa.RecordBatch]:
-    with closing(_connection()) as con:
+    with closing(connect()) as con:
         declared = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in table.types.items())
         kinds = dict(zip(table.types, con.sql(f"SELECT {declared}").types, strict=True))
         values = ", ".join(f"{literal(c)}: {_value(_field('texts', c), kind, 0)}" for c, kind in kinds.items())
-        shape = _structure(f"STRUCT({', '.join(f'{quoted(name)} {_texts(kind)}' for name, kind in kinds.items())})")
+        shape = _json_structure(
+            f"STRUCT({', '.join(f'{quoted(name)} {_texts(kind)}' for name, kind in kinds.items())})"
+        )
         texts = f"SELECT name, CASE WHEN json_valid(text) THEN from_json(text, {shape}) END AS texts FROM rows"
         name = _name("row", [(column, kinds[column]) for column in table.identity])
         columns = ", ".join(f"{_field('row', column)} AS {quoted(column)}" for column in kinds)
         is_wrong = f"name IS NOT NULL AND {name} IS DISTINCT FROM name" if wrong else "false"
         typed = f"SELECT name, {{{values}}} AS row FROM ({texts})"
         query = f"SELECT {columns}, CASE WHEN {is_wrong} THEN name END FROM ({typed})"
-        yield _queried(con, query, [])[0]
+        yield _typed_batch(con, query, [])[0]
         for some in rows:
-            batch, names = _queried(con, query, some)
+            batch, names = _typed_batch(con, query, some)
             if wrong and (of_another := next((n for n in names if n is not None), None)) is not None:
                 raise wrong(table, of_another)
             yield batch
 
 
-def _queried(
+def _typed_batch(
     con: duckdb.DuckDBPyConnection, query: str, rows: Sequence[tuple[str | None, str]]
 ) -> tuple[pa.RecordBatch, list[str | None]]:
     import pyarrow as pa
 
     names, texts = zip(*rows, strict=True) if rows else ((), ())
     given = pa.table({"name": pa.array(names, pa.string()), "text": pa.array(texts, pa.string())})
-    found = _answer(con.from_arrow(given), "rows", query)
+    found = _query(con.from_arrow(given), "rows", query)
     batches = found.select(range(found.num_columns - 1)).to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=found.schema.remove(found.num_columns - 1))
     return batch, found.column(found.num_columns - 1).to_pylist()
 
 
-def _answer(rows: duckdb.DuckDBPyRelation, name: str, query: str) -> pa.Table:
-    found = rows.query(name, query)
-    assert found is not None
-    return found.to_arrow_table().combine_chunks()
+def _query(rows: duckdb.DuckDBPyRelation, name: str, sql: str) -> pa.Table:
+    result = rows.query(name, sql)
+    assert result is not None
+    return result.to_arrow_table().combine_chunks()
 
 
-def _structure(kind: str) -> str:
+def _json_structure(kind: str) -> str:
     return literal(json.dumps(kind, ensure_ascii=False))
 
 
@@ -299,7 +296,7 @@ def _value(x: str, kind: DuckDBPyType, depth: int) -> str:
             (_, of_key), (_, of_value) = _parts(kind)
             key = _field(pair, "key")
             if of_key.id in {"struct", "list", "map"}:
-                key = f"from_json({key}, {_structure(_texts(of_key))})"
+                key = f"from_json({key}, {_json_structure(_texts(of_key))})"
             key = _value(key, of_key, depth + 1)
             entry = f"{{'k': {key}, 'v': {_value(_field(pair, 'value'), of_value, depth + 1)}}}"
             entries = f"list_transform(map_entries({x}), lambda {pair}: {entry})"

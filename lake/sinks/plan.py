@@ -62,6 +62,7 @@ class SelectedChanges:
 
     @property
     def _common(self) -> list[str]:
+        """Return the columns that both versions of the table have; [] if their types are the same anyway."""
         before, after = self.net.before, self.net.after
         if before is None or after is None or before.types == after.types:
             return []
@@ -140,10 +141,10 @@ class DeliveryPlan:
                     where=self.sink.where,
                     fix=did_you_mean(table.name, self.edition.tables),
                 )
-            tables.append((table, self._far(table, side), side))
+            tables.append((table, self._target_table(table, side), side))
         return tables
 
-    def _far(self, table: DeclaredTable, side: TableInEdition) -> TargetTable:
+    def _target_table(self, table: DeclaredTable, side: TableInEdition) -> TargetTable:
         columns = {column.name: column for column in side.table.columns}
         named = table.columns or tuple(columns)
         for column in named:
@@ -158,8 +159,16 @@ class DeliveryPlan:
                 fix=f"name all of {', '.join(side.identity)}",
             )
         chosen = tuple(columns[column] for column in named)
-        about = (side.table.doc, table.mode, table.options, table.shaped)
-        return TargetTable(table.name, table.far, chosen, side.identity, *about)
+        return TargetTable(
+            table.name,
+            table.far,
+            columns=chosen,
+            identity=side.identity,
+            doc=side.table.doc,
+            mode=table.mode,
+            options=table.options,
+            shaped=table.shaped,
+        )
 
     def _changes(
         self, table: DeclaredTable, far: TargetTable, side: TableInEdition, base: Edition | None
@@ -177,8 +186,8 @@ class DeliveryPlan:
         )
         if table.condition:
             source = FilteredChanges(source, table.condition)
-        known = () if self.position is None else self.position.rejected
-        keys = frozenset(row.key for row in known if row.table == table.name)
+        rejected = () if self.position is None else self.position.rejected
+        keys = frozenset(row.key for row in rejected if row.table == table.name)
         described = whole or is_first or (had is not None and had[1] != far.description)
         return TableChanges(far, source, whole, described, keys)
 

@@ -13,7 +13,10 @@ from lake.errors import DeclarationError
 
 @dataclass(frozen=True)
 class SinkServer:
-    """Server of a target: address, credentials and timeout. Subclasses add a cached property `client`."""
+    """Server of a target: address, credentials and timeout. Subclasses add a cached property `client`.
+
+    `tls` is the scheme that encrypts. `certificates` is a file, "" for those of the system.
+    """
 
     schemes: ClassVar[Sequence[str]]
     tls: ClassVar[str]
@@ -33,8 +36,8 @@ class SinkServer:
             for what, fix in (*cls._url_faults(options["url"]), *cls._faults(options))
         ]:
             raise DeclarationError.all(faults)
-        told = {name: options[name] for name in ("url", "username", "password", "certificates", "seconds")}
-        return cls(**told, where=where)
+        names = ("url", "username", "password", "certificates", "seconds")
+        return cls(**{name: options[name] for name in names}, where=where)
 
     def close(self) -> None:
         if "client" in self.__dict__:

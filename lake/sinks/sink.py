@@ -116,6 +116,7 @@ class TableChanges:
     """Changes of one table. If `whole`, all are inserts and replace everything in the target.
 
     For a delete, `before` is only sure to have the identity. A target that rejects an update deletes its old row.
+    `described`: its descriptions have to be written. `known`: keys of rows rejected in earlier deliveries.
     """
 
     table: TargetTable
@@ -130,10 +131,10 @@ class TableChanges:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes ordered by identity, and count them. Can be read once."""
         for batch in self.source.batches():
-            for change, count in _counted(batch):
+            for change, count in _change_counts(batch):
                 self.counts[change] += count
             if self.known:
-                self._changed |= self.known & {key_of(row, self.table.identity) for row in _images(batch)}
+                self._changed |= self.known & {key_of(row, self.table.identity) for row in _changed_rows(batch)}
             yield batch
 
     def reject(self, key: str, reason: str) -> None:
@@ -151,11 +152,11 @@ class TableChanges:
         yield from self.rejected
 
 
-def _counted(batch: pa.RecordBatch) -> list[tuple[str, int]]:
+def _change_counts(batch: pa.RecordBatch) -> list[tuple[str, int]]:
     return [(entry["values"], entry["counts"]) for entry in batch.column("change").value_counts().to_pylist()]
 
 
-def _images(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
+def _changed_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
     for row in batch.to_pylist(maps_as_pydicts="strict"):
         yield row["before"] if row["after"] is None else row["after"]
 

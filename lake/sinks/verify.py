@@ -170,12 +170,10 @@ class Comparison:
 
     @property
     def _stored_columns(self) -> str:
-        as_held = (
-            self.target.stored_as
-            if isinstance(self.target, FingerprintingTarget)
-            else lambda column: quoted(column.name)
-        )
-        return ", ".join(f"{as_held(column)} AS {quoted(column.name)}" for column in self.table.columns)
+        if isinstance(self.target, FingerprintingTarget):
+            stored_as = self.target.stored_as
+            return ", ".join(f"{stored_as(column)} AS {quoted(column.name)}" for column in self.table.columns)
+        return ", ".join(quoted(column.name) for column in self.table.columns)
 
     def _hashes(self, columns: str, rows: str | None = None) -> str:
         key = duck_hash(self._fields(columns, only=self.table.identity, rows=rows))
@@ -271,11 +269,11 @@ def _compared(
             fix=f"lake deliver {sink.name}, which brings it to the edition that readers see",
         )
     with ExitStack() as stack:
-        made = []
+        comparisons = []
         for far, side in DeliveryPlan(settings, sink, position, base).sides():
-            made.append(Comparison(settings, sink.name, target, far, side, position))
-            stack.enter_context(closing(made[-1].con))
-        yield position, made
+            comparisons.append(Comparison(settings, sink.name, target, far, side, position))
+            stack.enter_context(closing(comparisons[-1].con))
+        yield position, comparisons
 
 
 def verify_sink(settings: Settings, sink: DeclaredSink) -> tuple[int, list[TargetVerdict]]:

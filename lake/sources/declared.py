@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lake.config import Settings
-from lake.connectors import connector, connectors, needed_packages
+from lake.connectors import connector, connectors, translated_import_errors
 from lake.contracts import declared_files
 from lake.contracts.contract import Contract
 from lake.contracts.declared_files import DeclaredFile
@@ -22,7 +22,7 @@ from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
 
 @dataclass(frozen=True)
 class DeclaredSource:
-    """Declared source. `open` returns it, not yet connected."""
+    """Declared source. `make` returns its Source, not yet connected."""
 
     name: str
     kind: str
@@ -83,7 +83,7 @@ def _read(settings: Settings, contracts: Mapping[str, Contract], file: DeclaredF
     if not isinstance(kind, str):
         fix = f"kind = one of {', '.join(connectors('lake.sources'))}"
         raise DeclarationError("names no kind", where=where, fix=fix)
-    with needed_packages("lake.sources", kind, where):
+    with translated_import_errors("lake.sources", kind, where):
         source = source_kind(kind, where).open(SourceDeclaration(file.name, options, where, contracts, settings))
     faults = [
         DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))

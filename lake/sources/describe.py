@@ -14,7 +14,7 @@ STATE: Final = 60
 
 def describe(progress: Progress) -> str:
     """Return the range read last, such as `flights/0 120-449` or `0/1A to 0/2B`; "" if the source has none."""
-    if ranges := [*_offsets(progress)]:
+    if ranges := [f"{place} {first}-{end - 1}" for place, first, end in _offsets(progress) if first < end]:
         return _some(ranges)
     return f"{progress['from']} to {progress['to']}" if {"from", "to"} <= {*progress} else ""
 
@@ -22,14 +22,7 @@ def describe(progress: Progress) -> str:
 def position(progress: Progress) -> str:
     """Return where the source continues, such as `flights/0 450`, `0/2B`, `group 7`, or a STATE."""
     if "topics" in progress:
-        topics = progress["topics"].items()
-        return _some(
-            [
-                f"{topic_of(name, taken.get('era', 0))}/{partition} {end}"
-                for name, taken in topics
-                for partition, (_, end) in taken["ranges"].items()
-            ]
-        )
+        return _some([f"{place} {end}" for place, _, end in _offsets(progress)])
     if "state" in progress:
         state = json.dumps(progress["state"], ensure_ascii=False, separators=(",", ":"))
         return state if len(state) <= STATE else f"{state[: STATE - 1]}…"
@@ -37,7 +30,7 @@ def position(progress: Progress) -> str:
 
 
 def topic_of(name: str, era: int) -> str:
-    """Return a topic's name in places. `era` counts its recreations, after which offsets repeat."""
+    """Return a topic's name in places: `flights`, or `flights+1` in era 1. Offsets restart in each era."""
     return f"{name}+{era}" if era else name
 
 
@@ -46,8 +39,7 @@ def _some(parts: Sequence[str]) -> str:
     return ", ".join(parts[:SHOWN]) + more
 
 
-def _offsets(progress: Progress) -> Iterator[str]:
-    for name, taken in progress.get("topics", {}).items():
-        for partition, (first, end) in taken["ranges"].items():
-            if first < end:
-                yield f"{topic_of(name, taken.get('era', 0))}/{partition} {first}-{end - 1}"
+def _offsets(progress: Progress) -> Iterator[tuple[str, int, int]]:
+    for name, topic in progress.get("topics", {}).items():
+        for partition, (first, end) in topic["ranges"].items():
+            yield f"{topic_of(name, topic.get('era', 0))}/{partition}", first, end

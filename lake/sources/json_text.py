@@ -12,6 +12,7 @@ from lake.records.raw_values import JsonNumber
 SPACE: Final = re.compile(r"[ \t\r\n]*")
 SPACES: Final = " \t\r\n"
 LONG: Final = 19
+"""Length from which an integer may not fit into 64 bits."""
 BEYOND: Final = 1 << 200
 """Value that stands for integers too long for any field."""
 
@@ -20,17 +21,17 @@ class InvalidJson(ValueError):
     """Text that is not JSON."""
 
 
-def _constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise InvalidJson(f"{name} is not JSON")
 
 
-def _whole(digits: str) -> int:
+def _integer(digits: str) -> int:
     return int(digits) if len(digits) < LONG else BEYOND
 
 
-_SCAN: Final = json.JSONDecoder(parse_int=_whole, parse_float=JsonNumber, parse_constant=_constant)
+_SCAN: Final = json.JSONDecoder(parse_int=_integer, parse_float=JsonNumber, parse_constant=_reject_constant)
 """Decoder that parses long integers as BEYOND, and keeps other numbers as text."""
-_LOOSE: Final = json.JSONDecoder(parse_int=_whole, parse_float=JsonNumber)
+_LOOSE: Final = json.JSONDecoder(parse_int=_integer, parse_float=JsonNumber)
 
 
 def scan(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
@@ -47,7 +48,7 @@ def scan(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
 
 
 def whole(text: str, *, loose: bool = False) -> Any:
-    """Return the value of a text without surrounding spaces, as `scanned` does. Raises InvalidJson."""
+    """Return the value of a text without surrounding spaces, as `scan` does. Raises InvalidJson."""
     value, end = scan(text, loose=loose)
     if end != len(text):
         raise InvalidJson(f"Extra data at character {end}")

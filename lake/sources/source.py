@@ -2,9 +2,10 @@
 
 1. The position lives only in the logs' commits. What the source stores (a group's offset, a slot's position) is a hint,
    written after the commit and never trusted.
-2. A read is bounded: its range is fixed before its first record, and can be read again until it is acknowledged.
+2. A read is bounded: its range is fixed before its first record. It is repeated if the process dies before the records
+   are spooled, and is not lost before it is acknowledged.
 3. A gap (retention, a recreated topic, a lost slot) raises Gap; nothing is skipped silently.
-4. The range is acknowledged after the commit; after a crash, again.
+4. The range is acknowledged after the commit, and again whenever the source is opened.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Source(Protocol):
         transaction's, are in one range. Raises Gap, and Unavailable if the source does not answer.
         """
 
-    def acknowledge(self, upto: Progress) -> None: ...
+    def acknowledge(self, upto: Progress) -> None:
+        """Allow the source to delete what it has before `upto`. May be repeated, also by another process."""
 
     def lag(self, after: Progress | None) -> Lag: ...
 
@@ -101,7 +103,8 @@ class PartitionedSource(Protocol):
     offset: tuple[str, ...]
     """Fact that orders the records of one partition, such as ("kafka", "offset")."""
 
-    def partitions(self, after: Progress) -> Mapping[str, int]: ...
+    def partitions(self, after: Progress) -> Mapping[str, int]:
+        """Return the number of partitions by stream."""
 
 
 @runtime_checkable
@@ -131,7 +134,8 @@ class SnapshotSource(Protocol):
 
     def rows(self, stream: str) -> AbstractContextManager[SnapshotRows]: ...
 
-    def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress: ...
+    def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress:
+        """Put all records after `after` and up to `lsn` into `spool`. Return the position after them."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ class SourceKind:
     """Kind of source: the object of an entry point in the group `lake.sources`, named as the kind.
 
     `open` returns the source of a declaration, not connected; it raises one DeclarationError with all faults.
-    `transactional`: the last part of a record's place, after `:` or `#`, is its ordinal in a transaction.
+    `transactional`: places end in `:` or `#` and the record's ordinal in its transaction.
     """
 
     open: Callable[[SourceDeclaration], Source]

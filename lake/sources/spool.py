@@ -98,29 +98,29 @@ class _StreamWriter:
 
     def put(self, record: SourceRecord) -> None:
         self._rows.append((self._seq, record.text, record.place, list(record.facts.items())))
-        self._took(1, len(record.text))
+        self._added(1, len(record.text))
 
     def put_many(self, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
-        self._gather()
+        self._gather_rows()
         numbers = pa.array(range(self._seq, self._seq + len(texts)), pa.int64())
-        self._tables.append(pa.table([numbers, texts, places, _maps(facts, len(texts))], schema=SCHEMA))
-        self._took(len(texts), texts.nbytes)
+        self._tables.append(pa.table([numbers, texts, places, _fact_maps(facts, len(texts))], schema=SCHEMA))
+        self._added(len(texts), texts.nbytes)
 
-    def _took(self, records: int, size: int) -> None:
+    def _added(self, records: int, size: int) -> None:
         self._seq += records
         self._count += records
         self._bytes += size
         if self._count >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
             self._flush()
 
-    def _gather(self) -> None:
+    def _gather_rows(self) -> None:
         if self._rows:
             columns = [list(column) for column in zip(*self._rows, strict=True)]
             self._tables.append(pa.table(columns, schema=SCHEMA))
             self._rows = []
 
     def _flush(self) -> None:
-        self._gather()
+        self._gather_rows()
         if self._tables:
             self._writer.write_table(pa.concat_tables(self._tables))
             self._tables, self._count, self._bytes = [], 0, 0
@@ -131,7 +131,8 @@ class _StreamWriter:
         disk.flush([self._path])
 
 
-def _maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
+def _fact_maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
+    """Return for each row a map of its facts that are not null."""
     names = sorted(facts)
     table = pa.table(
         {"row": pa.array([], pa.int64()), "name": pa.array([], pa.string()), "text": pa.array([], pa.string())}
@@ -150,8 +151,8 @@ def _maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
 
 def as_texts(records: pa.RecordBatch, source: str) -> pa.RecordBatch:
     """Return the records of a file with `_position`, `_source` (prefixed by `source`), `_raw` and `_facts`."""
-    where = pc.binary_join_element_wise(f"{source}:", records.column("_at"), "")
-    columns = [records.column("_seq"), where, *(records.column(name) for name in ("_raw", "_facts"))]
+    places = pc.binary_join_element_wise(f"{source}:", records.column("_at"), "")
+    columns = [records.column("_seq"), places, *(records.column(name) for name in ("_raw", "_facts"))]
     return pa.RecordBatch.from_arrays(columns, names=["_position", "_source", "_raw", "_facts"])
 
 
@@ -172,20 +173,15 @@ def keep(settings: Settings, source: str, number: int, writer: SpoolWriter, prog
     writer.close()
     home = _home(settings, source)
     folder = home / str(number)
-    spooled_deliveries = SpooledDelivery(folder, source, number, progress, writer.streams, datetime.now(UTC))
-    note = {
-        **asdict(spooled_deliveries),
-        "streams": list(spooled_deliveries.streams),
-        "at": spooled_deliveries.at.isoformat(),
-        "progress": dict(progress),
-    }
+    delivery = SpooledDelivery(folder, source, number, progress, writer.streams, datetime.now(UTC))
+    note = asdict(delivery) | {"at": delivery.at.isoformat(), "progress": dict(progress)}
     del note["folder"]
     (writer.folder / NOTE).write_text(json.dumps(note))
     disk.flush([writer.folder / NOTE, writer.folder])
     writer.folder.rename(folder)
     disk.flush([home])
     disk.flush_above(home)
-    return spooled_deliveries
+    return delivery
 
 
 def spooled_deliveries(settings: Settings, source: str) -> list[SpooledDelivery]:

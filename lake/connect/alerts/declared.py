@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
-from lake.connectors import needed_packages
+from lake.connectors import translated_import_errors
 from lake.contracts import declared_files
 from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
@@ -149,7 +149,7 @@ def _read(settings: Settings, file: DeclaredFile) -> Alert:
     given, where = file.values, file.where
     if ("table" in given) == ("measure" in given):
         raise DeclarationError("it has to name a table or a measure, and not both", where=where, fix=SEE)
-    with needed_packages("lake.sinks", KIND, where):
+    with translated_import_errors("lake.sinks", KIND, where):
         from lake.connect import webhook
     receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
     own = OF_ROWS if "table" in given else OF_STATE
