@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.connect.alerts.declared import declared_alerts
-from lake.connect.alerts.tell import tell_after_publish
+from lake.connect.alerts.send import send_after_publish
 from lake.connect.webhook import receiver as receivers
 from lake.errors import DeclarationError, StartOver, Unavailable
 from lake.ops.render import as_data, as_text
@@ -156,9 +156,9 @@ def test_after_publication_those_alerts_are_looked_at_that_say_so(things: Things
     declare(things.settings, webhook, "wrong", f'table = "{NAME}"', "after_publish = 7")
     said: list[str] = []
     failed: dict[str, Any] = {}
-    tell_after_publish(things.settings, said.append, failed.__setitem__)
+    send_after_publish(things.settings, said.append, failed.__setitem__)
     things.change({1: 12, 2: 20})
-    tell_after_publish(things.settings, said.append, failed.__setitem__)
+    send_after_publish(things.settings, said.append, failed.__setitem__)
     assert [got.body["type"] for got in webhook.taken] == ["alert.other"]
     assert "alert   other: 1 sent" in said
     assert list(failed) == ["alert wrong"]

@@ -8,9 +8,9 @@ from lake.publish.after_publish import AfterPublish, OnFailure, OnProgress, Soun
 
 
 def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> None:
-    from lake.connect.alerts.tell import tell_after_publish
+    from lake.connect.alerts.send import send_after_publish
 
-    tell_after_publish(project.settings, on_progress, on_failure)
+    send_after_publish(project.settings, on_progress, on_failure)
 
 
 def _sinks(settings: Settings) -> SoundSinks:

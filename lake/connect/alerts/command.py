@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lake.connect.alerts.declared import Alert
-    from lake.connect.alerts.tell import Told
+    from lake.connect.alerts.send import AlertResult
 
 
 @click.command()
@@ -40,8 +40,8 @@ def alert(
     flags = {"--dry-run": dry_run, "--follow": follow, "--from-now": from_now, "--retry": retry, "--give-up": give_up}
     _check_options([flag for flag, is_set in flags.items() if is_set], alerts)
     from lake.connect.alerts.declared import RowAlert, declared_alerts
-    from lake.connect.alerts.tell import begin_now, preview, tell
-    from lake.connect.alerts.tell import follow as go_on
+    from lake.connect.alerts.send import begin_now, preview, send_alerts
+    from lake.connect.alerts.send import follow as go_on
 
     declared = declared_alerts(shell.settings, alerts)
     for one in declared if from_now else ():
@@ -57,8 +57,8 @@ def alert(
             shell.report(f"alert {name} failed: {failure}")
 
     if follow:
-        return go_on(shell.settings, declared, lambda told: shell.report(f"alert {told}"), failed)
-    done = [*(preview(shell.settings, declared) if dry_run else tell(shell.settings, declared, failed))]
+        return go_on(shell.settings, declared, lambda result: shell.report(f"alert {result}"), failed)
+    done = [*(preview(shell.settings, declared) if dry_run else send_alerts(shell.settings, declared, failed))]
     _emit_alerts(shell, done, failures, several=len(declared) > 1)
     return None
 
@@ -70,7 +70,9 @@ def _check_options(flags: Sequence[str], alerts: Sequence[str]) -> None:
         raise DeclarationError("--from-now needs the name of an alert", fix="lake alert NAME --from-now")
 
 
-def _emit_alerts(shell: Shell, done: Sequence[Told], failures: Mapping[str, LakeError], *, several: bool) -> None:
+def _emit_alerts(
+    shell: Shell, done: Sequence[AlertResult], failures: Mapping[str, LakeError], *, several: bool
+) -> None:
     rows = [{"alert": one.alert, "of": one.about, "sent": one.sent, "state": one.state} for one in done]
     lines = [*table(rows, "alert", "of", "sent", "state"), *(text for one in done for text in one.messages)]
     if done or several:

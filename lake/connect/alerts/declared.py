@@ -20,7 +20,7 @@ from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
 from lake.sinks.declared import OptionTypes
-from lake.sinks.kind import DeclaredSink, DeclaredTable
+from lake.sinks.kind import DeclaredSink, DeclaredTable, OptionTable
 from lake.sinks.sink import Target
 
 if TYPE_CHECKING:
@@ -29,27 +29,16 @@ if TYPE_CHECKING:
 SEE: Final = "see docs/how-to/alerts.md"
 KIND: Final = "webhook"
 FORMATS: Final = ("event", "text")
-MEASURES: Final[Mapping[str, str]] = {
-    "lag": "seconds that a table is behind its logs, in event time",
-    "age": "seconds since the edition that readers see was published",
-    "pending": "files of a stream that wait to be ingested",
-    "quarantine": "records of a stream in quarantine",
-    "sink": "seconds that a sink is behind the edition",
-    "undelivered": "rows that a sink cannot take, or has not taken",
-    "stopped": "what `lake status --fail-if stopped` tells",
-    "failed": "what `lake status --fail-if failed` tells, but for failures of alerts",
-    "behind": "what `lake status --fail-if behind` tells",
-    "stale": "what `lake status --fail-if stale` tells",
-    "missing": "what `lake status --fail-if missing` tells",
-    "drift": "what `lake status --fail-if drift` tells",
-}
-OF_ROWS: Final[Mapping[str, tuple[type, Any]]] = {
+CONDITIONS: Final = ("stopped", "failed", "behind", "stale", "missing", "drift")
+"""Measures that count lines of `lake status --fail-if`."""
+MEASURES: Final = ("lag", "age", "pending", "quarantine", "sink", "undelivered", *CONDITIONS)
+OF_ROWS: Final[OptionTable] = {
     "table": (str, None),
     "on": (list, ["insert", "update"]),
     "when": (str, ""),
 }
-OF_STATE: Final[Mapping[str, tuple[type, Any]]] = {"measure": (str, None), "of": (str, ""), "above": (int, 0)}
-COMMON: Final[Mapping[str, tuple[type, Any]]] = {
+OF_STATE: Final[OptionTable] = {"measure": (str, None), "of": (str, ""), "above": (int, 0)}
+COMMON: Final[OptionTable] = {
     "message": (str, ""),
     "format": (str, "event"),
     "after_publish": (bool, False),
@@ -161,8 +150,17 @@ def _read(settings: Settings, file: DeclaredFile) -> Alert:
     receiver = partial(webhook.receiver_of, {**options, "batch": 1}, where)
     receiver()  # raises if the declaration is wrong
     if own is OF_STATE:
-        told = (options["measure"], options["of"], options["above"], message, options["format"])
-        return StateAlert(file.name, *told, where, receiver, options["after_publish"])
+        return StateAlert(
+            file.name,
+            options["measure"],
+            options["of"],
+            options["above"],
+            message,
+            options["format"],
+            where,
+            receiver,
+            options["after_publish"],
+        )
     condition = condition_of(options["on"], options["when"], where)
     table = DeclaredTable(options["table"], options["table"], mode="append", shaped=False, condition=condition)
     form = partial(_row_body, file.name, message, options["format"])
@@ -196,8 +194,7 @@ def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> I
 
 def _row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -> str:
     data = changed.data
-    told = {**json.loads(data), "alert": alert}
-    text = message.fill(told)
+    text = message.fill({**json.loads(data), "alert": alert})
     if format == "text":
         return json.dumps({"text": text}, ensure_ascii=False)
     about = json.dumps({"alert": alert, "message": text}, ensure_ascii=False)
@@ -205,9 +202,9 @@ def _row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -
     return f'{head[:-1]}, "data": {about[:-1]}, {data[1:]}}}'
 
 
-def state_body(alert: StateAlert, id: str, at: str, told: Mapping[str, Any]) -> str:
+def state_body(alert: StateAlert, id: str, at: str, about: Mapping[str, Any]) -> str:
     """Return the JSON body about a state that began or ended `at` a time."""
-    values = {"alert": alert.name, "measure": alert.measure, "above": alert.above, **told}
+    values = {"alert": alert.name, "measure": alert.measure, "above": alert.above, **about}
     text = alert.message.fill(values)
     if alert.format == "text":
         return json.dumps({"text": text}, ensure_ascii=False)

@@ -77,8 +77,7 @@ def reason(error: Mapping[str, Any]) -> str:
     innermost = error
     while isinstance(innermost.get("caused_by"), dict):
         innermost = innermost["caused_by"]
-    said = str(error.get("reason", ""))
-    field = re.search(r"field \[([^\]]+)\]|field=\"([^\"]+)\"", said)
+    field = re.search(r"field \[([^\]]+)\]|field=\"([^\"]+)\"", str(error.get("reason", "")))
     about = f"{field[1] or field[2]}: " if field else ""
-    told = re.sub(r"[\"'].*[\"']|\[[^\]]{40,}\]", "…", str(innermost.get("reason") or innermost.get("type", "")))
-    return f"{about}{told}"[:300]
+    why = re.sub(r"[\"'].*[\"']|\[[^\]]{40,}\]", "…", str(innermost.get("reason") or innermost.get("type", "")))
+    return f"{about}{why}"[:300]

@@ -89,12 +89,12 @@ class OpenSearchTarget:
             gone = GONE if not changes.whole else None
             documents = [Document(name, gone if text is None else text) for _, name, text in some]
             keys = {name: key for key, name, _ in some}
-            taken_away = []
+            withdrawn = []
             for failed in self.server.bulk(alias, documents, stage.state.number + 1):
                 changes.reject(keys[failed.document.name], reason(failed.error))
-                taken_away.append(Document(failed.document.name, GONE))
-            if taken_away and not changes.whole:
-                self.server.bulk(alias, taken_away, stage.state.number + 1)
+                withdrawn.append(Document(failed.document.name, GONE))
+            if withdrawn and not changes.whole:
+                self.server.bulk(alias, withdrawn, stage.state.number + 1)
 
     def _read(self, table: TargetTable) -> Iterator[list[tuple[str | None, str]]]:
         with self.server.translated_errors():

@@ -116,9 +116,9 @@ class KeyStage:
                 raise self._overtaken()
 
     def commit(self, expected: bytes | None, position: str, whole: Sequence[str]) -> None:
-        switch = KeySwap(self.delivery, position, whole, sorted(self.tables | {*whole}))
+        swap = KeySwap(self.delivery, position, whole, sorted(self.tables | {*whole}))
         named = (self.keys.staging, self.keys.switch, self.keys.position)
-        if not self.client.eval(COMMIT, 3, *named, self.delivery, expected or b"", switch.to_json()):
+        if not self.client.eval(COMMIT, 3, *named, self.delivery, expected or b"", swap.to_json()):
             raise self._overtaken()
 
     def _overtaken(self) -> Unavailable:
@@ -134,32 +134,32 @@ def clear(client: redis.Redis, keys: RedisKeys) -> None:
     if client.exists(keys.staging):
         stage = KeyStage(client, keys)
         stage.begin()
-        client.eval(CLEAR, 2, keys.staging, keys.staging, stage.delivery)
+        client.eval(CLEAR, 2, keys.staging, keys.staging, stage.delivery)  # removes the key `staging` itself
 
 
 def finish(client: redis.Redis, keys: RedisKeys) -> None:
     """Finish a committed swap, if any."""
     while (found := read(client, keys.switch)) is not None:
-        switch = KeySwap(**json.loads(found))
-        if switch.moving:
-            _move(client, keys, switch, found)
+        swap = KeySwap(**json.loads(found))
+        if swap.moving:
+            _move(client, keys, swap, found)
         else:
-            _remove_stale(client, keys, switch, found)
+            _remove_stale(client, keys, swap, found)
 
 
-def _remove_stale(client: redis.Redis, keys: RedisKeys, switch: KeySwap, found: bytes) -> None:
-    for table in switch.whole:
-        pairs = _pairs(client, keys.rows(table), keys.staged(switch.delivery, table))
+def _remove_stale(client: redis.Redis, keys: RedisKeys, swap: KeySwap, found: bytes) -> None:
+    for table in swap.whole:
+        pairs = _pairs(client, keys.rows(table), keys.staged(swap.delivery, table))
         _each(client, REMOVE_STALE, keys, found, ([*reversed(pair)] for pair in pairs))
-    client.eval(GO_ON, 1, keys.switch, found, replace(switch, moving=True).to_json())
+    client.eval(GO_ON, 1, keys.switch, found, replace(swap, moving=True).to_json())
 
 
-def _move(client: redis.Redis, keys: RedisKeys, switch: KeySwap, found: bytes) -> None:
-    for table in switch.tables:
+def _move(client: redis.Redis, keys: RedisKeys, swap: KeySwap, found: bytes) -> None:
+    for table in swap.tables:
         live = keys.rows(table)
-        _each(client, REMOVE, keys, found, _pairs(client, keys.gone(switch.delivery, table), live))
-        _each(client, RENAME, keys, found, _pairs(client, keys.staged(switch.delivery, table), live))
-    client.eval(END, 3, keys.switch, keys.position, keys.staging, found, switch.position)
+        _each(client, REMOVE, keys, found, _pairs(client, keys.gone(swap.delivery, table), live))
+        _each(client, RENAME, keys, found, _pairs(client, keys.staged(swap.delivery, table), live))
+    client.eval(END, 3, keys.switch, keys.position, keys.staging, found, swap.position)
 
 
 def _pairs(client: redis.Redis, beginning: str, other: str) -> Iterator[list[bytes]]:

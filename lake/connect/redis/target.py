@@ -56,19 +56,15 @@ class RedisTarget:
             check_table(changes.table, self.server.where)
         with self.server.translated_errors():
             clear(self.client, self.keys)
-            found = self._must_lead_on(delivery, self.client)
-            stage, rows = self._gathered(delivery)
-            whole = [changes.table.far for changes in delivery.tables if changes.whole]
-            stale = self._stale(delivery) if stage is None else None
-            if stage is None and stale is None:
-                stage = self._staged(rows)
+            found = self._check_position(delivery, self.client)
+            stage, rows = self._read_changes(delivery)
+            stale = self._stale_keys(delivery) if stage is None else None
             position = delivery.position()
-            if stage is None:
-                assert stale is not None
+            if stale is not None:
                 self._apply(delivery, position, stale, rows)
                 return position
-            stage.write(rows)
-            stage.commit(found, position.to_json(), whole)
+            whole = [changes.table.far for changes in delivery.tables if changes.whole]
+            self._staged(rows, stage).commit(found, position.to_json(), whole)
             finish(self.client, self.keys)
             return position
 
@@ -76,7 +72,7 @@ class RedisTarget:
         check_table(table, self.server.where)
         return named_rows(table, self._read(table), self._no_row)
 
-    def _must_lead_on(self, delivery: SinkDelivery, client: redis.Redis) -> bytes | None:
+    def _check_position(self, delivery: SinkDelivery, client: redis.Redis) -> bytes | None:
         found = read(client, self.keys.position)
         if not delivery.anew:
             delivery.check_position(_parsed(found))
@@ -93,7 +89,8 @@ class RedisTarget:
                 fix=f"give it a prefix of its own; or lake deliver {self.name} --resync replaces them",
             )
 
-    def _gathered(self, delivery: SinkDelivery) -> tuple[KeyStage | None, list[KeyChange]]:
+    def _read_changes(self, delivery: SinkDelivery) -> tuple[KeyStage | None, list[KeyChange]]:
+        """Return all changes if they fit into one transaction; else a stage, and the changes not staged yet."""
         stage, rows, size = None, list[KeyChange](), 0
         for changes in delivery.tables:
             for row in _rows(changes):
@@ -104,15 +101,15 @@ class RedisTarget:
                     rows, size = [], 0
         return stage, rows
 
-    def _staged(self, rows: list[KeyChange], stage: KeyStage | None = None) -> KeyStage:
+    def _staged(self, rows: list[KeyChange], stage: KeyStage | None) -> KeyStage:
         if stage is None:
             stage = KeyStage(self.client, self.keys)
             stage.begin()
         stage.write(rows)
-        rows.clear()
         return stage
 
-    def _stale(self, delivery: SinkDelivery) -> list[bytes] | None:
+    def _stale_keys(self, delivery: SinkDelivery) -> list[bytes] | None:
+        """Return the keys that whole tables replace; None if they are too many for one transaction."""
         stale = list[bytes]()
         for changes in delivery.tables:
             for some in scan_keys(self.client, self.keys.rows(changes.table.far)) if changes.whole else ():
@@ -124,7 +121,7 @@ class RedisTarget:
     def _apply(self, delivery: SinkDelivery, position: SinkPosition, stale: list[bytes], rows: list[KeyChange]) -> None:
         with closing(self.client.pipeline()) as pipe:
             pipe.watch(self.keys.position, self.keys.switch)  # type: ignore[no-untyped-call] # of the client
-            self._must_lead_on(delivery, pipe)
+            self._check_position(delivery, pipe)
             if pipe.exists(self.keys.switch):
                 raise self._overtaken()
             pipe.multi()

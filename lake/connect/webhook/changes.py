@@ -57,10 +57,10 @@ class ChangeMessage:
 
     @property
     def data(self) -> str:
-        said: dict[str, str | int] = {"id": self.id, "table": self.far, "change": self.change}
-        said |= {"edition": self.about.edition, "cut": self.about.cut}
+        about: dict[str, str | int] = {"id": self.id, "table": self.far, "change": self.change}
+        about |= {"edition": self.about.edition, "cut": self.about.cut}
         rows = f'"key": {self.key}, "before": {self.before or "null"}, "after": {self.after or "null"}'
-        return f"{json.dumps(said)[:-1]}, {rows}}}"
+        return f"{json.dumps(about)[:-1]}, {rows}}}"
 
 
 BodyFormat = Callable[[ChangeMessage], str]

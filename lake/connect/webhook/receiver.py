@@ -60,7 +60,7 @@ class Receiver:
     headers: Mapping[str, str] = field(repr=False)
     limits: WebhookLimits
     _client: httpx.Client | None = field(default=None, init=False, repr=False)
-    _taken: int = field(default=0, init=False)
+    _accepted: int = field(default=0, init=False)
     _quiet_until: float = field(default=0.0, init=False)
     _failure: Exception | None = field(default=None, init=False, repr=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
@@ -81,8 +81,8 @@ class Receiver:
         reasons: dict[str, str] = {}
         with ThreadPoolExecutor(self.limits.parallel) as pool:
             try:
-                for told in pool.map(self._send_in_order, _by_key(messages)):
-                    reasons |= told
+                for rejected in pool.map(self._send_in_order, _by_key(messages)):
+                    reasons |= rejected
             finally:
                 self._ended.set()
         if self._failure is not None:
@@ -103,16 +103,16 @@ class Receiver:
     def _send(self, message: WebhookMessage) -> str:
         if len(message.body) > self.limits.bytes:
             return f"its message has {len(message.body):,} bytes, more than {self.limits.bytes:,}"
-        taken, found = self._taken, ""
+        accepted, found = self._accepted, ""
         for attempt in range(self.limits.attempts):
             self._wait(FIRST_PAUSE * 2 ** (attempt - 1) if attempt else 0.0)
             status, found = self._post(message)
             if status is not None and 200 <= status < 300:
-                self._taken += 1
+                self._accepted += 1
                 return ""
             if status is not None and 400 <= status < 500 and status not in AGAIN:
                 return found
-        if (status is None or status in DOWN) and self._taken == taken:
+        if (status is None or status in DOWN) and self._accepted == accepted:
             raise self._unavailable(f"{found}, {counted(self.limits.attempts, 'time')}")
         return f"{found}, {counted(self.limits.attempts, 'time')}"
 
@@ -176,15 +176,15 @@ class Receiver:
 
 
 def _by_key(messages: Sequence[WebhookMessage]) -> list[list[WebhookMessage]]:
-    lane: dict[str, list[WebhookMessage]] = {}
-    lanes: list[list[WebhookMessage]] = []
+    queue_of: dict[str, list[WebhookMessage]] = {}
+    queues: list[list[WebhookMessage]] = []
     for message in messages:
-        before = next((lane[key] for key in message.keys if key in lane), None)
-        if before is None:
-            lanes.append(before := [])
-        before.append(message)
-        lane |= dict.fromkeys(message.keys, before)
-    return lanes
+        queue = next((queue_of[key] for key in message.keys if key in queue_of), None)
+        if queue is None:
+            queues.append(queue := [])
+        queue.append(message)
+        queue_of |= dict.fromkeys(message.keys, queue)
+    return queues
 
 
 def _seconds(text: str) -> float:

@@ -95,7 +95,7 @@ class WebhookTarget:
         window = WINDOW * self.receiver.limits.parallel * self.batch
         while part := [*islice(rows, window)]:
             try:
-                missed += self._window(part, waiting, since)
+                missed += self._send_window(part, waiting, since)
             except LakeError:
                 sent.record(self.settings, self.name, state, missed)
                 raise
@@ -107,7 +107,7 @@ class WebhookTarget:
                 self._check_undelivered(waiting)
         return state
 
-    def _window(
+    def _send_window(
         self, part: Sequence[ChangeMessage], waiting: dict[Row, Undelivered], since: int | None
     ) -> list[Undelivered]:
         missed: dict[Row, Undelivered] = {}
@@ -125,12 +125,13 @@ class WebhookTarget:
         return [*missed.values()]
 
     def send(self, changes: Sequence[ChangeMessage]) -> Iterator[tuple[ChangeMessage, str]]:
+        """Send changes. Yield those that the receiver rejected, with the reason."""
         batches = [changes[first : first + self.batch] for first in range(0, len(changes), self.batch)]
         messages = [message(batch, is_array=self.batch > 1, form=self.form) for batch in batches]
         reasons = self.receiver.send(messages)
-        for batch, told in zip(batches, messages, strict=True):
-            if told.id in reasons:
-                yield from ((changed, reasons[told.id]) for changed in batch)
+        for batch, sent_message in zip(batches, messages, strict=True):
+            if sent_message.id in reasons:
+                yield from ((changed, reasons[sent_message.id]) for changed in batch)
 
     def _check_undelivered(self, waiting: Iterable[object]) -> None:
         most = self.receiver.limits.undelivered

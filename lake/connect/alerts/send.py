@@ -39,12 +39,12 @@ PROJECT: Final = "the project"
 """Subject of a measure of the whole project."""
 SHOWN: Final = 20
 """Maximum number of messages shown by a preview."""
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 FIRING, RESOLVED = "firing", "resolved"
 
 
 @dataclass(frozen=True)
-class Told:
+class AlertResult:
     """Result of an alert: the number of messages sent, or to send; `messages` are the first of them, as text."""
 
     alert: str
@@ -58,8 +58,8 @@ class Told:
 
 
 @dataclass
-class Look:
-    """State of a project, read on first use."""
+class Measurements:
+    """Values of the measures of alerts, from the project's status, which is read once."""
 
     settings: Settings
 
@@ -128,17 +128,19 @@ COUNTED: Final = frozenset(CONDITIONS) - set(MEASURED)
 """Measures that are the number of lines of `lake status --fail-if`."""
 
 
-def tell(settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str, LakeError], None]) -> Iterator[Told]:
+def send_alerts(
+    settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str, LakeError], None]
+) -> Iterator[AlertResult]:
     """Send the messages of `alerts`; call `on_failure` for an alert that fails."""
-    look = Look(settings)
+    values = Measurements(settings)
     for alert in alerts:
         try:
-            yield _rows(settings, alert) if isinstance(alert, RowAlert) else _state(settings, alert, look)
+            yield _send_rows(settings, alert) if isinstance(alert, RowAlert) else _send_state(settings, alert, values)
         except LakeError as failure:
             on_failure(alert.name, failure)
 
 
-def tell_after_publish(
+def send_after_publish(
     settings: Settings, on_progress: Callable[[str], None], on_failure: Callable[[str, LakeError], None]
 ) -> None:
     """Send the messages of all alerts that follow each publication, and report them."""
@@ -148,16 +150,16 @@ def tell_after_publish(
     wanted = [alert for alert in alerts.values() if alert.after_publish]
     if wanted:
         runs.wait_until_recorded()
-    for told in tell(settings, wanted, lambda name, failure: on_failure(f"alert {name}", failure)):
-        if told.sent:
-            on_progress(f"alert   {told}")
+    for result in send_alerts(settings, wanted, lambda name, failure: on_failure(f"alert {name}", failure)):
+        if result.sent:
+            on_progress(f"alert   {result}")
 
 
-def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[Told]:
+def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[AlertResult]:
     """Yield the messages that would be sent, without sending or recording anything."""
-    look = Look(settings)
+    values = Measurements(settings)
     for alert in alerts:
-        yield _rows_to_come(settings, alert) if isinstance(alert, RowAlert) else _state_to_come(settings, alert, look)
+        yield _preview_rows(settings, alert) if isinstance(alert, RowAlert) else _preview_state(settings, alert, values)
 
 
 def begin_now(settings: Settings, alert: RowAlert) -> None:
@@ -165,7 +167,7 @@ def begin_now(settings: Settings, alert: RowAlert) -> None:
     forget_sink(settings, alert.sink.name)
 
 
-def _rows(settings: Settings, alert: RowAlert) -> Told:
+def _send_rows(settings: Settings, alert: RowAlert) -> AlertResult:
     try:
         done = deliver(settings, alert.sink)
     except StartOver as behind:
@@ -175,10 +177,10 @@ def _rows(settings: Settings, alert: RowAlert) -> Told:
             fix=f"lake alert {alert.name} --from-now goes on without it",
         ) from None
     count = sum(table.inserted + table.updated + table.deleted for table in done.tables)
-    return Told(alert.name, next(iter(alert.sink.tables)), count)
+    return AlertResult(alert.name, next(iter(alert.sink.tables)), count)
 
 
-def _rows_to_come(settings: Settings, alert: RowAlert) -> Told:
+def _preview_rows(settings: Settings, alert: RowAlert) -> AlertResult:
     from lake.connect.webhook.changes import DeliveryInfo, changed_rows
     from lake.connect.webhook.target import WebhookTarget
 
@@ -190,36 +192,36 @@ def _rows_to_come(settings: Settings, alert: RowAlert) -> Told:
         about = DeliveryInfo(alert.sink.name, number, edition.number, edition.cut, edition.published_at)
         rows = changed_rows(changes, about)
         bodies = tuple(target.form(changed) for changed in islice(rows, SHOWN))
-        return Told(alert.name, changes.table.name, len(bodies) + sum(1 for _ in rows), messages=bodies)
+        return AlertResult(alert.name, changes.table.name, len(bodies) + sum(1 for _ in rows), messages=bodies)
 
 
-def _state(settings: Settings, alert: StateAlert, look: Look) -> Told:
+def _send_state(settings: Settings, alert: StateAlert, values: Measurements) -> AlertResult:
     with lease(settings, f"sink.{sink_of(alert.name)}"), runs.failing(settings, VERB, alert.name):
         before, count = episodes.newest(settings).get(alert.name), 0
-        now = _next(alert, before, look)
+        now = _next(alert, before, values)
         while now is not None and (now != before or now.waits):
             if now != before:
                 episodes.record(settings, now)
-            before = _told(settings, alert, now)
-            now, count = _next(alert, before, look), count + 1
+            before = _send_next(settings, alert, now)
+            now, count = _next(alert, before, values), count + 1
         runs.record_nothing_to_do(settings, VERB, [alert.name])
-        return Told(alert.name, alert.measure, count, _shown(now))
+        return AlertResult(alert.name, alert.measure, count, _shown(now))
 
 
-def _state_to_come(settings: Settings, alert: StateAlert, look: Look) -> Told:
-    now = _next(alert, episodes.newest(settings).get(alert.name), look)
+def _preview_state(settings: Settings, alert: StateAlert, values: Measurements) -> AlertResult:
+    now = _next(alert, episodes.newest(settings).get(alert.name), values)
     if now is None or not now.waits:
-        return Told(alert.name, alert.measure, 0, _shown(now))
+        return AlertResult(alert.name, alert.measure, 0, _shown(now))
     states = ([FIRING] if now.told == 0 else []) + ([RESOLVED] if now.ended else [])
     bodies = tuple(_body(alert, now, state) for state in states)
-    return Told(alert.name, alert.measure, len(bodies), _shown(now), bodies)
+    return AlertResult(alert.name, alert.measure, len(bodies), _shown(now), bodies)
 
 
-def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | None:
+def _next(alert: StateAlert, before: Episode | None, values: Measurements) -> Episode | None:
     """Return the current episode, or a new one if no message of the one before is pending."""
-    value, what, of = look.measured(alert)
+    value, what, of = values.measured(alert)
     holds = value is not None and value > alert.above
-    at = look.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    at = values.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if before is not None and before.ended is None:
         return before if holds else replace(before, ended=at)
     if value is None or not holds or (before is not None and before.waits):
@@ -227,7 +229,7 @@ def _next(alert: StateAlert, before: Episode | None, look: Look) -> Episode | No
     return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.REASON_LENGTH], of=of)
 
 
-def _told(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
+def _send_next(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
     """Send the next message of an episode and record that. Raises LakeError if the receiver does not accept it."""
     from lake.connect.webhook.receiver import WebhookMessage
 
@@ -251,9 +253,9 @@ def _id(alert: StateAlert, episode: Episode, state: str) -> str:
 
 def _body(alert: StateAlert, episode: Episode, state: str) -> str:
     at = episode.began if state == FIRING else episode.ended or episode.began
-    told: dict[str, Any] = {"state": state, "value": episode.value, "what": episode.what, "since": episode.began}
-    told["of"] = alert.of or episode.of or PROJECT
-    return state_body(alert, _id(alert, episode, state), at, told)
+    about: dict[str, Any] = {"state": state, "value": episode.value, "what": episode.what, "since": episode.began}
+    about["of"] = alert.of or episode.of or PROJECT
+    return state_body(alert, _id(alert, episode, state), at, about)
 
 
 def _shown(episode: Episode | None) -> str:
@@ -263,13 +265,13 @@ def _shown(episode: Episode | None) -> str:
 def follow(
     settings: Settings,
     alerts: list[Alert],
-    on_told: Callable[[Told], None],
+    on_sent: Callable[[AlertResult], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> None:
     """Run the alerts repeatedly, without an end. A failed alert is reported, and retried at the next turn."""
     while True:
         activity.renew(settings)
-        for told in tell(settings, alerts, on_failure):
-            if told.sent:
-                on_told(told)
-        time.sleep(LOOK_SECONDS)
+        for result in send_alerts(settings, alerts, on_failure):
+            if result.sent:
+                on_sent(result)
+        time.sleep(POLL_SECONDS)
