@@ -118,7 +118,7 @@ def build(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Ca
     how = "by the definitions and contracts of now, without what is personal of people forgotten since"
     on_progress(f"recomputing {what}, {how}: reads {cost_of(inputs, picked)}")
     inputs.declared |= set(inputs.project.tables)
-    inputs.sound |= integrity.check_integrity(inputs.project, picked)
+    inputs.sound_logs |= integrity.check_integrity(inputs.project, picked)
     with inputs.sharing(picked):
         tables = {table.name: _built(inputs, table, folder) for table in picked}
     return Edition(0, cut.number, tables, datetime.now(UTC))

@@ -75,7 +75,7 @@ def _change(evaluation: Evaluation, between: Between) -> PendingChange:
     check_definition(inputs.project, declaration, evaluation.since)
     check_columns(evaluation)
     affected = between.affected_keys(declaration)
-    if affected.rows is not None and not inputs.sound:
+    if affected.rows is not None and not inputs.sound_logs:
         read = times_read(inputs, declaration, affected.rows)
         integrity.check_integrity_at(inputs.project, read, known=between.times)
     return change_by_diff(evaluation, difference(evaluation, affected))
@@ -111,7 +111,7 @@ class Between:
         if self._suffice(declaration):
             integrity.check_integrity_at(project, dict.fromkeys(project.logs(declaration), self.times))
         else:
-            self.inputs.sound |= integrity.check_integrity(project, [declaration])
+            self.inputs.sound_logs |= integrity.check_integrity(project, [declaration])
 
     def _suffice(self, declaration: Declaration) -> bool:
         """Return whether events at other times affect no keys: all rows of the inputs name theirs."""

@@ -146,7 +146,7 @@ class _Planning:
         declaration, head = self.project.tables[name], self.heads[name]
         if head is None or self.inputs is None:
             return {}
-        recorded, given = head.columns, self.inputs.given(declaration)
+        recorded, given = head.columns, self.inputs.given_columns(declaration)
         current = {
             source.name: self.project.fields(source.name)
             if source.table is None

@@ -44,7 +44,7 @@ def rebuild_all(
         return done
 
     picked = inputs.project.pick(names)
-    inputs.sound |= integrity.check_integrity(inputs.project, picked)
+    inputs.sound_logs |= integrity.check_integrity(inputs.project, picked)
     with inputs.sharing(picked):
         return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
 

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MARKED: Final = "_broadcast"
-"""The column that marks changed rows of broadcast events that the kind heeds."""
+"""Column that marks changed rows which the kind uses as broadcast events."""
 
 
 @dataclass(frozen=True)
 class AffectedKeys:
-    """Keys of a table: NOTHING, ALL, or those of `rows`, by some columns of the key at least.
+    """Keys of a table: NOTHING, ALL, or those of `rows`, which have at least one column of the key.
 
-    `changes` that the kind can absorb are the signed rows of the first input, prepared, then all rows of the others.
+    `changes` is set if the kind can absorb them: the signed changes of the first input, then all rows of the others,
+    each prepared for the kind.
     """
 
     rows: Rows | None
@@ -65,13 +66,13 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: Rows) -> tuple[Data
 
     def restricted(frames: Sequence[DataFrame]) -> Iterator[DataFrame]:
         for side, rows in enumerate(inputs.sides(declaration, frames)):
-            some = wanted.matching(rows) if kind.names_key(side) else rows
-            yield some if kind.broadcast is None else some.unionByName(_broadcasts(inputs, declaration))
+            matching = wanted.matching(rows) if kind.names_key(side) else rows
+            yield matching if kind.broadcast is None else matching.unionByName(_broadcasts(inputs, declaration))
 
-    def made(frames: Sequence[DataFrame]) -> DataFrame:
+    def evaluate(frames: Sequence[DataFrame]) -> DataFrame:
         return inputs.evaluated(declaration, [*restricted(frames)])
 
-    return tuple(restricted(inputs_with_keys(inputs, declaration, keys, made)))
+    return tuple(restricted(inputs_with_keys(inputs, declaration, keys, evaluate)))
 
 
 def _narrowed(inputs: Inputs, declaration: Declaration, source: Input, wanted: DataFrame) -> DataFrame:
@@ -118,7 +119,7 @@ def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Aff
 
 
 def _keys_of_few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> AffectedKeys:
-    """Return the keys of few changes; `frames` and `local` are the same rows."""
+    """Return the keys of few changes; `frames` and `local` hold the same rows."""
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     keys = _keys(evaluation, frames, local) if kind.key else None
     if keys is not None and keys.is_empty:
@@ -131,7 +132,7 @@ def _keys_of_few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Seq
 
 
 def _unless_many(evaluation: Evaluation, keys: Rows) -> AffectedKeys:
-    """Return `keys` if they are in this process and few beside the table's rows, else ALL."""
+    """Return `keys` if they are in this process and few compared with the table's rows, else ALL."""
     if keys.is_empty:
         return NOTHING
     most = cost.AFFECTED_SHARE * evaluation.table.rows(evaluation.since.version)
@@ -155,7 +156,7 @@ def _keys(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[p
 
 
 def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
-    """Return the keys that signed `changes` of input number `side` reach without naming them."""
+    """Return the keys that signed `changes` of input number `side` affect, although its rows do not name the key."""
     from pyspark.sql import functions as F
 
     inputs, declaration, table = evaluation.inputs, evaluation.declaration, evaluation.table
@@ -177,7 +178,7 @@ def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
 
 
 def keys_by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> AffectedKeys:
-    """Return the keys that changed rows name, by the columns that all inputs name, or ALL."""
+    """Return the keys in changed rows, by the columns of the key that all changed inputs have; ALL if none."""
     from pyspark.sql import functions as F
 
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MANY_ROWS: Final = re.compile(
     r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
 )
-"""Operators that look at more than one row."""
+"""Operators that combine several rows."""
 RECURSION: Final = re.compile(r"\bUnionLoop\b")
 UNION: Final = re.compile(r"^[\s:+\-]*Union", re.MULTILINE)
 LIMIT: Final = re.compile(r"^[\s:+\-]*(GlobalLimit|Sample|Offset|Tail)\b", re.MULTILINE)
@@ -44,12 +44,12 @@ CALLED: Final = re.compile(r"\b([a-z_]+)\(", re.IGNORECASE)
 FLOATS: Final = ("float", "double")
 DECIMALS: Final = "add decimals: cast(… as decimal(18, 2))"
 
-# `explain` can only print, and there is one stdout for the tables that are evaluated side by side.
+# `explain` can only print, and tables that are evaluated in parallel share one stdout.
 _PRINTING: Final = threading.Lock()
 
 
 def analyse(inputs: Inputs, declaration: Declaration) -> Analysed:
-    """Evaluate the declaration over inputs without rows; once for these inputs.
+    """Evaluate the declaration over inputs without rows; the result is cached in `inputs`.
 
     Raises DeclarationError for unknown columns, wrong types, invalid names, and results that could differ next time.
     """
@@ -60,10 +60,10 @@ def analyse(inputs: Inputs, declaration: Declaration) -> Analysed:
 
 def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
     kind = declaration.kind
-    frames = [inputs.blank(source, side) for side, source in enumerate(declaration.inputs)]
+    frames = [inputs.probe(source, side) for side, source in enumerate(declaration.inputs)]
     sides: tuple[DataFrame, ...] = ()
     try:
-        sides = inputs.called(declaration, frames)
+        sides = inputs.function_rows(declaration, frames)
         check_clocks(inputs, declaration)
         for side, rows in enumerate(sides):
             quoting.check(rows.columns)
@@ -78,9 +78,11 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
         raise_if_gone(error)
         columns = [column for rows in sides for column in rows.columns]
         raise function.fault(declaration, error, columns, of=f"its {kind.name}") from error
-    lost = [column for column in kind.identity if column not in columns]
-    if lost:
-        raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it is part of their identity: return it")
+    missing = [column for column in kind.identity if column not in columns]
+    if missing:
+        raise declaration.fault(
+            f"its rows have no column {missing[0]!r}", fix="it is part of their identity: return it"
+        )
     read: dict[str, frozenset[str]] = {}
     scanned = scanned_columns(physical_plan(evaluated), [frame.columns for frame in frames])
     for source, names in zip(declaration.inputs, scanned, strict=True):
@@ -93,7 +95,7 @@ def check_clocks(inputs: Inputs, declaration: Declaration) -> None:
     kind, corrected = declaration.kind, _corrected_fields(inputs, declaration)
     if not corrected:
         return
-    frames = [inputs.blank(source, side) for side, source in enumerate(declaration.inputs)]
+    frames = [inputs.probe(source, side) for side, source in enumerate(declaration.inputs)]
     sides = function.call(declaration, frames)
     for side, fields in corrected.items():
         for column in kind.compared_times(side):
@@ -132,18 +134,18 @@ def _columns_behind(rows: DataFrame, column: str, frames: list[DataFrame], side:
 
 
 def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: DataFrame) -> dict[str, dict[str, str]]:
-    """Return the columns of the `evaluated` table that are columns of an input: {input: {column: its column}}.
+    """Return the columns of the `evaluated` table that an input has unchanged: {input: {column: its column}}.
 
-    A union has the tags of its first part alone, so it hands on nothing.
+    A union has the tags of its first part alone, so nothing is known of its columns.
     """
-    kind, made = declaration.kind, visible(evaluated.columns)
+    kind, columns = declaration.kind, visible(evaluated.columns)
     of_sides = [tags(rows.schema) for rows in sides]
     origins: dict[str, tuple[int, str]] = {}
-    for column in made:
+    for column in columns:
         if kind.chooses or (column in kind.key and len(sides) == 1):
             of_side = next((of for of, rows in zip(of_sides, sides, strict=True) if column in rows.columns), {})
             origins |= {column: of_side[column]} if column in of_side else {}
-    origins |= {column: tag for column, tag in tags(evaluated.schema).items() if column in made}
+    origins |= {column: tag for column, tag in tags(evaluated.schema).items() if column in columns}
     # The rejections of a log are a union with a side that has DELIVERED, and have no other column.
     mixed = [side for side, rows in enumerate(sides) if unions(rows) > (DELIVERED in rows.columns)]
     unsure = {number for side in mixed for number in (side, *(number for number, _ in of_sides[side].values()))}
@@ -188,7 +190,7 @@ def check_deterministic(declaration: Declaration, rows: DataFrame, inputs: list[
 
 
 def check_together(declaration: Declaration, sides: Sequence[DataFrame]) -> None:
-    """As `check_deterministic`, for what only several inputs show together."""
+    """Raise DeclarationError for faults of a kind that only its inputs together show."""
     if len(sides) > 1 and (faults := _of_kind(declaration, sides)):
         raise DeclarationError.all(faults)
 
@@ -198,7 +200,7 @@ def _of_kind(declaration: Declaration, sides: Sequence[DataFrame]) -> list[Decla
 
 
 def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
-    """Yield parts of a plan by which rows depend on other keys: (what, fix)."""
+    """Yield (what, fix) of operators in a plan that make rows depend on other keys."""
     if not kind.may_recurse and RECURSION.search(text):
         what = "the query is recursive, so its rows do not depend on one key"
         yield what, 'View(key=(), identity="…", recursive=True)'

@@ -1,4 +1,4 @@
-"""Logs and tables at a cut: versions, columns, horizons, and how much there is to read; no session is needed."""
+"""Logs and tables at a cut: versions, columns, horizons, and amounts to read. Needs no session."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Catalog:
         }
 
     def homes(self, declaration: Declaration) -> dict[str, str]:
-        """Return {table: its home} of the inputs."""
+        """Return the folder name of each input table: {table: home}."""
         return {s.name: self.table(s.table).home for s in declaration.inputs if s.table is not None}
 
     def columns(self, source: Input) -> dict[str, str]:
@@ -111,14 +111,14 @@ class Catalog:
         return sum(self.size(source) for source in declaration.inputs)
 
     def size(self, source: Input, *, after: int = 0) -> int:
-        """Return the rows to read at most: all, or those of a log after batch `after`."""
+        """Return an upper bound of the rows to read: all, or those of a log after batch `after`."""
         if source.table is None:
             path, upto = Log(self.project.settings, source.name).path, self.version(source)
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return self.scan(source).rows()
 
     def size_of_changes(self, source: Input, head: TableHead) -> int:
-        """Return the rows that changed since `head`, at most."""
+        """Return an upper bound of the rows that changed since `head`."""
         before = head.inputs[source.name]
         if source.table is None:
             return self.size(source, after=before) + self.size_of_voided(source, head)
@@ -132,13 +132,13 @@ class Catalog:
         return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)
 
     def file_size(self, declaration: Declaration) -> int:
-        """Return the bytes of the files that an evaluation of the table reads first."""
+        """Return the bytes of the input files that an evaluation of the table reads."""
         read = [source for source in declaration.inputs if source.is_log or not self.recompute]
         return sum(self.scan(source).size() for source in read if not source.is_log or self.version(source))
 
 
 def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) -> None:
-    """Warn if Spark, on this machine, may need more disk to evaluate `size_of()` bytes than is free."""
+    """Warn if Spark on this machine may spill more than is free on the disk to evaluate `size_of()` bytes."""
     if not is_here(settings):
         return
     folder, size = local_dir(settings), size_of()
@@ -152,7 +152,7 @@ def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) ->
 
 
 def not_at(project: Project, declaration: Declaration, cut: int) -> DeclarationError:
-    """Return the error that a table is not at a cut; the fix is that of a gate that stopped it."""
+    """Return the error that a table is not at a cut. If a gate stopped it, the fix is that of the gate."""
     stopped = _stopped(project, declaration, cut)
     if stopped is None:
         return declaration.fault(

@@ -2,8 +2,8 @@
 
 A head records in `columns` {input: {"read": {column: type}, "unread": [column …]}}: the columns that the function got
 when the table was built, and gets until the next build. New columns that it would read are `waiting` for `lake deploy`,
-the others `ignored`. `handed_on` maps columns of the table to the input's columns that they are: Spark keeps the
-metadata of a column that is only selected or renamed, and any expression drops them.
+the others `ignored`. `handed_on` maps columns of the table to the unchanged columns of the input: Spark keeps the
+metadata of a column that is only selected or renamed, and drops them in any expression.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Given: TypeAlias = Mapping[str, frozenset[str]]
-"""What a function is given of each input: {input: columns}."""
+"""Columns of each input that a function gets: {input: columns}."""
 
 WAITING, IGNORED = "waiting", "ignored"
 TAG: Final = "lake_input_column"
@@ -34,14 +34,18 @@ PLACE: Final = re.compile(r"\b_(\d+)_(\d+)#\d+")
 
 @dataclass(frozen=True)
 class Analysed:
-    """Columns read of each input, made, {column: type}, and handed on: {input: {column: column of the input}}."""
+    """Result of an analysis.
+
+    `read`: columns read of each input. `columns` of the table: {column: type}. `handed_on`: columns of the table that
+    are unchanged columns of an input, {input: {column: column of the input}}.
+    """
 
     read: Given
     columns: Mapping[str, str]
     handed_on: Mapping[str, Mapping[str, str]]
 
 
-def probe(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
+def leaf_frame(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
     """Return a frame without rows whose plan shows the columns that are read, tagged with `side`.
 
     It scans no files: Spark reads no column of a frame that it knows to be empty.
@@ -54,30 +58,34 @@ def probe(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame
 
 def without_files(spark: SparkSession, types: Mapping[str, str]) -> DataFrame:
     """Return a frame without rows that Spark does not know to be empty."""
-    placed = ", ".join(f"{quoted(name, SPARK)} {type_}" for name, type_ in types.items())
-    return spark.read.schema(placed).format("json").load([])
+    schema = ", ".join(f"{quoted(name, SPARK)} {type_}" for name, type_ in types.items())
+    return spark.read.schema(schema).format("json").load([])
 
 
 def tagged(rows: DataFrame, side: int) -> DataFrame:
     """Tag the visible columns of input number `side` in their metadata."""
     from pyspark.sql import functions as F
 
-    shown = set(visible(rows.columns))
+    tagged_columns = set(visible(rows.columns))
     return rows.select(
-        *[F.col(c).alias(c, metadata={TAG: [str(side), c]}) if c in shown else F.col(c) for c in rows.columns]
+        *[F.col(c).alias(c, metadata={TAG: [str(side), c]}) if c in tagged_columns else F.col(c) for c in rows.columns]
     )
 
 
 def tags(schema: StructType) -> dict[str, tuple[int, str]]:
-    """Return the tagged columns of a `schema`, {column: (input number, its column)}: of a union those of its first
-    part.
+    """Return the tagged columns of a `schema`: {column: (input number, its column)}.
+
+    A union has those of its first part.
     """
     by_name = {field.name: field.metadata[TAG] for field in schema if TAG in field.metadata}
     return {name: (int(side), column) for name, (side, column) in by_name.items()}
 
 
 def scanned_columns(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
-    """Return the columns of its leaves, named by `sides`, that a physical plan scans; all if it does not show them."""
+    """Return the columns of each `leaf_frame` that a physical plan scans; all if the plan does not show them.
+
+    `sides` are the names of the leaves' columns.
+    """
     scans = [line for line in plan.splitlines() if SCAN in line]
     if not scans or any(CUT_SHORT.search(line) for line in scans):
         return [frozenset(names) for names in sides]
@@ -114,20 +122,20 @@ def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Giv
 def drop_withheld(
     declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]]
 ) -> list[DataFrame]:
-    """Drop the columns `held` back."""
+    """Drop the columns `held` from each frame: {input: columns}."""
     return [
         frame.drop(*held[source.name]) if held[source.name] else frame
         for source, frame in zip(declaration.inputs, frames, strict=True)
     ]
 
 
-def head_columns(given: Mapping[str, Mapping[str, str]], shown: Analysed) -> dict[str, dict[str, Any]]:
-    """Return what a head records of inputs with these columns, {input: {column: type}}."""
+def head_columns(inputs: Mapping[str, Mapping[str, str]], analysed: Analysed) -> dict[str, dict[str, Any]]:
+    """Return the entry `columns` of a head for `inputs`: {input: {column: type}}."""
     return {
         name: {
-            "read": {column: type_ for column, type_ in types.items() if column in shown.read[name]},
-            "unread": [column for column in types if column not in shown.read[name]],
-            HANDED_ON: dict(shown.handed_on.get(name, {})),
+            "read": {column: type_ for column, type_ in types.items() if column in analysed.read[name]},
+            "unread": [column for column in types if column not in analysed.read[name]],
+            HANDED_ON: dict(analysed.handed_on.get(name, {})),
         }
-        for name, types in given.items()
+        for name, types in inputs.items()
     }

@@ -1,6 +1,6 @@
 """Comparison of a table's rows with the rows it should have: by fingerprint, or by a diff of Spark or DuckDB.
 
-A table gets at most one row of an identity: a MERGE takes two for one, and no later change could name either.
+A table has at most one row per identity: a MERGE cannot tell two apart, and no later change could name either.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: s
         con.register("old", old)
         selected = ", ".join([*images(columns, identity, DUCKDB), *([WAS] if key is not None else [])])
         hashed = "NULL" if key is None else duck_hash(fields_of(old.schema), literal(key))
-        beside = con.sql(f"SELECT {selected} FROM {pairs(columns, identity, hashed)}").to_arrow_table()
-    changed = beside.filter(pa.compute.is_valid(beside.column(CHANGE)))
+        compared = con.sql(f"SELECT {selected} FROM {pairs(columns, identity, hashed)}").to_arrow_table()
+    changed = compared.filter(pa.compute.is_valid(compared.column(CHANGE)))
     more = [pa.field(CHANGE, pa.string()), *([pa.field(WAS, pa.uint64())] if key is not None else [])]
     return changed.cast(pa.schema([*rows.schema, *more]))
 
@@ -83,9 +83,9 @@ def first_changes(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
 
 
 def check_identity(declaration: Declaration, rows: Rows) -> Rows:
-    """Check that `rows`, all that some keys should have, have one row per identity.
+    """Return `rows`, checked to have one row per identity.
 
-    Raises DuplicateIdentity; for rows of Spark when they are read: see `failing_on_duplicates`.
+    Raises DuplicateIdentity: for rows in this process now, for rows of Spark when they are read.
     """
     if rows.in_memory is None:
         return Rows(failing_on_duplicates(rows.held, declaration.kind.identity))
@@ -161,13 +161,13 @@ def _sums(rows: DataFrame, columns: Sequence[str], number: int) -> DataFrame:
 
 
 def _hash(rows: DataFrame, columns: Sequence[str]) -> str:
-    """Spark's hash skips nulls, so their places are hashed too."""
+    # Spark's hash skips nulls, so their places are hashed too.
     types = dict(rows.dtypes)
     parts = []
     for column in sorted(columns):
         nested = types[column].startswith(("array", "struct", "map"))
         name = quoted(column, SPARK)
-        texts = [f"cast({name} as string)", f"to_json({name})"]  # each tells apart what the other does not
+        texts = [f"cast({name} as string)", f"to_json({name})"]  # each distinguishes values that the other does not
         parts += [*(texts if nested else [name]), f"isnull({name})"]
     return f"xxhash64({', '.join(parts)})"
 

@@ -32,7 +32,10 @@ VALUES: Final = "make its function tolerate such values (try_cast, nullif, where
 
 @dataclass(frozen=True)
 class Tracing:
-    """Search for events behind a fault: `places` returns those of a row, `orders 12:3:4711 (orders/a.jsonl:7)`."""
+    """Search for the events behind a fault.
+
+    `places` returns the events behind a row of a table, such as `orders 12:3:4711 (orders/a.jsonl:7)`.
+    """
 
     inputs: Inputs
     places: Callable[[Inputs, Declaration, Values], Sequence[str]]
@@ -75,10 +78,9 @@ def _no_room(declaration: Declaration, number: NoRoom) -> LakeError:
 
 
 def _traced(tracing: Tracing | None, find: Callable[[Tracing], Sequence[str]]) -> Sequence[str]:
-    """Return no events if the search fails: the fault itself has to be reported."""
     try:
         return find(tracing) if tracing else ()
-    except Exception as error:
+    except Exception as error:  # the fault itself has to be reported
         raise_if_gone(error)
         return ()
 
@@ -120,7 +122,7 @@ def _about_rows(error: Exception) -> bool:
 def row_behind(
     inputs: Inputs, declaration: Declaration, same: Callable[[Exception], bool]
 ) -> tuple[Input, Place] | None:
-    """Return the input and place of the row behind a fault of the kind `same`, or None."""
+    """Return the input and place of the row that causes a fault accepted by `same`; None if it is not found."""
     if len({source.name for source in declaration.inputs}) != len(declaration.inputs):
         return None
     if inputs.rows(declaration) > cost.BLAMED_ROWS:

@@ -127,7 +127,7 @@ def _carrying(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
-    """Check that `rows` have what the kind needs, and part them by the parking rules."""
+    """Check that `rows` have the columns that the kind needs, and apply the parking rules."""
     kind = (declaration.parked_of or declaration).kind
     if twice := [name for name, count in Counter(visible(rows.columns)).items() if count > 1]:
         raise declaration.fault(f"the function returns two columns {twice[0]!r}", fix="leave one out, or rename it")
@@ -186,7 +186,7 @@ def _fault_of_braces(error: Exception) -> str:
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
-    """Return the rows that the table takes: those that pass its parking rules, or those that do not."""
+    """Return the rows that pass the table's parking rules; for a table of parked rows, those that do not."""
     from pyspark.sql import functions as F
 
     for rule in declaration.parking:
@@ -197,8 +197,8 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
                     fix=did_you_mean(column, visible(rows.columns)) or "add it to the select",
                 )
     kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
-    never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
-    exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
+    exempting = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
+    exempt = " OR ".join(f"coalesce({sql}, false)" for sql in exempting if sql) or "false"
     types = in_spark.schema(rows.select(*sorted({column for rule in declaration.parking for column in rule.columns})))
     failed = ", ".join(
         f"CASE WHEN {rule.fails(types)} THEN {literal(rule.expectation)} END" for rule in declaration.parking

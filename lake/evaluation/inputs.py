@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lake import cost
 from lake.evaluation import function
 from lake.evaluation.catalog import warn_of_spill
-from lake.evaluation.columns import Analysed, Given, drop_withheld, given_columns, probe, withheld
+from lake.evaluation.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
 from lake.evaluation.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import integrity, rejections
 from lake.kinds.columns import ORDER, SIGN, visible
@@ -40,9 +40,11 @@ UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 class Inputs(StoredRows):
     """Inputs of a project's tables at `cut`, and the tables evaluated from them.
 
-    With `recompute`, input tables are evaluated from the logs, unless `proved` at their version. `kept` are logs that
-    Spark caches. Tables `declared` are evaluated by their current definition; others get the columns that they were
-    built with, and those `withheld` are recorded, {table: {input: columns}}. `sound` are logs without damage.
+    - `recompute`: evaluate input tables from the logs, except those `proved` at a version, {table: version}.
+    - `cached`: logs that Spark caches.
+    - `declared`: tables evaluated by their current definition. Others get the columns that they were built with; the
+      columns `withheld` from them are recorded, {table: {input: columns}}.
+    - `sound_logs`: logs found to be undamaged.
     """
 
     connect: Callable[[], SparkSession]
@@ -50,29 +52,29 @@ class Inputs(StoredRows):
     cut: Cut
     recompute: bool = False
     proved: dict[str, int] = field(default_factory=dict)
-    kept: dict[str, DataFrame] = field(default_factory=dict)
+    cached: dict[str, DataFrame] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
     withheld: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     analysed: dict[str, Analysed] = field(default_factory=dict)
     meanings: dict[str, Meanings] = field(default_factory=dict)
-    sound: set[str] = field(default_factory=set)
+    sound_logs: set[str] = field(default_factory=set)
     _evaluated: dict[str, DataFrame] = field(default_factory=dict)
-    _nothing: dict[str, DataFrame] = field(default_factory=dict)
-    _given: dict[str, Given] = field(default_factory=dict)
-    _looking: Lock = field(default_factory=Lock)
+    _no_rows: dict[str, DataFrame] = field(default_factory=dict)
+    _given_columns: dict[str, Given] = field(default_factory=dict)
+    _checking: Lock = field(default_factory=Lock)
 
     def check_integrity(self, declaration: Declaration) -> None:
         """Raise LakeError if a log that the table reads is damaged; check each log once."""
-        with self._looking:  # other tables that read the log wait for the result
-            streams = {source.name for source in declaration.inputs if source.is_log} - self.sound
+        with self._checking:  # other tables that read the log wait for the result
+            streams = {source.name for source in declaration.inputs if source.is_log} - self.sound_logs
             if fault := integrity.fault_of_inputs(self.project, streams):
                 raise fault
-            self.sound |= streams
+            self.sound_logs |= streams
 
     def whole(self, source: Input, times: Span | None = None) -> DataFrame:
         """As `stored`, from Spark's cache or evaluated if the input is recomputed."""
-        if times is None and source.name in self.kept and source.table is None:
-            return self.kept[source.name]
+        if times is None and source.name in self.cached and source.table is None:
+            return self.cached[source.name]
         if source.table is not None and self._is_recomputed(source.table):
             rows = self.evaluate(source.table)
             return ordered(rows.select(*visible(rows.columns)), source.table)
@@ -82,7 +84,7 @@ class Inputs(StoredRows):
         """As in `Catalog`; the version of a recomputed table at the cut may be deleted, so it is not read."""
         if source.table is None or not self._is_recomputed(source.table):
             return super().columns(source)
-        return visible_columns(self.nothing(source).schema.json())
+        return visible_columns(self.no_rows(source).schema.json())
 
     def _is_recomputed(self, declaration: Declaration) -> bool:
         if not self.recompute:
@@ -96,63 +98,61 @@ class Inputs(StoredRows):
         readers = Counter(
             name for table in tables for name in {source.name for source in table.inputs if source.is_log}
         )
-        room = cost.SHARED_MEMORY * _bytes(self.project.settings.spark.driver_memory)
-        kept: list[DataFrame] = []
+        free = cost.SHARED_MEMORY * _bytes(self.project.settings.spark.driver_memory)
         for source in [Input(name) for name, reading in readers.items() if reading > 1]:
             rows = self.whole(source)
             needed = self.size(source) * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
-            if needed <= room:
-                room -= needed
-                kept.append(rows.persist())
-                self.kept[source.name] = kept[-1]
+            if needed <= free:
+                free -= needed
+                self.cached[source.name] = rows.persist()
         try:
             yield
         finally:
-            self.kept.clear()
-            for rows in kept:
+            for rows in self.cached.values():
                 rows.unpersist()
+            self.cached.clear()
 
-    def nothing(self, source: Input) -> DataFrame:
-        """As `whole`, without reading rows."""
-        if source.name not in self._nothing:
-            self._nothing[source.name] = self._without_rows(source)
-        return self._nothing[source.name]
+    def no_rows(self, source: Input) -> DataFrame:
+        """Return a frame with the columns of `whole` and without rows; nothing is read."""
+        if source.name not in self._no_rows:
+            self._no_rows[source.name] = self._without_rows(source)
+        return self._no_rows[source.name]
 
     def _without_rows(self, source: Input) -> DataFrame:
         if source.table is None:
             return event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
-        sides = self.sides(source.table, [self.nothing(parent) for parent in source.table.inputs])
+        sides = self.sides(source.table, [self.no_rows(parent) for parent in source.table.inputs])
         rows = self.evaluated(source.table, sides)
         empty = self.spark.createDataFrame([], rows.select(*visible(rows.columns)).schema)
         return ordered(empty, source.table)
 
     def filled(self, declaration: Declaration, frames: Sequence[DataFrame | None]) -> list[DataFrame]:
-        """Return `frames` of the table's inputs, with `nothing` for None."""
+        """Return `frames` of the table's inputs, with `no_rows` for None."""
         both = zip(declaration.inputs, frames, strict=True)
-        return [self.nothing(source) if frame is None else frame for source, frame in both]
+        return [self.no_rows(source) if frame is None else frame for source, frame in both]
 
-    def empty(self, source: Input) -> DataFrame:
-        """As `nothing`, with the schema of the stored table if it is at the cut."""
+    def no_stored_rows(self, source: Input) -> DataFrame:
+        """As `no_rows`, but with the schema of the stored table if it is at the cut."""
         if source.table is None or not self.has(source.table):
-            return self.nothing(source)
+            return self.no_rows(source)
         schema = self.scan(source).schema()
         rows = schema.empty_table().select(visible(schema.names))
         return ordered(to_frame(self.spark, rows), source.table)
 
-    def blank(self, source: Input, side: int) -> DataFrame:
-        """As `nothing`, as a leaf whose plan shows the columns that are read."""
+    def probe(self, source: Input, side: int) -> DataFrame:
+        """As `no_rows`, but as a leaf: plans over it show which columns are read."""
         if source.table is None:
             types = log.types(self.project.contracts[source.name])
-            return event_order(probe(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
-        types = dict(self.nothing(source).drop(ORDER, SIGN).dtypes)
-        return ordered(probe(self.spark, types, side), source.table)
+            return event_order(leaf_frame(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
+        types = dict(self.no_rows(source).drop(ORDER, SIGN).dtypes)
+        return ordered(leaf_frame(self.spark, types, side), source.table)
 
-    def blank_files(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
-        """As `blank`, with the names of the leaf's columns; those of a log are its files'."""
+    def probe_files(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
+        """As `probe`, with the names of the leaf's columns; for a log those of its files."""
         if source.table is None:
             return self.files_of_log(source, side)
-        types = dict(self.empty(source).drop(ORDER, SIGN).dtypes)
-        return ordered(probe(self.spark, types, side), source.table), [*types]
+        types = dict(self.no_stored_rows(source).drop(ORDER, SIGN).dtypes)
+        return ordered(leaf_frame(self.spark, types, side), source.table), [*types]
 
     def evaluate(self, declaration: Declaration) -> DataFrame:
         """Return the whole table at the cut, state columns included."""
@@ -174,13 +174,13 @@ class Inputs(StoredRows):
         return with_one_zero(declaration.kind.at_horizon(rows, *self.horizons(declaration)))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
-        """As `called`, with the columns that the table was built with."""
-        held = withheld(declaration, frames, self.given(declaration))
+        """As `function_rows`, with the columns that the table was built with."""
+        held = withheld(declaration, frames, self.given_columns(declaration))
         if any(held.values()):
             self.withheld[declaration.name] = held
-        return self.called(declaration, frames, held)
+        return self.function_rows(declaration, frames, held)
 
-    def called(
+    def function_rows(
         self, declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]] | None = None
     ) -> tuple[DataFrame, ...]:
         """Return the function's rows for `frames`, prepared for the kind, without columns `held` back.
@@ -204,19 +204,19 @@ class Inputs(StoredRows):
         return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in both)
 
     def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
-        """Drop broadcast events: a kind that does not heed them never sees one."""
+        """Drop broadcast events: a kind that does not use them never sees one."""
         if not self.has_broadcasts(source) or ORDER not in rows.columns:
             return rows
         return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
 
-    def given(self, declaration: Declaration) -> Given:
-        """Return the columns that the function gets of each input; missing inputs are given whole."""
+    def given_columns(self, declaration: Declaration) -> Given:
+        """Return the columns that the function gets of each input. Of an input that is missing here it gets all."""
         name = declaration.name
         if name in self.declared:
             return {}
-        if name not in self._given:
-            self._given[name] = self._built_with(declaration)
-        return self._given[name]
+        if name not in self._given_columns:
+            self._given_columns[name] = self._built_with(declaration)
+        return self._given_columns[name]
 
     def _built_with(self, declaration: Declaration) -> Given:
         table = self.table(declaration)

@@ -1,4 +1,4 @@
-"""Lookup of the rows of an input that belong to rows of a table: their number, and some of them."""
+"""Lookup of the input rows behind rows of a table: their number, and the first and last of them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Lookup:
     broadcast: str = "false"
 
     def matching(self) -> DataFrame:
-        """Return the rows that are found for any."""
+        """Return the rows found for any of `wanted`."""
         from pyspark.sql import functions as F
 
         test: Column = F.expr(self.broadcast)

@@ -1,7 +1,7 @@
 """Inputs of a table, narrowed to the rows that may concern some keys before Spark reads them.
 
-A function mostly hands the key's columns on, see `columns.tags`: the rows of a key are found in the input's files in a
-tenth of the time of a Spark scan. Keys that tell the event time also tell which files and parts of files to skip.
+Most functions hand the key's columns on unchanged (see `columns.tags`). Then the rows of a key are found in the input's
+files in a tenth of the time of a Spark scan. Keys that contain the event time also exclude files and parts of files.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 TIMES: Final = ("timestamp", "date")
 MICROSECOND: Final = timedelta(microseconds=1)
 FAR: Final = 1 << 62
-"""An instant before and after all, in microseconds: SQL adds to it and takes from it."""
+"""Microseconds beyond every event time, before or after; SQL can still add to it and subtract from it."""
 INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 def inputs_with_keys(
-    inputs: Inputs, declaration: Declaration, keys: Rows, made: Callable[[list[DataFrame]], DataFrame]
+    inputs: Inputs, declaration: Declaration, keys: Rows, evaluate: Callable[[list[DataFrame]], DataFrame]
 ) -> list[DataFrame]:
     """Return the inputs of a row-by-row kind with at least the rows of `keys`; large logs are narrowed.
 
-    In a large log, columns that are not read when rows are `made` may be null.
+    In a large log, columns that `evaluate` does not read may be null.
     """
     sources, large = declaration.inputs, _large(inputs, declaration)
     if not large:
@@ -48,10 +48,10 @@ def inputs_with_keys(
     times = {side: _times(inputs, declaration, side, names[side], keys) for side in large}
     if keys.in_memory is None or keys.in_memory.num_rows > cost.PRUNED_KEYS:
         return [inputs.whole(source, times.get(side)) for side, source in enumerate(sources)]
-    # Only of what is handed on: a window may begin before the years of Python.
+    # Only columns that are handed on: a window may begin before the years of Python.
     wanted = {side: keys.in_memory.select([c for c in keys.columns if c in names[side]]).to_pylist() for side in large}
     wide = max(large.values()) > cost.SOUGHT_ROWS and inputs.file_size(declaration) > cost.PICKED_BYTES
-    only = file_columns_read(inputs, declaration, made) if wide else {}
+    only = file_columns_read(inputs, declaration, evaluate) if wide else {}
     return [
         narrowed(inputs, source, names[side], wanted[side], times[side], only.get(source.name))
         if side in large
@@ -61,20 +61,22 @@ def inputs_with_keys(
 
 
 def file_columns_read(
-    inputs: Inputs, declaration: Declaration, made: Callable[[list[DataFrame]], DataFrame]
+    inputs: Inputs, declaration: Declaration, evaluate: Callable[[list[DataFrame]], DataFrame]
 ) -> dict[str, frozenset[str]]:
-    """Return the columns of the files of each log that are read when rows are `made`."""
-    blank = [inputs.blank_files(source, side) for side, source in enumerate(declaration.inputs)]
-    frames, names = zip(*blank, strict=True)
+    """Return the columns of each log's files that `evaluate` reads."""
+    probes = [inputs.probe_files(source, side) for side, source in enumerate(declaration.inputs)]
+    frames, names = zip(*probes, strict=True)
     read: dict[str, frozenset[str]] = {}
-    for source, columns in zip(declaration.inputs, scanned_columns(physical_plan(made([*frames])), names), strict=True):
+    for source, columns in zip(
+        declaration.inputs, scanned_columns(physical_plan(evaluate([*frames])), names), strict=True
+    ):
         if source.is_log:
             read[source.name] = read.get(source.name, frozenset()) | columns
     return read
 
 
 def times_read(inputs: Inputs, declaration: Declaration, keys: Rows) -> dict[str, Span | None]:
-    """Return the times of the events that `inputs_with_keys` reads of each log, None for all."""
+    """Return the event times that `inputs_with_keys` reads of each log; None for all."""
     streams = {source.name: side for side, source in enumerate(declaration.inputs) if source.is_log}
     large = _large(inputs, declaration) if declaration.kind.row_by_row else {}
     names = handed_on(inputs, declaration) if large else []
@@ -141,7 +143,7 @@ def _extremes(keys: DataFrame, columns: Sequence[str]) -> pa.Table:
 
 def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:
     """Return for each input {column of the function's rows: column of that input}."""
-    frames = [tagged(inputs.empty(source), side) for side, source in enumerate(declaration.inputs)]
+    frames = [tagged(inputs.no_stored_rows(source), side) for side, source in enumerate(declaration.inputs)]
     names = []
     for side, rows in enumerate(inputs.sides(declaration, frames)):
         own = {name: column for name, (of, column) in tags(rows.schema).items() if of == side}
@@ -159,7 +161,7 @@ def narrowed(  # noqa: PLR0913, PLR0917 which rows of which input
 ) -> DataFrame:
     """Return at least the rows of `source` with the `wanted` values, of a log at `times`.
 
-    `names` are its columns by their name in `wanted`; those not made of `only` may be null.
+    `names` are its columns by their name in `wanted`. Columns that do not derive from `only` may be null.
     """
     columns = {name: names[name] for values in wanted if values is not None for name in values if name in names}
     usable = {name: column for name, column in columns.items() if column in inputs.searchable(source)}

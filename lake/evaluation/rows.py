@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows with named columns, `held` by Arrow or Spark."""
+    """Rows with named columns: a table of Arrow in this process, or a frame of Spark."""
 
     held: pa.Table | DataFrame
 
@@ -38,7 +38,7 @@ class Rows:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the rows are in this process, and none."""
+        """True if the rows are in this process and there are none."""
         return self.in_memory is not None and not self.in_memory.num_rows
 
     def select(self, columns: Sequence[str]) -> Rows:
@@ -83,7 +83,7 @@ class Rows:
         return self if isinstance(self.held, pa.Table) else Rows(within(self.held, limit))
 
     def arrow(self) -> pa.Table:
-        """Collect the rows, however many they are."""
+        """Collect the rows without a limit."""
         return self.held if isinstance(self.held, pa.Table) else to_arrow(self.held)
 
     def frame(self, spark: SparkSession) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.evaluation.catalog import Catalog
-from lake.evaluation.columns import probe, without_files
+from lake.evaluation.columns import leaf_frame, without_files
 from lake.ingest import rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.project.declaration import Declaration, Input
@@ -36,10 +36,6 @@ class StoredRows(Catalog):
     def spark(self) -> SparkSession:
         return self.connect()
 
-    @property
-    def connected(self) -> bool:
-        return "spark" in vars(self)
-
     def stored(self, source: Input, times: Span | None = None) -> DataFrame:
         """Return all rows of `source` with their order and the sign +1; those of a log at `times`."""
         if source.table is None:
@@ -56,7 +52,7 @@ class StoredRows(Catalog):
     ) -> DataFrame:
         """As `stored`, at least the rows that equal one of `keys`, nulls included.
 
-        Columns of a log that are not made of `only` may be null.
+        Columns of a log that do not derive from `only` may be null.
         """
         scan = self.scan(source)
         if source.table is None:
@@ -117,7 +113,7 @@ class StoredRows(Catalog):
         types = dict(to_frame(self.spark, self.scan(source).schema().empty_table()).dtypes)
         log, contract = Log(self.project.settings, source.name), self.project.contracts[source.name]
         keys = without_files(self.spark, {SUBJECT: "string", KEY: "binary"})
-        rows = log.events_of(probe(self.spark, types, side), contract, keys, voids=self.cut.voids)
+        rows = log.events_of(leaf_frame(self.spark, types, side), contract, keys, voids=self.cut.voids)
         return event_order(rows.drop(*HIDDEN)), [*types]
 
     def _events(  # noqa: PLR0913 which part of a log, by name

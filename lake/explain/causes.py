@@ -55,7 +55,7 @@ def places_behind(inputs: Inputs, declaration: Declaration, row: Values) -> list
     """Return places of events behind a `row`, such as `orders 12:3:4711 (orders/a.jsonl:7)`, if known."""
     table = inputs.table(declaration)
     try:
-        rows = None if table.exists() else inputs.nothing(Input(declaration.name, declaration))
+        rows = None if table.exists() else inputs.no_rows(Input(declaration.name, declaration))
         schema = schema_at(table, table.version()) if rows is None else to_arrow(rows).schema
         keys = parse_key(declaration, schema, [f"{name}={_text(value)}" for name, value in row.items()])
         made = explain_identity(inputs, declaration, keys.to_pylist()[0], Few(EVENTS, EVENTS))

@@ -71,7 +71,7 @@ def trace_changes(
 
 
 def _view_lookup(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) -> Lookup:
-    names = kind.key_of(source.name, inputs.empty(source).columns)
+    names = kind.key_of(source.name, inputs.no_stored_rows(source).columns)
     plain = {name: match[1] for name, sql in names.items() if (match := PLAIN.fullmatch(sql))}
     wanted = [{name: row[name] for name in plain if name in row} for row in rows]
     return _lookup_by_name(inputs, kind, source, narrowed(inputs, source, plain, wanted), rows)
@@ -110,7 +110,7 @@ def _findings_by_key(  # noqa: PLR0913 the rows of which inputs, for which rows
     findings = [[Finding() for _ in rows] for _ in frames]
     if all(frame is None for frame in frames):
         return findings
-    filled = [inputs.nothing(s) if f is None else f for s, f in zip(declaration.inputs, frames, strict=True)]
+    filled = [inputs.no_rows(s) if f is None else f for s, f in zip(declaration.inputs, frames, strict=True)]
     for side, prepared in enumerate(inputs.sides(declaration, filled)):
         if frames[side] is not None:
             what = f"cast({role(declaration.inputs[side])} as string)"

@@ -105,7 +105,7 @@ def _build(
 
     while True:
         cut = pick_cut(staged, None)
-        inputs = Inputs(connect, staged, cut, sound=sound)
+        inputs = Inputs(connect, staged, cut, sound_logs=sound)
         failure = failure_of(staged, build_all)
         tables, held = tables_by_group(staged, cut, latest_edition(staged.settings), connect, warn)
         if held is not None and staged.staged.keys() & held.tables(staged):

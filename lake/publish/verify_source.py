@@ -81,7 +81,7 @@ def _verdict(inputs: Inputs, declaration: Declaration, events: DataFrame, at: st
     identity = declaration.kind.identity
     columns = [c for c in table.columns(head.version) if c in identity or handed_on.get(c) in of_row]
     old = table.read(inputs.spark, head.version).select(*columns)
-    there_alone = Inputs(inputs.connect, project, inputs.cut, kept={source.name: events})
+    there_alone = Inputs(inputs.connect, project, inputs.cut, cached={source.name: events})
     rows = there_alone.evaluate(declaration).select(*columns)
     stored, at_source = fingerprints(old, rows)
     total, left = table.rows(head.version), [c for c in table.columns(head.version) if c not in columns]

@@ -40,7 +40,7 @@ class LogsInMemory(Inputs):
         rows = to_frame(self.spark, _net_rows(pa.concat_tables(self.logs[source.name])))
         return rows if times is None else rows.where(f"unix_micros({TIME}) BETWEEN {times[0]} AND {times[1]}")
 
-    def nothing(self, source: Input) -> DataFrame:
+    def no_rows(self, source: Input) -> DataFrame:
         return to_frame(self.spark, self.logs[source.name][0].slice(0, 0))
 
     def changes(self, source: Input, head: TableHead) -> DataFrame | None:

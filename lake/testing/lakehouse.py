@@ -210,7 +210,7 @@ def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
     for source in declaration.inputs:
         if source.table is not None and depends_on_batches(inputs, source.table):
             return True
-        rows = inputs.nothing(source)
+        rows = inputs.no_rows(source)
         if source.table is None:
             by_place = contracts[source.name].identity == "position"
             left = rows.drop(*ARRIVAL_COLUMNS, *(["_id"] if by_place else []))
