@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what _HOMES says, for tools that read types
+if TYPE_CHECKING:  # the names of _HOMES, for type checkers
     from lake.project.declaration import log as log, table as table
     from lake.errors import (
         ContractError as ContractError,
@@ -86,7 +86,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = list(_HOME)
 
-if not TYPE_CHECKING:  # to which every other name would then be one of Any
+if not TYPE_CHECKING:  # a type checker would take every unknown name for Any
 
     def __getattr__(name: str) -> Any:
         """Import a name on first use: `lake sql` needs none of the kinds."""

@@ -25,14 +25,14 @@ from lake.errors import DeclarationError, did_you_mean
 NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path", bool: "true or false"}
 
 UNFIT: Final = frozenset("#?*%[]^|\\")
-"""Characters forbidden in paths: delta-rs takes some for parts of a URL, DuckDB and Spark others for a pattern."""
+"""Characters forbidden in paths: to delta-rs some are parts of a URL, to DuckDB and Spark others are a pattern."""
 
 STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")
 """Bucket with the common prefix of all names: `s3://BUCKET/PREFIX`."""
 
 PASSWORD: Final = re.compile(r"://[^/?]*:[^/?]*@|[?&]password=")
 
-UNTOLD: Final = frozenset({"keys", "spark.conf", "spark.remote"})
+SECRET: Final = frozenset({"keys", "spark.conf", "spark.remote"})
 """Settings that may hold a password or a token: messages never show their values."""
 
 
@@ -48,10 +48,9 @@ MOST: Final = 2**63
 class SparkSettings:
     """Settings of a Spark session. `remote` (or SPARK_REMOTE) names a Spark Connect server instead.
 
-    With a `master` that is not local, `driver_memory` is that of the driver on this machine. Executors, partitions and
-    everything else of the cluster are set by `conf`, and `shuffle_partitions` is ignored. `shares_disk`: Spark reads
-    the files of this machine; by default true if it runs here. Otherwise local files are uploaded to the warehouse
-    until Spark has read them.
+    With a `master` that is not local, `driver_memory` is that of the driver on this machine, `conf` sets everything of
+    the cluster, and `shuffle_partitions` is ignored. `shares_disk`: Spark reads the files of this machine, by default
+    if it runs here. Otherwise local files are uploaded to the warehouse until Spark has read them.
     """
 
     master: str = "local[*]"
@@ -191,7 +190,7 @@ class Settings:
     @property
     def cold_name(self) -> str:
         """Place of archived batches: an absolute path, or the URL of a folder in a bucket; "" without one."""
-        return _whole(self, self.cold) if self.cold is not None else ""
+        return _full_name(self, self.cold) if self.cold is not None else ""
 
     @property
     def landing_name(self) -> str:
@@ -268,16 +267,16 @@ def load_settings(project: Path | None = None) -> Settings:
         )
     faults: list[DeclarationError] = []
     given = dict(_read(Settings, values, "", folder, faults))
-    faults += _mistyped()
+    faults += _mistyped_variables()
     if faults:
         raise DeclarationError.all(faults)
     settings = Settings(project=folder, **given)
-    _must_be_folders(settings)
-    _must_be_a_store(settings, values)
+    _check_folders(settings)
+    _check_keys(settings, values)
     return settings
 
 
-def _mistyped() -> Iterator[DeclarationError]:
+def _mistyped_variables() -> Iterator[DeclarationError]:
     variables = {_variable(prefix + setting.name) for group, prefix in GROUPS for setting in fields(group)}
     for name in sorted(set(os.environ) - variables):
         if name.startswith("LAKE_") and (close := get_close_matches(name, variables, n=1, cutoff=0.9)):
@@ -288,8 +287,7 @@ def _mistyped() -> Iterator[DeclarationError]:
             )
 
 
-def _must_be_folders(settings: Settings) -> None:
-    """Raise DeclarationError if a setting cannot be a folder: by its name, or because it is a file."""
+def _check_folders(settings: Settings) -> None:
     for name, url in settings.stores.items():
         if not STORE.fullmatch(url):
             raise _fault(
@@ -298,14 +296,15 @@ def _must_be_folders(settings: Settings) -> None:
                 settings.project,
                 f'{name} = "s3://BUCKET/PREFIX", of letters, digits and . _ = -, or a path on this machine',
             )
-    if settings.archive is not None and _whole(settings, settings.archive) == _whole(settings, settings.landing):
+    archive = _full_name(settings, settings.archive) if settings.archive is not None else ""
+    if archive == _full_name(settings, settings.landing):
         raise _fault(
-            f"setting 'archive': {_whole(settings, settings.archive)} is the landing folder itself",
+            f"setting 'archive': {archive} is the landing folder itself",
             "archive",
             settings.project,
             "name another folder, or leave it out: files then stay where they landed",
         )
-    _must_be_colder(settings)
+    _check_cold(settings)
     for name in ("cold", "landing", "warehouse"):
         where = getattr(settings, name)
         if where is None or in_store(where):
@@ -328,8 +327,7 @@ def _must_be_folders(settings: Settings) -> None:
             )
 
 
-def _must_be_colder(settings: Settings) -> None:
-    """Raise DeclarationError if archived batches could not be read with the logs of the warehouse."""
+def _check_cold(settings: Settings) -> None:
     if settings.cold is None:
         return
     fix = 'cold = "s3://BUCKET/PREFIX" for a warehouse in a bucket of the same store, else a path on this machine'
@@ -342,17 +340,16 @@ def _must_be_colder(settings: Settings) -> None:
         raise _fault(what, "cold", settings.project, "name another folder, on a disk that costs less")
     for name in ("landing", "archive"):
         where = getattr(settings, name)
-        if where is not None and f"{settings.cold_name}/".startswith(f"{_whole(settings, where)}/"):
+        if where is not None and f"{settings.cold_name}/".startswith(f"{_full_name(settings, where)}/"):
             what = f"setting 'cold': {settings.cold_name} is within {name!r}, whose files are their owner's to delete"
             raise _fault(what, "cold", settings.project, "name another folder: what is archived is part of the logs")
 
 
-def _whole(settings: Settings, where: Path | str) -> str:
+def _full_name(settings: Settings, where: Path | str) -> str:
     return in_store(where) or str(settings.path(where))
 
 
-def _must_be_a_store(settings: Settings, written: Mapping[str, Any]) -> None:
-    """Raise DeclarationError if `keys` names no store, or the project's file contains a password."""
+def _check_keys(settings: Settings, written: Mapping[str, Any]) -> None:
     if settings.keys_url and settings.keys_url.partition("://")[0] not in connectors("lake.keys"):
         raise _fault(
             f"setting 'keys': {settings.keys_name} names no key store",
@@ -413,7 +410,7 @@ def _read(
             try:
                 yield name, _value(types[name], given, setting)
             except ValueError as error:
-                shown = "" if prefix + name in UNTOLD else f", found {given!r}"
+                shown = "" if prefix + name in SECRET else f", found {given!r}"
                 what = f"setting {prefix + name!r}: expected {error}{shown}"
                 faults.append(_fault(what, prefix + name, folder, _example(prefix + name, setting)))
 

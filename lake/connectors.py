@@ -2,8 +2,8 @@
 
 - `lake.sources`: a kind of `sources/*.toml`; the object is a SourceKind (lake.sources.source).
 - `lake.sinks`: a kind of `sinks/*.toml`; a SinkKind (lake.sinks.sink).
-- `lake.keys`: a scheme of the setting `keys`, a URL; a function of the URL, and of its text in messages, that returns a
-  Home (lake.store.keys.home).
+- `lake.keys`: a scheme of the URL in the setting `keys`; a function of the URL, and of its form for messages, that
+  returns a Home (lake.store.keys.home).
 - `lake.commands`: a command of `lake`; a click.Command.
 - `lake.after_publish`: a name in the setting `publish.after`; an AfterPublish (lake.publish.after_publish).
 
@@ -32,10 +32,7 @@ def connectors(group: Group) -> list[str]:
 
 
 def connector(group: Group, name: str, where: str) -> Any:
-    """Import a connector.
-
-    Raises DeclarationError if it is unknown or broken, or two packages have one of that name.
-    """
+    """Import a connector. Raises DeclarationError if it is unknown or broken, or several packages have it."""
     with translated_import_errors(group, name, where) as entry:
         return entry.load()
 

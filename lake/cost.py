@@ -1,8 +1,8 @@
-"""Cost model: thresholds between two ways of doing the same, measured on two cores and local files.
+"""Cost model: thresholds between two ways of doing the same work, measured on two cores and local files.
 
-One process, by Arrow, DuckDB and delta-rs, has no latency and one machine's memory. A Spark job takes 0.2 to 1 s before
-its first row, and then grows only with the data. Every threshold between them is here, with its measurement. Code reads
-them as `cost.NAME`, so that tests can set them.
+This process, by Arrow, DuckDB and delta-rs, has no latency but one machine's memory. A Spark job takes 0.2 to 1 s
+before its first row; then its time grows only with the data. Every threshold between them is here, with its
+measurement. Code reads them as `cost.NAME`, so that tests can set them.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ PEOPLE_AT_ONCE = 100_000
 second, and stored on its disks.
 """
 PRUNED_LOG_ROWS = 20_000
-"""Above this number of rows of a log, a Spark scan for a few keys costs more than finding the columns that hold them:
-for 30,000 rows a micro-batch of `Latest` takes 3.0 s by a scan, 1.2 s so.
+"""Above this number of rows of a log, a Spark scan for a few keys costs more than pruning: for 30,000 rows a
+micro-batch of `Latest` takes 3.0 s by a scan, and 1.2 s with pruning.
 """
 PRUNED_KEYS = 10_000
 """For more keys, pruning reads most files of a log anyway, unless the keys limit event times."""
 SOUGHT_ROWS = 500_000
-"""Above this number of rows, files with some of a few keys are found first, by reading only the key columns: they are
-mostly a small part of a row, and the events of a key are often close in time.
+"""Above this number of rows, a search for a few keys first finds the files with them, by reading only the key columns.
+These are mostly a small part of a row, and the events of a key are often close in time.
 """
 PICKED_BYTES = 256 << 20
 """From this size of files, a search for a few keys reads only the needed columns: finding them by Spark's plan takes
 0.3 s on a busy machine, reading all columns of 1 GB takes 5 s.
 """
 BLAMED_ROWS = 1_000_000
-"""With more rows, each search for the event that a function fails on takes too long."""
+"""Above this number of input rows, the event on which a function fails is not searched: that takes too long."""
 SPILLED_SHARE = 1.0
 """Bytes that Spark may spill while it evaluates a table, as a multiple of the bytes of its inputs."""
 SHARED_MEMORY = 0.25

@@ -15,13 +15,13 @@ THREADS: Final = 16
 
 def flush(paths: Iterable[Path]) -> None:
     """Flush the content of files, and the names in folders, whichever process changed them."""
-    each = list(paths)
-    if len(each) < 3:
-        for path in each:
+    paths = list(paths)
+    if len(paths) < 3:
+        for path in paths:
             _flush(path)
     else:
-        with ThreadPoolExecutor(min(THREADS, len(each))) as pool:
-            list(pool.map(_flush, each))
+        with ThreadPoolExecutor(min(THREADS, len(paths))) as pool:
+            list(pool.map(_flush, paths))
 
 
 def flush_above(path: Path) -> None:

@@ -19,19 +19,16 @@ import duckdb
 
 FILE_SYSTEMS: Final[dict[str, Any]] = {}
 """File systems of fsspec by the scheme of their addresses, such as `s3`; each connection gets them."""
-
-
 _BOUNDS: Final[dict[str, str]] = {}
 
 
 def bound(memory: int, folder: Path) -> None:
-    """Limit queries of later connections to `memory` bytes, and let them spill to `folder`, or if this user may not
-    write there, to the machine's folder for temporary files.
+    """Limit queries of later connections to `memory` bytes; beyond it they spill to a new folder in `folder`.
 
-    DuckDB creates a folder of its own there when needed; it is removed when the process ends.
+    If this user may not write to `folder`, the system's temporary folder is used instead.
     """
-    there = folder if os.access(folder, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-    spilled = there / f"duckdb-{os.getpid()}-{secrets.token_hex(8)}"
+    parent = folder if os.access(folder, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    spilled = parent / f"duckdb-{os.getpid()}-{secrets.token_hex(8)}"
     atexit.register(shutil.rmtree, spilled, ignore_errors=True)
     _BOUNDS.update(memory_limit=f"{memory}B", temp_directory=str(spilled))
 
@@ -58,9 +55,9 @@ FUNCTIONS: Final = """
 
 
 def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] | None:
-    """Return why `expression` cannot make a value of `type_` from a `row`, SQL of a row's columns; and the fix.
+    """Return why `expression` is not a deterministic expression of `type_` over one row, and the fix; None if it is.
 
-    It has to return the same value at each evaluation.
+    `row` is SQL of the columns of an example row.
     """
     con = connect()
     try:

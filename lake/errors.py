@@ -35,8 +35,8 @@ class LakeError(Exception):
         self.fix = fix
 
     @property
-    def tells_several(self) -> bool:
-        """Return whether it lists other faults, each with a place and a fix of its own."""
+    def lists_faults(self) -> bool:
+        """True if it lists several faults, each with a place and a fix of its own."""
         return "\n" in self.what
 
     @property
@@ -95,6 +95,10 @@ class Unavailable(LakeError):
     exit_code = 75
 
 
+class Busy(Unavailable):
+    """Raised if another process does work of the same kind, and records it."""
+
+
 def install(extra: str) -> str:
     """Return the command that installs an extra from where Headwater came, as it is in no package index."""
     with suppress(PackageNotFoundError):
@@ -102,10 +106,6 @@ def install(extra: str) -> str:
         if origin:
             return f'pip install "headwater[{extra}] @ {origin}"'
     return f'pip install "headwater[{extra}] @ file:///path/to/headwater"'
-
-
-class Busy(Unavailable):
-    """Raised if another process does work of the same kind, and records it."""
 
 
 NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded", "disk is full", "disk I/O error")
@@ -117,7 +117,7 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
 
     `where` is used if the error itself names no file.
     """
-    reason, path = _said(error, NO_ROOM)
+    reason, path = _reason_and_file(error, NO_ROOM)
     if not reason:
         return None
     return Unavailable(
@@ -128,24 +128,23 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
 
 
 FORBIDDEN: Final = ("Read-only file system", "Permission denied", "Operation not permitted", "readonly database")
-"""Messages of the kernel, in errors of any library, about a place that stays forbidden; the last is SQLite's."""
+"""Messages of the kernel in errors of any library about missing permissions; the last is SQLite's."""
 
 
 def forbidden(error: BaseException, *, where: str = "") -> DeclarationError | None:
-    """Return the DeclarationError to raise if `error`, of any library, means that this user may not write or read
-    there.
+    """Return the DeclarationError to raise if `error`, of any library, means that access is denied; else None.
 
     `where` is used if the error itself names no file.
     """
-    reason, path = _said(error, FORBIDDEN)
+    reason, path = _reason_and_file(error, FORBIDDEN)
     if not reason:
         return None
     fix = "mount it for writing, let this user read and write it, or set another folder in [tool.lake]"
     return DeclarationError(f"no access: {reason[0].lower()}{reason[1:]}", where=path or where, fix=fix)
 
 
-def _said(error: BaseException, reasons: Iterable[str]) -> tuple[str, str]:
-    """Return the first of `reasons` that an error gives, and the file that it names; "" for neither."""
+def _reason_and_file(error: BaseException, reasons: Iterable[str]) -> tuple[str, str]:
+    """Return the first of `reasons` in the error's message, and the file that it names; "" if there is none."""
     message = str(error)
     reason = next((reason for reason in reasons if reason in message), "")
     path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", message)

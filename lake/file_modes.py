@@ -1,7 +1,7 @@
 """Permissions of written files: for their owner, and for the `group` of the settings if there is one.
 
-Folders enforce this: whatever the files in them allow, others cannot enter. The command line also sets the process's
-umask, which its child processes inherit, so that files have 0600, or 0640 for a group.
+The folders enforce this: other users cannot enter them, whatever the modes of the files are. The command line also sets
+the process's umask, which its child processes inherit, so that files have 0600, or 0640 for a group.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def begin(settings: Settings) -> None:
 
 @contextmanager
 def for_all(folder: Path, *above: Path) -> Iterator[None]:
-    """Make files written in the block, and this user's files in `folder` and those `above`, readable by everybody.
+    """Make files written in the block, and this user's files in `folder` and `above`, readable by all users.
 
-    This is for installed files: services have users of their own.
+    This is for installed files, which services with users of their own read.
     """
     before = os.umask(0o022)
     try:
@@ -50,9 +50,7 @@ def for_all(folder: Path, *above: Path) -> Iterator[None]:
 
 
 def warehouse(settings: Settings) -> Path:
-    """Return the warehouse's folder, created and with the permissions of the settings unless it belongs to another
-    user.
-    """
+    """Return the warehouse's folder, created. It gets the permissions of the settings if this user owns it."""
     path = settings.warehouse_path
     if path.is_relative_to(settings.path(".lake")):
         _project_folder(settings)

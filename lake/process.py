@@ -17,14 +17,12 @@ from lake.session.spark_session import first_line, lost
 from lake.store.locks import activity
 
 SWITCH: Final = 0.0005
-"""Interval in seconds after which a computing thread yields Python's lock. A thread that waits for a store's response
-waits that long for the lock at each request.
+"""Seconds after which a computing thread yields Python's lock. A thread waits that long after each response of a store.
 """
 
 
 def begin(project: Path | None, command: str) -> Settings:
-    """Return the settings of `project` (else of the nearest one above the current folder), for a `command` that now
-    begins.
+    """Begin `command`, and return the settings of `project` (default: the nearest one above the current folder).
 
     Until it ends, `lake maintain` keeps the files it may read. Files that it writes have the permissions of the
     settings. Raises DeclarationError if the settings are wrong.
@@ -43,19 +41,19 @@ def end() -> None:
 
 
 def fault_of(error: BaseException, settings: Settings | None) -> LakeError | None:
-    """Return the fault behind `error`, of any library: a lost session, a full disk, a storage that does not respond.
+    """Return the fault behind `error`, of any library, such as a lost session or a full disk; None if unexpected.
 
-    Searches the warehouse of `settings` for damage, if given. None if the error is unexpected.
+    With `settings`, also searches their warehouse for damage.
     """
     if isinstance(error, LakeError):
         return error
     where = settings.warehouse_name if settings else ""
     disk = full(error, where=where) or forbidden(error, where=where)
-    known = lost(error) or s3.fault(error) or disk or _of_system(error) or _beyond(error, settings)
+    known = lost(error) or s3.fault(error) or disk or _system_fault(error) or _out_of_memory(error, settings)
     return known or _damage(error, settings) or _deleted(error) or unreached(error, where=where)
 
 
-def _of_system(error: BaseException) -> LakeError | None:
+def _system_fault(error: BaseException) -> LakeError | None:
     if not isinstance(error, OSError) or error.filename is None:
         return None
     return Unavailable(
@@ -65,7 +63,7 @@ def _of_system(error: BaseException) -> LakeError | None:
     )
 
 
-def _beyond(error: BaseException, settings: Settings | None) -> LakeError | None:
+def _out_of_memory(error: BaseException, settings: Settings | None) -> LakeError | None:
     if not isinstance(error, duckdb.OutOfMemoryException) or settings is None:
         return None
     return LakeError(
@@ -76,7 +74,7 @@ def _beyond(error: BaseException, settings: Settings | None) -> LakeError | None
 
 
 def _deleted(error: BaseException) -> LakeError | None:
-    """Return the fault if delta-rs or Spark miss a file that the newest state of no table needs."""
+    """Return the fault if a file is missing. The newest state of no table needs it: `_damage` found nothing."""
     if not DELETED.search(str(error)):
         return None
     return Unavailable(f"a file that was being read was deleted: {first_line(error)}", fix=EXPIRED)

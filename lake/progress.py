@@ -47,7 +47,7 @@ class Watcher(Protocol):
     def ended(self, step: ProgressStep) -> None: ...
 
 
-class Nobody:
+class IgnoringWatcher:
     """Watcher that ignores progress."""
 
     def begun(self, step: ProgressStep) -> None: ...
@@ -56,7 +56,7 @@ class Nobody:
 
 
 class _Watching:
-    by: Watcher = Nobody()
+    by: Watcher = IgnoringWatcher()
 
 
 def watch(watcher: Watcher) -> None:

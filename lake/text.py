@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 NULL: Final = "NULL"
-FIRST: Final = 1000
+MEASURED_ROWS: Final = 1000
 """Number of rows that determine the widths of a table's columns."""
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 """Characters with a meaning in Markdown, escaped."""
@@ -29,7 +29,7 @@ def as_table(
     cell sticks out.
     """
     rows = iter(rows)
-    first = [list(row) for row in islice(rows, FIRST)]
+    first = [list(row) for row in islice(rows, MEASURED_ROWS)]
     if numeric is None:
         numeric = [_is_numeric([row[i] for row in first]) for i in range(len(names))]
     heading = [printable(name) for name in names]
@@ -96,7 +96,7 @@ def moment(value: datetime) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a cell of a table: one line, control characters escaped. The text NULL is quoted."""
+    """Return a cell of a table: one line, control characters escaped. The text NULL is quoted, a null is not."""
     if value is None:
         return NULL
     cell = printable(value if isinstance(value, str) else text(value))
@@ -140,7 +140,7 @@ def _marked(cell: str) -> str:
 
 
 def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str]:
-    """Return names that are keys of one object: a second `a` becomes `a_2`. Names are compared folded."""
+    """Return unique names: a second `a` becomes `a_2`. Names are equal if `fold` makes them equal."""
     unique: list[str] = []
     taken: set[str] = set()
     for name in names:
@@ -153,13 +153,12 @@ def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
-    """`1 file`, `2 files`; `2 batches` if `several` is the plural."""
+    """Return a count with its noun: `1 file`, `2 files`; `2 batches` if `several` is the plural."""
     return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
 
 
 def span(lag: timedelta) -> str:
-    """`2 d 3 h`, `3 h 20 min`, `40 s`; `0` for none."""
+    """Return a duration in its two largest units: `2 d 3 h`, `3 h 20 min`, `40 s`; `0` for none."""
     seconds = int(lag.total_seconds())
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
-    shown = [f"{count} {unit}" for count, unit in parts if count]
-    return " ".join(shown[:2]) or "0"
+    return " ".join([f"{count} {unit}" for count, unit in parts if count][:2]) or "0"

@@ -23,7 +23,7 @@ from lake.cli.progress import SHOWN_AT_ONCE, JsonProgress, LineProgress, LivePro
 from lake.config import Settings
 from lake.ingest import integrity
 from lake.ops.scaffold import init
-from lake.progress import Nobody, ProgressStep, step
+from lake.progress import IgnoringWatcher, ProgressStep, step
 from lake.testing import Commands
 from tests.processes import free_port
 from tests.serving import LAKE
@@ -40,7 +40,7 @@ exec sleep 10
 @pytest.fixture(autouse=True)
 def _nobody_watches_afterwards() -> object:
     yield
-    progress.watch(Nobody())
+    progress.watch(IgnoringWatcher())
 
 
 IMPORTED = """

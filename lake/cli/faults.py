@@ -31,9 +31,9 @@ def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeE
     fault = fault_of(error, settings)
     if fault is None:
         return _unexpected_fault(error)
-    if isinstance(fault, DeclarationError) and not fault.where and not fault.tells_several:
+    if isinstance(fault, DeclarationError) and not fault.where and not fault.lists_faults:
         fault.where = _command_line()
-    if not fault.fix and not fault.tells_several:
+    if not fault.fix and not fault.lists_faults:
         fault.fix = "--debug shows the stack trace"
     return fault
 

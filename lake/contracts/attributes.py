@@ -42,7 +42,7 @@ def _record_faults(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]
     for name in sorted(set(document) - RECORD):
         if name in FACTS:
             yield name, f'{name!r} has no effect next to "lake"', 'move it into "lake": {…}'
-        elif near := _most_similar(name, RECORD):
+        elif near := most_similar(name, RECORD):
             yield name, f"unknown attribute {name!r} of the record", f"did you mean {near!r}?"
 
 
@@ -58,7 +58,7 @@ def _type_faults(schema: Any, field: str) -> Iterator[tuple[str, str]]:
                 f"{name!r} has no effect in the type of field {field!r}",
                 f'move it out, beside the "type" of {field!r}',
             )
-        elif near := _most_similar(name, TYPE):
+        elif near := most_similar(name, TYPE):
             yield f"unknown attribute {name!r} in the type of field {field!r}", f"did you mean {near!r}?"
     for part in ("type", "items", "values"):
         yield from _type_faults(schema.get(part), field)
@@ -73,12 +73,12 @@ def _part_faults(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str
     for name in sorted(set(part) - AVRO - {"unit"}):
         if name in OURS:
             yield f"{name!r} has no effect on {about}", "only fields of the event have it: make the part one of them"
-        elif near := _most_similar(name, AVRO | {"unit"}):
+        elif near := most_similar(name, AVRO | {"unit"}):
             yield f"unknown attribute {name!r} of {about}", f"did you mean {near!r}?"
     yield from _type_faults(part.get("type"), field)
 
 
-def _most_similar(name: str, names: Collection[str]) -> str:
+def most_similar(name: str, names: Collection[str]) -> str:
     by_case = {each.lower(): each for each in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=LEAST_SIMILARITY)
     return by_case[close[0]] if close else ""

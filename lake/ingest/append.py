@@ -1,8 +1,8 @@
 """Append of a batch: the only write to a log. One commit holds the rows and the log's new head.
 
-Rejected records go to quarantine, and re-deliveries to their table, before that commit: rows there above the log's head
-are of a crash and are cleared by the next append. All is flushed before the sender is acknowledged, because it may then
-delete the records.
+Rejected records go to quarantine, and re-deliveries to their table, before that commit. Rows there above the log's head
+are left by a crash, and cleared by the next append. All is flushed before the sender is acknowledged, because it may
+then delete the records.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def append(
     with lease(settings, log.lease):
         contracts_book = contract_versions.CONTRACTS.location(settings).path
         for path in (contracts_book, *(book.location(settings).path for book in BOOKS)):
-            invalidate(path)  # another process may have added to it before this one got the lease
+            invalidate(path)  # another process may have written before this one got the lease
         delta.prefetch([log.path, contracts_book, *(place.path for place in Warehouse(settings).beside(log.stream))])
         head = log.head()
         log.flush_beside()  # a dead writer may have left both unflushed
@@ -104,7 +104,6 @@ def append(
 
 
 def _check_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:
-    """Raise DeclarationError if these events bypass the command handler that decides on their stream."""
     source = decided_by(settings, contract.name)
     if source is None or isinstance(delivery, Acceptance):
         return
@@ -124,9 +123,9 @@ def append_files(
     *,
     now: datetime | None = None,
 ) -> BatchCounts:
-    """Append local files as one batch. Raises DeclarationError if one does not exist.
+    """Append local files as one batch, then delete those made by `keep_stdin`.
 
-    Deletes copies made by `keep_stdin`.
+    Raises DeclarationError if a file does not exist.
     """
     check_files_exist(files)
     listed = [landing.local_file(settings, file) for file in files]
@@ -146,7 +145,7 @@ def append_files(
 
 
 def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
-    """Return files that are unreadable so far: {mark in quarantine: name}."""
+    """Return the files in quarantine that were not ingested since: {mark in quarantine: name}."""
     unreadable = quarantine.files(settings, head.stream, upto=head.batch)
     if not unreadable:
         return {}
@@ -162,7 +161,7 @@ def check_files_exist(files: Sequence[Path]) -> None:
 
 
 def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
-    """Copy standard input to a file named by its content: the same input is a re-delivery."""
+    """Copy standard input to a file named by its content, so that the same input again is a re-delivery."""
     folder, digest = file_modes.scratch(settings, "staging"), hashlib.sha256()
     with NamedTemporaryFile(dir=folder) as new:
         while chunk := stream.read(CHUNK):
@@ -179,15 +178,16 @@ def _write_side_tables(batch: Batch) -> BatchCounts:
     settings, stream, delivery = batch.settings, batch.contract.name, batch.delivery
     counts = _counts(batch)
     if delivery.keeps_rejects and counts.quarantined:
-        put = quarantine.put_files(settings, stream, batch.number, batch.faults, at=batch.now)
-        if counts.quarantined > put:
-            quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - put)
-    for again in batch.repeated.redeliveries():
-        rejected_and_duplicates.put_redeliveries(settings, stream, batch.number, again)
+        files = quarantine.put_files(settings, stream, batch.number, batch.faults, at=batch.now)
+        if counts.quarantined > files:
+            quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - files)
+    for duplicates in batch.repeated.redeliveries():
+        rejected_and_duplicates.put_redeliveries(settings, stream, batch.number, duplicates)
     return counts
 
 
 def _commit_batch(batch: Batch) -> BatchCounts:
+    """Write the side tables, then commit the log; do nothing if the delivery has no marks left."""
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     failures = {} if delivery.keeps_rejects else batch.failures
     if isinstance(delivery, ReplayDelivery):
@@ -228,12 +228,14 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
         accepted = {"batch": batch.number, "reason": batch.delivery.reason}
     sources = batch.head.sources
     if isinstance(batch.delivery, SourceDelivery):
-        new = batch.delivery.spooled
-        sources[new.source] = CommittedDelivery(new.source, new.number, new.streams, new.progress, batch.number)
+        spooled = batch.delivery.spooled
+        sources[spooled.source] = CommittedDelivery(
+            spooled.source, spooled.number, spooled.streams, spooled.progress, batch.number
+        )
     carried = {
         "refusals": batch.refusals,
         "accepted": accepted,
-        "sources": {name: one.as_json for name, one in sources.items()},
+        "sources": {name: delivery.as_json for name, delivery in sources.items()},
         "horizon": batch.horizon.as_json if batch.horizon else None,
         "drift": batch.drift.as_json,
     }
@@ -245,8 +247,8 @@ def _content(batch: Batch, marks: Sequence[Mark]) -> tuple[pa.Table | DataFrame,
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     few = rows <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES
     sealed = chain.sealed_columns(batch.contracts)
-    events, prints = chain.fingerprinted(batch.events(), sealed, few=few)
-    return events, chain.entry(batch.head.content, batch.number, prints, sealed)
+    events, fingerprints = chain.fingerprinted(batch.events(), sealed, few=few)
+    return events, chain.entry(batch.head.content, batch.number, fingerprints, sealed)
 
 
 def _counts(batch: Batch) -> BatchCounts:

@@ -1,4 +1,8 @@
-"""A batch: the records of a delivery, parsed, deduplicated, and numbered for the log."""
+"""A batch: the records of a delivery, parsed, deduplicated, and numbered for the log.
+
+Records that become no event are rejected, unless they are BLANK lines or CONTROL messages. A rejected record that is
+not from quarantine gets a row there, and a marker row in the log.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +33,17 @@ from lake.ingest.horizon import Horizon
 from lake.kinds.floats import with_one_zero
 from lake.store.log import BROADCAST, REFUSAL, LogHead
 
-NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # valid, but no events
+NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"
+"""SQL list of the reasons of valid records that are no events."""
 REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A delivery parsed under the last of its `contracts`, to follow `head`; `tally` counts its records.
+    """A delivery parsed under the last of its `contracts`, to follow `head`.
 
-    Spark caches `parsed` and `kept` until the block of `read_batch` ends.
+    `tally` counts its records (see `delivery_reader`). Spark caches `parsed` and the frames in `cached` until the block
+    of `read_batch` ends.
     """
 
     spark: SparkSession
@@ -48,7 +54,7 @@ class Batch:
     now: datetime
     parsed: DataFrame
     tally: pa.Table
-    kept: list[DataFrame] = field(default_factory=list)
+    cached: list[DataFrame] = field(default_factory=list)
 
     @property
     def contract(self) -> Contract:
@@ -77,7 +83,7 @@ class Batch:
         rows = search.find()
         if not isinstance(rows, pa.Table):
             rows = rows.persist()
-            self.kept.append(rows)
+            self.cached.append(rows)
         return RepeatedEvents.of(rows)
 
     @property
@@ -133,7 +139,7 @@ class Batch:
     @cached_property
     def _latest(self) -> datetime | None:
         if self.contract.clock and self.repeated.num_rows:  # a re-delivery may have another time
-            times = self._kept(self.parsed).agg(F.max("_time").alias("latest")).toArrow()
+            times = self._new_events(self.parsed).agg(F.max("_time").alias("latest")).toArrow()
         else:
             times = self.tally
         latest: datetime | None = pc.max(times["latest"]).as_py()
@@ -147,7 +153,7 @@ class Batch:
         before = Horizon.of(self.head, self.contract)
         if isinstance(self.delivery, Closing):
             return before.without(before.idle(self.delivery.at, declared.idle) if declared.idle else ())
-        times = producers.latest_times(self._kept(self.parsed), self.contract)
+        times = producers.latest_times(self._new_events(self.parsed), self.contract)
         punctuated = (
             producers.latest_times(self.parsed.where(producers.PUNCTUATED), self.contract)
             if declared.punctuation
@@ -160,18 +166,19 @@ class Batch:
     def punctuated_runs(self) -> list[list[Any]]:
         if self.horizon is None or not self.horizon.punctuation or self.contract.complete.number is None:
             return []
-        records = self._kept(self.parsed).unionByName(self.parsed.where(producers.PUNCTUATED))
+        records = self._new_events(self.parsed).unionByName(self.parsed.where(producers.PUNCTUATED))
         return gap_detection.punctuated_runs(records, self.contract.complete, "_reason IS NOT NULL")
 
     @cached_property
     def accepted(self) -> dict[int, int]:
-        taken: dict[int, int] = {}
+        """Number of events by bucket."""
+        counts: dict[int, int] = {}
         for row in self.tally.to_pylist():
             if row["_bucket"] is not None:
-                taken[row["_bucket"]] = taken.get(row["_bucket"], 0) + row["read"]
+                counts[row["_bucket"]] = counts.get(row["_bucket"], 0) + row["read"]
         for bucket, count in self.repeated.buckets:
-            taken[bucket] -= count
-        return taken
+            counts[bucket] -= count
+        return counts
 
     @property
     def _num_markers(self) -> int:
@@ -183,10 +190,11 @@ class Batch:
 
     @property
     def offsets(self) -> dict[int, int]:
-        before, taken = self.head.offsets, dict(self.accepted)
+        """Next offset by bucket, after this batch."""
+        before, rows = self.head.offsets, dict(self.accepted)
         if self._num_markers:
-            taken[BROADCAST] = taken.get(BROADCAST, 0) + self._num_markers
-        return {b: before.get(b, 0) + taken.get(b, 0) for b in sorted({*before, *taken})}
+            rows[BROADCAST] = rows.get(BROADCAST, 0) + self._num_markers
+        return {bucket: before.get(bucket, 0) + rows.get(bucket, 0) for bucket in sorted({*before, *rows})}
 
     @cached_property
     def failures(self) -> dict[int, tuple[str, str]]:
@@ -197,7 +205,7 @@ class Batch:
         conflicts = self._conflicts.toArrow().to_pylist()
         reasons = {row["_position"]: (row["_reason"], row["_detail"]) for row in refused}
         conflicting = {row["_position"]: f"same id as {row['original']}, other content" for row in conflicts}
-        return reasons | {seq: (str(Reason.CONFLICT), detail) for seq, detail in conflicting.items()}
+        return reasons | {position: (str(Reason.CONFLICT), detail) for position, detail in conflicting.items()}
 
     @cached_property
     def faults(self) -> list[tuple[str, str]]:
@@ -223,27 +231,28 @@ class Batch:
         rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
         return rejects.selectExpr(
             f"{self.number}L AS _batch",
-            f"{self._numbered} AS _number",
+            f"{self._quarantine_number_sql} AS _number",
             "_reason AS reason",
             "_detail AS detail",
             f"make_valid_utf8(substring(_raw, 1, {self.settings.record_bytes})) AS raw",
             "_source AS source",
-            f"{self._now} AS _ingested_at",
+            f"{self._now_sql} AS _ingested_at",
             *(["_facts AS facts"] if self._keeps_facts else []),
         )
 
     def _texts_of(self, records: DataFrame) -> DataFrame:
+        """Parse the files of `records` again, with texts: records accepted so far, such as conflicts, have none."""
         files = records.selectExpr(f"shiftright(_position, {POSITION_BITS}) AS rank").distinct().toArrow()
         delivery = self.delivery.of_ranks({*files["rank"].to_pylist()})
-        again = records_of(self.spark, self.settings, self.contract, delivery, texts=True)
-        return again.select("_position", "_raw", *([FACTS] if self._keeps_facts else []))
+        texts = records_of(self.spark, self.settings, self.contract, delivery, texts=True)
+        return texts.select("_position", "_raw", *([FACTS] if self._keeps_facts else []))
 
     @property
     def _keeps_facts(self) -> bool:
         return FACTS in self.records.columns and not self.contract.sealed
 
     @property
-    def _numbered(self) -> str:
+    def _quarantine_number_sql(self) -> str:
         return f"cast({len(self.faults)} + row_number() OVER (ORDER BY _position) AS int)"
 
     @property
@@ -261,29 +270,28 @@ class Batch:
         return list(self.delivery.quarantine_events(self.number, set() if keeps else set(self.failures)))
 
     def _markers(self) -> list[DataFrame]:
-        frames = (
-            [rejections.event_rows(self.spark, self.number, self._quarantine_events)] if self._quarantine_events else []
-        )
+        frames = []
+        if self._quarantine_events:
+            frames.append(rejections.event_rows(self.spark, self.number, self._quarantine_events))
         if self.rejected > len(self.faults):
             refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
             if self.conflicts:
                 refused = refused.unionByName(self._conflicting.drop("original"))
-            numbered = refused.withColumn("_number", F.expr(self._numbered))
+            numbered = refused.withColumn("_number", F.expr(self._quarantine_number_sql))
             frames.append(rejections.rejected_rows(numbered, self.contract, self.number))
         return frames
 
     def events(self) -> DataFrame:
         """Return the rows for the log, in its physical columns, numbered by bucket."""
-        kept = self._kept(self.records)
-        markers = self._markers()
-        for rows in markers:
-            kept = kept.unionByName(rows, allowMissingColumns=True)
+        rows, markers = self._new_events(self.records), self._markers()
+        for marker_rows in markers:
+            rows = rows.unionByName(marker_rows, allowMissingColumns=True)
         first = ", ".join(f"{bucket}, {offset}L" for bucket, offset in self.head.offsets.items())
         base = f"coalesce(element_at(map({first}), _bucket), 0L)" if first else "0L"
         watermark = (
             f"timestamp '{self.head.watermark.isoformat()}'" if self.head.watermark else "cast(NULL AS timestamp)"
         )
-        return with_one_zero(kept).selectExpr(
+        return with_one_zero(rows).selectExpr(
             f"{self.number}L AS _batch",
             "_position AS _arrival",
             "_bucket",
@@ -291,7 +299,7 @@ class Batch:
             "_id",
             "_time",
             f"{watermark} AS _watermark",
-            f"{self._now} AS _ingested_at",
+            f"{self._now_sql} AS _ingested_at",
             "_source",
             f"{len(self.contracts)} AS _version",
             *extra_columns_sql(self.contract),
@@ -299,12 +307,12 @@ class Batch:
             *evolution.physical_columns_sql(self.contracts),
         )
 
-    def _kept(self, records: DataFrame) -> DataFrame:
-        kept = records.where("_reason IS NULL")
+    def _new_events(self, records: DataFrame) -> DataFrame:
+        accepted = records.where("_reason IS NULL")
         if not self.repeated.num_rows:
-            return kept
-        return kept.join(self.repeated.frame(self.spark).select("_position"), "_position", "left_anti")
+            return accepted
+        return accepted.join(self.repeated.frame(self.spark).select("_position"), "_position", "left_anti")
 
     @property
-    def _now(self) -> str:
+    def _now_sql(self) -> str:
         return f"timestamp '{self.now.isoformat()}'"

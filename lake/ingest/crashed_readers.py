@@ -2,9 +2,9 @@
 
     locks/log.STREAM.reading    {"now": [mark, …], "left": [mark, …], "deaths": 2}
 
-`now` are the files being read; a note that exists is of a crash. After two crashes the batch's files are read one by
-one; `left` are the rest of them. A file that alone crashes its reader goes to quarantine. The caller holds the log's
-lease.
+`now` are the files being read: if a new reader finds this note, the previous one crashed. After two crashes the batch's
+files are read one by one; `left` are those not read yet. A file that crashes its reader alone goes to quarantine. The
+caller holds the log's lease.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN: Final = 3
 
 
 class Crashes(NamedTuple):
-    """Consecutive crashes: number, files of the newest, files of earlier ones still to be read."""
+    """Consecutive crashes: their number, the files of the last, and files of earlier ones still to be read."""
 
     deaths: int = 0
     now: tuple[Mark, ...] = ()
@@ -43,7 +43,7 @@ class Crashes(NamedTuple):
 
 
 def crashes(settings: Settings, stream: str) -> Crashes:
-    """Return the crashes since files of `stream` were read; none if the note is damaged."""
+    """Return the crashes since files of `stream` were last read without one; none if the note is damaged."""
     try:
         note = json.loads(_path(settings, stream).read_text("utf-8"))
         now, left = (tuple((*mark,) for mark in note[name]) for name in ("now", "left"))
@@ -53,10 +53,10 @@ def crashes(settings: Settings, stream: str) -> Crashes:
 
 
 def readable_at_once(settings: Settings, stream: str, files: list[File]) -> list[File]:
-    """Return `files`, or only the first that may crash its reader."""
-    found = crashes(settings, stream)
-    doubtful = [file for file in files if file.mark in found.marks] if found.deaths >= DEATHS else []
-    return doubtful[:1] or files
+    """Return `files`; after two crashes only the first of those that may crash the reader again."""
+    earlier = crashes(settings, stream)
+    suspects = [file for file in files if file.mark in earlier.marks] if earlier.deaths >= DEATHS else []
+    return suspects[:1] or files
 
 
 @contextmanager
@@ -70,16 +70,16 @@ def reading_of(settings: Settings, stream: str, marks: Sequence[Mark]) -> Iterat
     try:
         yield
     except BaseException as error:
-        lost = gone(error)
-        if lost is None:
+        session_lost = gone(error)
+        if session_lost is None:
             _write(path, before.deaths, [], sorted(before.marks))
             raise
         more = f" and {len(marks) - SHOWN} more" if marks[SHOWN:] else ""
         raise Gone(
-            f"{lost.what} while reading {', '.join(name for name, *_ in marks[:SHOWN])}{more}",
-            where=lost.where,
+            f"{session_lost.what} while reading {', '.join(name for name, *_ in marks[:SHOWN])}{more}",
+            where=session_lost.where,
             fix="try again: after two such ends they are read one by one, and one that alone ends the JVM goes to"
-            f" quarantine; {lost.fix}",
+            f" quarantine; {session_lost.fix}",
         ) from error
     _write(path, before.deaths, [], left if before.deaths >= DEATHS else [])
 

@@ -1,8 +1,8 @@
 """Deduplication: events of a batch that the log, or an earlier record of the batch, already has.
 
-An event and its re-delivery have one `_id`, one bucket and, unless clocks are corrected, one event time. So only files
-whose bucket and times meet the batch's are searched, which is exact. The same id with other content is a conflict. A
-voided event may come again (lake.store.voids.Void).
+An event and its re-delivery have the same `_id`, bucket and, unless clocks are corrected, event time. So only files
+that share buckets and times with the batch are searched; none is missed. The same id with other content is a conflict.
+A voided event may be delivered again (lake.store.voids.Void).
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ class RedeliverySearch:
         return self.rows <= self._limit
 
     def find(self) -> pa.Table | DataFrame:
-        repeated, stored = self._repeated(), self._stored()
+        """Return the events not to append: columns REPEATED_SCHEMA."""
+        repeated, stored = self._repeated_ids(), self._stored_events()
         if stored is None and isinstance(repeated, pa.Table) and not repeated.num_rows:
             return NO_REPEATS.rows
         suspects = as_frame(self.spark, repeated)
@@ -160,12 +161,12 @@ class RedeliverySearch:
         origins = with_one_zero(stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
-        suspects, stored_suspects = self._local(batch), self._local(origins)
-        if not (isinstance(suspects, pa.Table) and isinstance(stored_suspects, pa.Table)):
+        local_batch, local_origins = self._local(batch), self._local(origins)
+        if not (isinstance(local_batch, pa.Table) and isinstance(local_origins, pa.Table)):
             return self.spark.sql(REPEATED_EVENTS, batch=batch, known=origins)
         with duckdb_tables.connection() as con:
-            con.register("batch", suspects)
-            con.register("known", stored_suspects)
+            con.register("batch", local_batch)
+            con.register("known", local_origins)
             return con.sql(REPEATED_EVENTS.format(batch="batch", known="known")).to_arrow_table().cast(REPEATED_SCHEMA)
 
     def _local(self, rows: DataFrame) -> pa.Table | DataFrame:
@@ -183,9 +184,9 @@ class RedeliverySearch:
     def _narrow(self) -> pa.Table:
         return self.events.select("_bucket", "_id", "_time").toArrow()
 
-    def _repeated(self) -> pa.Table | DataFrame:
+    def _repeated_ids(self) -> pa.Table | DataFrame:
         if self.small:
-            return self._ask(REPEATED_IDS)
+            return self._query(REPEATED_IDS)
         return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:
@@ -194,19 +195,19 @@ class RedeliverySearch:
         `hour` is null if hours are many, or clocks are corrected: a re-delivery may then have another time.
         """
         if self.small:
-            return self._ask(BUCKETS if self.contract.clock else HOURS)
+            return self._query(BUCKETS if self.contract.clock else HOURS)
         hour = "cast(NULL AS timestamp)" if self.contract.clock else "date_trunc('hour', _time)"
         hours = self._local(self.events.selectExpr("_bucket", f"{hour} AS hour").distinct())
         if isinstance(hours, pa.Table):
             return hours
         return self.events.selectExpr("_bucket", "cast(NULL AS timestamp) AS hour").distinct().toArrow()
 
-    def _ask(self, query: str) -> pa.Table:
+    def _query(self, query: str) -> pa.Table:
         with duckdb_tables.connection() as con:
             con.register("narrow", self._narrow)
             return con.sql(query).to_arrow_table()
 
-    def _stored(self) -> DataFrame | None:
+    def _stored_events(self) -> DataFrame | None:
         path = Log(self.settings, self.contract.name).path
         if not delta.exists(path):
             return None
@@ -226,7 +227,7 @@ class RedeliverySearch:
             fields = [field for field in stored if field.name in events.column_names]
             rows = to_frame(self.spark, events.select([f.name for f in fields]).cast(pa.schema(fields)))
         else:
-            rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
+            rows = self._scan(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
         rows = without_voided(rows, [void for void in self._voids if void.whole])
         sealed = events is not None and encryption.SUBJECT in events.column_names
         among = log.people(events) if sealed else None
@@ -247,7 +248,7 @@ class RedeliverySearch:
                 return None
             return con.sql(f"SELECT * FROM t WHERE {same} {'' if count else 'LIMIT 0'}").to_arrow_table()
 
-    def _narrowed(self, files: pa.Table) -> DataFrame:
+    def _scan(self, files: pa.Table) -> DataFrame:
         with duckdb_tables.connection() as con:
             con.register("meeting", files)
             [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
@@ -262,7 +263,8 @@ class RedeliverySearch:
 
 
 def files_to_search(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:
-    """Return `files` at `path` that meet `hours`: path, bucket, least, greatest, num_records, size_bytes."""
+    """Return those of `files` at `path` with events in `hours`: path, bucket, least, greatest, num_records, size_bytes.
+    """
     timed = "min._time" in files.column_names
     with duckdb_tables.connection() as con:
         con.register("files", files)

@@ -45,6 +45,7 @@ LINE: Final = re.compile(r":[0-9]+$")
 ACCEPTS: Final = "accepted:"
 FETCHES: Final = "source:"
 CLOSES: Final = "idle at "
+"""Prefixes of marks that name no file: of an acceptance, a source's delivery, a closing of idle producers."""
 PACKED: Final = dict.fromkeys((*PACKINGS, ".parquet", ".avro"), 20)
 PACKED_SPOOL: Final = 6
 """Assumed ratios of unpacked to stored size: by kind of file, and of a source's spool."""
@@ -69,7 +70,7 @@ class Delivery:
     """Input of one batch. This base class has no files."""
 
     keeps_rejects = True
-    """Rejected records go to quarantine, unless they are from there."""
+    """False for records from quarantine: those that are rejected again stay there."""
 
     @property
     def faults(self) -> Iterable[tuple[str, str]]:
@@ -85,7 +86,7 @@ class Delivery:
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
         """Read its records in Spark's tasks; see `lake.records.read_tasks` for columns."""
-        raise NotImplementedError  # not called: it has no size
+        raise NotImplementedError  # never called: a delivery without bytes is read by `read`
 
     def marks(self, refused: set[int]) -> list[Mark]:
         """Return the marks to commit; `refused` are positions of rejected records."""
@@ -99,6 +100,7 @@ class Delivery:
         staging_upload.remove(self.__dict__.get("_uploads", {}).values())
 
     def parts(self) -> Iterable[Delivery]:
+        """Yield a delivery for each of its readable files."""
         return ()
 
     def without_changed(self) -> Delivery:
@@ -110,10 +112,11 @@ class Delivery:
         return None
 
     def with_faults(self, faults: Mapping[int, str]) -> Delivery:
-        """Return itself with `faults` of files by first position."""
+        """Return itself with additional `faults` of files, by the position of their first record."""
         return self
 
     def of_ranks(self, ranks: Container[int]) -> Delivery:
+        """Return itself with only the files of these ranks."""
         return self
 
 
@@ -121,7 +124,7 @@ class Delivery:
 class FileDelivery(Delivery):
     """Files that are read whole. A file with a fault counts as one record.
 
-    `repaired` are marks of files in quarantine with the file's name. A file that is readable now is repaired.
+    `repaired` are files in quarantine, {mark: name}: those that are readable now are repaired.
     """
 
     settings: Settings
@@ -190,17 +193,17 @@ class FileDelivery(Delivery):
         return FileTask(reader, self.contract.csv, pieces)
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
+        return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._readable_again)]
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterator[QuarantineEvent]:
         rank = {file.name: rank for rank, file in enumerate(self.files)}
         for number, file in enumerate(self.bad, 1):
             yield QuarantineEvent(rank[file.name] << POSITION_BITS, file.name, mark(batch, number), REFUSED)
-        for number, (name, was) in enumerate(self._dismissed, 1):
+        for number, (name, was) in enumerate(self._readable_again, 1):
             yield QuarantineEvent((rank[name] + 1 << POSITION_BITS) - number, name, was, REPAIRED)
 
     @property
-    def _dismissed(self) -> list[tuple[str, str]]:
+    def _readable_again(self) -> list[tuple[str, str]]:
         good = {file.name for file in self.good}
         return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
 
@@ -228,9 +231,9 @@ class FileDelivery(Delivery):
 
 @dataclass(frozen=True)
 class ReplayDelivery(Delivery):
-    """Quarantined records that are appended again. Those that fail again stay in quarantine.
+    """Quarantined records that are appended again. Those in `failed` are rejected again and stay in quarantine.
 
-    `failed` are these by number, with reason and detail; `times` are mtimes in nanoseconds by batch and file.
+    `failed`: {index in `rows`: (reason, detail)}. `times`: mtimes in nanoseconds by batch and file.
     """
 
     contract: Contract

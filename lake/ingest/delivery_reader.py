@@ -43,7 +43,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
     *,
     now: datetime,
 ) -> Iterator[Batch]:
-    """Read `delivery`. Unreadable files become faults; files that change meanwhile are left out."""
+    """Yield the batch of `delivery`. Unreadable files become faults; files that change meanwhile are left out."""
     reader = DeliveryReader(spark, settings, contracts[-1], head, now)
     failed, files = "", [file.mark for file in delivery.files] if isinstance(delivery, FileDelivery) else []
     try:
@@ -63,7 +63,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
                 reader.drop()
                 delivery.close()
                 delivery = left
-        yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, reader.kept)
+        yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, reader.cached)
     finally:
         delivery.close()
         with suppress(Gone):
@@ -72,18 +72,18 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
 
 @dataclass(frozen=True)
 class DeliveryReader:
-    """Reader of deliveries that follow `head`. Spark caches records until `drop`."""
+    """Reader of deliveries that follow `head`. Spark caches the frames in `cached` until `drop`."""
 
     spark: SparkSession
     settings: Settings
     contract: Contract
     head: LogHead
     now: datetime
-    kept: list[DataFrame] = field(default_factory=list)
+    cached: list[DataFrame] = field(default_factory=list)
 
     def read(self, delivery: Delivery) -> tuple[DataFrame, pa.Table]:
         """Return records with event columns, and their counts; see `_tally`."""
-        parsed = self._keep(self._finished(records_of(self.spark, self.settings, self.contract, delivery)))
+        parsed = self._cache(self._finished(records_of(self.spark, self.settings, self.contract, delivery)))
         tally = _tally(parsed)
         if self.contract.horizon is None:
             return parsed, tally
@@ -91,7 +91,7 @@ class DeliveryReader:
         fewer = producers.reject_excess(parsed, self.contract, seen)
         if fewer is None:
             return parsed, tally
-        fewer = self._keep(fewer)
+        fewer = self._cache(fewer)
         tally = _tally(fewer)
         self.drop(but=fewer)
         return fewer, tally
@@ -115,10 +115,10 @@ class DeliveryReader:
         return left, job_failure(error)
 
     def fault(self, delivery: Delivery, first: str, second: str) -> LakeError:
-        """Return the error after two failures with these messages.
+        """Return the error for a delivery that failed twice, with these messages.
 
-        If they differ beyond numbers, a retry may succeed. If an unparseable record alone fails too, the contract is at
-        fault, else the files.
+        If they differ in more than numbers, a retry may succeed. If a batch of one unparseable record fails too, the
+        contract is at fault, else the files.
         """
         stream = self.contract.name
         what = f"Spark fails to read a batch of {stream}: {second}"
@@ -150,7 +150,7 @@ class DeliveryReader:
     def _finished(self, records: DataFrame) -> DataFrame:
         try:
             finished = with_event_columns(records, self.contract, now=self.now)
-            finished.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
+            finished.schema  # noqa: B018  over Connect, a plan is analysed only when its schema is read
         except AnalysisException as error:
             raise DeclarationError(
                 f"Spark cannot parse the time, broadcast or punctuation expression of {self.contract.name}:"
@@ -160,18 +160,18 @@ class DeliveryReader:
             ) from None
         return finished
 
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        self.kept.append(frame.repartition("_bucket").persist())
-        return self.kept[-1]
+    def _cache(self, frame: DataFrame) -> DataFrame:
+        self.cached.append(frame.repartition("_bucket").persist())
+        return self.cached[-1]
 
     def drop(self, *, but: DataFrame | None = None) -> None:
-        while self.kept and self.kept[0] is not but:
-            _drop(self.kept.pop(0))
+        while self.cached and self.cached[0] is not but:
+            _drop(self.cached.pop(0))
 
 
-def _drop(kept: DataFrame) -> None:
+def _drop(frame: DataFrame) -> None:
     try:
-        kept.unpersist()
+        frame.unpersist()
     except Exception as error:
         raise gone(error) or error from None
 
@@ -179,7 +179,8 @@ def _drop(kept: DataFrame) -> None:
 def _tally(parsed: DataFrame) -> pa.Table:
     """Count by bucket: `read`, of these `refused`, `control`, `textless`; and unreadable `files`.
 
-    `numbers` events have numbers in text fields, one of them in `numbers_in`.
+    Of accepted records: `latest` time, `numbers` with numbers in text fields (`numbers_in` names one), `extras` with
+    unknown fields, and the masks of missing fields.
     """
     return (
         parsed.groupBy("_bucket")

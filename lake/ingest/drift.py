@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMES: Final = 20
-"""Largest number of unknown fields that are named, most frequent first."""
+"""Maximum number of unknown fields that are named, most frequent first."""
 NAME_LENGTH: Final = 60
 REPORTED: Final = frozenset({"report", "warn"})
 
@@ -82,7 +82,7 @@ class Drift:
         return replace(self, records=self.records + records, since=self.since or batch, unknown=unknown)
 
     def with_lacking(self, batch: int, fields: Iterable[str], some: set[str], every: set[str]) -> Drift:
-        """Return the drift after a `batch` of which `some` or `every` record lacks `fields`."""
+        """Return the drift after a `batch`. Of `fields`, those in `some` or `every` lack in some or every record."""
         always, sometimes, vanished = {*self.always}, {*self.sometimes}, dict(self.vanished)
         for name in fields:
             if name in every:

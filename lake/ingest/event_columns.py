@@ -20,19 +20,24 @@ FACTS: Final = "_facts"
 
 
 def with_event_columns(records: DataFrame, contract: Contract, *, now: datetime) -> DataFrame:
-    """Add `_time`, `_bucket`, `_id`. `_reason`, `_detail` and `_facts` are null for accepted records."""
-    sound = "_reason IS NULL"
-    evaluated = records.selectExpr("*", f"{_time(contract, sound)} AS _time", *expressions.outcomes(contract, sound))
+    """Add `_time`, `_bucket`, `_id`, and the rejections that depend on them.
+
+    Accepted records have null in `_reason`, `_detail` and `_facts`.
+    """
+    accepted = "_reason IS NULL"
+    evaluated = records.selectExpr(
+        "*", f"{_time(contract, accepted)} AS _time", *expressions.outcomes(contract, accepted)
+    )
     cases = " ".join(
         f"WHEN {test} THEN struct('{reason}' AS _reason, {detail} AS _detail)"
         for test, reason, detail in _checks(contract, now)
     )
     earlier = "WHEN _reason IS NOT NULL THEN struct(_reason, _detail)"
-    judged = evaluated.selectExpr("*", f"CASE {earlier} {cases} END AS _refusal")
-    own = {"_reason": "_refusal._reason", "_detail": "_refusal._detail"}
-    own |= {FACTS: f"CASE WHEN _refusal IS NOT NULL THEN {FACTS} END"}
-    return judged.selectExpr(
-        *(f"{own[name]} AS {name}" if name in own else quoted(name) for name in records.columns),
+    checked = evaluated.selectExpr("*", f"CASE {earlier} {cases} END AS _refusal")
+    replaced = {"_reason": "_refusal._reason", "_detail": "_refusal._detail"}
+    replaced |= {FACTS: f"CASE WHEN _refusal IS NOT NULL THEN {FACTS} END"}
+    return checked.selectExpr(
+        *(f"{replaced[name]} AS {name}" if name in replaced else quoted(name) for name in records.columns),
         "_time",
         f"CASE WHEN _refusal IS NULL THEN {_bucket(contract)} END AS _bucket",
         f"{'cast(NULL AS string)' if contract.identity == 'position' else identity(contract)} AS _id",
@@ -40,6 +45,7 @@ def with_event_columns(records: DataFrame, contract: Contract, *, now: datetime)
 
 
 def _checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
+    """Yield (SQL of the test for a rejection, reason, SQL of the detail)."""
     punctuates = expressions.holds(contract, expressions.PUNCTUATION)
     keyless = f"({expressions.holds(contract, expressions.BROADCAST)} OR {punctuates})"
     for column, (name, condition) in expressions.conditions(contract).items():
@@ -80,9 +86,9 @@ def _bucket(contract: Contract) -> str:
     return f"CASE WHEN {expressions.holds(contract, expressions.BROADCAST)} THEN -1 ELSE {bucket(contract)} END"
 
 
-def _time(contract: Contract, sound: str) -> str:
+def _time(contract: Contract, accepted: str) -> str:
     """Return SQL of the event time, by the receiver's clock if declared; null outside SQL's years."""
-    time = expressions.time(contract, sound)
+    time = expressions.time(contract, accepted)
     if contract.clock is None:
         return time
     late = f"{quoted(contract.clock.received)} - {quoted(contract.clock.sent)}"

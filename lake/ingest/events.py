@@ -56,7 +56,7 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
     again: dict[str, list[str]] = {}
     for event in redeliveries(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
         again.setdefault(event.id, []).append(event.source)
-    gone = voids.voids_between(settings, stream, 0, cut.voids)
+    voided = voids.voids_between(settings, stream, 0, cut.voids)
     events = {}
     for row in rows:
         place = row["_batch"], row["_bucket"], row["_offset"]
@@ -70,6 +70,6 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
             late=max(row["_watermark"] - row["_time"], timedelta(0)) if timed else timedelta(0),
             contract=row["_version"],
             again=tuple(again.get(row["_id"], ())),
-            void=next((void.reason for void in gone if void.covers(place, row["_source"])), None),
+            void=next((void.reason for void in voided if void.covers(place, row["_source"])), None),
         )
     return events

@@ -26,30 +26,30 @@ BLANKED: Final = "of a person who was forgotten"
 def with_subject_keys(
     spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame, records: int
 ) -> DataFrame:
-    """Add each person's token and key to parsed `events`; `records` is their number. New people get a key.
+    """Add each person's token and key to parsed `events`, of which there are `records`. New people get a key.
 
-    Personal values of erased people are removed, even if damage took their entry from the ledger of erasures. Raises
+    Personal values of erased people are removed, even if the ledger of erasures has lost their entry. Raises
     DeclarationError if keys are lost.
     """
     store = Log(settings, contract.name).key_store()
-    gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
+    erased = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
     tokened = encryption.with_tokens(events, contract, to_frame(spark, encryption.hmac_pads(store.secret)))
 
     def keys() -> Iterator[pa.Table]:
         for people in _people(tokened.where("_reason IS NULL"), records):
-            known = people - gone
-            store.make(contract.name, known)
-            yield store.living(contract.name, known)
+            living = people - erased
+            store.make(contract.name, living)
+            yield store.living(contract.name, living)
 
     keyed = encryption.mask_erased(encryption.with_keys(tokened, spooled(spark, keys())), contract)
-    erased = pa.table(
-        {encryption.SUBJECT: pa.array(sorted(gone), pa.string()), ERASED: pa.array([True] * len(gone), pa.bool_())}
+    flags = pa.table(
+        {encryption.SUBJECT: pa.array(sorted(erased), pa.string()), ERASED: pa.array([True] * len(erased), pa.bool_())}
     )
-    return keyed.join(to_frame(spark, erased), encryption.SUBJECT, "left")
+    return keyed.join(to_frame(spark, flags), encryption.SUBJECT, "left")
 
 
 def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
-    """Yield tokens in parts of about PEOPLE_AT_ONCE, at least one part."""
+    """Yield the people's tokens in parts of about PEOPLE_AT_ONCE; at least one part."""
     token = encryption.SUBJECT
     people = events.select(token).where(f"{token} IS NOT NULL").distinct()
     if records <= cost.PEOPLE_AT_ONCE:

@@ -33,10 +33,10 @@ def in_range(mtime: int) -> int:
     return max(-(1 << 63), min(mtime, (1 << 63) - 1))
 
 
-def mark_of(noted: Mapping[str, Any]) -> Mark:
+def mark_of(entry: Mapping[str, Any]) -> Mark:
     """Return the mark of a commit's entry."""
-    mark = noted["path"], noted["size"], in_range(noted["mtime"])
-    return (*mark, noted["tag"]) if noted.get("tag") else mark
+    mark = entry["path"], entry["size"], in_range(entry["mtime"])
+    return (*mark, entry["tag"]) if entry.get("tag") else mark
 
 
 def mark_as_json(mark: Mark) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def mark_as_json(mark: Mark) -> dict[str, Any]:
 class File:
     """A file to read; `mtime` is in nanoseconds. If name, size, mtime or `tag` change, it is read again.
 
-    `seen` are its device, inode and time of status change, and its link target's: a producer can set an mtime, but not
-    these. `tag` is an object's ETag: a bucket has only the time of the last PUT.
+    `seen` are device, inode and time of status change, of the file and of its link target: a producer can set an mtime,
+    but not these. `tag` is an object's ETag: a bucket has no mtime but the time of the last PUT.
     """
 
     name: str
@@ -130,7 +130,9 @@ def folders_in(folder: Path | Address) -> list[str]:
     with suppress(OSError):
         if isinstance(folder, Path):
             entries = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-            return sorted(printable(one.name) for one in entries if _is_named(one.name) and os.listdir(one.path))
+            return sorted(
+                printable(entry.name) for entry in entries if _is_named(entry.name) and os.listdir(entry.path)
+            )
         names = [entry.name.rstrip("/") for entry in folder.list() if entry.name.endswith("/")]
         return sorted(printable(name) for name in names if _is_named(name))
     return []
@@ -151,9 +153,9 @@ def list_bucket(folder: Address, stream: str) -> list[File]:
     return []
 
 
-def of_object(name: str, one: Object) -> File:
+def of_object(name: str, content: Object) -> File:
     """Return an object as a file."""
-    return File(name, one, one.size, in_range(one.time * SECOND), tag=one.tag)
+    return File(name, content, content.size, in_range(content.time * SECOND), tag=content.tag)
 
 
 def printable(name: str) -> str:
@@ -171,7 +173,7 @@ def archived_name(mark: Mark) -> str:
 
 
 def move(file: File, folder: Path | Address) -> None:
-    """Move a file to an archive folder, completing an earlier move.
+    """Move a file to an archive folder; complete an interrupted move.
 
     To or from a bucket it is copied, then deleted unless it was replaced. Several hosts may do so concurrently.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.contracts.attributes import nearly
+from lake.contracts.attributes import most_similar
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.records.unknown_members import UnknownMember, by_names, unknown_members
@@ -99,5 +99,5 @@ def _type(kinds: Iterable[str]) -> str:
 
 
 def _like(name: str, names: Collection[str], fields: Iterable[Field]) -> str:
-    spelling = nearly(name, names)
+    spelling = most_similar(name, names)
     return next((field.name for field in fields if spelling in field.names), "")

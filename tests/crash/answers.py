@@ -1,4 +1,4 @@
-"""Commits over a network that fails: some are never made, of others only the answer is lost. Nobody dies."""
+"""Commits over a network that fails: some are never made, of others only the answer is lost. Nothing dies."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_what_cannot_decide_is_told(tmp_path: Path, given: dict[str, Any], told:
     with pytest.raises(DeclarationError) as fault:
         loaded(tmp_path, **given)
     assert re.search(f"(?s){told}", str(fault.value)), fault.value
-    assert fault.value.fix or fault.value.tells_several
+    assert fault.value.fix or fault.value.lists_faults
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from lake.store import commit, delta
 from lake.store.delta import start
 from lake.store.table_log import delta_table
 from lake.store.tables import Table
-from lake.text import FIRST, as_table
+from lake.text import MEASURED_ROWS, as_table
 from tests.checks import present
 from tests.shop import empty
 from tests.warehouse import publish, write
@@ -159,12 +159,12 @@ def test_a_table_is_written_as_its_rows_come() -> None:
 
     def rows() -> Iterator[list[Any]]:
         nonlocal read
-        for read in range(1, 10 * FIRST):
-            yield ["long" if read <= FIRST else "longer than the others"]
+        for read in range(1, 10 * MEASURED_ROWS):
+            yield ["long" if read <= MEASURED_ROWS else "longer than the others"]
 
     lines = as_table(["a"], rows())
     assert [next(lines) for _ in range(3)] == ["a", "----", "long"]
-    assert read == FIRST
+    assert read == MEASURED_ROWS
     *_, last = lines
     assert last == "longer than the others"
 
