@@ -79,6 +79,7 @@ def _part_faults(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str
 
 
 def most_similar(name: str, names: Collection[str]) -> str:
+    """Return the most similar of `names`; "" if none is similar."""
     by_case = {each.lower(): each for each in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=LEAST_SIMILARITY)
     return by_case[close[0]] if close else ""

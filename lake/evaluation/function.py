@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, visible
 from lake.kinds.floats import with_one_zero
+from lake.kinds.grouped_map import arrow_schema
 from lake.kinds.ordering import in_log_order
 from lake.project.declaration import Declaration
 from lake.quality import in_spark
@@ -197,9 +198,10 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
                     fix=did_you_mean(column, visible(rows.columns)) or "add it to the select",
                 )
     kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
-    exempting = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
-    exempt = " OR ".join(f"coalesce({sql}, false)" for sql in exempting if sql) or "false"
-    types = in_spark.schema(rows.select(*sorted({column for rule in declaration.parking for column in rule.columns})))
+    never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
+    exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
+    columns = sorted({column for rule in declaration.parking for column in rule.columns})
+    types = arrow_schema(rows.select(*columns).schema)
     failed = ", ".join(
         f"CASE WHEN {rule.fails(types)} THEN {literal(rule.expectation)} END" for rule in declaration.parking
     )

@@ -21,6 +21,7 @@ from lake.gate.failures import fix_text, stop_messages
 from lake.gate.gx import ExpectationResult, build_judges, judge, judge_rows, prepare, row_result
 from lake.gate.row_tests import EXAMPLES, CheckedRows, FailureCounts, find_unsuitable
 from lake.kinds.columns import visible
+from lake.kinds.grouped_map import arrow_schema
 from lake.quality import in_spark
 from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
 from lake.quality.suite import Expectation, Suite, load_suite
@@ -72,7 +73,7 @@ def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *,
     suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local:
         return suite.hash if suite else None
-    schema, kind = in_spark.schema(diff), declaration.kind
+    schema, kind = arrow_schema(diff.schema), declaration.kind
     _check_suite(suite, schema, kind.zone)
     findings = judge_frame(suite.row_local, diff, expectation_columns(schema, kind.zone), kind.identity)
     return _record_and_stop(table, suite, findings, cut)

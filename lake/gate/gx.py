@@ -59,12 +59,11 @@ class ExpectationResult:
             "rows": self.rows,
             "failed": self.failed,
             "observed": self.observed,
-            "examples": [{name: plain(value) for name, value in row.items()} for row in self.examples],
+            "examples": [{name: _json_value(value) for name, value in row.items()} for row in self.examples],
         }
 
 
-def plain(value: Any) -> Any:
-    """Return numbers and text unchanged, other values as text."""
+def _json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 

@@ -15,9 +15,9 @@ from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_p
 from lake.kinds.locality import TimeBounds
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, not_null
 from lake.kinds.measures.totals import Totals
-from lake.kinds.ordering import kept
+from lake.kinds.ordering import with_stored_order
 from lake.kinds.windows.late import is_late
-from lake.kinds.windows.sessions import Session, joined
+from lake.kinds.windows.sessions import Session, with_sessions
 from lake.kinds.windows.window import END, START, Window
 from lake.quoting import SPARK, quoted
 
@@ -136,9 +136,9 @@ class Aggregate(WithFinality):
         return self.window.prepare(rows.where(f"`{column}` is not null"))
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        rows = self._gathered(rows)
+        rows = self._gather(rows)
         totals = self._totals(rows)
-        return self._finish(self._filled(rows, totals).drop(RETRACTED), totals)
+        return self._close(self._fill(rows, totals).drop(RETRACTED), totals)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """Mark a group as AGAIN if it lost a row and a measure cannot retract.
@@ -147,13 +147,13 @@ class Aggregate(WithFinality):
         """
         from pyspark.sql import functions as F
 
-        rows = self._gathered(changes)
+        rows = self._gather(changes)
         totals = self._totals(rows)
-        new = self._filled(rows, totals)
+        new = self._fill(rows, totals)
         opened = {column: totals.adding[column].opened(quoted(column, SPARK)) for column in totals.adding}
         old = old.withColumns({column: F.expr(sql) for column, sql in opened.items()})
         merges = self.window is not None and self.window.merges
-        return self._finish((self._merged if merges else self._added)(old, new, totals), totals)
+        return self._close((self._merge_sessions if merges else self._add_to)(old, new, totals), totals)
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         [rows] = sides
@@ -192,20 +192,20 @@ class Aggregate(WithFinality):
         into = F.struct(*[F.col(self._groups[column]).alias(column) for column in self.identity])
         return rows.withColumns({INTO: into, ROLE: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
 
-    def _decided(self, horizons: Sequence[datetime | None]) -> str:
+    def _is_final_sql(self, horizons: Sequence[datetime | None]) -> str:
         """Return SQL, true if a row at the window's end, or a microsecond before an exclusive end, would be late."""
         last = ENDS if self.window is not None and self.window.closed else f"{ENDS} - 1"
         return is_past(last, horizons[0], self.lateness)
 
-    def _gathered(self, rows: DataFrame) -> DataFrame:
+    def _gather(self, rows: DataFrame) -> DataFrame:
         if any(isinstance(measure, Ranked) for measure in self.measures.values()):
-            rows = kept(rows)
+            rows = with_stored_order(rows)
         return rows if self.window is None else self.window.gather(rows, self.by)
 
     def _totals(self, rows: DataFrame) -> Totals:
         return Totals(self.measures, rows, self.identity)
 
-    def _filled(self, rows: DataFrame, totals: Totals) -> DataFrame:
+    def _fill(self, rows: DataFrame, totals: Totals) -> DataFrame:
         """Return one row per group: the state of `rows` alone with open sums, and RETRACTED if the group lost a row."""
         from pyspark.sql import functions as F
 
@@ -214,10 +214,10 @@ class Aggregate(WithFinality):
         filled = rows.groupBy(*self._grouping()).agg(*columns, (F.min(SIGN) < 0).alias(RETRACTED))
         for name, state in self._state.items():
             if state.per:
-                filled = self._with_entries(filled, rows, name, state)
+                filled = self._add_entries(filled, rows, name, state)
         return filled
 
-    def _with_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: StateColumn) -> DataFrame:
+    def _add_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: StateColumn) -> DataFrame:
         from pyspark.sql import functions as F
 
         groups = {group: f"_in_{group}" for group in self._groups}
@@ -232,18 +232,18 @@ class Aggregate(WithFinality):
         meet = " and ".join(f"`{group}` <=> `{other}`" for group, other in groups.items()) or "true"
         return filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(not_null(name))).drop(*groups.values())
 
-    def _combining(self, new: DataFrame, totals: Totals) -> Mapping[str, tuple[str, Callable[[str, str], str]]]:
+    def _combiners(self, new: DataFrame, totals: Totals) -> Mapping[str, tuple[str, Callable[[str, str], str]]]:
         """Return {state column: (SQL type with open sums, function that writes the SQL of two values combined)}."""
-        merged = {name: (_type(new, name), state.merged) for name, state in self._state.items()}
+        merged = {name: (_sql_type(new, name), state.merged) for name, state in self._state.items()}
         added = {name: (adding.open, adding.added) for name, adding in totals.adding.items()}
         return {**merged, **added}
 
-    def _added(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
+    def _add_to(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
         from pyspark.sql import functions as F
 
-        new, held = new.alias("b"), old.alias("a")
+        new, known = new.alias("b"), old.alias("a")
         combined = []
-        for name, (type_, merged) in self._combining(new, totals).items():
+        for name, (type_, merged) in self._combiners(new, totals).items():
             before, after = f"a.`{name}`", f"b.`{name}`"
             sql = merged(before, after)
             if name in totals.adding:  # a new group has no sum in `old`
@@ -251,38 +251,35 @@ class Aggregate(WithFinality):
             combined.append(F.expr(sql).cast(type_).alias(name))
         again = F.lit(False) if all(m.retracts for m in self.measures.values()) else F.col(f"b.{RETRACTED}")
         groups = [new[name] for name in self._groups]
-        return new.join(held, same(new, held, self.identity), "left").select(*groups, *combined, again.alias(AGAIN))
+        return new.join(known, same(new, known, self.identity), "left").select(*groups, *combined, again.alias(AGAIN))
 
-    def _merged(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
+    def _merge_sessions(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
         from pyspark.sql import Window as Over
         from pyspark.sql import functions as F
 
-        combining = self._combining(new, totals)
-        held = old.select(*self._groups, *combining).withColumn(RETRACTED, F.lit(False))
-        both = held.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
+        combining = self._combiners(new, totals)
+        known = old.select(*self._groups, *combining).withColumn(RETRACTED, F.lit(False))
+        both = known.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
         combined = []
         for name, (type_, merged) in combining.items():
             step = f"(a, b) -> cast(if(a is null, b, {merged('a', 'b')}) as {type_})"
             combined.append(F.expr(f"aggregate(collect_list(`{name}`), cast(null as {type_}), {step})").alias(name))
-        joint = joined(both, self.by, f"`{START}`", f"`{END}`")
+        joint = with_sessions(both, self.by, f"`{START}`", f"`{END}`")
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
 
-    def _finish(self, groups: DataFrame, totals: Totals) -> DataFrame:
+    def _close(self, groups: DataFrame, totals: Totals) -> DataFrame:
         from pyspark.sql import functions as F
 
         marks = [AGAIN] if AGAIN in groups.columns else []
         present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
-        closed, seen = totals.finished(present)
-        values = [F.expr(sql).alias(name) for name, sql in seen.items()]
-        shown = [*self.by, *(self.window.names if self.window else ())]
+        frame, values = totals.close(present)
+        measures = [F.expr(sql).alias(name) for name, sql in values.items()]
+        window = self.window
+        shown = [*self.by, *(window.names if window else ())]
         state = [name for name in self._columns if name not in self.measures and name not in shown]
         final = [F.lit(False).alias(FINAL)] if self.is_final else []
-        ends = (
-            [F.expr(f"unix_micros(cast({self.window.end} as timestamp))").alias(ENDS)]
-            if self.is_final and self.window
-            else []
-        )
-        return closed.select(*shown, *values, *final, *state, *ends, *marks)
+        ends = [F.expr(f"unix_micros(cast({window.end} as timestamp))").alias(ENDS)] if self.is_final and window else []
+        return frame.select(*shown, *measures, *final, *state, *ends, *marks)
 
     @property
     def _columns(self) -> dict[str, StateColumn | Total]:
@@ -329,5 +326,5 @@ class Aggregate(WithFinality):
             raise DeclarationError("is_final needs a window", fix="declare a window")
 
 
-def _type(frame: DataFrame, column: str) -> str:
+def _sql_type(frame: DataFrame, column: str) -> str:
     return frame.schema[column].dataType.simpleString()

@@ -15,9 +15,7 @@ ORDER: Final = "_order"  # struct, totally ordered: (batch, arrival, bucket, off
 SIGN: Final = "_sign"  # int: +1 for an added row, -1 for a deleted one
 TIME: Final = "_time"  # timestamp: event time; absent over derived tables
 WATERMARK: Final = "_watermark"  # timestamp: greatest event time of earlier batches; absent over derived tables
-DELIVERED: Final = (
-    "_delivered"  # struct, see lake.kinds.snapshots; only for kinds that heed refusals, over logs with refusals
-)
+DELIVERED: Final = "_delivered"  # struct, see lake.kinds.snapshots; over logs with rejected records, if a kind needs it
 CARRIED: Final = (ORDER, SIGN, TIME, WATERMARK, DELIVERED)
 
 # Column of `absorb`: true if the key must be evaluated again.

@@ -156,9 +156,8 @@ class Enrich(WithFinality):
         dimension = self.dimensions[side - 1]
         began = F.col(dimension.time)
         no_end = F.lit(None).cast(changes.schema[dimension.time].dataType)
-        last = (
-            no_end if dimension.tolerance is None else began + F.lit(dimension.tolerance)
-        )  # a timestamp, also for a date
+        # With a tolerance a timestamp, also for a date.
+        last = no_end if dimension.tolerance is None else began + F.lit(dimension.tolerance)
         marks = [began.alias("_began"), last.alias("_last"), (F.col(SIGN) > 0).alias("_came")]
         return changes.select(*dimension.on, *marks)
 
@@ -167,7 +166,7 @@ class Enrich(WithFinality):
 
         If none held, a removed version may have hidden an older one that still holds.
         """
-        time, held = f"t.{quote}{self.time}{quote}", f"t.{_held(side)}"
+        time, held = f"t.{quote}{self.time}{quote}", f"t.{_state(side)}"
         alike = " and ".join(f"k.{quote}{c}{quote} = t.{quote}{c}{quote}" for c in self.dimensions[side - 1].on)
         holds = f"k._began <= {time} and (k._last is null or {time} <= k._last)"
         if not self.absorbs:
@@ -177,9 +176,9 @@ class Enrich(WithFinality):
 
     def evaluate(self, events: DataFrame, *dimensions: DataFrame) -> DataFrame:
         rows = newest(events, self.id)
-        rows = self._enriched(rows.select(*visible(rows.columns)), dimensions)
+        rows = self._enrich(rows.select(*visible(rows.columns)), dimensions)
         if self.how == "inner":
-            rows = rows.where(" and ".join(f"`{_held(side)}` is not null" for side in range(1, len(dimensions) + 1)))
+            rows = rows.where(" and ".join(f"`{_state(side)}` is not null" for side in range(1, len(dimensions) + 1)))
         return rows
 
     def absorb(self, old: DataFrame, changes: DataFrame, *dimensions: DataFrame) -> DataFrame:
@@ -188,17 +187,17 @@ class Enrich(WithFinality):
 
         columns = visible(changes.columns)
         newer = f"{SIGN} > 0" if in_log_order(changes) else "false"
-        came = newest(changes.where(newer), self.id).select(*columns)
-        stay = old.join(changes, same(old, changes, self.id), "left_anti").select(*columns)
-        events = stay.unionByName(came)
-        some = [
+        added = newest(changes.where(newer), self.id).select(*columns)
+        unchanged = old.join(changes, same(old, changes, self.id), "left_anti").select(*columns)
+        events = unchanged.unionByName(added)
+        versions = [
             rows.join(F.broadcast(events.select(*dimension.on).distinct()), list(dimension.on), "left_semi")
             for dimension, rows in zip(self.dimensions, dimensions, strict=True)
         ]
-        rows = self._enriched(events, some).withColumn(AGAIN, F.lit(False))
-        went = changes.select(*self.id).distinct()
-        lost = went.join(came, same(went, came, self.id), "left_anti").withColumn(AGAIN, F.lit(True))
-        return rows.unionByName(lost, allowMissingColumns=True)
+        rows = self._enrich(events, versions).withColumn(AGAIN, F.lit(False))
+        changed_ids = changes.select(*self.id).distinct()
+        removed = changed_ids.join(added, same(changed_ids, added, self.id), "left_anti").withColumn(AGAIN, F.lit(True))
+        return rows.unionByName(removed, allowMissingColumns=True)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         from pyspark.sql import functions as F
@@ -211,14 +210,14 @@ class Enrich(WithFinality):
     def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
         if not side:
             return super().lookup_values(row, side)
-        dimension, began = self.dimensions[side - 1], row.get(_held(side))
+        dimension, began = self.dimensions[side - 1], row.get(_state(side))
         return None if began is None else {**{c: row[c] for c in dimension.on}, dimension.time: began}
 
-    def _enriched(self, events: DataFrame, dimensions: Sequence[DataFrame]) -> DataFrame:
+    def _enrich(self, events: DataFrame, dimensions: Sequence[DataFrame]) -> DataFrame:
         for side, (dimension, rows) in enumerate(zip(self.dimensions, dimensions, strict=True), start=1):
-            events = self._as_of(events, dimension, rows, side)
+            events = self._join_as_of(events, dimension, rows, side)
         columns = visible(events.columns)
-        rows = events.select(*columns, *[_held(side) for side in range(1, len(dimensions) + 1)])
+        rows = events.select(*columns, *[_state(side) for side in range(1, len(dimensions) + 1)])
         if not self.is_final:
             return rows
         state = {}
@@ -228,7 +227,7 @@ class Enrich(WithFinality):
             state[side] = f"if({matched}, {instant(rows, self.time)}, null)"
         return rows.select("*", *self._final_columns(columns, state))
 
-    def _as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
+    def _join_as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
         """Add to `events` the columns of the version that held, in one pass over both in the order of time."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -260,10 +259,10 @@ class Enrich(WithFinality):
             holds = holds & (until.isNull() | (F.col("_at") < until))
         if dimension.tolerance is not None:
             holds = holds & (F.col("_at") - F.lit(dimension.tolerance) <= F.col("_last._from"))
-        shown = {"_from": _held(side)} | {column: column for column in given}
+        shown = {"_from": _state(side)} | {column: column for column in given}
         return matched.select("_event.*", *[F.when(holds, F.col(f"_last.`{c}`")).alias(n) for c, n in shown.items()])
 
 
-def _held(side: int) -> str:
+def _state(side: int) -> str:
     """Return the state column with the start of the version from input number `side`."""
     return f"_from_{side}"

@@ -71,12 +71,12 @@ class WithFinality(Kind):
     def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
         from pyspark.sql import functions as F
 
-        return rows.withColumn(FINAL, F.expr(self._decided(horizons))) if self.is_final else rows
+        return rows.withColumn(FINAL, F.expr(self._is_final_sql(horizons))) if self.is_final else rows
 
     def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
-        return f"{FINAL} <> ({self._decided(horizons)})" if self.is_final else None
+        return f"{FINAL} <> ({self._is_final_sql(horizons)})" if self.is_final else None
 
-    def _decided(self, horizons: Sequence[datetime | None]) -> str:
+    def _is_final_sql(self, horizons: Sequence[datetime | None]) -> str:
         tests = [(until(side), horizons[side]) for side in self.open_sides]
         return " and ".join(
             f"({column} is null or {is_past(column, horizon, self.lateness)})" for column, horizon in tests

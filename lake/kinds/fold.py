@@ -13,9 +13,9 @@ from lake.kinds.explanation import APPLIED, ROLE
 from lake.kinds.explanation import REFUSED as REFUSED_AS
 from lake.kinds.grouped_map import arrow_schema
 from lake.kinds.kind import Kind
-from lake.kinds.ordering import AT, kept, place
+from lake.kinds.ordering import AT, place, with_stored_order
 from lake.kinds.python_values import too_long
-from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
+from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, state_struct
 from lake.kinds.sql.sql_types import parts
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Fold(Kind):
         rows: Literal["state", "refusals"] = "state",
         id: str | Sequence[str] = (),
     ) -> None:
-        typed = _fields(state)
+        typed = _parse_state(state)
         reducer: Reducer
         if callable(step):
             reducer = PythonReducer(typed, dict(start or {}), step)
@@ -82,8 +82,8 @@ class Fold(Kind):
                 )
         else:
             reducer = SqlReducer(typed, dict(start or {}), dict(step), refuse)
-            _declared("step", step, typed)
-        _declared("start", start or {}, typed)
+            _check_fields("step", step, typed)
+        _check_fields("start", start or {}, typed)
         self._set(names(key), names(sequence), reducer, version, rows, names(id))
 
     def _set(self, *values: Any) -> None:
@@ -147,8 +147,8 @@ class Fold(Kind):
     def evaluate(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        events = _events(rows)
-        placed = kept(rows).select(*events, F.expr(place(*self.sequence)).alias(AT))
+        events = _event_columns(rows)
+        placed = with_stored_order(rows).select(*events, F.expr(place(*self.sequence)).alias(AT))
         if self.rows == "state":
             return self.reducer.states(placed, self.key, events)
         return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
@@ -158,9 +158,9 @@ class Fold(Kind):
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        events = _events(changes)
-        placed = kept(changes).select(*events, SIGN, F.expr(place(*self.sequence)).alias(AT))
-        states = old.select(*self.key, held(self.reducer).alias(HELD), F.col(AT).alias("_seen"))
+        events = _event_columns(changes)
+        placed = with_stored_order(changes).select(*events, SIGN, F.expr(place(*self.sequence)).alias(AT))
+        states = old.select(*self.key, state_struct(self.reducer).alias(HELD), F.col(AT).alias("_seen"))
         joined = placed.join(states, same(placed, states, self.key), "left").drop(*[states[name] for name in self.key])
         key = Window.partitionBy(*self.key)
         again = (F.min(SIGN).over(key) < 0) | F.coalesce(F.min(AT).over(key) <= F.col("_seen"), F.lit(False))
@@ -171,9 +171,9 @@ class Fold(Kind):
         return folded.unionByName(others, allowMissingColumns=True)
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
-        [rows] = sides
         from pyspark.sql import functions as F
 
+        [rows] = sides
         yield from self.reducer.faults(rows)
         typed = [F.lit(None).cast(type_).alias(name) for name, type_ in self.reducer.fields.items()]
         types = {field.name: field.type for field in arrow_schema(rows.select(*typed).schema)}
@@ -190,18 +190,18 @@ class Fold(Kind):
         traced = super().traced(rows).withColumn(AT, F.expr(place(*self.sequence)))
         if not self.reducer.refuses:
             return traced.withColumn(ROLE, F.lit(APPLIED))
-        events = [*_events(rows), ORDER]
+        events = [*_event_columns(rows), ORDER]
         refused = self.reducer.refusals(traced.select(*events, AT), self.key, events)
         why = refused.select(F.col(ORDER).alias("_refused"), F.col(REASON).alias("_why"))
         answered = traced.join(why, F.expr(f"{ORDER} = _refused"), "left")
         return answered.withColumn(ROLE, F.expr(f"coalesce(concat('{REFUSED_AS}: ', _why), '{APPLIED}')"))
 
 
-def _events(rows: DataFrame) -> list[str]:
+def _event_columns(rows: DataFrame) -> list[str]:
     return [column for column in rows.columns if column not in CARRIED]
 
 
-def _fields(state: str) -> dict[str, str]:
+def _parse_state(state: str) -> dict[str, str]:
     pairs = [part.strip().replace("`", "").partition(" ") for part in parts(state)]
     fields = {name.rstrip(":"): kind.strip() for name, _, kind in pairs}
     if re.search(r"\bmap\s*<|\svariant\b", state, re.IGNORECASE):
@@ -214,7 +214,7 @@ def _fields(state: str) -> dict[str, str]:
     return fields
 
 
-def _declared(option: str, given: Mapping[str, Any], fields: Mapping[str, str]) -> None:
+def _check_fields(option: str, given: Mapping[str, Any], fields: Mapping[str, str]) -> None:
     for name in given:
         if name not in fields:
             raise DeclarationError(f"{option} has {name!r}, which is not in the state", fix=did_you_mean(name, fields))

@@ -58,7 +58,7 @@ def place_of(order: Mapping[str, Any]) -> Place:
     return ":".join(str(order[name]) for name in ("_batch", "_bucket", "_offset"))
 
 
-def together(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+def with_keys_together(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Bring all rows of a key into one partition."""
     return rows.repartition(*key) if key else rows.repartition(1)
 
@@ -68,7 +68,8 @@ def by_key(
 ) -> DataFrame:
     """Apply `work` to batches that hold all rows of their keys, sorted by `key`, then `order`; nulls come first.
 
-    `rows` must be together by `key`. Objects of `lake` and of the job's package in `work` are sent to the workers.
+    `rows` must have all rows of a key in one partition. Objects of `lake` and of the job's package in `work` are sent
+    to the workers.
     """
     payload, columns = pickled(work), tuple(key)
     whole = pickled(whole_keys)
@@ -85,17 +86,17 @@ def by_key(
 
 def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Regroup `batches` so that none ends within a key."""
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
             continue
         last = key_starts(batch, key)[-1]
         if last:
-            yield pa.concat_batches([*held, batch.slice(0, last)])
-            held = []
-        held.append(batch.slice(last))
-    if held:
-        yield pa.concat_batches(held)
+            yield pa.concat_batches([*pending, batch.slice(0, last)])
+            pending = []
+        pending.append(batch.slice(last))
+    if pending:
+        yield pa.concat_batches(pending)
 
 
 def key_starts(batch: pa.RecordBatch, key: Sequence[str]) -> list[int]:
@@ -130,13 +131,13 @@ def records(batch: pa.RecordBatch, columns: Sequence[str]) -> list[dict[str, Any
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow types that `work` must produce for `schema`."""
+    """Return a frame's schema as Arrow types, in which `work` must return its rows."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def written(function: Callable[..., Any]) -> str:
+def source_of(function: Callable[..., Any]) -> str:
     """Return the source location of `function`: `aircraft_log.py:12`."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}" if code else repr(function)
@@ -147,7 +148,7 @@ def pickled(work: Any) -> bytes:
     from pyspark import cloudpickle
 
     try:
-        with _by_value(work):
+        with _pickling_by_value(work):
             pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
     except TypeError as error:
         raise DeclarationError(
@@ -158,12 +159,12 @@ def pickled(work: Any) -> bytes:
 
 
 @contextmanager
-def _by_value(work: Any) -> Iterator[None]:
+def _pickling_by_value(work: Any) -> Iterator[None]:
     from pyspark import cloudpickle
 
     functions = getattr(work, "functions", ())
-    written = {f.__module__ for f in functions if f.__module__ not in ("__main__", "builtins")}
-    packages = {"lake", *written, *(name.partition(".")[0] for name in written)}
+    modules_of_job = {f.__module__ for f in functions if f.__module__ not in ("__main__", "builtins")}
+    packages = {"lake", *modules_of_job, *(name.partition(".")[0] for name in modules_of_job)}
     modules = [sys.modules[name] for name in sorted(packages) if name in sys.modules]
     with _PICKLING:
         for module in modules:

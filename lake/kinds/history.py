@@ -24,7 +24,7 @@ from lake.kinds.columns import AGAIN, SIGN, as_sql, digest, names, visible
 from lake.kinds.deletes import GONE, Removal
 from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
 from lake.kinds.kind import Kind
-from lake.kinds.ordering import AT, kept, place
+from lake.kinds.ordering import AT, place, with_stored_order
 from lake.kinds.snapshots import check_options, differences, only_events
 
 if TYPE_CHECKING:
@@ -182,13 +182,13 @@ class History(Kind):
         """State: the place of a version's newest event, whether a delete closed it, and with `dated` its instant."""
         if self.snapshots:
             rows = differences(rows, self.by, self.sequence[0], self.marker, self.partition)
-            return self._versions(self._timed(self._events(rows, gone=GONE))).drop(AGAIN)
+            return self._versions(self._with_instants(self._events(rows, gone=GONE))).drop(AGAIN)
         events = self._events(rows.where(self.removal.kept), gone=self.removal.gone)
         if self.removal.truncate:
             everyone = self._events(rows.where(self.removal.truncate), gone="true").drop(*self.by)
             keys = events.select(*self.by).distinct()
             events = events.unionByName(keys.crossJoin(everyone.hint("broadcast")))
-        return self._versions(self._timed(events).where(f"{INSTANT} is not null")).drop(AGAIN)
+        return self._versions(self._with_instants(events).where(f"{INSTANT} is not null")).drop(AGAIN)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """Continue a current version if all events of its key are at later instants than its newest event.
@@ -199,15 +199,15 @@ class History(Kind):
 
         news = self._events(changes.where(self.removal.kept), gone=self.removal.gone)
         instant = F.col(DATED if self.dated else f"{AT}.`{self.sequence[0]}`")
-        held = old.withColumns({INSTANT: instant, GONE: F.lit(False), SIGN: F.lit(1), SINCE: F.col("valid_from")})
-        rows = self._timed(held.unionByName(news, allowMissingColumns=True))
+        stored = old.withColumns({INSTANT: instant, GONE: F.lit(False), SIGN: F.lit(1), SINCE: F.col("valid_from")})
+        rows = self._with_instants(stored.unionByName(news, allowMissingColumns=True))
         over = f"over (partition by {self._by})"
         newest = f"max(if(is_current, {INSTANT}, null)) {over}"
-        late = f"min(if(is_current is null, {INSTANT}, null)) {over} <= {newest}"
+        is_late = f"min(if(is_current is null, {INSTANT}, null)) {over} <= {newest}"
         if self.dated:
-            late += f" or min(if(is_current is null, {AT}, null)) {over} <= max(if(is_current, {AT}, null)) {over}"
-        unknown = f"{newest} is null" if self.removal.declared else "false"
-        again = f"min({SIGN}) {over} < 0 or coalesce({late}, false) or {unknown}"
+            is_late += f" or min(if(is_current is null, {AT}, null)) {over} <= max(if(is_current, {AT}, null)) {over}"
+        may_be_deleted = f"{newest} is null" if self.removal.declared else "false"
+        again = f"min({SIGN}) {over} < 0 or coalesce({is_late}, false) or {may_be_deleted}"
         rows = rows.withColumn(AGAIN, F.expr(again)).where(f"{AGAIN} or {INSTANT} is not null")
         versions = self._versions(rows.where("coalesce(is_current, true)").drop(*VALID, CLOSED, DATED))
         return versions.unionByName(rows.where("not is_current").select(*versions.columns))
@@ -223,16 +223,15 @@ class History(Kind):
         if self.snapshots or self.removal.truncate:
             return super().traced(rows)
         over = f"over (partition by {self._by} order by {AT})"
-        shown = ", ".join(f"if({GONE}, null, `{column}`)" for column in self._tracked(visible(rows.columns)))
-        rows = rows.withColumn(
-            INSTANT, F.expr(self._instant)
-        )  # before AT, which may be the name of one of their columns
+        state = self._state(visible(rows.columns))
+        # Before AT, which may be the name of one of their columns.
+        rows = rows.withColumn(INSTANT, F.expr(self._instant))
         steps = {
             AT: place(*self.sequence),
-            INSTANT: self._greatest(INSTANT) if self.dated else INSTANT,
+            INSTANT: self._running_max(INSTANT) if self.dated else INSTANT,
             GONE: self.removal.gone,
             "_counts": f"{INSTANT} is not null and not ({INSTANT} <=> lead({INSTANT}) {over})",
-            "_state": f"if(_counts, struct({GONE}{', ' if shown else ''}{shown}), null)",
+            "_state": f"if(_counts, {state}, null)",
             "_opens": f"_counts and not (_state <=> lag(_state) ignore nulls {over})",
             SINCE: f"max(if(_opens and not {GONE}, {INSTANT}, null)) over (partition by {self._by} order by {INSTANT})",
             ROLE: f"""case when {INSTANT} is null then '{TIMELESS}' when not _counts then '{SUPERSEDED}'
@@ -245,10 +244,10 @@ class History(Kind):
     def _events(self, rows: DataFrame, *, gone: str) -> DataFrame:
         marks = [f"{place(*self.sequence)} as {AT}", f"{self._instant} as {INSTANT}", f"{gone} as {GONE}"]
         columns = [f"`{column}`" for column in visible(rows.columns)]
-        timed = kept(rows).where(f"`{self.sequence[0]}` is not null")
+        timed = with_stored_order(rows).where(f"`{self.sequence[0]}` is not null")
         return timed.selectExpr(*columns, *marks, SIGN)
 
-    def _timed(self, events: DataFrame) -> DataFrame:
+    def _with_instants(self, events: DataFrame) -> DataFrame:
         """Add to `events` their instants, and SINCE, at which a version opened by the event begins.
 
         The instant is null if neither the event nor one before it is dated.
@@ -256,7 +255,7 @@ class History(Kind):
         from pyspark.sql import functions as F
 
         if self.dated:
-            events = events.withColumn(INSTANT, F.expr(self._greatest(INSTANT)))
+            events = events.withColumn(INSTANT, F.expr(self._running_max(INSTANT)))
         begun = f"coalesce({SINCE}, {INSTANT})" if SINCE in events.columns else INSTANT
         return events.withColumn(SINCE, F.expr(begun))
 
@@ -269,8 +268,7 @@ class History(Kind):
 
         columns = visible(events.columns)
         over = f"over (partition by {self._by} order by {AT})"
-        shown = ", ".join(f"if({GONE}, null, `{column}`)" for column in self._tracked(columns))
-        state = f"struct({GONE}{', ' if shown else ''}{shown})"
+        state = self._state(columns)
         steps = {
             "_opens": f"not ({state} <=> lag({state}) {over})",
             SINCE: f"max(if(_opens, {SINCE}, null)) {over}",
@@ -297,10 +295,11 @@ class History(Kind):
             *([f"{INSTANT} as {DATED}"] if self.dated else []),
         )
 
-    def _tracked(self, columns: Sequence[str]) -> Sequence[str]:
-        if self.track is not None:
-            return self.track
-        return [column for column in columns if column not in {*self.by, *self.sequence, self.dated, *self.ignore}]
+    def _state(self, columns: Sequence[str]) -> str:
+        """Return SQL of what opens a version if it changes: the mark of a delete and the tracked columns."""
+        others = {*self.by, *self.sequence, self.dated, *self.ignore}
+        tracked = [column for column in columns if column not in others] if self.track is None else self.track
+        return f"struct({', '.join([GONE, *(f'if({GONE}, null, `{column}`)' for column in tracked)])})"
 
     @property
     def _instant(self) -> str:
@@ -308,7 +307,7 @@ class History(Kind):
         first = f"`{self.sequence[0]}`"
         return f"if({first} is null, null, `{self.dated}`)" if self.dated else first
 
-    def _greatest(self, instant: str) -> str:
+    def _running_max(self, instant: str) -> str:
         return f"max({instant}) over (partition by {self._by} order by {AT} rows unbounded preceding)"
 
     @property

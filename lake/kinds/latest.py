@@ -17,7 +17,7 @@ from lake.kinds.columns import AGAIN, SIGN, as_sql, names, visible
 from lake.kinds.deletes import GONE, Removal
 from lake.kinds.explanation import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES
 from lake.kinds.kind import Kind
-from lake.kinds.ordering import AT, in_log_order, kept, place
+from lake.kinds.ordering import AT, in_log_order, place, with_stored_order
 from lake.kinds.snapshots import check_options, differences, only_events
 
 if TYPE_CHECKING:
@@ -69,21 +69,21 @@ class FirstOrLatest(Kind):
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """State: the places of the winner and its column groups, and of the newest delete."""
-        return self._winners(self._placed(rows)).drop(AGAIN)
+        return self._winners(self._with_places(rows)).drop(AGAIN)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """Mark a key as AGAIN if it lost a row, or if the log may have a delete of it that the table does not show."""
         from pyspark.sql import functions as F
 
-        news = self._placed(changes)
+        news = self._with_places(changes)
         held = old.withColumns({HELD: F.lit(True), GONE: F.lit(False), SIGN: F.lit(1)})
         if self.removal.truncate:  # rows of the table are newer than every truncate
             held = held.withColumn(TRUNCATED, F.lit(None).cast(news.schema[TRUNCATED].dataType))
-        again = [f"min({SIGN}) over ({self._by}) < 0"]
-        if self._remembers:
-            again.append(f"max({GONE}) over ({self._by})")
-        if self._remembers or (self.removal.by_key and (self.sequence or not in_log_order(changes))):
-            again.append(f"({LIVE} and not max({HELD}) over ({self._by}))")
+        again = [f"min({SIGN}) over ({self._partition}) < 0"]
+        if self._needs_newest_delete:
+            again.append(f"max({GONE}) over ({self._partition})")
+        if self._needs_newest_delete or (self.removal.by_key and (self.sequence or not in_log_order(changes))):
+            again.append(f"({LIVE} and not max({HELD}) over ({self._partition}))")
         return self._winners(held.unionByName(news), again=" or ".join(again))
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
@@ -91,48 +91,48 @@ class FirstOrLatest(Kind):
 
         gone = f"{self.removal.kept} and {self.removal.gone}"
         placed = rows.withColumns({AT: F.expr(place(*self.sequence)), GONE: F.expr(gone)})
-        since = f"max(if({GONE}, {AT}, null)) over ({self._by})"
+        since = f"max(if({GONE}, {AT}, null)) over ({self._partition})"
         live = [self.removal.kept, f"not {GONE}", f"coalesce({AT} > {since}, true)"]
         if self.removal.truncate:
             truncates = placed.where(self.removal.truncate).selectExpr(f"max({AT}) as {TRUNCATED}")
             placed = placed.crossJoin(F.broadcast(truncates))
             live.append(f"coalesce({AT} > {TRUNCATED}, true)")
         traced = super().traced(placed.withColumn(LIVE, F.expr(" and ".join(live))))
-        return traced.withColumn(ROLE, F.expr(self._role(visible(rows.columns))))
+        return traced.withColumn(ROLE, F.expr(self._role_sql(visible(rows.columns))))
 
-    def _role(self, columns: Iterable[str]) -> str:
-        end, over = "max" if self.newest else "min", f"over ({self._by})"
+    def _role_sql(self, columns: Iterable[str]) -> str:
+        end, over = "max" if self.newest else "min", f"over ({self._partition})"
         decides = f"{AT} = {end}(if({LIVE}, {AT}, null)) {over}"
         parts = [
             f"if({LIVE} and {part.at} = max(if({LIVE}, {part.at}, null)) {over}, '{part.by}', null)"
-            for part in self._parts(columns)
+            for part in self._column_groups(columns)
         ]
         some = f"concat_ws(', ', {', '.join(parts)})" if parts else "''"
         return f"""case when {self.removal.truncate or "false"} then '{TRUNCATES}' when {GONE} then '{DELETES}'
             when not {LIVE} then '{DELETED}' when {decides} then '{DECIDES}'
             when {some} <> '' then concat('{DECIDES} ', {some}) else '{SUPERSEDED}' end"""
 
-    def _parts(self, columns: Iterable[str]) -> list[ColumnGroup]:
+    def _column_groups(self, columns: Iterable[str]) -> list[ColumnGroup]:
         return []
 
     @property
-    def _remembers(self) -> bool:
+    def _needs_newest_delete(self) -> bool:
         """True if rows beside the newest one count, so that the place of the newest delete must be known."""
         return self.removal.by_key and not self.newest
 
     @property
-    def _by(self) -> str:
+    def _partition(self) -> str:
         return f"partition by {', '.join(f'`{column}`' for column in self.by) or 'null'}"
 
-    def _placed(self, rows: DataFrame) -> DataFrame:
+    def _with_places(self, rows: DataFrame) -> DataFrame:
         """Return the rows of keys with their place, those of column groups, and the place that deletes older rows."""
         from pyspark.sql import functions as F
 
         at = place(*self.sequence)
         columns = visible(rows.columns)
-        states = [f"{part.at} as `{part.state}`" for part in self._parts(columns)]
-        states += [f"if({self.removal.gone}, {at}, null) as {SINCE}"] if self._remembers else []
-        rows = kept(rows)
+        states = [f"{part.at} as `{part.state}`" for part in self._column_groups(columns)]
+        states += [f"if({self.removal.gone}, {at}, null) as {SINCE}"] if self._needs_newest_delete else []
+        rows = with_stored_order(rows)
         placed = rows.where(self.removal.kept).selectExpr(
             *[f"`{column}`" for column in columns],
             f"{at} as {AT}",
@@ -149,8 +149,8 @@ class FirstOrLatest(Kind):
     def _winners(self, rows: DataFrame, *, again: str = "false") -> DataFrame:
         from pyspark.sql import functions as F
 
-        by, parts = self._by, self._parts(visible(rows.columns))
-        if self._remembers:
+        by, parts = self._partition, self._column_groups(visible(rows.columns))
+        if self._needs_newest_delete:
             rows = rows.withColumn(SINCE, F.expr(f"max({SINCE}) over ({by})"))
         bounds = [bound for bound in (SINCE, TRUNCATED) if bound in rows.columns]
         live = " and ".join([f"not {GONE}", *(f"coalesce({AT} > {bound}, true)" for bound in bounds)])
@@ -254,10 +254,10 @@ class Latest(FirstOrLatest):
         return [*super().ordered_within(side), *(as_sql(*self.by, by) for by in self.groups)]
 
     @property
-    def _remembers(self) -> bool:
+    def _needs_newest_delete(self) -> bool:
         return self.removal.by_key and bool(self.partial or self.groups)
 
-    def _parts(self, columns: Iterable[str]) -> list[ColumnGroup]:
+    def _column_groups(self, columns: Iterable[str]) -> list[ColumnGroup]:
         shown = list(columns)
         grouped = {column for by, of in self.groups.items() for column in (by, *of)}
         others = [c for c in shown if c not in {*self.by, *self.sequence, *grouped}]

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from lake.kinds.columns import ORDER
-from lake.kinds.grouped_map import WorkerFault, key_starts, records, written
+from lake.kinds.grouped_map import WorkerFault, key_starts, records, source_of
 from lake.kinds.python_values import many_digits
 from lake.kinds.steps import PLACE, STEP, Condition, Either, Part, Step, every_step
 
@@ -99,25 +99,25 @@ class MatchWork:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         holds = batch.column(HOLDS).to_pylist()
-        seen = records(batch, self.events) if self.functions else []
+        events = records(batch, self.events) if self.functions else []
         times = [NOTHING if time is None else time for time in batch.column(CLOCK).to_pylist()]
         starts = key_starts(batch, self.key)
         called = [step.name for step in every_step(self.steps)]
-        taken: list[tuple[int, int, int, str, int]] = []
+        output: list[tuple[int, int, int, str, int]] = []
         for begin, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
             rows = KeyRows.of(holds[begin:end], times[begin:end], self.within_us, self.absent_us, 1 << len(called))
             find: Find
             if self.functions:
                 orders = batch.column(ORDER).slice(begin, end - begin)
-                find = BacktrackingMatcher(self.steps, rows, seen[begin:end], orders).find
+                find = BacktrackingMatcher(self.steps, rows, events[begin:end], orders).find
             else:
-                find = LinearMatcher(self.steps, rows, looking=bool(self.until)).find
+                find = LinearMatcher(self.steps, rows, records_seen=bool(self.until)).find
             with many_digits():
                 matched = list(matches(find, rows, past_last=self.past_last))
             for first, counts, until in matched:
                 names = [name for name, count in zip(called, counts, strict=True) for _ in range(count)]
-                taken += [(begin + first + i, first, i, name, until) for i, name in enumerate(names)]
-        numbers, first_rows, places, steps, untils = zip(*taken, strict=True) if taken else ((), (), (), (), ())
+                output += [(begin + first + i, first, i, name, until) for i, name in enumerate(names)]
+        numbers, first_rows, places, steps, untils = zip(*output, strict=True) if output else ((), (), (), (), ())
         new = {MATCH: first_rows, PLACE: places, STEP: steps, self.until: untils}
         events = batch.take(pa.array(numbers, pa.int64()))
         columns = [
@@ -193,10 +193,10 @@ def matches(find: Find, rows: KeyRows, *, past_last: bool) -> Iterator[tuple[int
 
 
 class LinearMatcher:
-    """Finder of matches by the earliest end that each row allows; records the examined rows only if `looking`."""
+    """Finder of matches by the earliest end that each row allows; records the examined rows only if `records_seen`."""
 
-    def __init__(self, parts: Sequence[Part], rows: KeyRows, *, looking: bool = True) -> None:
-        self.stops, self.times = rows.stops, rows.times if looking else ()
+    def __init__(self, parts: Sequence[Part], rows: KeyRows, *, records_seen: bool = True) -> None:
+        self.stops, self.times = rows.stops, rows.times if records_seen else ()
         self.never = len(rows.holds) + 1
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
         self.whole = self._chain(parts, rows.holds, RestOfPattern(rows.ends, [NOTHING] * len(self.times)))
@@ -216,7 +216,7 @@ class LinearMatcher:
             if isinstance(link, Fork):
                 number = next(number for number, each in enumerate(link.chains) if each.ahead.ends[row] <= stop)
                 if self.times:
-                    self._tried(each.ahead.seen[row] for each in link.chains[:number])
+                    self._record_seen(each.ahead.seen[row] for each in link.chains[:number])
                 row = self._take(link.chains[number], row, stop, counts)
                 continue
             step, after = link.step, link.after
@@ -224,17 +224,17 @@ class LinearMatcher:
             choices = range(most, step.least - 1, -1) if step.greedy else range(step.least, most + 1)
             count = next(count for count in choices if after.ends[row + count] <= stop)
             if self.times:
-                self._tried(after.seen[row + each] for each in choices[: choices.index(count)])
-                looked = self._looked(link.step, row, link.runs[row]) if step.greedy else row + count - 1
-                self._tried([self.times[looked]] if looked >= row else [])
+                self._record_seen(after.seen[row + each] for each in choices[: choices.index(count)])
+                last = self._last_examined(link.step, row, link.runs[row]) if step.greedy else row + count - 1
+                self._record_seen([self.times[last]] if last >= row else [])
             counts[link.number] = count
             row += count
         return row
 
-    def _tried(self, seen: Iterable[int]) -> None:
+    def _record_seen(self, seen: Iterable[int]) -> None:
         self.seen = max(self.seen, *seen, NOTHING)
 
-    def _looked(self, step: Step, row: int, run: int) -> int:
+    def _last_examined(self, step: Step, row: int, run: int) -> int:
         return row + (run if step.most is None else min(run, step.most - 1))
 
     def _chain(self, parts: Sequence[Part], holds: Sequence[int], after: RestOfPattern) -> Chain:
@@ -272,7 +272,7 @@ class LinearMatcher:
     def _furthest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
         """Return for each row how far a failing search for `step` and the rest of the pattern looks."""
         least, most = step.least, step.most
-        own = [self.times[self._looked(step, row, run)] for row, run in enumerate(runs)]
+        own = [self.times[self._last_examined(step, row, run)] for row, run in enumerate(runs)]
         if most is not None:
             return [
                 max(own[row], *(after[row + count] for count in range(least, min(most, run) + 1)), NOTHING)
@@ -300,42 +300,42 @@ class BacktrackingMatcher:
         self.parts, self.rows, self.events, self.orders = tuple(parts), rows, events, orders
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
         self.matched: dict[str, list[dict[str, Any]]] = {name: [] for name in self.numbers}
-        self.looked = 0
+        self.last_examined = 0
 
     def find(self, row: int) -> SearchResult:
         for rows in self.matched.values():
             rows.clear()
-        self.looked = row
-        path = self._rest(self.parts, row, self.rows.stops[row])
+        self.last_examined = row
+        path = self._match(self.parts, row, self.rows.stops[row])
         counts = [len(rows) for rows in self.matched.values()] if path else None
-        return SearchResult(counts, self.rows.times[self.looked])
+        return SearchResult(counts, self.rows.times[self.last_examined])
 
-    def _rest(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
+    def _match(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
         """Match `parts` from `row` on and return True; leave nothing matched if that is impossible."""
         if not parts:
             return self.rows.ends[row] == row
         step, later = parts[0], parts[1:]
         if isinstance(step, Either):
-            return any(self._rest((*each, *later), row, stop) for each in step.alternatives)
+            return any(self._match((*each, *later), row, stop) for each in step.alternatives)
         rows = self.matched[step.name]
         if step.greedy:
-            while self._takes(step, row + len(rows), stop):
+            while self._accepts(step, row + len(rows), stop):
                 rows.append(self.events[row + len(rows)])
         while True:
-            if len(rows) >= step.least and self._rest(later, row + len(rows), stop):
+            if len(rows) >= step.least and self._match(later, row + len(rows), stop):
                 return True
             if step.greedy and len(rows) > step.least:
                 rows.pop()
-            elif not step.greedy and self._takes(step, row + len(rows), stop):
+            elif not step.greedy and self._accepts(step, row + len(rows), stop):
                 rows.append(self.events[row + len(rows)])
             else:
                 rows.clear()
                 return False
 
-    def _takes(self, step: Step, row: int, stop: int) -> bool:
+    def _accepts(self, step: Step, row: int, stop: int) -> bool:
         if len(self.matched[step.name]) == step.most:
             return False
-        self.looked = max(self.looked, row)
+        self.last_examined = max(self.last_examined, row)
         if row >= stop or not self.rows.holds[row] >> self.numbers[step.name] & 1:
             return False
         if not callable(step.condition):
@@ -345,7 +345,7 @@ class BacktrackingMatcher:
         except Exception as error:
             raise WorkerFault(
                 f"step {step.name}: {type(error).__name__}: {error} at {self.events[row]!r}",
-                where=written(step.condition),
+                where=source_of(step.condition),
                 fix="return whether the row belongs to the step",
                 order=self.orders[row].as_py(),
             ) from error

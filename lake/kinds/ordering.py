@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 AT: Final = "_at"  # state: the place of the row that gave a table's row
 
-KEPT: Final = f"struct({ORDER}._batch, {ORDER}._arrival)"
+STORED_ORDER: Final = f"struct({ORDER}._batch, {ORDER}._arrival)"
 
 
 def place(*sequence: str) -> str:
@@ -20,12 +20,12 @@ def place(*sequence: str) -> str:
     return f"struct({', '.join(f'`{column}`' for column in (*sequence, ORDER))})"
 
 
-def kept(rows: DataFrame) -> DataFrame:
+def with_stored_order(rows: DataFrame) -> DataFrame:
     """Reduce the order of a log's rows to the form of state, (batch, arrival), which is unique in its log."""
     from pyspark.sql import functions as F
 
-    logged = "_arrival" in rows.select(f"{ORDER}.*").columns
-    return rows.withColumn(ORDER, F.expr(KEPT)) if logged else rows
+    is_log = "_arrival" in rows.select(f"{ORDER}.*").columns
+    return rows.withColumn(ORDER, F.expr(STORED_ORDER)) if is_log else rows
 
 
 def in_log_order(rows: DataFrame) -> bool:

@@ -14,7 +14,7 @@ from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.explanation import STEP as ROLE_STEP
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
-from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, together
+from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, with_keys_together
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, MatchWork
 from lake.kinds.measures.measure import Measure, StateColumn
 from lake.kinds.measures.totals import Totals
@@ -86,8 +86,8 @@ class Pattern(WithFinality):
         lateness: timedelta = timedelta(0),
         is_final: bool = False,
     ) -> None:
-        parts, absent = _parted(steps)
-        _possible(parts)
+        parts, absent = _split_absent(steps)
+        _check_steps(parts)
         check_lateness(lateness)
         if absent is not None and not is_final:
             raise DeclarationError(
@@ -102,10 +102,10 @@ class Pattern(WithFinality):
             raise DeclarationError(
                 f"invalid within: {within}", fix="use a positive timedelta, and a sequence that begins with a time"
             )
-        called = [step.name for step in every_step(parts)]
+        step_names = [step.name for step in every_step(parts)]
         if is_final and not names(sequence):
             raise DeclarationError("is_final needs a sequence", fix="name one that begins with the event time")
-        of_rows = {name: _measure(name, measure, called) for name, measure in measures.items()}
+        of_rows = {name: _measure(name, measure, step_names) for name, measure in measures.items()}
         options = (names(key), names(sequence), parts, of_rows, skip, within, lateness, is_final, absent)
         values: tuple[Any, ...] = options
         for field, value in zip(fields(self), values, strict=True):
@@ -146,18 +146,18 @@ class Pattern(WithFinality):
         return self.sequence[:1] if self.within or self.is_final else ()
 
     def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
-        return super().at_horizon(rows, _least(horizons))
+        return super().at_horizon(rows, _least_horizon(horizons))
 
     def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
-        return super().changed_by_horizon(_least(horizons))
+        return super().changed_by_horizon(_least_horizon(horizons))
 
     def evaluate(self, *sides: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        rows = _in_one(sides)
+        rows = _unite(sides)
         self._check(rows)
-        matched = self._matched(rows).withColumn(SIGN, F.lit(1))
-        totals, first = Totals(self.measures, matched, self.identity), self._first
+        matched = self._match(rows).withColumn(SIGN, F.lit(1))
+        totals, first = Totals(self.measures, matched, self.identity), self._first_row
         states = [item for name, measure in self.measures.items() for item in measure.state(name).items()]
         state = {column: each.fill for column, each in states if isinstance(each, StateColumn)} | totals.fills
         if self.is_final:
@@ -166,18 +166,18 @@ class Pattern(WithFinality):
             *[F.expr(sql).alias(column) for column, sql in {**first, **state}.items()]
         )
         grouped = grouped.withColumn(MATCH_ID, F.expr(digest(grouped, [*self.key, *first])))
-        closed, seen = totals.finished(grouped)
-        values = [F.expr(sql).alias(name) for name, sql in seen.items()]
+        closed, value_texts = totals.close(grouped)
+        values = [F.expr(sql).alias(name) for name, sql in value_texts.items()]
         if self.is_final:
             values += [F.lit(False).alias(FINAL), F.col(until(0))]
         return closed.select(*self.key, MATCH_ID, *values)
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
-        rows = _in_one(sides)
+        rows = _unite(sides)
         for side in sides:
             for field in side.schema:
                 held = rows.schema[field.name].dataType
-                if lost := rounding.lost(field.dataType, held):
+                if lost := rounding.storage_loss(field.dataType, held):
                     yield DeclarationError(
                         f"{field.name} would lose {lost}: of all inputs together it is a {held.simpleString()}",
                         fix="cast it to one type in the function",
@@ -189,8 +189,8 @@ class Pattern(WithFinality):
         from pyspark.sql import functions as F
 
         by = ", ".join(f"`{column}`" for column in (*self.key, MATCH))
-        firsts = {name: F.expr(f"{sql} over (partition by {by})") for name, sql in self._first.items()}
-        matched = self._matched(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
+        firsts = {name: F.expr(f"{sql} over (partition by {by})") for name, sql in self._first_row.items()}
+        matched = self._match(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
         into = F.struct(*self.key, F.expr(digest(matched, [*self.key, *firsts])).alias(MATCH_ID))
         return matched.withColumns({INTO: into, ROLE: F.expr(f"concat('{ROLE_STEP} ', {STEP})")})
 
@@ -199,18 +199,18 @@ class Pattern(WithFinality):
 
         if len(sides) == 1:
             return self.traced(sides[0])
-        traced = self.traced(_in_one(sides)).where(f"{ORDER}.{SIDE} = {side}")
+        traced = self.traced(_unite(sides)).where(f"{ORDER}.{SIDE} = {side}")
         return traced.withColumn(ORDER, F.col(ORDER).dropFields(SIDE))
 
     @property
-    def _first(self) -> dict[str, str]:
+    def _first_row(self) -> dict[str, str]:
         return {f"_first_{i}": f"min_by(`{column}`, {PLACE})" for i, column in enumerate((*self.sequence, TIE))}
 
-    def _matched(self, rows: DataFrame) -> DataFrame:
+    def _match(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
         events = [column for column in rows.columns if column not in CARRIED]
-        judged = self._judged(together(rows.select(*events, ORDER), self.key))
+        judged = self._with_conditions(with_keys_together(rows.select(*events, ORDER), self.key))
         types = {MATCH: "long", PLACE: "int", STEP: "string", **({until(0): "long"} if self.is_final else {})}
         new = [F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
         out = judged.select(*events, ORDER, TIE, *new).schema
@@ -222,7 +222,7 @@ class Pattern(WithFinality):
         work = MatchWork(self.key, tuple(events), self.steps, within, absent, past_last, last, arrow_schema(out))
         return by_key(judged, self.key, [*self.sequence, ORDER], work, out)
 
-    def _judged(self, rows: DataFrame) -> DataFrame:
+    def _with_conditions(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -256,7 +256,7 @@ class Pattern(WithFinality):
                 raise DeclarationError(f"{name} adds up floats", fix="add decimals: cast(… as decimal(18, 2))")
 
 
-def _in_one(sides: Sequence[DataFrame]) -> DataFrame:
+def _unite(sides: Sequence[DataFrame]) -> DataFrame:
     """Unite the rows of all inputs; those of several are ordered by input, then by log order.
 
     Raises DeclarationError for several inputs that are not all logs: rows of tables share no order with others.
@@ -276,13 +276,13 @@ def _in_one(sides: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), placed)
 
 
-def _least(horizons: Sequence[datetime | None]) -> datetime | None:
+def _least_horizon(horizons: Sequence[datetime | None]) -> datetime | None:
     """Return the least horizon of the logs; None if one has no events, or none is given."""
-    come = [horizon for horizon in horizons if horizon is not None]
-    return min(come) if come and len(come) == len(horizons) else None
+    known = [horizon for horizon in horizons if horizon is not None]
+    return min(known) if known and len(known) == len(horizons) else None
 
 
-def _parted(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | None]:
+def _split_absent(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | None]:
     parts = tuple(step for step in steps if not isinstance(step, Absent))
     absent = next((step for step in steps if isinstance(step, Absent)), None)
     if absent is not None and (len(steps) > len(parts) + 1 or steps[-1] is not absent):
@@ -292,24 +292,23 @@ def _parted(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | 
     return parts, absent
 
 
-def _possible(steps: Sequence[Part]) -> None:
-    called = [step.name for step in every_step(steps)]
-    twice = {name for name in called if called.count(name) > 1}
+def _check_steps(steps: Sequence[Part]) -> None:
+    step_names = [step.name for step in every_step(steps)]
+    twice = {name for name in step_names if step_names.count(name) > 1}
     if twice:
         raise DeclarationError(f"two steps are named {min(twice)!r}", fix="give each a name of its own")
     if not least_rows(steps):
         fix = "make at least one step require a row, of an Either one in each alternative"
         raise DeclarationError("the pattern can match no rows at all", fix=fix)
-    if len(called) > 60:
-        raise DeclarationError(f"{len(called)} steps are too many", fix="use at most 60")
+    if len(step_names) > 60:
+        raise DeclarationError(f"{len(step_names)} steps are too many", fix="use at most 60")
 
 
-def _measure(name: str, given: Measure | In, called: Sequence[str]) -> Measure:
-    """Return the measure over the rows of a match. Raises DeclarationError for an unknown step."""
+def _measure(name: str, given: Measure | In, step_names: Sequence[str]) -> Measure:
     if isinstance(given, In):
-        if given.step not in called:
+        if given.step not in step_names:
             raise DeclarationError(
-                f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, called)
+                f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, step_names)
             )
         given = given.narrowed()
     if any(isinstance(state, StateColumn) and state.per for state in given.state(name).values()):

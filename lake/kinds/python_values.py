@@ -34,10 +34,10 @@ def normal(kind: pa.DataType) -> Normal:
 
     It raises TypeError or ValueError if the value is not of that type, or would lose something.
     """
-    given = _normal(kind)
+    convert = _normal(kind)
 
     def apply(value: Any) -> Any:
-        return None if value is None else given(value)
+        return None if value is None else convert(value)
 
     return apply
 
@@ -45,7 +45,7 @@ def normal(kind: pa.DataType) -> Normal:
 def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the other
     if pa.types.is_list(kind):
         element = normal(kind.value_type)
-        return lambda value: [element(item) for item in _of(value, list, tuple)]
+        return lambda value: [element(item) for item in _instance_of(value, list, tuple)]
     if pa.types.is_struct(kind):
         parts = {field.name: normal(field.type) for field in kind}
         return lambda value: _record(value, parts)
@@ -55,7 +55,7 @@ def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the ot
     if pa.types.is_decimal(kind):
         return lambda value: _decimal(value, kind.precision, kind.scale)
     if pa.types.is_float32(kind):
-        return lambda value: struct.unpack("f", struct.pack("f", _of(value, float, int)))[0] + 0.0
+        return lambda value: struct.unpack("f", struct.pack("f", _instance_of(value, float, int)))[0] + 0.0
     if pa.types.is_floating(kind):
         return _double
     if pa.types.is_timestamp(kind):
@@ -65,7 +65,7 @@ def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the ot
     return lambda value: _exactly(value, wanted)
 
 
-def _of(value: Any, *types: type) -> Any:
+def _instance_of(value: Any, *types: type) -> Any:
     if not isinstance(value, types) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not of type {types[0].__name__}")
     return value
@@ -78,21 +78,21 @@ def _exactly(value: Any, wanted: type | None) -> Any:
 
 
 def _whole(value: Any, limit: int) -> int:
-    whole: int = _of(value, int)
+    whole: int = _instance_of(value, int)
     if not -limit <= whole < limit:
         raise ValueError(f"{whole} is too large")
     return whole
 
 
 def _double(value: Any) -> float:
-    number = float(_of(value, float, int))
+    number = float(_instance_of(value, float, int))
     if isinstance(value, int) and number != value:
         raise ValueError(f"{value} does not fit a double: it has too many digits")
     return number + 0.0  # one zero
 
 
 def _decimal(value: Any, precision: int, scale: int) -> Decimal:
-    number = Decimal(_of(value, Decimal, int))
+    number = Decimal(_instance_of(value, Decimal, int))
     with localcontext(prec=precision) as context:
         context.traps[Inexact] = True
         try:
@@ -126,21 +126,21 @@ def too_long(value: Any, kind: pa.DataType) -> Any:
 
 
 def _record(value: Any, parts: Mapping[str, Normal]) -> dict[str, Any]:
-    record: dict[str, Any] = _of(value, dict)
+    record: dict[str, Any] = _instance_of(value, dict)
     if record.keys() != parts.keys():
         raise ValueError(f"found fields {', '.join(map(str, record))}, not {', '.join(parts)}")
     return {name: part(record[name]) for name, part in parts.items()}
 
 
 def _aware(value: Any) -> datetime:
-    at: datetime = _of(value, datetime)
+    at: datetime = _instance_of(value, datetime)
     if at.tzinfo is None:
         raise ValueError(f"{at} has no time zone")
     return at.astimezone(UTC)
 
 
 def _naive(value: Any) -> datetime:
-    at: datetime = _of(value, datetime)
+    at: datetime = _instance_of(value, datetime)
     if at.tzinfo is not None:
         raise ValueError(f"{at} has a time zone")
     return at

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lake.errors import DeclarationError
 from lake.kinds.columns import ORDER
 from lake.kinds.floats import one_zero
-from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
+from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, source_of, with_keys_together
 from lake.kinds.ordering import AT
 from lake.kinds.python_values import Normal, many_digits, normal
 from lake.kinds.sql import rounding
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 REFUSED: Final = "refused"  # the number of a key's refused events
 REASON: Final = "reason"  # the reason for a refusal
-KEPT: Final = "_refusals"  # the refused events in the state of an SQL fold
+REFUSALS: Final = "_refusals"  # the refused events in the state of an SQL fold
 HELD: Final = "_held"  # the state from which a key's fold continues; null at its start
 
 Forms = Mapping[str, Normal]
@@ -65,7 +65,7 @@ class Reducer(Protocol):
         """Return the refused events of `rows`: columns `events` and REASON."""
 
 
-def held(reducer: Reducer) -> Column:
+def state_struct(reducer: Reducer) -> Column:
     """Return the state in the rows of a table, as one column."""
     from pyspark.sql import functions as F
 
@@ -98,7 +98,7 @@ class SqlReducer:
         types = both.select("state.*").schema
         for name, sql in self.step.items():
             given, held = rounding.type_of(both, sql), types[name].dataType
-            if given is not None and (lost := rounding.lost(given, held)):
+            if given is not None and (lost := rounding.storage_loss(given, held)):
                 yield DeclarationError(
                     f"{name} would lose {lost}: {sql} is a {given.simpleString()}, {name} a {held.simpleString()}",
                     fix="say how it is rounded: round(…, 2), cast(…), or give the state's field a wider type",
@@ -106,34 +106,34 @@ class SqlReducer:
 
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         columns = [*self.fields, *([REFUSED] if self.refuses else [])]
-        return self._folded(rows, key, events).select(*key, *[f"_state.`{name}`" for name in columns], AT)
+        return self._fold(rows, key, events).select(*key, *[f"_state.`{name}`" for name in columns], AT)
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        folded = self._folded(rows, key, events, keep=True).selectExpr(f"explode(_state.{KEPT}) as _refusal")
+        folded = self._fold(rows, key, events, keep=True).selectExpr(f"explode(_state.{REFUSALS}) as _refusal")
         return folded.selectExpr(*[f"_refusal.event.`{name}`" for name in events], f"_refusal.{REASON}")
 
-    def _folded(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], *, keep: bool = False) -> DataFrame:
+    def _fold(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], *, keep: bool = False) -> DataFrame:
         from pyspark.sql import functions as F
 
         types, start = dict(self.fields), {name: self.start.get(name) for name in self.fields}
         if self.refuses:
-            types, start = {**types, REFUSED: "bigint"}, {**start, REFUSED: 0}
+            types[REFUSED], start[REFUSED] = "bigint", 0
         if keep:
             event = rows.select(*events).schema.simpleString()
-            types, start = {**types, KEPT: f"array<struct<{REASON}: string, event: {event}>>"}, {**start, KEPT: []}
+            types[REFUSALS], start[REFUSALS] = f"array<struct<{REASON}: string, event: {event}>>", []
         # The cast makes every field nullable.
         state = "struct<" + ", ".join(f"`{name}`: {kind}" for name, kind in types.items()) + ">"
         begin = F.struct(*[literal(value).alias(name) for name, value in start.items()]).cast(state)
-        goes_on = [F.any_value(HELD).cast(state).alias(HELD)] if HELD in rows.columns else []
+        resumed = [F.any_value(HELD).cast(state).alias(HELD)] if HELD in rows.columns else []
         placed = F.struct(F.col(AT).alias("at"), F.struct(*events).alias("event"))
-        grouped = rows.groupBy(*key).agg(F.sort_array(F.collect_list(placed)).alias("_events"), *goes_on)
-        begun = grouped.where("size(_events) > 0").withColumn("_start", F.coalesce(HELD, begin) if goes_on else begin)
+        grouped = rows.groupBy(*key).agg(F.sort_array(F.collect_list(placed)).alias("_events"), *resumed)
+        folds = grouped.where("size(_events) > 0").withColumn("_start", F.coalesce(HELD, begin) if resumed else begin)
         step = self._step(types, state)
         zeroed = one_zero("s", rows.select(begin.alias("s")).schema["s"].dataType)
         if zeroed != "s":
             step = f"transform(array({step}), s -> cast({zeroed} as {state}))[0]"
         fold = F.expr(f"aggregate(_events.event, _start, (state, event) -> {step})")
-        return begun.select(*key, fold.alias("_state"), F.expr("element_at(_events, -1).at").alias(AT))
+        return folds.select(*key, fold.alias("_state"), F.expr("element_at(_events, -1).at").alias(AT))
 
     def _step(self, types: Mapping[str, str], state: str) -> str:
         stay = {name: f"state.`{name}`" for name in types}
@@ -141,9 +141,9 @@ class SqlReducer:
         if self.refuse is None:
             return taken
         refused = {REFUSED: f"state.{REFUSED} + 1L"}
-        if KEPT in types:
+        if REFUSALS in types:
             refusal = f"named_struct('{REASON}', {self.refuse}, 'event', event)"
-            refused[KEPT] = f"concat(state.{KEPT}, array({refusal}))"
+            refused[REFUSALS] = f"concat(state.{REFUSALS}, array({refusal}))"
         return f"if(({self.refuse}) is null, {taken}, {_struct({**stay, **refused}, state)})"
 
 
@@ -167,17 +167,17 @@ class PythonReducer:
         yield from ()
 
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        return self._folded(rows, key, events, rows.select(*key, *self._columns(), AT).schema)
+        return self._fold(rows, key, events, rows.select(*key, *self._columns(), AT).schema)
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         from pyspark.sql import functions as F
 
-        return self._folded(rows, key, events, rows.select(*events, F.lit("").alias(REASON)).schema)
+        return self._fold(rows, key, events, rows.select(*events, F.lit("").alias(REASON)).schema)
 
-    def _folded(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], out: StructType) -> DataFrame:
+    def _fold(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], out: StructType) -> DataFrame:
         types = arrow_schema(rows.select(*self._columns()).schema)
         work = FoldWork(tuple(key), tuple(events), self.start, self.step, types, arrow_schema(out))
-        return by_key(together(rows, key), key, [AT], work, out)
+        return by_key(with_keys_together(rows, key), key, [AT], work, out)
 
     def _columns(self) -> list[Column]:
         from pyspark.sql import functions as F
@@ -213,7 +213,7 @@ class FoldWork:
                 refused = state.pop(REFUSED)
                 for i in range(begin, end):
                     try:
-                        outcome = self._stepped(state, events[i], forms)
+                        outcome = self._apply_step(state, events[i], forms)
                     except Exception as error:
                         raise self._fault(error, events[i], batch.column(AT)[i].as_py()) from error
                     if isinstance(outcome, Refusal):
@@ -223,8 +223,8 @@ class FoldWork:
                         state = outcome
                 states.append({**state, REFUSED: refused})
         if REASON in self.out.names:
-            return self._made(batch, [i for i, _ in refusals], [{REASON: reason} for _, reason in refusals])
-        return self._made(batch, [end - 1 for _, end in bounds], states)
+            return self._output(batch, [i for i, _ in refusals], [{REASON: reason} for _, reason in refusals])
+        return self._output(batch, [end - 1 for _, end in bounds], states)
 
     def next(
         self, before: Mapping[str, Any] | None, event: Mapping[str, Any], forms: Forms
@@ -237,7 +237,7 @@ class FoldWork:
         refused = state.pop(REFUSED)
         with many_digits():
             try:
-                outcome = self._stepped(state, dict(event), forms)
+                outcome = self._apply_step(state, dict(event), forms)
             except Exception as error:
                 raise self._fault(error, event, {ORDER: {}}) from error
         return outcome if isinstance(outcome, Refusal) else {**outcome, REFUSED: refused}
@@ -250,7 +250,7 @@ class FoldWork:
         state = {REFUSED: 0, **self.start} if before is None else before
         return {name: apply(state.get(name)) for name, apply in forms.items()}
 
-    def _stepped(self, state: dict[str, Any], event: dict[str, Any], forms: Forms) -> dict[str, Any] | Refusal:
+    def _apply_step(self, state: dict[str, Any], event: dict[str, Any], forms: Forms) -> dict[str, Any] | Refusal:
         outcome = self.step(dict(state), event)
         if isinstance(outcome, Refusal):
             return outcome
@@ -259,10 +259,10 @@ class FoldWork:
             raise TypeError(f"returned {given}, not the state's {', '.join(state)}")
         for name, value in outcome.items():
             if value is not state[name]:
-                outcome[name] = _as_kept(name, value, forms[name])
+                outcome[name] = _normalized(name, value, forms[name])
         return outcome
 
-    def _made(self, batch: pa.RecordBatch, rows: list[int], values: list[dict[str, Any]]) -> pa.RecordBatch:
+    def _output(self, batch: pa.RecordBatch, rows: list[int], values: list[dict[str, Any]]) -> pa.RecordBatch:
         rest = batch.take(pa.array(rows, pa.int64()))
         new = {REASON} if REASON in self.out.names else set(self.types.names)
         columns = [
@@ -276,13 +276,13 @@ class FoldWork:
         key = ", ".join(f"{name}={event[name]!r}" for name in self.key if name in event)
         return WorkerFault(
             f"reducer {self.step.__name__}: {what} at {key}, event {event!r}",
-            where=written(self.step),
+            where=source_of(self.step),
             fix="return Refusal(reason) for an event that the state does not allow",
             order=at[ORDER],
         )
 
 
-def _as_kept(name: str, value: Any, form: Normal) -> Any:
+def _normalized(name: str, value: Any, form: Normal) -> Any:
     try:
         return form(value)
     except (TypeError, ValueError) as error:

@@ -22,9 +22,9 @@ from lake.kinds.ordering import in_log_order
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-NUMBER: Final = "__dump"  # a value of the dump column
-PART: Final = "__part"  # with a number: a value of a partition column
-NEXT: Final = "__next_dump"  # the next whole dump
+DUMP: Final = "__dump"  # a value of the dump column
+PARTITION_VALUE: Final = "__part"  # with a number: a value of a partition column
+NEXT_DUMP: Final = "__next_dump"  # the next whole dump
 EVENT: Final = f"{DELIVERED}.refusal is null"
 PLACE: Final = (f"{ORDER}._batch as batch", f"{DELIVERED}.file as file", f"{DELIVERED}.dump as own")
 
@@ -40,22 +40,22 @@ def differences(
     """
     from pyspark.sql import functions as F
 
-    parts = {f"{PART}{number}": column for number, column in enumerate(partition)}
+    parts = {f"{PARTITION_VALUE}{number}": column for number, column in enumerate(partition)}
     refusals = rows.where(f"not ({EVENT})") if DELIVERED in rows.columns else None
     rows = only_events(rows)
     markers = rows.where(marker) if marker else rows
-    counting = _counting(markers, dump, parts)
-    partial = None if refusals is None else _partial(rows, refusals, dump, parts, marker or "true")
-    dumps = F.broadcast(_followed(counting, partial, parts))
+    counting = _dumps_in_order(markers, dump, parts)
+    partial = None if refusals is None else _partial_dumps(rows, refusals, dump, parts, marker or "true")
+    dumps = F.broadcast(_with_next_dump(counting, partial, parts))
     contents = rows.where(f"not coalesce({marker}, false)") if marker else rows
-    of = [f"`{dump}` = {NUMBER}", *(f"`{column}` <=> {part}" for part, column in parts.items())]
+    of = [f"`{dump}` = {DUMP}", *(f"`{column}` <=> {part}" for part, column in parts.items())]
     contents = contents.join(dumps, F.expr(" and ".join(of)))
     by = ", ".join(f"`{column}`" for column in key)
     then = contents.withColumn("__then", F.expr(f"lead(`{dump}`) over (partition by {by} order by `{dump}`, {ORDER})"))
-    lacking = f"{NEXT} is not null and (__then is null or __then > {NEXT})"
+    lacking = f"{NEXT_DUMP} is not null and (__then is null or __then > {NEXT_DUMP})"
     images = then.select("*", F.expr(f"explode(if({lacking}, array(false, true), array(false)))").alias(GONE))
-    moved = images.withColumn(dump, F.expr(f"if({GONE}, {NEXT}, `{dump}`)"))
-    return moved.drop(NUMBER, NEXT, "__then", *parts)
+    moved = images.withColumn(dump, F.expr(f"if({GONE}, {NEXT_DUMP}, `{dump}`)"))
+    return moved.drop(DUMP, NEXT_DUMP, "__then", *parts)
 
 
 def check_options(
@@ -86,7 +86,7 @@ def only_events(rows: DataFrame) -> DataFrame:
     return rows.where(EVENT) if DELIVERED in rows.columns else rows
 
 
-def _counting(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> DataFrame:
+def _dumps_in_order(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> DataFrame:
     """Return the dumps of `rows`, but those older than one of the same partition that arrived before.
 
     A dump arrives with its marker, or with its first row.
@@ -96,41 +96,41 @@ def _counting(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> DataFrame
     came = ORDER if in_log_order(rows) else "0"
     arrived = (
         rows.where(f"`{dump}` is not null")
-        .groupBy(F.col(dump).alias(NUMBER), *_named(parts))
+        .groupBy(F.col(dump).alias(DUMP), *_part_columns(parts))
         .agg(F.expr(f"min({came})").alias("__came"))
-        .withColumn("__nth", F.expr(f"dense_rank() over ({_within(parts)} order by __came)"))
+        .withColumn("__nth", F.expr(f"dense_rank() over ({_partition_by(parts)} order by __came)"))
     )
-    before = f"over ({_within(parts)} order by __nth range between unbounded preceding and 1 preceding)"
-    newest = arrived.withColumn("__newest", F.expr(f"max({NUMBER}) {before}"))
-    return newest.where(f"__newest is null or {NUMBER} > __newest").select(NUMBER, *parts)
+    before = f"over ({_partition_by(parts)} order by __nth range between unbounded preceding and 1 preceding)"
+    newest = arrived.withColumn("__newest", F.expr(f"max({DUMP}) {before}"))
+    return newest.where(f"__newest is null or {DUMP} > __newest").select(DUMP, *parts)
 
 
-def _followed(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str, str]) -> DataFrame:
-    """Add to each of the `counting` dumps NEXT, the next dump of its partition that is not in `partial`."""
+def _with_next_dump(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str, str]) -> DataFrame:
+    """Add to each of the `counting` dumps NEXT_DUMP, the next dump of its partition that is not in `partial`."""
     from pyspark.sql import functions as F
 
     if partial is None:
-        following = f"lead({NUMBER}) over ({_within(parts)} order by {NUMBER}) as {NEXT}"
-        return counting.selectExpr(NUMBER, *parts, following)
+        following = f"lead({DUMP}) over ({_partition_by(parts)} order by {DUMP}) as {NEXT_DUMP}"
+        return counting.selectExpr(DUMP, *parts, following)
     held_back = partial.withColumn("__partial", F.lit(True))
-    joined = counting.join(held_back, same(counting, held_back, [NUMBER, *parts]), "left")
-    of = joined.select(*(counting[column] for column in (NUMBER, *parts)), "__partial")
-    after = f"over ({_within(parts)} order by {NUMBER} rows between 1 following and unbounded following)"
-    return of.selectExpr(NUMBER, *parts, f"min(if(__partial, null, {NUMBER})) {after} as {NEXT}")
+    joined = counting.join(held_back, same(counting, held_back, [DUMP, *parts]), "left")
+    of = joined.select(*(counting[column] for column in (DUMP, *parts)), "__partial")
+    after = f"over ({_partition_by(parts)} order by {DUMP} rows between 1 following and unbounded following)"
+    return of.selectExpr(DUMP, *parts, f"min(if(__partial, null, {DUMP})) {after} as {NEXT_DUMP}")
 
 
-def _named(parts: Mapping[str, str]) -> list[Column]:
+def _part_columns(parts: Mapping[str, str]) -> list[Column]:
     from pyspark.sql import functions as F
 
     return [F.col(column).alias(part) for part, column in parts.items()]
 
 
-def _within(parts: Mapping[str, str]) -> str:
+def _partition_by(parts: Mapping[str, str]) -> str:
     return f"partition by {', '.join(parts)}" if parts else ""
 
 
-def _partial(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str, str], marker: str) -> DataFrame:
-    """Return the dumps with a refused record: distinct NUMBER and `parts`.
+def _partial_dumps(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str, str], marker: str) -> DataFrame:
+    """Return the dumps with a refused record: distinct DUMP and `parts`.
 
     A refused record may be of any partition. `marker`: SQL, true of rows with which a dump arrives.
     """
@@ -139,16 +139,16 @@ def _partial(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str
     spans = (
         rows.where(f"`{dump}` is not null")
         .select(
-            F.col(dump).alias(NUMBER),
-            *_named(parts),
+            F.col(dump).alias(DUMP),
+            *_part_columns(parts),
             *map(F.expr, (*PLACE, f"{ORDER} as at", f"if({marker}, {ORDER}, null) as start")),
         )
-        .groupBy(NUMBER, *parts, "batch", "file", "own")
+        .groupBy(DUMP, *parts, "batch", "file", "own")
         .agg(F.min("at").alias("first"), F.max("at").alias("last"), F.min("start").alias("start"))
     )
     outstanding = _outstanding(refusals).selectExpr(*PLACE, f"{ORDER} as at").groupBy("batch", "file", "own")
     refused = outstanding.agg(F.min("at").alias("at")).select(F.struct("batch", "file", "own", "at").alias("r"))
-    of_record, of_dump = "over (partition by r)", f"over (partition by {', '.join(['r', NUMBER, *parts])})"
+    of_record, of_dump = "over (partition by r)", f"over (partition by {', '.join(['r', DUMP, *parts])})"
     steps = {
         "named": "coalesce(own = r.own, false)",
         "shared": "batch = r.batch and file = r.file",
@@ -162,7 +162,7 @@ def _partial(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str
     pairs = refused.crossJoin(F.broadcast(spans))
     for column, sql in steps.items():
         pairs = pairs.withColumn(column, F.expr(sql))
-    return pairs.where("hit").select(NUMBER, *parts).distinct()
+    return pairs.where("hit").select(DUMP, *parts).distinct()
 
 
 def _outstanding(refusals: DataFrame) -> DataFrame:

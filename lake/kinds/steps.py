@@ -38,7 +38,7 @@ class Step:
     greedy: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        least, most, greedy = _parsed(self.name, self.times)
+        least, most, greedy = _parse_times(self.name, self.times)
         if most is not None and not 0 <= least <= most > 0:
             raise DeclarationError(
                 f"step {self.name!r} matches from {least} to {most} rows",
@@ -48,7 +48,7 @@ class Step:
             object.__setattr__(self, name, value)
 
 
-def _parsed(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | None, bool]:
+def _parse_times(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | None, bool]:
     if isinstance(times, int):
         return times, times, True
     if not isinstance(times, str):

@@ -218,7 +218,9 @@ class ExpectationColumn:
             case "float":
                 return f"CAST('{float(key)!r}' AS DOUBLE)"
         whole, scale = self.digits
-        return f"CAST('{decimal_text(Fraction(key))}' AS {f'DECIMAL({whole + scale},{scale})' if scale else 'HUGEINT'})"
+        return (
+            f"CAST('{_decimal_text(Fraction(key))}' AS {f'DECIMAL({whole + scale},{scale})' if scale else 'HUGEINT'})"
+        )
 
     def _constant(self, value: bool) -> str:
         """Return SQL of a constant that is null for null."""
@@ -240,10 +242,10 @@ def nearest_double(number: Fraction) -> float:
 
 def display(key: Fraction) -> int | str:
     """Return a number for people and JSON, rounded to 28 digits if its expansion is infinite."""
-    return int(key) if key.denominator == 1 else decimal_text(key)
+    return int(key) if key.denominator == 1 else _decimal_text(key)
 
 
-def decimal_text(key: Fraction) -> str:
+def _decimal_text(key: Fraction) -> str:
     """Return decimal digits, exact up to 100, else rounded to 28."""
     quotient = Context(prec=100).divide(key.numerator, Decimal(key.denominator))
     return format(quotient if Fraction(quotient) == key else Context(prec=28).plus(quotient), "f")

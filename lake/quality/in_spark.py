@@ -11,7 +11,7 @@ import pyarrow as pa
 from lake.store.versions import by_duckdb, by_python
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
 
 def evaluate_sql(sql: str, columns: Sequence[str], type_: str) -> Column:
@@ -21,10 +21,3 @@ def evaluate_sql(sql: str, columns: Sequence[str], type_: str) -> Column:
 
 def _evaluate_batch(sql: str, names: Sequence[str], *columns: pa.Array) -> pa.Array:
     return by_duckdb(f"SELECT {sql} AS result FROM rows", names, columns)["result"].combine_chunks()
-
-
-def schema(rows: DataFrame) -> pa.Schema:
-    """Return a frame's schema as Arrow types."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(rows.schema, timezone="UTC")

@@ -157,12 +157,12 @@ def _match_list_sql(terms: ExpectationTerms) -> str:
 def _greater_sql(terms: ExpectationTerms) -> str:
     a, b = terms.pair
     if terms.kwargs.get("or_equal"):
-        return f"({compare_columns(a, '>=', b)} OR ({a.sql} IS NULL AND {b.sql} IS NULL))"
-    return compare_columns(a, ">", b)
+        return f"({_comparison_sql(a, '>=', b)} OR ({a.sql} IS NULL AND {b.sql} IS NULL))"
+    return _comparison_sql(a, ">", b)
 
 
 def _equal_or_null_sql(a: ExpectationColumn, b: ExpectationColumn) -> str:
-    return f"coalesce({compare_columns(a, '=', b)}, {a.sql} IS NULL AND {b.sql} IS NULL)"
+    return f"coalesce({_comparison_sql(a, '=', b)}, {a.sql} IS NULL AND {b.sql} IS NULL)"
 
 
 def _pair_in_set_sql(terms: ExpectationTerms) -> str:
@@ -175,7 +175,7 @@ def _pair_in_set_sql(terms: ExpectationTerms) -> str:
 
 
 def _distinct_sql(terms: ExpectationTerms) -> str:
-    return " AND ".join(f"NOT {equal_columns(a, b)}" for a, b in combinations(terms.column_list, 2)) or "true"
+    return " AND ".join(f"NOT {_equality_sql(a, b)}" for a, b in combinations(terms.column_list, 2)) or "true"
 
 
 def _strftime_sql(terms: ExpectationTerms) -> str:
@@ -183,12 +183,11 @@ def _strftime_sql(terms: ExpectationTerms) -> str:
     return f"try_strptime({column.sql}, {form}) IS NOT NULL"
 
 
-def compare_columns(a: ExpectationColumn, operator: Operator, b: ExpectationColumn) -> str:
-    """Return SQL that compares columns. Raises UnsuitableExpectation without a common order."""
+def _comparison_sql(a: ExpectationColumn, operator: Operator, b: ExpectationColumn) -> str:
     if FLOAT in {a.kind, b.kind} and {a.kind, b.kind} <= {*NUMBERS}:
         return f"({a.double} {operator} {b.double} AND NOT isnan({a.double}) AND NOT isnan({b.double}))"
     if {a.kind, b.kind} <= {*EXACT}:
-        left, right = in_common_type([a, b])
+        left, right = _in_common_type([a, b])
         return f"({left} {operator} {right})"
     if a.require_kind(*SCALAR).kind != b.require_kind(*SCALAR).kind:
         raise UnsuitableExpectation(
@@ -197,13 +196,13 @@ def compare_columns(a: ExpectationColumn, operator: Operator, b: ExpectationColu
     return f"({a.sql} {operator} {b.sql})"
 
 
-def equal_columns(a: ExpectationColumn, b: ExpectationColumn) -> str:
+def _equality_sql(a: ExpectationColumn, b: ExpectationColumn) -> str:
     """Return SQL of equality, with nulls equal and NaNs equal."""
     nan = f" OR (isnan({a.double}) AND isnan({b.double}))" if FLOAT in {a.kind, b.kind} else ""
-    return f"coalesce({compare_columns(a, '=', b)}{nan}, {a.sql} IS NULL AND {b.sql} IS NULL)"
+    return f"coalesce({_comparison_sql(a, '=', b)}{nan}, {a.sql} IS NULL AND {b.sql} IS NULL)"
 
 
-def sum_equals(columns: list[ExpectationColumn], value: Any, argument: str) -> str:
+def _sum_equals_sql(columns: list[ExpectationColumn], value: Any, argument: str) -> str:
     """Return SQL that compares a sum with `value`; doubles are added in column order if one is a float."""
     import pyarrow as pa
 
@@ -217,7 +216,7 @@ def sum_equals(columns: list[ExpectationColumn], value: Any, argument: str) -> s
     return f"({' + '.join(column.unscaled(scale) for column in columns)} = CAST('{int(scaled)}' AS BIGNUM))"
 
 
-def in_common_type(columns: list[ExpectationColumn]) -> list[str]:
+def _in_common_type(columns: list[ExpectationColumn]) -> list[str]:
     """Return SQL of integers and decimals in one type that keeps all digits."""
     whole, scale = (max(column.digits[part] for column in columns) for part in (0, 1))
     if whole + scale > MOST_DIGITS:
@@ -247,7 +246,7 @@ ROW_CONDITIONS: Final[Mapping[str, Callable[[ExpectationTerms], str]]] = {
     "expect_column_pair_values_a_to_be_greater_than_b": _greater_sql,
     "expect_column_pair_values_to_be_equal": lambda terms: _equal_or_null_sql(*terms.pair),
     "expect_column_pair_values_to_be_in_set": _pair_in_set_sql,
-    "expect_multicolumn_sum_to_equal": lambda terms: sum_equals(
+    "expect_multicolumn_sum_to_equal": lambda terms: _sum_equals_sql(
         terms.column_list, terms.kwargs["sum_total"], "sum_total"
     ),
     "expect_multicolumn_values_to_be_equal": lambda terms: " AND ".join(

@@ -47,12 +47,11 @@ def converter(field: Field, schema: Schema) -> Convert | None:
     return None
 
 
-def undeclared_converter(schema: Schema) -> Convert | None:
-    """Return the converter of an undeclared column: decimals and times become texts."""
+def _undeclared_converter(schema: Schema) -> Convert | None:
     return converter(_text_field(schema), schema)
 
 
-def decimal_digits(text: RawValue, scale: int | None) -> str:
+def _decimal_digits(text: RawValue, scale: int | None) -> str:
     """Return the digits of a decimal whose unscaled value is base64 in two's complement. Raises ValueError."""
     raw = base64.b64decode(text, validate=True) if type(text) is str else b""
     if scale is None or not 0 < len(raw) <= MOST_DIGITS // 3 or abs(scale) > MOST_DIGITS:
@@ -102,7 +101,7 @@ def _scale(schema: Schema) -> int | None:
 def _variable_scale_digits(given: RawValue) -> str:
     if not isinstance(given, dict):
         raise ValueError(given)
-    return decimal_digits(given.get("value"), whole(given.get("scale")))
+    return _decimal_digits(given.get("value"), whole(given.get("scale")))
 
 
 def _decimal_converter(kind: str, scale: int | None) -> Convert:
@@ -110,7 +109,7 @@ def _decimal_converter(kind: str, scale: int | None) -> Convert:
         if isinstance(given, JsonNumber) or not isinstance(given, str | dict):
             return given
         try:
-            return _variable_scale_digits(given) if isinstance(given, dict) else decimal_digits(given, scale)
+            return _variable_scale_digits(given) if isinstance(given, dict) else _decimal_digits(given, scale)
         except ValueError:
             raise WrongValue(f"(base64) is not {kind}") from None
 
@@ -139,7 +138,7 @@ def _plain_decimal(kind: str, scale: int | None, given: RawValue) -> RawValue:
     if type(given) is not str or NUMBER.fullmatch(given):
         return given
     try:
-        decimal_digits(given, scale)
+        _decimal_digits(given, scale)
     except ValueError:
         return given
     way = '"encoding": "base64" would read it; texts of digits were taken as numbers'
@@ -170,7 +169,7 @@ def _nested_converter(field: Field, schema: Schema) -> Convert | None:
     described = _member_schemas(schema)
     if field.type.startswith("struct"):
         own = {part.name: converter(part, described.get(part.name, {})) for part in field.parts}
-        others = {name: undeclared_converter(member) for name, member in described.items() if name not in own}
+        others = {name: _undeclared_converter(member) for name, member in described.items() if name not in own}
         return _members_converter(own | others)
     (part,) = field.parts
     if field.type.startswith("map") and schema.get("type") == "struct":
@@ -220,7 +219,7 @@ class RowConverter:
         declared = {name: field for field in of_row for name in field.names}
         converts = {name: converter(field, described.get(name, {})) for name, field in declared.items()}
         self._declared = [(name, declared[name], convert) for name, convert in converts.items() if convert]
-        others = {name: undeclared_converter(column) for name, column in described.items() if name not in declared}
+        others = {name: _undeclared_converter(column) for name, column in described.items() if name not in declared}
         self._others = {name: convert for name, convert in others.items() if convert}
         at_path: dict[tuple[str, ...], Schema] = {}
         for image in ("before", "after"):

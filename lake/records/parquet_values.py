@@ -48,7 +48,7 @@ def converter(kind: pa.DataType, columns: Iterator[pq.ColumnSchema], on_loss: On
     if pa.types.is_map(kind):
         parts = [converter(part, columns, on_loss) for part in (kind.key_type, kind.item_type)]
         return partial(_maps, *parts)
-    if is_list(kind):
+    if _is_list(kind):
         return partial(_lists, converter(kind.value_type, columns, on_loss))
     if pa.types.is_dictionary(kind):
         values = converter(kind.value_type, columns, on_loss)
@@ -200,14 +200,13 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
         yield from (leaf for part in array.flatten() for leaf in leaves(part))
     elif pa.types.is_map(kind):
         yield from leaves(_as_pairs(array))
-    elif is_list(kind):
+    elif _is_list(kind):
         yield from leaves(array.flatten())
     else:
         yield array
 
 
-def is_list(kind: pa.DataType) -> bool:
-    """Return whether values of `kind` are lists."""
+def _is_list(kind: pa.DataType) -> bool:
     tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     views = (pa.types.is_list_view, pa.types.is_large_list_view)
     return any(test(kind) for test in (*tests, *views))

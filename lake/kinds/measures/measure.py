@@ -51,11 +51,11 @@ class StateColumn:
 class Total:
     """State column with the exact sum of `of`, SQL of integers or decimals, in any order of rows; see `Totals`.
 
-    A sum of bigints `seen` by readers is a bigint. Any other is null for zero, so a sum of no rows is always alike.
+    `is_shown`: readers see it, so a sum of bigints is a bigint. Any other is null for zero: a sum of no rows is alike.
     """
 
     of: str
-    seen: bool = False
+    is_shown: bool = False
 
 
 class Measure(ABC):
@@ -129,7 +129,7 @@ class OfValues(Measure):
     where: str = field(default="", kw_only=True)
 
     @property
-    def taken(self) -> str:
+    def value_sql(self) -> str:
         """SQL of a row's value; null if it does not count."""
         return f"if({self.where}, {self.of}, null)" if self.where else self.of
 
@@ -138,8 +138,8 @@ class OfValues(Measure):
             yield from rounding.faults(name, sql, rows)
 
     @property
-    def values(self) -> StateColumn:
-        return StateColumn(f"sum(if(({self.taken}) is null, 0L, cast(_sign as bigint)))", ADD)
+    def value_count(self) -> StateColumn:
+        return StateColumn(f"sum(if(({self.value_sql}) is null, 0L, cast(_sign as bigint)))", ADD)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Sum(OfValues):
         return self.of
 
     def state(self, name: str) -> Mapping[str, StateColumn | Total]:
-        return {name: Total(self.taken, seen=True), f"_{name}_n": self.values}
+        return {name: Total(self.value_sql, is_shown=True), f"_{name}_n": self.value_count}
 
     def value(self, name: str) -> str:
         return f"if(`_{name}_n` = 0, null, `{name}`)"
@@ -174,7 +174,7 @@ class Avg(OfValues):
         return self.of
 
     def state(self, name: str) -> Mapping[str, StateColumn | Total]:
-        return {f"_{name}_sum": Total(self.taken), f"_{name}_n": self.values}
+        return {f"_{name}_sum": Total(self.value_sql), f"_{name}_n": self.value_count}
 
     def value(self, name: str) -> str:
         return mean(f"`_{name}_sum`", f"`_{name}_n`", self.scale)
@@ -190,7 +190,7 @@ class Min(OfValues):
     retracts: ClassVar[bool] = False
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
-        return {name: StateColumn(f"min(if(_sign > 0, {self.taken}, null))", LEAST)}
+        return {name: StateColumn(f"min(if(_sign > 0, {self.value_sql}, null))", LEAST)}
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Max(OfValues):
     retracts: ClassVar[bool] = False
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
-        return {name: StateColumn(f"max(if(_sign > 0, {self.taken}, null))", GREATEST)}
+        return {name: StateColumn(f"max(if(_sign > 0, {self.value_sql}, null))", GREATEST)}
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,8 @@ class Ranked(OfValues):
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
         order = ", ".join(f"'by{number}', {sql}" for number, sql in enumerate(self.by))
-        rank = f"({self.taken}) {self.rank}"
-        place = f"named_struct('rank', {rank}, {order}, 'place', {ORDER}, 'value', {self.taken})"
+        rank = f"({self.value_sql}) {self.rank}"
+        place = f"named_struct('rank', {rank}, {order}, 'place', {ORDER}, 'value', {self.value_sql})"
         return {f"_{name}_at": StateColumn(f"{self.pick}({place})", LEAST if self.pick == "min" else GREATEST)}
 
     def value(self, name: str) -> str:

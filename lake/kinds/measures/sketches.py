@@ -27,7 +27,7 @@ class CountDistinct(OfValues):
     retracts: ClassVar[bool] = True
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
-        return {f"_{name}_values": StateColumn(COUNTED, ADD, per=self.taken)}
+        return {f"_{name}_values": StateColumn(COUNTED, ADD, per=self.value_sql)}
 
     def value(self, name: str) -> str:
         return f"cast(size(`_{name}_values`) as bigint)"
@@ -52,10 +52,10 @@ class ApproxDistinct(OfValues):
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
         bits = 64 - self.precision
-        register = f"cast(xxhash64({self.taken}) & {2**self.precision - 1}L as int)"
-        rest = f"shiftrightunsigned(xxhash64({self.taken}), {self.precision})"
+        register = f"cast(xxhash64({self.value_sql}) & {2**self.precision - 1}L as int)"
+        rest = f"shiftrightunsigned(xxhash64({self.value_sql}), {self.precision})"
         rank = f"least(bit_count(({rest} & -{rest}) - 1L), {bits}) + 1"  # trailing zeros, plus one
-        hit = f"if(({self.taken}) is null, null, {register})"
+        hit = f"if(({self.value_sql}) is null, null, {register})"
         return {f"_{name}_registers": StateColumn(f"max(if(_sign > 0, {rank}, null))", GREATEST, per=hit)}
 
     def value(self, name: str) -> str:
@@ -96,7 +96,7 @@ class Quantile(OfValues):
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
         """A key is 0 for zero; MIDDLE more than a positive value's class; else minus such a key."""
-        value = f"cast({self.taken} as double)"
+        value = f"cast({self.value_sql} as double)"
         number = f"cast(ceil(ln(abs({value})) / {math.log(self._base)!r}d) as int) + {MIDDLE}"
         key = (
             f"case when {value} = 0d then 0 when abs({value}) < double('infinity')"

@@ -30,7 +30,7 @@ class Totals:
         """{state column: SQL aggregate over signed rows, its open sum}."""
         return {column: self.adding[column].fill(total.of) for column, (_, total) in self.totals.items()}
 
-    def finished(self, groups: DataFrame) -> tuple[DataFrame, dict[str, str]]:
+    def close(self, groups: DataFrame) -> tuple[DataFrame, dict[str, str]]:
         """Return `groups` with closed sums, and {measure: SQL of its value over them}.
 
         The query fails if a sum does not fit, but for groups marked as AGAIN.
@@ -40,9 +40,9 @@ class Totals:
         again, columns = AGAIN in groups.columns, {}
         for column, (name, total) in self.totals.items():
             adding = self.adding[column]
-            type_ = "bigint" if adding.type == "bigint" and total.seen else adding.closed
+            type_ = "bigint" if adding.type == "bigint" and total.is_shown else adding.closed
             sql = self._checked(adding.fitted(quoted(column, SPARK), type_), "true", name, type_, again)
-            columns[column] = F.expr(sql if total.seen else f"nullif({sql}, cast(0 as {type_}))").alias(column)
+            columns[column] = F.expr(sql if total.is_shown else f"nullif({sql}, cast(0 as {type_}))").alias(column)
         closed = groups.select(*[columns.get(name, F.col(quoted(name, SPARK))) for name in groups.columns])
         values = {name: measure.value(name) for name, measure in self.measures.items()}
         for name, measure in self.measures.items():

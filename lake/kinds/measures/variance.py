@@ -53,16 +53,16 @@ class Variance(OfValues):
             )
 
     def state(self, name: str) -> Mapping[str, StateColumn | Total]:
-        exact = f"(({self.taken}) * cast(1 as decimal(1, 0)))"
+        exact = f"(({self.value_sql}) * cast(1 as decimal(1, 0)))"
         square = f"try_multiply({exact}, {exact})"
-        unknown = f"({self.taken}) is not null and {square} is null"
+        unknown = f"({self.value_sql}) is not null and {square} is null"
         parts = {
             "squares_high": (cut_off(square, BASE), WHOLE),
             "squares": (f"({square} % {BASE})", f"decimal(38, {MOST_PLACES})"),
             "unknown": (f"if({unknown}, 1L, 0L)", "bigint"),
         }
         states = {f"_{name}_{part}": _nonzero(of, kind) for part, (of, kind) in parts.items()}
-        return {f"_{name}_sum": Total(self.taken), **states, f"_{name}_n": self.values}
+        return {f"_{name}_sum": Total(self.value_sql), **states, f"_{name}_n": self.value_count}
 
     def value(self, name: str) -> str:
         return self._of(name, f"try_cast({self._quotient(name, self.scale + 1)} as decimal(38, {self.scale}))")

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _WHOLE: Final = re.compile(r"-?\d+")
 _ADD: Final = {"+", "-", "try_add", "try_subtract"}
 _MULTIPLY: Final = {"*", "try_multiply"}
-# Spark rounds the results of these to _NEGATED digits.
+# Spark rounds the results of these to _NEGATED_DIGITS digits.
 _NEGATE: Final = {"negative", "abs"}
-_NEGATED: Final = 34
+_NEGATED_DIGITS: Final = 34
 # Rounding that the declaration asks for.
-_ROUND: Final = {"cast", "try_cast", "round", "bround", "ceil", "ceiling", "floor", "/", "try_divide", "div"} | {
+_MAY_ROUND: Final = {"cast", "try_cast", "round", "bround", "ceil", "ceiling", "floor", "/", "try_divide", "div"} | {
     *("decimal", "tinyint", "smallint", "int", "bigint")
 }
 # These return one of their operands, cast to the common type.
@@ -78,9 +78,9 @@ def type_of(frame: DataFrame, sql: str) -> DataType | None:
         return None
 
 
-def lost(given: DataType, held: DataType) -> str:
+def storage_loss(given: DataType, held: DataType) -> str:
     """Describe the loss if a value of type `given` is stored as `held`; empty if there is none."""
-    return next(filter(None, (_lost(*pair) for pair in _leaves(given, held))), "")
+    return next(filter(None, (_loss(*pair) for pair in _leaves(given, held))), "")
 
 
 def _is_float(type_: DataType | None) -> bool:
@@ -89,7 +89,7 @@ def _is_float(type_: DataType | None) -> bool:
     return isinstance(type_, T.FloatType | T.DoubleType)
 
 
-def _lost(given: DataType, held: DataType) -> str:
+def _loss(given: DataType, held: DataType) -> str:
     from pyspark.sql import types as T
 
     if isinstance(given, T.FractionalType) and isinstance(held, T.IntegralType):
@@ -140,7 +140,7 @@ class _Scope:
     def type(self, part: SqlPart) -> DataType | None:
         return self._types.get(self.text(part))
 
-    def taken(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
+    def stored_operands(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
         """Return the type of each operand of `part`, with the type that takes its values."""
         from pyspark.sql import types as T
 
@@ -156,7 +156,7 @@ class _Scope:
         literal = [self.text(operand)[:1].isdecimal() for operand in part.operands]
         return [(type_, held) for type_, is_one in zip(given, literal, strict=True) if not (is_one and _is_float(held))]
 
-    def compared(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
+    def compared_operands(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
         """Return the type of each compared operand of `part`, with the type in which Spark compares them."""
         texts = [self.text(operand) for operand in part.operands]
         if part.made_by == "=":  # a whole number has the digits that are written
@@ -177,11 +177,11 @@ class _Scope:
         """Return the scope of a lambda's body: its names have the types that the function passes."""
         from pyspark.sql import functions as F
 
-        handed = zip(body.names, self._handed(function), strict=False)
+        handed = zip(body.names, self._parameter_types(function), strict=False)
         columns = {name.strip("`"): F.lit(None).cast(type_) for name, type_ in handed}
         return _Scope(self.sql, self.frame.withColumns(columns), body.operands)
 
-    def _handed(self, function: SqlPart) -> list[DataType]:
+    def _parameter_types(self, function: SqlPart) -> list[DataType]:
         from pyspark.sql import types as T
 
         given = [self.type(operand) for operand in function.operands if operand.made_by != "->"]
@@ -211,25 +211,25 @@ def _losses(part: SqlPart, scope: _Scope) -> list[str]:
             within += [loss for one in each.operands for loss in _losses(one, body)]
         else:
             within += _losses(each, scope)
-    if within or part.made_by in _ROUND:
+    if within or part.made_by in _MAY_ROUND:
         return within
-    return [f"{lost} of {scope.text(part)}" for lost in _lost_by(part, scope)]
+    return [f"{loss} of {scope.text(part)}" for loss in _own_losses(part, scope)]
 
 
-def _lost_by(part: SqlPart, scope: _Scope) -> Iterator[str]:
+def _own_losses(part: SqlPart, scope: _Scope) -> Iterator[str]:
     from pyspark.sql import types as T
 
     held = scope.type(part)
-    if part.made_by in _NEGATE and isinstance(held, T.DecimalType) and held.precision > _NEGATED:
-        yield f"keeps {_NEGATED} of the {held.precision} digits"
+    if part.made_by in _NEGATE and isinstance(held, T.DecimalType) and held.precision > _NEGATED_DIGITS:
+        yield f"keeps {_NEGATED_DIGITS} of the {held.precision} digits"
     if part.made_by in _ADD | _MULTIPLY and len(part.operands) > 1:
         exact = [number for number in map(_places, map(scope.type, part.operands)) if number is not None]
         kept, needed = _places(held), sum(exact) if part.made_by in _MULTIPLY else max(exact, default=0)
         if kept is not None and kept < needed:
             yield f"keeps {kept} of the {needed}"
         return
-    compared = scope.compared(part)
-    for given, held in compared or scope.taken(part):
+    compared = scope.compared_operands(part)
+    for given, held in compared or scope.stored_operands(part):
         for one, other in _leaves(given, held):
             if narrowed := _narrowed(one, other):
                 yield "{} {} of the {}".format("compares" if compared else "keeps", *narrowed)

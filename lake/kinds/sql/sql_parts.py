@@ -16,18 +16,18 @@ _TOKEN: Final = re.compile(
     | (?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\w* | [\w.]+ | -> | :: | \|\| | <=> | => | <> | << | >>>? | [<>=!]=? | \S""",
     re.VERBOSE | re.DOTALL,
 )
-_COMPARES: Final = ("=", "==", "<=>", "<>", "!=", "<", "<=", ">", ">=")
-_BINDS: Final = {
+_COMPARISONS: Final = ("=", "==", "<=>", "<>", "!=", "<", "<=", ">", ">=")
+_PRECEDENCE: Final = {
     "or": 1,
     "and": 2,
-    **dict.fromkeys(_COMPARES, 4),
+    **dict.fromkeys(_COMPARISONS, 4),
     **dict.fromkeys(("not", "in", "between", "is", "like", "ilike", "rlike", "regexp"), 4),
     **{"|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, ">>>": 8},
     **dict.fromkeys(("+", "-", "||"), 9),
     **dict.fromkeys(("*", "/", "%", "div"), 10),
 }
 _NOT, _COMPARISON, _SIGN = 3, 4, 10
-_NO_OPERAND: Final = {*_BINDS, "when", "then", "else", "end", "as", "from", "for", "placing"}
+_NO_OPERAND: Final = {*_PRECEDENCE, "when", "then", "else", "end", "as", "from", "for", "placing"}
 _OPERAND: Final = re.compile(r"[\w.'\"`]")
 
 
@@ -64,7 +64,7 @@ def parsed(sql: str) -> list[SqlPart]:
     return _SqlReader(sql).items("")
 
 
-def _choosing(call: SqlPart) -> SqlPart:
+def _separate_conditions(call: SqlPart) -> SqlPart:
     """Separate the operands and conditions of a call that chooses among values, as CASE does."""
     first, *others = call.operands or (None,)
     if first is None:
@@ -72,17 +72,17 @@ def _choosing(call: SqlPart) -> SqlPart:
     if call.made_by in ("if", "nvl2"):
         return replace(call, operands=tuple(others), conditions=(first,))
     if call.made_by == "nullif":
-        return _comparing(replace(call, operands=(first,)), first, others)
+        return _with_comparisons(replace(call, operands=(first,)), first, others)
     if call.made_by == "equal_null":
         return replace(call, made_by="=")
     if call.made_by == "decode" and len(others) > 1:
         pairs = len(others) // 2 * 2
         values = (*others[1:pairs:2], *others[pairs:])
-        return _comparing(replace(call, operands=values), first, others[:pairs:2])
+        return _with_comparisons(replace(call, operands=values), first, others[:pairs:2])
     return call
 
 
-def _comparing(whole: SqlPart, compared: SqlPart, others: Sequence[SqlPart]) -> SqlPart:
+def _with_comparisons(whole: SqlPart, compared: SqlPart, others: Sequence[SqlPart]) -> SqlPart:
     """Add to `whole` conditions that compare one part with each of others."""
     return replace(
         whole,
@@ -133,7 +133,7 @@ class _SqlReader:
     def expression(self, above: int = 0) -> SqlPart:
         """Read an expression whose operators bind more closely than the level `above`."""
         left = self._prefix()
-        while _BINDS.get(self.next, 0) > above:
+        while _PRECEDENCE.get(self.next, 0) > above:
             left = self._infix(left)
         return left
 
@@ -161,11 +161,11 @@ class _SqlReader:
                 return SqlPart(left.begin, self.end, "is", (left,))
             self.take("from")
             operator = "<=>"
-        right = self.expression(_BINDS.get(operator, _COMPARISON))
+        right = self.expression(_PRECEDENCE.get(operator, _COMPARISON))
         if operator == "between" and self.take("and"):
             bounds = [right, self.expression(_COMPARISON)]
-            return _comparing(SqlPart(left.begin, self.end, operator), left, bounds)
-        return SqlPart(left.begin, self.end, "=" if operator in _COMPARES else operator, (left, right))
+            return _with_comparisons(SqlPart(left.begin, self.end, operator), left, bounds)
+        return SqlPart(left.begin, self.end, "=" if operator in _COMPARISONS else operator, (left, right))
 
     def _primary(self, begin: int) -> SqlPart:
         if self.take("("):
@@ -180,7 +180,7 @@ class _SqlReader:
         if not self.take("("):
             return SqlPart(begin, self.end)
         operands = tuple(self.items(")"))
-        return _choosing(SqlPart(begin, self.end, name.rpartition(".")[2].strip("`"), operands))
+        return _separate_conditions(SqlPart(begin, self.end, name.rpartition(".")[2].strip("`"), operands))
 
     def _postfix(self, part: SqlPart) -> SqlPart:
         """Read an index, a field, a type, or the rest of a literal of several words after `part`."""
@@ -223,7 +223,7 @@ class _SqlReader:
             values.append(self.expression())
         self.take("end")
         whole = SqlPart(begin, self.end, "case", tuple(values), tuple(conditions))
-        return whole if compared is None else _comparing(whole, compared, conditions)
+        return whole if compared is None else _with_comparisons(whole, compared, conditions)
 
     def _skip(self, until: set[str]) -> None:
         depth = 0

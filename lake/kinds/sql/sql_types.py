@@ -44,10 +44,10 @@ def arrow_type(sql: str) -> pa.DataType:
         raise ValueError(f"{text!r} is not a type that is known here")
     if nested[1].lower() == "array":
         return pa.list_(pa.field("element", arrow_type(nested[2])))
-    return pa.struct([_field(part) for part in parts(nested[2])])
+    return pa.struct([_arrow_field(part) for part in parts(nested[2])])
 
 
-def _field(text: str) -> pa.Field:
+def _arrow_field(text: str) -> pa.Field:
     if (named := FIELD.fullmatch(text.strip())) is None:
         raise ValueError(f"{text.strip()!r} is not a field with its type")
     return pa.field(named[1].strip("`"), arrow_type(named[2]))

@@ -38,16 +38,16 @@ class Hopping(AlignedWindow):
 
     def __post_init__(self) -> None:
         check_length("a hop", self.every)
-        check_multiple("a hopping window", self.length, self.every)
+        _check_multiple("a hopping window", self.length, self.every)
         check_zone(self.zone)
 
     def assign(self, rows: DataFrame) -> DataFrame:
         if self.every >= DAY and self.zone != "UTC":
             start = self._starts.day(ELEMENT)
             end = self._starts.day(f"date_add({ELEMENT}, {self.length // DAY})")
-            return exploded(rows, self._dates(), {START: start, END: end})
+            return _explode(rows, self._dates(), {START: start, END: end})
         ends = f"timestamp_micros({ELEMENT} + {micros(self.length)})"
-        return exploded(rows, self._instants(), {START: f"timestamp_micros({ELEMENT})", END: ends})
+        return _explode(rows, self._instants(), {START: f"timestamp_micros({ELEMENT})", END: ends})
 
     @property
     def revised(self) -> int:
@@ -72,14 +72,14 @@ class Hopping(AlignedWindow):
         last = f"unix_micros({self._starts.columns(f'`{self.on}`')[START]})"
         length, every = micros(self.length), micros(self.every)
         spaced = f"sequence({last} - {length} + {every}, {last}, {every})"
-        if evenly_spaced(self.zone, self.every, since=1900):
+        if _is_evenly_spaced(self.zone, self.every, since=1900):
             return spaced
-        stepped = self._stepped(last)
-        if evenly_spaced(self.zone, self.every, since=1970):
+        stepped = self._starts_one_by_one(last)
+        if _is_evenly_spaced(self.zone, self.every, since=1970):
             return f"if(`{self.on}` < timestamp '1970-01-02 00:00:00', {stepped}, {spaced})"
         return stepped
 
-    def _stepped(self, last: str) -> str:
+    def _starts_one_by_one(self, last: str) -> str:
         """Find the starts one by one: before a start lies that of the window which contains the instant before it."""
         most = self.length // self.every + self.length // DAY + 2
         earlier = self._starts.columns("timestamp_micros(_starts[0] - 1)")[START]
@@ -105,7 +105,7 @@ class Cumulative(AlignedWindow):
 
     def __post_init__(self) -> None:
         check_length("a cumulative window", self.length)
-        check_multiple("a cumulative window", self.length, self.step)
+        _check_multiple("a cumulative window", self.length, self.step)
         check_zone(self.zone)
 
     def assign(self, rows: DataFrame) -> DataFrame:
@@ -116,13 +116,13 @@ class Cumulative(AlignedWindow):
         if self.step < DAY or self.zone == "UTC":
             rows = rows.withColumns({FROM: F.expr(bounds[START]), TO: F.expr(bounds[END])})
             columns = {START: FROM, END: f"least({TO}, timestamp_micros({ELEMENT}))"}
-            return exploded(rows, self._instants(), columns).drop(FROM, TO)
+            return _explode(rows, self._instants(), columns).drop(FROM, TO)
         number, step = self.length // self.step, self.step // DAY
         first = whole.first_day(f"`{self.on}`")
         ends = f"transform(sequence(1, {number}), _k -> {whole.day(f'date_add({first}, _k * {step})')})"
         # A day that the zone skipped ends with the one before it.
         later = f"array_distinct(filter({ends}, _end -> _end > `{self.on}`))"
-        return exploded(rows, later, {START: bounds[START], END: ELEMENT})
+        return _explode(rows, later, {START: bounds[START], END: ELEMENT})
 
     @property
     def revised(self) -> int:
@@ -135,7 +135,7 @@ class Cumulative(AlignedWindow):
         return f"sequence({first}, {end} + {step} - 1, {step})"
 
 
-def exploded(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFrame:
+def _explode(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFrame:
     """Repeat `rows` for each element of the SQL array `elements`, with `columns` made from the ELEMENT."""
     from pyspark.sql import functions as F
 
@@ -143,8 +143,7 @@ def exploded(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFra
     return rows.withColumns({name: F.expr(sql) for name, sql in columns.items()}).drop(ELEMENT)
 
 
-def check_multiple(what: str, length: timedelta, part: timedelta) -> None:
-    """Raise DeclarationError unless `length` is a multiple of `part`."""
+def _check_multiple(what: str, length: timedelta, part: timedelta) -> None:
     if part <= timedelta(0) or length < part or length % part:
         raise DeclarationError(
             f"{what} of {length} is not a multiple of {part}", fix="make one a multiple of the other"
@@ -154,7 +153,7 @@ def check_multiple(what: str, length: timedelta, part: timedelta) -> None:
 
 
 @cache
-def evenly_spaced(zone: str | None, every: timedelta, *, since: int) -> bool:
+def _is_evenly_spaced(zone: str | None, every: timedelta, *, since: int) -> bool:
     """Return whether windows of `every` from midnight in `zone` never come closer together at a clock change.
 
     This holds if all offsets of the zone from UTC, from the year `since` to 2100, are equal modulo `every`.

@@ -45,10 +45,10 @@ class Session(Window):
         return f"max(`{self.on}`) + {interval(self.gap)}"
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-        return joined(rows, by, f"`{self.on}`", f"`{self.on}` + {interval(self.gap)}")
+        return with_sessions(rows, by, f"`{self.on}`", f"`{self.on}` + {interval(self.gap)}")
 
 
-def joined(frame: DataFrame, by: Sequence[str], start: str, end: str) -> DataFrame:
+def with_sessions(frame: DataFrame, by: Sequence[str], start: str, end: str) -> DataFrame:
     """Add SESSION to `frame`: the start of the union of overlapping spans [start, end) with a row's own.
 
     `start` and `end` are SQL over the frame. Spans that only touch stay separate.

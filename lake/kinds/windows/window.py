@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
 from lake.kinds.locality import TimeBounds
-from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, near
+from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, time_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,7 +118,7 @@ class AlignedWindow(Window):
 
     @property
     def near(self) -> Mapping[str, TimeBounds]:
-        return {START: near(self.on, self.length, self.zone)}
+        return {START: time_bounds(self.on, self.length, self.zone)}
 
     @property
     def in_days(self) -> str:
@@ -195,7 +195,7 @@ class Calendar(AlignedWindow):
 
     @property
     def near(self) -> Mapping[str, TimeBounds]:
-        return {self.names[0]: near(self.on, _DAYS[self.unit] * DAY, self.zone, DAY)}
+        return {self.names[0]: time_bounds(self.on, _DAYS[self.unit] * DAY, self.zone, DAY)}
 
     @property
     def end(self) -> str:
@@ -248,7 +248,7 @@ class Tumbling(AlignedWindow):
         if self.length >= DAY:
             first = self.first_day(instant)
             return {START: self.day(first), END: self.day(f"date_add({first}, {self.length // DAY})")}
-        start, end = self._parts(f"({instant} - {interval(self.offset)})")
+        start, end = self._bounds_within_day(f"({instant} - {interval(self.offset)})")
         return {START: f"{start} + {interval(self.offset)}", END: f"{end} + {interval(self.offset)}"}
 
     def first_day(self, instant: str) -> str:
@@ -261,7 +261,7 @@ class Tumbling(AlignedWindow):
         """Return SQL of the instant at which windows of the SQL local `date` begin."""
         return f"({midnight(date, self.zone or UTC)} + {interval(self.offset)})"
 
-    def _parts(self, at: str) -> tuple[str, str]:
+    def _bounds_within_day(self, at: str) -> tuple[str, str]:
         zone = self.zone or UTC
         date = day_of(at, zone)
         today, tomorrow = midnight(date, zone), midnight(f"date_add({date}, 1)", zone)
