@@ -188,7 +188,7 @@ class Inputs(StoredRows):
         Raises DeclarationError if the function fails or loses columns that its kind needs.
         """
         kind, sources = declaration.kind, declaration.inputs
-        refused = [self.refusals(source) if kind.heeds_refusals else None for source in sources]
+        refused = [self.refusals(source) if kind.needs_refusals else None for source in sources]
         frames = [
             f if r is None else rejections.with_delivery(f, self.project.contracts[s.name])
             for s, f, r in zip(sources, frames, refused, strict=True)
@@ -198,7 +198,7 @@ class Inputs(StoredRows):
         if kind.row_by_row and kind.broadcast is None:
             sides = [self._keyed(source, rows) for source, rows in zip(sources, sides, strict=True)]
         sides = function.prepared(declaration, sides)
-        if not kind.heeds_refusals:
+        if not kind.needs_refusals:
             return tuple(sides)
         both = zip(sides, refused, strict=True)
         return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in both)

@@ -102,10 +102,10 @@ def _times(inputs: Inputs, declaration: Declaration, side: int, names: Mapping[s
     time = event_time(inputs.project.contracts[source.name])
     if time is None or time not in inputs.searchable(source):
         return None
-    near = {column: near for column, near in declaration.kind.near.items() if names.get(near.on) == time}
+    bounds = {column: of for column, of in declaration.kind.time_bounds.items() if names.get(of.on) == time}
     spans = []
-    for column, (first, last) in _ranges(keys, [column for column in near if column in keys.columns]):
-        before, after = near[column].before // MICROSECOND, near[column].after // MICROSECOND
+    for column, (first, last) in _ranges(keys, [column for column in bounds if column in keys.columns]):
+        before, after = bounds[column].before // MICROSECOND, bounds[column].after // MICROSECOND
         spans.append((first - before, last + after))
     if not spans:
         return None

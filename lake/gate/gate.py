@@ -93,11 +93,10 @@ def judge_table(table: Table, declaration: Declaration, suite: Suite, *, version
         return replace(last, number=0, cut=cut, version=version, checked_at=datetime.now(UTC))
     passed_since = last is not None and last.outcome == "passed" and _passed_suite_since(table, suite, last, version)
     expectations = suite.whole_table if passed_since else suite.expectations
-    own = [expectation for expectation in expectations if not expectation.rule.compares_editions]
-    findings = _judge_version(table, declaration, suite, own, version)
-    findings += judge_edition_changes(
-        table, declaration, [expectation for expectation in expectations if expectation.rule.compares_editions], version
-    )
+    comparing = [expectation for expectation in expectations if expectation.rule.compares_editions]
+    others = [expectation for expectation in expectations if not expectation.rule.compares_editions]
+    findings = _judge_version(table, declaration, suite, others, version)
+    findings += judge_edition_changes(table, declaration, comparing, version)
     findings += _judge_invariants(table, declaration, version)
     return _check(table, suite, findings, cut, version)
 

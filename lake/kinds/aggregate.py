@@ -99,8 +99,11 @@ class Aggregate(WithFinality):
         return (*self.by, *(self.window.identity if self.window else ()))
 
     @property
-    def near(self) -> Mapping[str, TimeBounds]:
-        return {**{column: TimeBounds(column) for column in self.by}, **(self.window.near if self.window else {})}
+    def time_bounds(self) -> Mapping[str, TimeBounds]:
+        return {
+            **{column: TimeBounds(column) for column in self.by},
+            **(self.window.time_bounds if self.window else {}),
+        }
 
     @property
     def meanings(self) -> Mapping[str, str]:

@@ -35,6 +35,14 @@ def as_sql(*names: str) -> tuple[str, ...]:
     return tuple(f"`{name}`" for name in names)
 
 
+def check_not_returned(reserved: Iterable[str], rows: DataFrame, kind: str) -> None:
+    """Raise DeclarationError if `rows` have one of the columns that the kind adds."""
+    for column in reserved:
+        if column in rows.columns:
+            what = f"the function returns a column {column!r}, which {kind} itself adds"
+            raise DeclarationError(what, fix="rename it")
+
+
 def visible(columns: Iterable[str]) -> list[str]:
     """Return the columns that readers see."""
     return [column for column in columns if not column.startswith("_")]

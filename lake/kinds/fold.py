@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.columns import AGAIN, CARRIED, ORDER, SIGN, as_sql, names, same, visible
+from lake.kinds.columns import AGAIN, CARRIED, ORDER, SIGN, as_sql, check_not_returned, names, same, visible
 from lake.kinds.explanation import APPLIED, ROLE
 from lake.kinds.explanation import REFUSED as REFUSED_AS
 from lake.kinds.grouped_map import arrow_schema
@@ -137,11 +137,7 @@ class Fold(Kind):
         return {column: use for use, columns in used.items() for column in columns}
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        taken = [column for column in (AT, HELD, "_seen") if column in rows.columns]
-        if taken:
-            raise DeclarationError(
-                f"the function returns a column {taken[0]!r}, which Fold itself adds", fix="rename it"
-            )
+        check_not_returned((AT, HELD, "_seen"), rows, self.name)
         return rows
 
     def evaluate(self, rows: DataFrame) -> DataFrame:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import AGAIN, SIGN, as_sql, digest, names, visible
+from lake.kinds.columns import AGAIN, SIGN, as_sql, check_not_returned, digest, names, visible
 from lake.kinds.deletes import GONE, Removal
 from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
 from lake.kinds.kind import Kind
@@ -118,7 +118,7 @@ class History(Kind):
         return not self.snapshots
 
     @property
-    def heeds_refusals(self) -> bool:
+    def needs_refusals(self) -> bool:
         return self.snapshots
 
     @property
@@ -171,11 +171,7 @@ class History(Kind):
         return others | dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        for column in VALID:
-            if column in rows.columns:
-                raise DeclarationError(
-                    f"the function returns a column {column!r}, which History itself adds", fix="rename it"
-                )
+        check_not_returned(VALID, rows, self.name)
         return self.removal.prepare(rows, self.by)
 
     def evaluate(self, rows: DataFrame) -> DataFrame:

@@ -227,7 +227,7 @@ class Latest(FirstOrLatest):
         return not self.snapshots
 
     @property
-    def heeds_refusals(self) -> bool:
+    def needs_refusals(self) -> bool:
         return self.snapshots
 
     @property

@@ -75,7 +75,7 @@ class Law(ABC):
         return ()
 
     @property
-    def heeds_refusals(self) -> bool:
+    def needs_refusals(self) -> bool:
         """True if rows must carry DELIVERED, since missing rows matter and a refused record is a missing row."""
         return False
 

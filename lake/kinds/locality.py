@@ -34,7 +34,7 @@ class Locality(Law):
 
     @property
     def broadcast(self) -> str | None:
-        """SQL over the function's rows, true of broadcast events that this kind heeds; None if it heeds none."""
+        """SQL over the function's rows, true of broadcast events that change the table; None if none do."""
         return None
 
     @property
@@ -54,7 +54,7 @@ class Locality(Law):
         return True
 
     @property
-    def near(self) -> Mapping[str, TimeBounds]:
+    def time_bounds(self) -> Mapping[str, TimeBounds]:
         """{key column, a date or timestamp: bounds of the times of a key's rows}."""
         return {column: TimeBounds(column) for column in self.key}
 

@@ -286,7 +286,7 @@ def _parking_rule(expectation: Expectation, zone: str | None) -> Parking:
 def _cannot_park(table: Declaration) -> str:
     if not table.kind.row_by_row or len(table.inputs) > 1:
         return f"a {table.kind.name} cannot park rows: only kinds that map rows of a single input one by one can"
-    if table.kind.heeds_refusals:
+    if table.kind.needs_refusals:
         return "rows of full dumps cannot be parked: a missing row counts as deleted"
     return ""
 

@@ -114,7 +114,7 @@ class FieldReader:
             rejections.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
         if self.field.text_only:
             for index in numbers:
-                rejections.add(index, Reason.WRONG_TYPE, f"{self._excerpt(given, index)} {NOT_TEXT}")
+                rejections.add(index, Reason.WRONG_TYPE, f"{self.excerpt(as_list(given)[index])} {NOT_TEXT}")
         self._check(values, given, rejections)
         return FieldColumn(values, lacking, numbers)
 
@@ -142,17 +142,14 @@ class FieldReader:
         if len(self._symbols):
             unknown = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, value_set=self._symbols)))
             for index in _true_indices(unknown):
-                rejections.add(index, Reason.NOT_IN_ENUM, f"{self._excerpt(given, index)} {self.not_in_enum}")
+                rejections.add(index, Reason.NOT_IN_ENUM, f"{self.excerpt(as_list(given)[index])} {self.not_in_enum}")
         for bound in self.bounds:
             for index in _true_indices(bound.outside(values)):
-                rejections.add(index, Reason.OUT_OF_BOUNDS, f"{self._excerpt(given, index)} {bound.words}")
+                rejections.add(index, Reason.OUT_OF_BOUNDS, f"{self.excerpt(as_list(given)[index])} {bound.words}")
 
     def excerpt(self, value: RawValue) -> str:
         shown = (self.field.default or "") if value is None or value is ABSENT else value
         return f"{self.field.name}: {excerpt(shown)}"
-
-    def _excerpt(self, given: Sequence[RawValue], index: int) -> str:
-        return self.excerpt(as_list(given)[index])
 
 
 def _with_encodings(detail: str) -> str:

@@ -67,12 +67,10 @@ class RecordReader:
         )
 
     def check_columns(self, part: TextRecords | ColumnRecords) -> None:
-        if isinstance(part, TextRecords) or self._messages:
+        if isinstance(part, TextRecords) or self._messages or not self._rejects_missing:
             return
-        if self._rejects_missing:
-            lacking = [field.name for field in self._declared if not part.columns.keys() & {*field.names}]
-            if lacking:
-                raise FileFault(f"it has no column {', '.join(lacking)}")
+        if lacking := [field.name for field in self._declared if not part.columns.keys() & {*field.names}]:
+            raise FileFault(f"it has no column {', '.join(lacking)}")
 
     def read(self, part: TextRecords | ColumnRecords, facts: Mapping[str, Sequence[str | None]]) -> pa.Table:
         """Return records with the columns of `schema`. Fields are null if there is a `_reason`.

@@ -53,12 +53,8 @@ def _of_field(field: Field, value: RawValue, keys: tuple[str, ...], path: str) -
         if isinstance(value, dict):
             yield from _of_record(value, by_names(field.parts), keys, path)
     elif field.nested:
-        items: Iterable[tuple[Any, RawValue]] = ()
-        if isinstance(value, list):
-            items = enumerate(value)
-        elif isinstance(value, dict):
-            items = value.items()
-        for key, item in items:
+        items: Any = dict(enumerate(value)) if isinstance(value, list) else value
+        for key, item in items.items() if isinstance(items, dict) else ():
             yield from _of_field(field.parts[0], item, (*keys, str(key)), f"{path}[]")
 
 

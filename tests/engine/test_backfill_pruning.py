@@ -158,8 +158,8 @@ def test_the_rows_of_a_window_are_where_it_says(spark: SparkSession, zone: str) 
         *[Cumulative(**of(length=length, step=step)) for length, step in ((day, hour), (7 * day, day))],
     ]
     for window in windows:
-        [(column, near)] = window.near.items()
-        before, after = (length // timedelta(microseconds=1) for length in (near.before, near.after))
+        [(column, bounds)] = window.time_bounds.items()
+        before, after = (length // timedelta(microseconds=1) for length in (bounds.before, bounds.after))
         key = f"unix_micros(cast(`{column}` as timestamp))"
         away = window.prepare(rows).where(f"not (unix_micros(at) between {key} - {before} and {key} + {after})")
         assert not away.take(1), window

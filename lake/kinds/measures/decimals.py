@@ -60,7 +60,7 @@ class SumType:
             return f"cast(coalesce({signed_sum(number)}, 0) as {self.open})"
         units = self._units(of)
         low, high = signed_sum(f"({units} % {BASE})"), signed_sum(cut_off(units, BASE))
-        return f"{_pair(f'coalesce({high}, 0)', f'coalesce({low}, 0)')}"
+        return _pair(f"coalesce({high}, 0)", f"coalesce({low}, 0)")
 
     def opened(self, closed: str) -> str:
         """Return SQL of a closed sum as an open one; zero for null."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
 from lake.kinds.locality import TimeBounds
-from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, time_bounds
+from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, window_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +80,7 @@ class Window:
         return f"`{END}`"
 
     @property
-    def near(self) -> Mapping[str, TimeBounds]:
+    def time_bounds(self) -> Mapping[str, TimeBounds]:
         """{column of `key`: bounds of the times of a window's rows}."""
         return {}
 
@@ -117,8 +117,8 @@ class AlignedWindow(Window):
         return START, END
 
     @property
-    def near(self) -> Mapping[str, TimeBounds]:
-        return {START: time_bounds(self.on, self.length, self.zone)}
+    def time_bounds(self) -> Mapping[str, TimeBounds]:
+        return {START: window_bounds(self.on, self.length, self.zone)}
 
     @property
     def in_days(self) -> str:
@@ -194,8 +194,8 @@ class Calendar(AlignedWindow):
         return f"a calendar {self.unit}"
 
     @property
-    def near(self) -> Mapping[str, TimeBounds]:
-        return {self.names[0]: time_bounds(self.on, _DAYS[self.unit] * DAY, self.zone, DAY)}
+    def time_bounds(self) -> Mapping[str, TimeBounds]:
+        return {self.names[0]: window_bounds(self.on, _DAYS[self.unit] * DAY, self.zone, DAY)}
 
     @property
     def end(self) -> str:

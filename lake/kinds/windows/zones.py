@@ -78,7 +78,7 @@ def interval(length: timedelta) -> str:
     return f"make_dt_interval(0, 0, 0, {seconds:f})"
 
 
-def time_bounds(on: str, length: timedelta, zone: str | None, apart: timedelta = timedelta(0)) -> TimeBounds:
+def window_bounds(on: str, length: timedelta, zone: str | None, apart: timedelta = timedelta(0)) -> TimeBounds:
     """Return bounds of the times of a window's rows, relative to its start.
 
     Days in a zone may be longer or shorter, and a date may begin up to a day `apart` from its beginning in UTC.
