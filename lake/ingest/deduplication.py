@@ -263,8 +263,7 @@ class RedeliverySearch:
 
 
 def files_to_search(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:
-    """Return those of `files` at `path` with events in `hours`: path, bucket, least, greatest, num_records, size_bytes.
-    """
+    """Return those of `files` with events in `hours`: path, bucket, least, greatest, num_records, size_bytes."""
     timed = "min._time" in files.column_names
     with duckdb_tables.connection() as con:
         con.register("files", files)

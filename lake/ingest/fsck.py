@@ -1,4 +1,4 @@
-"""Report on a log, and the check that it is consistent."""
+"""Report on a log, and check of its consistency."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lake.store.view import view
 from lake.store.voids import Void, not_voided_sql
 from lake.store.warehouse import Warehouse
 
-# DuckDB keeps distinct values in memory; a sort spills to the disk.
+# Offsets are sorted, not counted as distinct: DuckDB keeps distinct values in memory, and spills a sort.
 HOLES: Final = """
     SELECT _bucket AS bucket, count(*) AS events, count(*) FILTER (_offset IS DISTINCT FROM before) AS offsets,
         min(_offset) AS first, max(_offset) AS last
@@ -61,7 +61,7 @@ ARRIVALS: Final = """
 
 @dataclass(frozen=True)
 class LogReport:
-    """Content of a log. `batches` are newest first; `producers` (producer, latest, heard) furthest behind first."""
+    """Content of a log: `batches`, newest first; open `producers` (producer, latest, heard), furthest behind first."""
 
     stream: str
     batches: list[LogHead]
@@ -88,9 +88,9 @@ def report(settings: Settings, stream: str) -> LogReport:
     """Return the log's report. Raises DeclarationError for an unknown stream."""
     contract, stored_log = load_contract(settings, stream), Log(settings, stream)
     heads = stored_log.heads()
-    standing = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
-    producers = [{"producer": name, "latest": one.latest, "heard": one.heard} for name, one in standing.items()]
-    producers.sort(key=lambda one: (one["latest"], one["producer"]))
+    still_open = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
+    producers = [{"producer": name, "latest": p.latest, "heard": p.heard} for name, p in still_open.items()]
+    producers.sort(key=lambda row: (row["latest"], row["producer"]))
     return LogReport(
         stream, heads, voids.all_voids(settings, stream), producers, archive_tier.parts_of(stored_log.path)
     )
@@ -98,7 +98,7 @@ def report(settings: Settings, stream: str) -> LogReport:
 
 @dataclass(frozen=True)
 class LogCheck:
-    """Faults of a log. Fingerprints prove `proved` of its `batches`; `since` is the digest's batch."""
+    """Faults of a log. `proved` of its `batches` match a fingerprint; `since` is the batch of the given digest."""
 
     faults: list[str]
     proved: int
@@ -125,15 +125,15 @@ def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
     log_report = report(settings, stream)
     path, heads = Log(settings, stream).path, log_report.batches[::-1]
     faults = [damage.fault.what for damage in lost_batches(settings, stream)]
-    then, broken = _since(heads, since) if since else (None, [])
+    since_batch, broken = _find_digest(heads, since) if since else (None, [])
     faults += [*broken, *chain.breaks(heads)]
     try:
-        faults += [*chain.changes(path, heads), *_numbers(settings, log_report)]
+        faults += [*chain.changes(path, heads), *_row_faults(settings, log_report)]
     except Unavailable:
         raise
     except LakeError as error:
         faults.append(f"{error.what}: {error.where}")
-    return LogCheck(faults, sum(bool(head.content) for head in heads), len(heads), then)
+    return LogCheck(faults, sum(bool(head.content) for head in heads), len(heads), since_batch)
 
 
 def head_of(settings: Settings, stream: str) -> str:
@@ -149,7 +149,7 @@ def head_of(settings: Settings, stream: str) -> str:
     return f"{stream}@{head.batch}:{head.content['digest']}"
 
 
-def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]:
+def _find_digest(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]:
     wanted = since.rpartition(":")[2].strip()
     for head in heads:
         if head.content.get("digest") == wanted:
@@ -162,7 +162,7 @@ def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]
     return None, [f"no batch has the digest {wanted}: the log is not the one that the digest was taken of"]
 
 
-def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
+def _row_faults(settings: Settings, log_report: LogReport) -> list[str]:
     path = Log(settings, log_report.stream).path
     upto = log_report.head.batch if log_report.head else 0
     buckets = duckdb_tables.rows(path, HOLES)

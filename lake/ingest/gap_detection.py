@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Completeness, Contract
+from lake.ingest.horizon import EPOCH, MICROSECOND
 from lake.quoting import SPARK, literal, quoted
 from lake.store import delta, duckdb_tables
 from lake.store.log import Log, LogHead
@@ -29,12 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FOLDER: Final = "times"
-MICROSECOND: Final = timedelta(microseconds=1)
 Run = tuple[int, int]
 """Numbers of the first and last of consecutive spans; span 0 begins with 1970."""
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS: Final = "numbers"
-"""Key in a log's commit of the runs of numbers, [producer, first, last], that include a punctuation."""
+"""Key in a log's commits of runs of numbers that include a punctuation: [producer, first, last]."""
 GAPS: Final = """
     SELECT producer, before + 1 AS first, first - 1 AS last
     FROM (SELECT *, max(last) OVER (PARTITION BY producer ORDER BY first
@@ -79,7 +78,7 @@ class Gaps:
 
     @property
     def summary(self) -> str:
-        """`12 numbers of 2 producers, 1 span of time without an event: BEGIN to END`, or ""."""
+        """Such as `12 numbers of 2 producers, 1 span of time without an event: BEGIN to END`; "" without gaps."""
         count, producers = sum(gap.count for gap in self.numbers), len({gap.producer for gap in self.numbers})
         of = "" if all(gap.producer is None for gap in self.numbers) else f" of {counted(producers, 'producer')}"
         parts = [f"{counted(count, 'number')}{of}"] if count else []
@@ -144,8 +143,8 @@ def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str
     follows = F.expr("coalesce(try_subtract(number, cast(1 AS decimal(38, 0))) = before, false)")
     begun = numbers.withColumn("before", F.lag("number").over(order)).withColumn("begins", (~follows).cast("int"))
     runs = begun.withColumn("run", F.sum("begins").over(order)).groupBy("producer", "run")
-    found = runs.agg(F.min("number").alias("first"), F.max("number").alias("last"), F.bool_or("punctuates").alias("of"))
-    rows = found.where("of").orderBy("producer", "first").select("producer", "first", "last").toArrow().to_pylist()
+    ends = runs.agg(F.min("number").alias("first"), F.max("number").alias("last"), F.bool_or("punctuates").alias("of"))
+    rows = ends.where("of").orderBy("producer", "first").select("producer", "first", "last").toArrow().to_pylist()
     return [[row["producer"], int(row["first"]), int(row["last"])] for row in rows]
 
 
@@ -183,8 +182,8 @@ def _spans(settings: Settings, contract: Contract) -> Iterator[TimeGap]:
 def event_runs(log: Log, head: LogHead, every: timedelta) -> list[Run]:
     """Return the spans of length `every` with events up to `head`, as runs in order.
 
-    Caches them in `.lake/times` with the digest of the batch's commit; reads newer batches only. Voids and compaction
-    change no log's spans.
+    Caches them in `.lake/times`, with the digest of the batch's commit, and reads newer batches only. Voids and
+    compaction change no spans.
     """
     file = _cache_file(log, every)
     before, since = _cached(log, head, file)

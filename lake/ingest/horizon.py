@@ -1,8 +1,8 @@
 """The horizon of a log whose contract names producers: no event before it is expected.
 
-It is the maximum over batches of the least time of an open producer, the greatest of its records. A producer's record
-opens it; an event in the log closes it. The horizon never goes back: events before it are late. It is a pure function
-of batches and their arrival.
+A producer's time is the greatest of its records. A record opens its producer; a batch of closings closes it. The
+horizon is the least time of an open producer, but never goes back: events before it are late. It is a pure function of
+batches and their arrival.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Producer:
 class Horizon:
     """Horizon of a log: nothing before `at` is expected.
 
-    `latest` is the greatest time of all records, `producer` a field. `punctuation` and `closed` are of the newest
-    batch. It `is_ended` if all producers are closed.
+    `producer` is the field that names producers, `latest` the greatest time of all records. `punctuation` and `closed`
+    are of the newest batch. `is_ended`: all producers are closed.
     """
 
     producer: str

@@ -31,8 +31,8 @@ SHOWN: Final = 3
 class IdleProducers:
     """Producers that were idle when ingestion `began`, with the files `landed` by then.
 
-    They are closed only when everything of that time is in the log: not by a backlog, nor by a source that does not
-    answer.
+    They are closed only when everything that existed then is in the log: neither while files or records wait, nor while
+    a source does not answer.
     """
 
     settings: Settings
@@ -85,11 +85,11 @@ def find_idle_producers(
     settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, DeclaredSource], now: datetime | None
 ) -> list[IdleProducers]:
     """Return the idle producers of each contract whose landing folder can be listed."""
-    began, silent = now or datetime.now(UTC), []
+    began, idle = now or datetime.now(UTC), []
     for contract in contracts:
         if contract.horizon is not None and contract.horizon.idle:
             feeding = tuple(source for source in sources.values() if contract.name in source.streams)
             with suppress(LakeError):  # reported when its files are ingested
                 listed = frozenset(file.mark for file in landing.list_files(settings, contract.name))
-                silent.append(IdleProducers(settings, contract, feeding, began, listed))
-    return silent
+                idle.append(IdleProducers(settings, contract, feeding, began, listed))
+    return idle

@@ -68,10 +68,10 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class Ingestion:
-    """Ingestion of what landing folders and sources have now, up to `batches` of each. Then idle producers are closed.
+    """Ingestion of what landing folders and sources have now, up to `batches` of each. Then it closes idle producers.
 
-    A failure does not stop other streams and sources. `on_failure` reports it; by default it is raised at the end.
-    `on_more` is called for a source that has more, `on_end` with a stream and its seconds.
+    A failure stops only its stream or source. It is passed to `on_failure`, or raised at the end. `on_more` is called
+    for a source that has more, `on_end` with a stream and its seconds.
     """
 
     settings: Settings
@@ -153,14 +153,12 @@ class Ingestion:
             delta.prefetch(
                 [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
             )
-            idle = [contract for contract in chosen if settings.store and not _has_new_files(settings, contract.name)]
-            candidates = [contract for contract in chosen if contract not in idle] if not started() else []
+            unchanged = [c for c in chosen if settings.store and not _has_new_files(settings, c.name)]
+            candidates = [contract for contract in chosen if contract not in unchanged] if not started() else []
             waiting = [contract.name for contract in candidates if _has_new_files(settings, contract.name)]
         ingest_files = partial(_ingest_files, settings, batches=self.batches, now=self.now)
         with ThreadPoolExecutor(THREADS) as pool:  # requests to the store, in parallel
-            asked = {
-                contract.name: pool.submit(copy_context().run, ingest_files, _need_spark, contract) for contract in idle
-            }
+            checks = {c.name: pool.submit(copy_context().run, ingest_files, _need_spark, c) for c in unchanged}
             with ExitStack() as failures:
                 for stream in waiting:
                     failures.enter_context(failing(settings, "ingest", stream))
@@ -169,8 +167,8 @@ class Ingestion:
 
         def ingest_stream(contract: Contract) -> dict[str, BatchCounts]:
             with suppress(_SparkNeeded):
-                if contract.name in asked:
-                    return asked[contract.name].result()
+                if contract.name in checks:
+                    return checks[contract.name].result()
             return ingest_files(self._session, contract)
 
         return [(contract.name, partial(ingest_stream, contract)) for contract in chosen]
@@ -185,7 +183,7 @@ def ingest(  # noqa: PLR0913  what to ingest, and the two that tests fix
     on_failure: Callable[[str, LakeError], None] | None = None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
-    """Run an `Ingestion` of `names`."""
+    """Run an `Ingestion` of `names` (default: all)."""
     return Ingestion(settings, spark, contracts, on_failure=on_failure, now=now).run(names)
 
 

@@ -37,7 +37,7 @@ def check_integrity(project: Project, declarations: Iterable[Declaration]) -> se
 
 
 def check_integrity_at(project: Project, times: Mapping[str, Span | None], *, known: Span | None = None) -> None:
-    """Raise LakeError if a log is damaged at these times (None: all), unless these are within `known`."""
+    """Raise LakeError if a log is damaged at these times (None: all); times within `known` were checked before."""
     read = cache(lambda: read_by_tables(project.settings))
     for stream, at in times.items():
         if at and known and known[0] <= at[0] and at[1] <= known[1]:

@@ -1,7 +1,7 @@
 """Landing files to be ingested, and the record of those that are.
 
-Commits of a log list the files of their batch. `meta/landed` copies older lists, so that readers do not walk the
-history; the log repairs it after a crash.
+Commits of a log list the files of their batch. `meta/landed` has copies of these lists, so that readers need not walk
+the history. After a crash it is completed from the log.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ MARK: Final = "name AS path, size, mtime, tag"
 
 def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
     """Return files among `marks`, by name, up to a batch's limits. Hidden and partial files are skipped."""
-    taken: list[File] = []
+    chosen: list[File] = []
     size = 0
     for file in list_files(settings, stream):
         if file.mark not in marks:
             continue
         size += file.size
-        if taken and (len(taken) >= settings.batch_files or size > settings.batch_bytes):
+        if chosen and (len(chosen) >= settings.batch_files or size > settings.batch_bytes):
             break
-        taken.append(file)
-    return taken
+        chosen.append(file)
+    return chosen
 
 
 def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address:
@@ -84,10 +84,10 @@ def list_files(settings: Settings, stream: str) -> list[File]:
 
 def local_file(settings: Settings, path: Path, *, name: str = "") -> File:
     """Return a local file, by default named by its path, within the project if it is there."""
-    whole = path.resolve()
-    status = whole.stat()
-    named = whole.relative_to(settings.project) if whole.is_relative_to(settings.project) else whole
-    return File(name or printable(str(named)), whole, status.st_size, in_range(status.st_mtime_ns))
+    path = path.resolve()
+    status = path.stat()
+    named = path.relative_to(settings.project) if path.is_relative_to(settings.project) else path
+    return File(name or printable(str(named)), path, status.st_size, in_range(status.st_mtime_ns))
 
 
 def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
@@ -95,8 +95,8 @@ def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = f"SELECT batch, {MARK} FROM t WHERE stream = $1 AND batch <= $2"
     old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
-    remembered = max((row["batch"] for row in old), default=0)
-    newer = (entry for entry in _newer(log, remembered) if entry["batch"] <= upto)
+    recorded = max((row["batch"] for row in old), default=0)
+    newer = (entry for entry in _newer(log, recorded) if entry["batch"] <= upto)
     return {mark_of(row) for row in old if row["batch"] <= upto} | {mark_of(entry) for entry in newer}
 
 
@@ -114,7 +114,7 @@ def mtimes(settings: Settings, stream: str, batches: Collection[int]) -> dict[tu
 
 
 def find_file(settings: Settings, stream: str, mark: Mark) -> File | None:
-    """Return the file of a `mark`, unchanged but perhaps moved; None if gone."""
+    """Return the file of a `mark`, where it landed or in the archive; None if it is gone or changed."""
     name, size, mtime, *tag = mark
     for place in _places(settings, stream, mark):
         if isinstance(place, Path):
@@ -156,7 +156,7 @@ def _entries(folder: Path | Address) -> list[Path] | list[Address]:
 
 
 def record_ingested(log: Log) -> None:
-    """Bring `meta/landed` up to the log, whose lease the caller holds."""
+    """Add what `meta/landed` lacks of the log. The caller holds the log's lease."""
     settings, stream = log.settings, log.stream
     if next(_newer(log, last_recorded_batch(settings, stream)), None) is None:
         return
@@ -188,7 +188,7 @@ def ignored_folders(settings: Settings, stream: str) -> list[str]:
 
 
 def warn_of_folders(settings: Settings, stream: str) -> None:
-    """Warn once of sub-folders with files: `.lake/folders` has those reported. Buckets are not listed."""
+    """Warn of sub-folders with files, of each once: `.lake/folders` lists those reported. Buckets are not checked."""
     if in_store(settings.landing):
         return
     names = ignored_folders(settings, stream)

@@ -18,7 +18,7 @@ from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import PartitionedSource
 
 Ordering: TypeAlias = tuple[str, list[set[str]]]
-"""The unordered origins, and sets of fields: events that agree in all fields of a set are ordered."""
+"""Description of the unordered parts, and sets of fields: events equal in all fields of a set are ordered."""
 
 
 def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[str]:
@@ -28,18 +28,18 @@ def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[
         return
     sound, _ = sound_sources(project.settings, project.contracts)
     feeding = [source for source in sound.values() if wanted & {*source.streams}]
-    apart: dict[str, Ordering] = {}
+    unordered: dict[str, Ordering] = {}
     offsets: set[tuple[str, ...]] = set()
     for source in feeding:
         try:
-            apart |= _partitions(project, source, offsets.add)
+            unordered |= _partitions(project, source, offsets.add)
         except LakeError:
             continue  # reported when the source is read
     for stream, count in Counter(stream for source in feeding for stream in source.streams).items():
         if count > 1:
-            apart[stream] = f"{count} sources", [*_one_event(project.contracts[stream], offsets)]
-    for stream in sorted({*apart} & wanted):
-        yield from _by_log_order(project, stream, *apart[stream])
+            unordered[stream] = f"{count} sources", [*_identity(project.contracts[stream], offsets)]
+    for stream in sorted({*unordered} & wanted):
+        yield from _dependent_tables(project, stream, *unordered[stream])
 
 
 def _partitions(
@@ -56,27 +56,27 @@ def _partitions(
         return {
             stream: (
                 f"{count} partitions",
-                [*_one_event(contract, {reader.offset}), *_alike(contract, reader.together)],
+                [*_identity(contract, {reader.offset}), *_ordered_fields(contract, reader.together)],
             )
             for stream, count in counts.items()
             if (contract := project.contracts.get(stream))
         }
 
 
-def _one_event(contract: Contract, offsets: Set[tuple[str, ...]]) -> Iterator[set[str]]:
-    """Yield the event's identity. It orders events unless it has an offset, which orders those of one partition."""
+def _identity(contract: Contract, offsets: Set[tuple[str, ...]]) -> Iterator[set[str]]:
+    """Yield the event's identity, unless an offset is part of it: offsets order the events of one partition only."""
     if contract.id and not any(contract.field(name).path in offsets for name in contract.id):
         yield {*contract.id}
 
 
-def _alike(contract: Contract, together: Iterable[tuple[str, ...]]) -> Iterator[set[str]]:
+def _ordered_fields(contract: Contract, together: Iterable[tuple[str, ...]]) -> Iterator[set[str]]:
     for fact in together:
         fields = [field for field in contract.fields if field.path[: len(fact)] == fact]
         whole = [{field.name} for field in fields if field.path == fact]
         yield from whole or ([{field.name for field in fields}] if fields else [])
 
 
-def _by_log_order(project: Project, stream: str, between: str, ordered: list[set[str]]) -> Iterator[str]:
+def _dependent_tables(project: Project, stream: str, between: str, ordered: list[set[str]]) -> Iterator[str]:
     for table in project.tables.values():
         sides = [side for side, given in enumerate(table.inputs) if given.table is None and given.name == stream]
         groups = [group for side in sides for group in table.kind.ordered_within(side)]

@@ -27,9 +27,9 @@ def latest_times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
 
 
 def reject_excess(parsed: DataFrame, contract: Contract, names: Collection[str]) -> DataFrame | None:
-    """Return `parsed` with records of producers above the limit rejected; None if there are none.
+    """Return `parsed` with the records of excess producers rejected; None if the limit is kept.
 
-    Producers `names` are kept, and the first new ones by name, so that a repeated batch rejects the same records.
+    The producers `names`, and after them the first new ones by name, are accepted: a repeated batch rejects the same.
     """
     from pyspark.sql import functions as F
 
@@ -44,18 +44,18 @@ def reject_excess(parsed: DataFrame, contract: Contract, names: Collection[str])
     first = new.orderBy("_producer").limit(free + 1).toArrow()
     if first.num_rows <= free:
         return None
-    taken = F.broadcast(to_frame(spark, _names([*names, *first.column(0).to_pylist()[:free]])))
-    many = named.join(taken, "_producer", "left_anti").select("_position", "_producer")
+    accepted = F.broadcast(to_frame(spark, _names([*names, *first.column(0).to_pylist()[:free]])))
+    excess = named.join(accepted, "_producer", "left_anti").select("_position", "_producer")
     detail = F.expr(f"concat(_producer, ' is not among the {limit} producers that the horizon waits for')")
-    is_many = F.col("_producer").isNotNull()
-    judged = parsed.join(many, "_position", "left").withColumns(
+    is_excess = F.col("_producer").isNotNull()
+    checked = parsed.join(excess, "_position", "left").withColumns(
         {
-            "_reason": F.when(is_many, str(Reason.TOO_MANY_PRODUCERS)).otherwise(F.col("_reason")),
-            "_detail": F.when(is_many, detail).otherwise(F.col("_detail")),
-            "_bucket": F.when(~is_many, F.col("_bucket")),
+            "_reason": F.when(is_excess, str(Reason.TOO_MANY_PRODUCERS)).otherwise(F.col("_reason")),
+            "_detail": F.when(is_excess, detail).otherwise(F.col("_detail")),
+            "_bucket": F.when(~is_excess, F.col("_bucket")),
         }
     )
-    return judged.select(*parsed.columns)
+    return checked.select(*parsed.columns)
 
 
 def _names(names: Collection[str]) -> pa.Table:

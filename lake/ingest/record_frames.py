@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LARGEST: Final = 2_000_000_000
-"""Bytes of the largest file whose content Spark passes to a task, as one value."""
+"""Maximum bytes of a file whose content Spark passes to a task: it is one value."""
 Place = Content | Address
 """A local file, an object of a bucket, or an address in a storage."""
 TASK_BYTES: Final = 8 << 20

@@ -63,7 +63,7 @@ def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
 
 
 def without_fields(rows: DataFrame, contract: Contract) -> DataFrame:
-    """Return rows of rejections as `with_delivery`, without an event's columns."""
+    """Return the rows of rejections with their delivery, as `with_delivery`, and without columns of events."""
     from pyspark.sql import functions as F
 
     refusals = with_delivery(rows, contract)

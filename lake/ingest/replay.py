@@ -63,7 +63,7 @@ REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: the commit list
 
 
 def quarantined_records(settings: Settings, streams: Iterable[str] = (), *, texts: bool = True) -> Iterator[Rejected]:
-    """Yield records not ingested since, in order. Without `texts`, `raw` is empty."""
+    """Yield the quarantined records that were not ingested since, in order. Without `texts`, `raw` is empty."""
     chosen = [load_contract(settings, stream).name for stream in streams] or streams_of(settings)
     return (row for stream in chosen for row in _unresolved(settings, stream, texts=texts))
 
@@ -101,10 +101,10 @@ def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
     """Count by stream and reason: stream, reason, records, example, fix."""
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        one = {"stream": row.stream, "reason": row.reason, "records": 0, "example": row.detail}
-        one["fix"] = FIXES.get(row.reason, "")
-        groups.setdefault((row.stream, row.reason), one)["records"] += 1
-    return [groups[kind] for kind in sorted(groups)]
+        group = {"stream": row.stream, "reason": row.reason, "records": 0, "example": row.detail}
+        group["fix"] = FIXES.get(row.reason, "")
+        groups.setdefault((row.stream, row.reason), group)["records"] += 1
+    return [groups[key] for key in sorted(groups)]
 
 
 def read_repairs(file: Path) -> list[Mapping[str, Any]]:
@@ -197,16 +197,16 @@ class _Replaying:
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
         while part := tuple(islice(self.rows, REPLAY_ROWS)):
-            tried: list[ReplayDelivery] = []
-            counts = append(self.settings, lambda: spark, self.contract, self._delivery(part, tried), now=now)
+            deliveries: list[ReplayDelivery] = []
+            counts = append(self.settings, lambda: spark, self.contract, self._delivery(part, deliveries), now=now)
             total = counts.after(total)
-            for last in tried[-1:]:
+            for last in deliveries[-1:]:
                 failures = sorted(last.failed.items())
                 self.failed += [replace(last.rows[n], reason=reason, detail=why) for n, (reason, why) in failures]
         return total
 
     def _delivery(
-        self, part: tuple[Rejected, ...], tried: list[ReplayDelivery]
+        self, part: tuple[Rejected, ...], deliveries: list[ReplayDelivery]
     ) -> Callable[[LogHead], Delivery | None]:
         from lake.ingest.delivery import ReplayDelivery
 
@@ -218,8 +218,8 @@ class _Replaying:
             left = tuple(row if self.is_repaired else waiting[row.mark] for row in part if row.mark in waiting)
             if not left:
                 return None
-            tried.append(ReplayDelivery(self.contract, left, times=self._times(left)))
-            return tried[-1]
+            deliveries.append(ReplayDelivery(self.contract, left, times=self._times(left)))
+            return deliveries[-1]
 
         return deliver
 

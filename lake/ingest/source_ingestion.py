@@ -1,8 +1,8 @@
 """Ingestion of a source: each delivery is committed to all of its logs before the next is read.
 
 A delivery is spooled, then appended to each log as a batch whose commit has the position in the source. Each run first
-commits the spool of the last one, and acknowledges the committed position again, because that run may have died before.
-A delivery without records is an empty batch of the source's first stream.
+commits the spool of the last one, and acknowledges the committed position again, because that run may have died before
+it did. A delivery without records is an empty batch of the source's first stream.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def append_source(
     settings: Settings, spark: Callable[[], SparkSession], source: DeclaredSource, *, verb: str
 ) -> BatchCounts:
-    """Append what a source of one stream has, which is declared by a command alone. Return sums.
+    """Append what a source of one stream has, for a command that makes the source. Return sums.
 
     Raises DeclarationError if a file declares a source of that name or the stream is unknown, and errors of the source.
     """

@@ -14,7 +14,7 @@ from lake.store.log import Log
 class SourcePosition:
     """Position after delivery `number` (0: none), which `streams` have and `lacking` lack.
 
-    A deleted log of a stream that the source is no longer declared for lacks nothing.
+    A log is not `lacking` if it was deleted, and the source is no longer declared for its stream.
     """
 
     number: int = 0

@@ -1,4 +1,4 @@
-"""Unknown fields of a log's events, kept as JSON in `_extra`. Once declared, they have earlier values."""
+"""Unknown fields of a log's events, kept as JSON in `_extra`. A field that is declared later has its earlier values."""
 
 from __future__ import annotations
 

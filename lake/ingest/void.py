@@ -1,4 +1,4 @@
-"""Voids: events that no table counts from the next cut on. They stay in their log."""
+"""Voiding of events: from the next cut on no table counts them. They stay in their log."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def void(  # noqa: PLR0913  events are named in three ways
 ) -> list[Void]:
     """Void events of `stream`, all or none: at `places`, of `batches`, and from ingested files `sources`.
 
-    A place is `BATCH:BUCKET:OFFSET`. A source's delivery is voided in all streams. Raises DeclarationError if a place
-    is malformed, empty or void already, or a batch or file unknown. Raises Unavailable while a server decides on the
-    stream: its answers rest on these events.
+    A place is `BATCH:BUCKET:OFFSET`. If a batch is of a source's delivery, all its streams' batches are voided. Raises
+    DeclarationError if a place is malformed, empty or void already, or a batch or file unknown. Raises Unavailable
+    while a server decides on the stream: its answers depend on these events.
     """
     load_contract(settings, stream)
     if not reason.strip():

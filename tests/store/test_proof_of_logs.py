@@ -236,9 +236,12 @@ def test_the_chain_survives_a_forget_and_a_compaction(shop: Lakehouse) -> None:
 def test_a_digest_of_a_batch_that_an_older_version_read_again_still_counts() -> None:
     was, other = {"digest": "a", "buckets": {"0": ["1"]}}, {"digest": "c", "buckets": {"0": ["2"]}}
     head = LogHead("orders", delta.start("log").next(content={"digest": "b", "buckets": {"0": ["1"]}, "was": was}), 2)
-    assert log_run._since([head], "a") == (2, [])
+    assert log_run._find_digest([head], "a") == (2, [])
     head.content["was"] = other
-    assert log_run._since([head], "c") == (2, ["batch 2 was read again, and its rows differ from those of the digest"])
+    assert log_run._find_digest([head], "c") == (
+        2,
+        ["batch 2 was read again, and its rows differ from those of the digest"],
+    )
 
 
 QUERY = "select count(*) as n from current_order"
