@@ -38,8 +38,8 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
         else:
             check_definition(inputs.project, declaration, evaluation.head)
             if _is_current(evaluation):
-                at = evaluation.head
-                return Advanced(declaration.name, at.cut, "none", at.version, 0, 0, 0, 0.0)
+                head = evaluation.head
+                return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
             check_columns(evaluation)
             head = write(evaluation, difference(evaluation, affected_keys(evaluation)), verb="advance")
     return record_done(evaluation, head, began)
@@ -51,9 +51,9 @@ def advance_all(
 ) -> list[Advanced]:
     """Bring the named tables (default: all) to the cut, in the order of `after_inputs`."""
     settings = inputs.project.settings
-    books = (book.location(settings).path for book in (EDITIONS, ERASURES))
+    ledgers = (ledger.location(settings).path for ledger in (EDITIONS, ERASURES))
     logs = (Log(settings, stream).path for stream in inputs.cut.batches)
-    delta.prefetch([*logs, *books], beside=partial(leases(settings).prefetch, "table"))
+    delta.prefetch([*logs, *ledgers], beside=partial(leases(settings).prefetch, "table"))
 
     def work(declaration: Declaration) -> Advanced:
         done = advance(inputs, declaration)

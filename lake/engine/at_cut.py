@@ -1,4 +1,4 @@
-"""Tables at a cut, evaluated from the logs into a folder of their own, even if no edition of it is kept.
+"""Tables at an old cut, evaluated from the logs into a folder of their own, even if no edition of the cut is kept.
 
 Definitions and contracts are the current ones. Personal fields of people forgotten since are not read.
 """
@@ -42,8 +42,8 @@ from lake.text import counted
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Amount that an evaluation reads."""
+class InputSize:
+    """Number and bytes of the events that an evaluation reads."""
 
     streams: tuple[str, ...]
     events: int
@@ -53,13 +53,13 @@ class Cost:
         return f"{counted(self.events, 'event')} of {', '.join(self.streams)}, {self.bytes / 2**20:.1f} MiB"
 
 
-def cost_of(inputs: Inputs, tables: Iterable[Declaration]) -> Cost:
+def input_size(inputs: Inputs, tables: Iterable[Declaration]) -> InputSize:
     """Return how much evaluating `tables` from the logs reads."""
     settings, batches = inputs.project.settings, inputs.cut.batches
     streams = sorted({stream for table in tables for stream in inputs.project.logs(table)})
     bounds = {stream: {"_batch": (1, batches[stream])} for stream in streams if batches.get(stream)}
     scans = [Scan(Log(settings, stream).path, bounds=bound) for stream, bound in bounds.items()]
-    return Cost(tuple(streams), sum(scan.rows() for scan in scans), sum(scan.size() for scan in scans))
+    return InputSize(tuple(streams), sum(scan.rows() for scan in scans), sum(scan.size() for scan in scans))
 
 
 @contextmanager
@@ -80,8 +80,8 @@ def recomputed_reader(inputs: Inputs, query: str, *, on_progress: Callable[[str]
     with TemporaryDirectory(prefix="cut-", dir=file_modes.scratch(settings, "staging")) as folder:
         if named:
             edition = build(inputs, named, Path(folder), on_progress=on_progress)
-            there = replace(settings, warehouse=Path(folder))
-            reader = EditionReader(settings, edition, _opened={name: published(there, name, edition) for name in named})
+            copy = replace(settings, warehouse=Path(folder))
+            reader = EditionReader(settings, edition, _opened={name: published(copy, name, edition) for name in named})
         yield reader
 
 
@@ -116,7 +116,7 @@ def build(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Ca
         )
     what = f"{', '.join(table.name for table in picked)} at cut {cut.number}"
     how = "by the definitions and contracts of now, without what is personal of people forgotten since"
-    on_progress(f"recomputing {what}, {how}: reads {cost_of(inputs, picked)}")
+    on_progress(f"recomputing {what}, {how}: reads {input_size(inputs, picked)}")
     inputs.declared |= set(inputs.project.tables)
     inputs.sound_logs |= integrity.check_integrity(inputs.project, picked)
     with inputs.sharing(picked):

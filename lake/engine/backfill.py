@@ -37,7 +37,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def backfill(  # noqa: PLR0913 the range of one table, and how to report on it
+def backfill(  # noqa: PLR0913 the range of one table, and how to report
     connect: Callable[[], SparkSession],
     project: Project,
     declaration: Declaration,
@@ -48,24 +48,24 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report on it
 ) -> list[Advanced]:
     """Correct the keys with an event at times[0] <= time < times[1], at the table's own cut, in one commit.
 
-    Tables below are advanced at that cut. Raises DeclarationError if the table was never built, was built by another
-    definition, or reads no log with event time.
+    Tables derived from it are advanced at that cut. Raises DeclarationError if the table was never built, was built by
+    another definition, or reads no log with event time.
     """
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
     began = time.monotonic()
-    book = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
+    recording = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
     head = project.table(declaration).head()
     if head is None:
         raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
     inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
     between = Between(inputs, *times)
     between.check_logs(declaration)
-    with step("backfill", declaration.name) as work, book, writing(inputs, declaration) as evaluation:
+    with step("backfill", declaration.name) as work, recording, writing(inputs, declaration) as evaluation:
         done = finish(_change(evaluation, between), began, verb="backfill", dry_run=dry_run)
         work.rows = done.rows
     on_progress(done)
-    return [done] if dry_run else [done, *_followed(inputs, declaration, on_progress)]
+    return [done] if dry_run else [done, *_advance_children(inputs, declaration, on_progress)]
 
 
 def _change(evaluation: Evaluation, between: Between) -> PendingChange:
@@ -81,7 +81,9 @@ def _change(evaluation: Evaluation, between: Between) -> PendingChange:
     return change_by_diff(evaluation, difference(evaluation, affected))
 
 
-def _followed(inputs: Inputs, declaration: Declaration, on_progress: Callable[[Advanced], None]) -> list[Advanced]:
+def _advance_children(
+    inputs: Inputs, declaration: Declaration, on_progress: Callable[[Advanced], None]
+) -> list[Advanced]:
     done: list[Advanced] = []
     for name in graph(inputs.project).below(declaration.name):
         child = inputs.project.tables[name]
@@ -106,18 +108,18 @@ class Between:
         return first, after - 1
 
     def check_logs(self, declaration: Declaration) -> None:
-        """Raise LakeError if a log is damaged: at these times if no others matter."""
+        """Raise LakeError if a log is damaged; only at these times if other events affect no keys."""
         project = self.inputs.project
-        if self._suffice(declaration):
+        if self._is_sufficient(declaration):
             integrity.check_integrity_at(project, dict.fromkeys(project.logs(declaration), self.times))
         else:
             self.inputs.sound_logs |= integrity.check_integrity(project, [declaration])
 
-    def _suffice(self, declaration: Declaration) -> bool:
-        """Return whether events at other times affect no keys: all rows of the inputs name theirs."""
+    def _is_sufficient(self, declaration: Declaration) -> bool:
+        """Return whether events at other times affect no keys, as all rows of the inputs name their key."""
         kind, sources = declaration.kind, declaration.inputs
         named = not kind.row_by_row or all(kind.names_key(side) for side in range(len(sources)))
-        return named and all(source.table is None or self._suffice(source.table) for source in sources)
+        return named and all(source.table is None or self._is_sufficient(source.table) for source in sources)
 
     def affected_keys(self, declaration: Declaration) -> AffectedKeys:
         """Return the keys to evaluate again."""
@@ -131,7 +133,7 @@ class Between:
         return keys_by_inputs(evaluation, frames) if evaluation.head else ALL
 
     def _rows(self, source: Input) -> DataFrame | None:
-        """Return the rows of an input that are, or came from, such events; None if there can be none."""
+        """Return the rows of an input that are, or derive from, events in the range; None if there can be none."""
         if source.table is None:
             timed = self.inputs.project.contracts[source.name].time is not None
             return self.inputs.whole(source, self.times) if timed else None

@@ -1,6 +1,6 @@
-"""Fingerprint of all rows of a table, which its commits record: that of the last commit, and the diff.
+"""Fingerprint of all rows of a table, recorded in its commits: that of the last commit, plus the diff.
 
-The first build and a rebuild read the whole table for it, publication does so for a large table.
+The first build and a rebuild read the whole table for it; a large table is read at publication.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
 def after_diff(
     table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *, again: bool
 ) -> Fingerprint | None:
-    """Return the fingerprint of the table with `diff` on top of `head`; None if unknown. `again` reads the table."""
+    """Return the fingerprint of the table after `diff` to `head`; None if unknown. With `again`, read the table for it.
+    """
     if diff.in_memory is None:
         return None
     with suppress(DeclarationError):
@@ -64,24 +65,24 @@ def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
 
 
 def with_fingerprints(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
-    """Return the `tables` of an edition with all fingerprints but those of personal tables."""
+    """Return the `tables` of an edition with the missing fingerprints, except of personal tables."""
     edition = latest_edition(project.settings)
     before = edition.tables if edition else {}
-    proven = {}
+    completed = {}
     for name, entry in tables.items():
         table = project.table(project.tables[name])
         if entry == before.get(name) and before[name].rows is not None:
-            proven[name] = before[name]
+            completed[name] = before[name]
         elif entry.rows is None and not table.personal:
             content = table.content(entry.version)
-            proven[name] = replace(entry, rows=content.rows, content=str(content))
+            completed[name] = replace(entry, rows=content.rows, content=str(content))
         else:
-            proven[name] = entry
-    return proven
+            completed[name] = entry
+    return completed
 
 
 def without_hashes(diff: Rows) -> Rows:
-    """Return `diff` as it is committed."""
+    """Return `diff` without the hashes of old rows, as it is committed."""
     return diff.select([name for name in diff.columns if name != WAS])
 
 

@@ -106,9 +106,7 @@ def graph(project: Project) -> Graph:
 
 
 def as_tree(graph: Graph) -> Iterator[str]:
-    """Yield a tree per stream. A table of several inputs is shown in full under the last of them, with the others
-    named.
-    """
+    """Yield a tree per stream. A table of several inputs is shown in full under one of them, which names the others."""
     width = max((len(node.title) + 4 * graph.depth(node.name) for node in graph.nodes.values()), default=0) + 2
     for stream in graph.streams:
         yield stream.name

@@ -1,6 +1,6 @@
-"""Diff that makes affected keys of a table right: by absorption, or by evaluation if the kind cannot absorb.
+"""Diff of a table's affected keys: their rows are absorbed, or evaluated if the kind cannot absorb, and compared.
 
-Few keys are compared in this process, the rest by Spark.
+Few keys are compared in this process, many by Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:
-    """Return the diff that makes the `affected` keys right, and all rows as of the horizon."""
+    """Return the diff that corrects the `affected` keys, and brings all other rows to the horizon."""
     table, version = evaluation.table, evaluation.table.version()
     changed = evaluation.kind.changed_by_horizon(*evaluation.horizons)
     diffs: list[pa.Table | None] = [empty_diff(table)]
@@ -38,12 +38,12 @@ def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:
         diffs.append(_of_few(evaluation, affected, version))
     if changed and diffs[-1] is not None:
         diffs.append(_at_horizon(evaluation, changed, version, without=affected.rows))
-    found = [diff for diff in diffs if diff is not None]
-    if len(found) < len(diffs):
+    small = [diff for diff in diffs if diff is not None]
+    if len(small) < len(diffs):
         return _of_many(evaluation, ALL if changed else affected, version)
-    hashed = all(WAS in diff.column_names for diff in found)
+    hashed = all(WAS in diff.column_names for diff in small)
     wanted = pa.schema([field for field in empty_diff(table).schema if hashed or field.name != WAS])
-    return Rows(pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in found))
+    return Rows(pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in small))
 
 
 def empty_diff(table: Table) -> pa.Table:
@@ -93,14 +93,13 @@ def _check_columns(declaration: Declaration, columns: Sequence[str], present: Se
 
 
 def _key(table: Table) -> str | None:
-    """Return the key of the table's fingerprints; None if it cannot be read."""
     with suppress(DeclarationError):
         return table.content_key
     return None
 
 
 def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
-    """Return the rows that the keys should have, held like `old` unless too many.
+    """Return the correct rows of the keys, in this process if `old` is and they are not too many.
 
     The kind absorbs the changes if it can; keys that it marks as AGAIN are evaluated.
     """
@@ -123,7 +122,6 @@ def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
 
 
 def _local(evaluation: Evaluation, rows: DataFrame) -> Rows:
-    """Collect rows unless they turn out to be too many."""
     many = evaluation.inputs.rows(evaluation.declaration) > cost.COMPARE_ROWS
     return Rows(rows).within(cost.COMPARE_ROWS) if many else Rows(to_arrow(rows))
 

@@ -33,9 +33,9 @@ SAMPLE: Final = 10
 
 @dataclass(frozen=True)
 class PendingChange:
-    """Change that an evaluation would make; `rows` are a diff, or with `whole` all rows of the new table.
+    """Change that an evaluation would make: `rows` are a diff, or if `whole` all rows of the new table.
 
-    `sample` holds the first rows as `as_json_rows` returns them, `columns` the changes of columns: {column: what}.
+    `sample`: first changed rows, see `as_json_rows`. `columns`: changes of columns, {column: description}.
     """
 
     evaluation: Evaluation
@@ -91,11 +91,11 @@ def change_by_diff(evaluation: Evaluation, diff: Rows) -> PendingChange:
 
 
 def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that are added, removed, or change their type: {name: what}."""
-    gone = {name: f"removed ({kind})" for name, kind in old.items() if name not in new}
-    come = {name: f"added ({kind})" for name, kind in new.items() if name not in old}
-    other = {name: f"{old[name]} → {kind}" for name, kind in new.items() if old.get(name, kind) != kind}
-    return gone | come | other
+    """Return the columns that are added, removed, or change their type: {name: description}."""
+    removed = {name: f"removed ({kind})" for name, kind in old.items() if name not in new}
+    added = {name: f"added ({kind})" for name, kind in new.items() if name not in old}
+    retyped = {name: f"{old[name]} → {kind}" for name, kind in new.items() if old.get(name, kind) != kind}
+    return removed | added | retyped
 
 
 def comparable(old: DataFrame, new: DataFrame) -> list[str]:
@@ -127,9 +127,9 @@ def _sample(evaluation: Evaluation, diff: Rows) -> tuple[dict[str, Any], ...]:
 
 def check_columns_kept(inputs: Inputs, tables: Iterable[Declaration]) -> None:
     """Raise DeclarationError if a build of `tables` would remove published columns, or narrow their types."""
-    if found := column_losses(inputs, tables):
+    if losses := column_losses(inputs, tables):
         fix = "add --yes, or make the function return them as they were"
-        raise DeclarationError.all([inputs.project.tables[name].fault(what, fix=fix) for name, what in found.items()])
+        raise DeclarationError.all([inputs.project.tables[name].fault(what, fix=fix) for name, what in losses.items()])
 
 
 def column_losses(inputs: Inputs, tables: Iterable[Declaration]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Plan: changes of declarations since their tables were built, the tables that follow, and the cost."""
+"""Plan: changes of declarations since their tables were built, the tables derived from them, and the cost."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT: Final = re.compile(r"(.+?) (None|True|False|-?[0-9]\S*|'.*'|\".*\")( under .+)?", re.DOTALL)
-"""A field's type, the text of Python for its default, and the names that older events may have it under."""
+"""Definition of a field: its type, its default as text of Python, and the names it has in older events."""
 State = Literal["unchanged", "changed", "wider", "follows", "new", "removed"]
-"""A table is `wider` where its inputs have columns since it was built that would enter it: it goes on without them."""
+"""State of a table: `wider` if its inputs have new columns that it would pass on; until a deploy it lacks them."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One table beside what it was built with.
+    """One table compared with what it was built with.
 
-    `text` is the unified diff of the job file; `follows` names the tables below one to be built, whose evaluation reads
-    `rows` and takes `seconds` at the `rate` (rows a second) of its last one, or else of the project's.
+    `text` is the unified diff of the job file, `follows` the derived tables. Its evaluation reads `rows` and takes
+    `seconds`, at the `rate` (rows a second) of its last evaluation, else of all tables.
     """
 
     table: str
@@ -59,8 +59,8 @@ def plan(
 ) -> list[Planned]:
     """Return the named tables (default: all) in dependency order, then those whose jobs are gone.
 
-    A table follows if only a table above it has changed. A session (default: the process's) is needed only if an input
-    has new columns.
+    A table `follows` if only an input has changed. A session (default: the process's) is needed only if an input has
+    new columns.
     """
     names = list(names)
     planning = _Planning(project, connect or (lambda: start(project.settings)))
@@ -89,7 +89,7 @@ def _field(recorded: str) -> str:
 
 @dataclass(frozen=True)
 class _Planning:
-    """Project beside the heads of its tables."""
+    """Comparison of a project with the heads of its tables."""
 
     project: Project
     connect: Callable[[], SparkSession]
@@ -170,7 +170,7 @@ class _Planning:
         return load_suites(self.project)
 
     @cached_property
-    def judged(self) -> Mapping[str, checks.Check]:
+    def last_checks(self) -> Mapping[str, checks.Check]:
         return checks.last_checks(self.project.settings, "table")
 
     @cached_property
@@ -191,19 +191,19 @@ class _Planning:
         if self.heads[name] is None:
             state, changes = "new", ["never built"]
         elif name in self.changed:
-            state, changes = "changed", list(self._parts(declaration))
+            state, changes = "changed", list(self._definition_changes(declaration))
         elif name in self.wider:
-            state, changes = "wider", list(self._new(name))
+            state, changes = "wider", list(self._new_columns(name))
         elif name in self.stale:
             parents = [source.name for source in declaration.inputs if source.name in self.stale]
             state, changes = "follows", [f"derived from {', '.join(parents)}"]
         else:
-            return Planned(name, "unchanged", tuple(self._judgement(name)))
+            return Planned(name, "unchanged", tuple(self._suite_change(name)))
         rows, rate = self._rows(declaration), self.rates.get(name) or self.rates.get("")
         return Planned(
             name,
             state,
-            (*changes, *self._judgement(name)),
+            (*changes, *self._suite_change(name)),
             tuple(self.graph.below(name)),
             tuple(self._text(declaration)) if state == "changed" else (),
             rows,
@@ -211,12 +211,12 @@ class _Planning:
             round(rows / rate, 1) if rate else None,
         )
 
-    def _new(self, name: str) -> Iterator[str]:
+    def _new_columns(self, name: str) -> Iterator[str]:
         for source, columns in self.wider[name].items():
             for column in columns:
                 yield f"column {source}.{column} is new: the table goes on without it until lake deploy"
 
-    def _parts(self, declaration: Declaration) -> Iterator[str]:
+    def _definition_changes(self, declaration: Declaration) -> Iterator[str]:
         """Yield the changes of the definition since the table was last evaluated whole."""
         yield from self.lost(declaration)
         table, head = self.project.table(declaration), self.heads[declaration.name]
@@ -236,12 +236,12 @@ class _Planning:
             if part in ("function", "rest of the file") or part.startswith("imported"):
                 yield f"{part} {'changed' if old and new else 'added' if new else 'removed'}"
             else:
-                said = _field if part.startswith(FIELD) else str
-                yield f"{part}: {said(old) if old else 'none'} → {said(new) if new else 'none'}"
+                text_of = _field if part.startswith(FIELD) else str
+                yield f"{part}: {text_of(old) if old else 'none'} → {text_of(new) if new else 'none'}"
         if all(part.startswith(FIELD) for part in differing):
-            yield from self._retyped(declaration, columns)
+            yield from self._retyped_columns(declaration, columns)
 
-    def _retyped(self, declaration: Declaration, columns: Columns) -> Iterator[str]:
+    def _retyped_columns(self, declaration: Declaration, columns: Columns) -> Iterator[str]:
         for source in (source for source in declaration.inputs if source.is_log):
             recorded, fields = columns.get(source.name, {}), self.project.fields(source.name)
             for column, field in recorded.get(HANDED_ON, {}).items():
@@ -258,8 +258,8 @@ class _Planning:
                 then.splitlines(), file.text.splitlines(), f"{file.where} as built", file.where, lineterm=""
             )
 
-    def _judgement(self, name: str) -> Iterator[str]:
-        check, suite = self.judged.get(name), self.suites.get(name)
+    def _suite_change(self, name: str) -> Iterator[str]:
+        check, suite = self.last_checks.get(name), self.suites.get(name)
         if check is not None and suite is not None and check.suite != suite.hash:
             yield "expectations changed: they are checked again, nothing is evaluated"
 

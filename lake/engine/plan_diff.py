@@ -1,4 +1,4 @@
-"""Changes of a table's numbers by a changed definition, column by column."""
+"""Effect of a changed definition on a table's values, column by column."""
 
 from __future__ import annotations
 
@@ -60,13 +60,9 @@ def table_change(connect: Callable[[], SparkSession], project: Project, declarat
     if head is None:
         raise declaration.fault("not built yet: there is nothing to compare with", fix="lake run, or lake deploy")
     changed = stale(project, connect)
-    stay = set(project.tables) - changed
     cut = get_cut(project.settings, head.cut)
-    proved = {
-        name: same.version
-        for name in stay
-        if (same := project.table(project.tables[name]).head_at(cut.number)) is not None
-    }
+    unchanged = {name: project.table(project.tables[name]).head_at(cut.number) for name in {*project.tables} - changed}
+    proved = {name: at_cut.version for name, at_cut in unchanged.items() if at_cut is not None}
     inputs = Inputs(connect, project, cut, recompute=True, proved=proved, declared={declaration.name, *changed})
     with python_faults(declaration):
         analyse(inputs, declaration)

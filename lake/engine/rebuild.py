@@ -60,7 +60,7 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
     inputs.declared.add(declaration.name)
     with writing(inputs, declaration) as evaluation:
         _check_cut(evaluation)
-        # The definition that built the table was analysed then; to analyse it again takes 0.2 s.
+        # A definition that has built the table was analysed then; analysing it takes 0.2 s.
         if evaluation.head is None or not is_as_built(evaluation):
             analyse(inputs, declaration)
             if not (yes or dry_run):
@@ -69,23 +69,23 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
 
 
 def _change(evaluation: Evaluation) -> PendingChange:
-    """Return the change of the table: all its rows if the present ones cannot be read."""
+    """Return the change of the table; all its rows if the stored ones cannot be read."""
     if evaluation.head is None:
         return first_build(evaluation)
     try:
         return change_of_all(evaluation)
     except Exception as error:
         raise_if_gone(error)
-        unread = _unreadable(evaluation)
-        if unread is None:
+        damage = _damage(evaluation)
+        if damage is None:
             raise
     logging.getLogger("lake").warning(
-        "%s cannot be read (%s): all its rows are written again", evaluation.declaration.name, unread
+        "%s cannot be read (%s): all its rows are written again", evaluation.declaration.name, damage
     )
     return first_build(evaluation)
 
 
-def _unreadable(evaluation: Evaluation) -> str | None:
+def _damage(evaluation: Evaluation) -> str | None:
     try:
         evaluation.table.content(evaluation.table.version())
     except Exception as error:

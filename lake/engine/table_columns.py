@@ -1,6 +1,6 @@
-"""Columns of a derived table: what its head records of them, and what they mean.
+"""Columns of a derived table: their entry in its head, and their meanings.
 
-The meaning of a column is the first of these; its unit is always that of the contract's field that it is:
+The meaning of a column is the first of these. Its unit is that of the contract's field which is handed on as it.
 
 1. a line `column: meaning` in the docstring of the table's job;
 2. the meaning of the input's column that is handed on as this one: by a contract, or by another table;
@@ -22,7 +22,7 @@ from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
 
 
 def columns_when_built(evaluation: Evaluation) -> Columns:
-    """Return what the head of a table records that is built now."""
+    """Return the entry `columns` of the head of a table that is built now."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     if evaluation.head is None or not is_as_built(evaluation):
         current = {source.name: inputs.columns(source) for source in declaration.inputs}
@@ -56,7 +56,7 @@ def check_columns(evaluation: Evaluation) -> None:
 
 
 def columns_when_advanced(evaluation: Evaluation) -> Columns:
-    """Return what the head of a table records that follows its inputs."""
+    """Return the entry `columns` of the head of a table that is advanced, with new columns of its inputs."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = evaluation.since.columns
     held = inputs.withheld.get(declaration.name, {})
@@ -99,12 +99,12 @@ def meanings(inputs: Inputs, declaration: Declaration, columns: Columns) -> Mean
 
 
 def _handed_on(inputs: Inputs, declaration: Declaration, columns: Columns) -> dict[str, Mapping[str, str]]:
-    handed: dict[str, Mapping[str, str]] = {}
+    handed_on: dict[str, Mapping[str, str]] = {}
     for source in declaration.inputs:
-        theirs = _of_log(inputs, source.name) if source.table is None else _of_table(inputs, source.table)
-        for column, its in columns.get(source.name, {}).get(HANDED_ON, {}).items():
-            handed[column] = theirs.get(its, {})
-    return handed
+        of_input = _of_log(inputs, source.name) if source.table is None else _of_table(inputs, source.table)
+        for column, original in columns.get(source.name, {}).get(HANDED_ON, {}).items():
+            handed_on[column] = of_input.get(original, {})
+    return handed_on
 
 
 def _of_log(inputs: Inputs, stream: str) -> Meanings:

@@ -1,4 +1,4 @@
-"""Verbs on tables: logged, recorded, under the table's lease, and after those of its inputs."""
+"""Work of verbs on tables: reported, recorded, under the table's lease, and in the order of dependencies."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ D = TypeVar("D", bound=Advanced)
 def recorded_verb(
     verb: str,
 ) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], D]], Callable[Concatenate[Inputs, Declaration, P], D]]:
-    """Log a verb's work on one table, and record its failures, unless it is a dry run."""
+    """Decorate the work of a verb on one table: report its progress, and record its failure unless it is a dry run."""
 
-    def with_book(
+    def decorate(
         work: Callable[Concatenate[Inputs, Declaration, P], D],
     ) -> Callable[Concatenate[Inputs, Declaration, P], D]:
         @wraps(work)
-        def booked(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> D:
-            book = failing(inputs.project.settings, verb, declaration.name, inputs.cut.number)
-            with step(verb, declaration.name) as at_work, nullcontext() if kwargs.get("dry_run") else book:
+        def recorded(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> D:
+            recording = failing(inputs.project.settings, verb, declaration.name, inputs.cut.number)
+            with step(verb, declaration.name) as at_work, nullcontext() if kwargs.get("dry_run") else recording:
                 done = work(inputs, declaration, *args, **kwargs)
                 at_work.rows = done.rows
                 return done
 
-        return booked
+        return recorded
 
-    return with_book
+    return decorate
 
 
 @contextmanager
 def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:
-    """Hold the table's lease; errors name the line of the job's function and the events behind it."""
+    """Hold the table's lease. Errors of the block name the line of the job's function, and the events behind them."""
     table = inputs.table(declaration)
     with python_faults(declaration, Tracing(inputs, causes.places_behind)), lease(inputs.project.settings, table.lease):
         yield Evaluation.of(inputs, declaration)

@@ -1,4 +1,4 @@
-"""Verify: a table beside its recomputation from the first event of every log."""
+"""Verify: compares a table with its recomputation from the first event of every log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LAST: Final = 2**62
 FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}
-"""What a row is called that would be inserted, deleted or updated to make the table right."""
+"""Name of a difference, by the change that would correct the table."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def verify_all(
 ) -> list[Verdict]:
     """Return the verdicts on the named tables (default: all), in the order of `after_inputs`.
 
-    Logs are not cached for several tables: that would prove nothing.
+    Logs are not cached for several tables: a cached copy would prove nothing about the files.
     """
     picked, proved = project.pick(names), dict[str, int]()
     damaged = integrity.faults(project, picked)
@@ -74,8 +74,8 @@ def verify_all(
     def work(declaration: Declaration) -> Verdict:
         cut, began = cuts.get(declaration.name), datetime.now(UTC)
         fault = next((damage for stream in project.logs(declaration) if (damage := damaged[stream])), None)
-        book = runs.failing(project.settings, "verify", declaration.name, cut)
-        with step("verify", declaration.name) as at_work, book:
+        recording = runs.failing(project.settings, "verify", declaration.name, cut)
+        with step("verify", declaration.name) as at_work, recording:
             if cut is None:
                 verdict = _never_built(declaration)
             else:
@@ -107,18 +107,15 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
     head, then = table.head(), table.head_at(cut)
     if head is None or then is None:
         return _never_built(declaration)
-    if head.cut != cut:  # it went on meanwhile; what it was can be told all the same
+    if head.cut != cut:  # it was advanced meanwhile; its version at the cut is verified
         head, version = then, then.version
     if not inputs.project.is_built(declaration, head):
         why = "its definition has changed since: lake plan, then lake deploy"
         return Verdict(declaration.name, cut, "unknown", why=why)
-    if any(
-        erasures.erasures_between(inputs.project.settings, s, inputs.cut.voids, LAST)
-        for s in inputs.project.logs(declaration)
-    ):
-        return Verdict(
-            declaration.name, cut, "unknown", why="a person was forgotten since: lake run, then verify again"
-        )
+    settings, logs = inputs.project.settings, inputs.project.logs(declaration)
+    if any(erasures.erasures_between(settings, stream, inputs.cut.voids, LAST) for stream in logs):
+        why = "a person was forgotten since: lake run, then verify again"
+        return Verdict(declaration.name, cut, "unknown", why=why)
     try:
         with python_faults(declaration):
             return _compared(inputs, declaration, table, version)
@@ -165,14 +162,9 @@ def _compared(inputs: Inputs, declaration: Declaration, table: Table, version: i
 
 
 def _content_difference(table: Table, version: int) -> str:
-    """Return how the content of a version differs from what its commit recorded."""
     recorded = delta.commit_metadata(table.path, version).get("content")
     actual = str(table.content(version)) if recorded else recorded
-    return (
-        ""
-        if actual == recorded
-        else f"its rows are right, but not what its commit recorded: {recorded}, found {actual}"
-    )
+    return f"its rows are right, but its commit recorded {recorded}, found {actual}" if actual != recorded else ""
 
 
 def first_differences(

@@ -41,7 +41,7 @@ def write_all(evaluation: Evaluation, rows: Rows, *, verb: str) -> TableHead:
     comments = meanings(evaluation.inputs, declaration, head.columns)
     position = commit.replace(table, rows.held, evaluation.identity, head.committed, meanings=comments)
     written = TableHead.of(position)
-    # The statistics of the files tell how many rows Spark has written.
+    # The number of rows that Spark has written is in the statistics of the files.
     return replace(written, counts=Counts(table.rows(position.version))) if rows.in_memory is None else written
 
 
@@ -59,7 +59,7 @@ def write(evaluation: Evaluation, diff: Rows, *, verb: str) -> TableHead:
 
 
 def judge(evaluation: Evaluation, rows: Rows) -> str | None:
-    """Check rows by the row-local expectations, and return the hash of the suite that they meet.
+    """Check `rows` by the row-local expectations; return the hash of the suite that they meet.
 
     Raises QualityError with the events behind the rows.
     """
