@@ -1,4 +1,4 @@
-"""A stream to test with: readings of meters."""
+"""Contract, records and ingestion of a test stream: meter readings."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ READING: dict[str, Any] = shop.contract(
 
 
 def declare(project: Settings, **changes: Any) -> Contract:
-    """Writes the contract, changed, and reads it."""
+    """Write the contract with `changes` and load it."""
     project.path("schemas/readings.avsc").write_text(json.dumps(READING | changes, indent=1))
     return load_contracts(project)["readings"]
 
 
 def fields(*replaced: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of a reading, those of the same name replaced, the others added."""
+    """Return the fields of the contract, with fields of the same name replaced and others added."""
     new = {field["name"]: field for field in replaced}
     return [new.pop(field["name"], field) for field in READING["fields"]] + list(new.values())
 
@@ -52,12 +52,12 @@ def reading(meter: str = "a", hour: int = 0, value: Any = "1.50", **more: Any) -
 
 
 def take(project: Settings, spark: SparkSession, *, now: datetime = NOW) -> BatchCounts:
-    """Ingests what has landed."""
+    """Ingest the landed files."""
     return ingest(project, lambda: spark, load_contracts(project), now=now)["readings"]
 
 
 def events(project: Settings, spark: SparkSession, **where: int) -> list[dict[str, Any]]:
-    """The log's events in log order."""
+    """Return the events of the log in log order."""
     contract = load_contracts(project)["readings"]
     bounds: dict[str, Any] = {"upto": Log(project, "readings").head().batch} | where
     rows = Log(project, contract.name).read(spark, contract, **bounds)

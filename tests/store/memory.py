@@ -1,4 +1,4 @@
-"""A bucket in memory, for what is tried between any two of its requests."""
+"""Bucket in memory, for tests that interleave other work with its requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lake.store.storage.objects import Object
 
 
 class Bucket(Storage):
-    """A store in memory, by a clock of its own; `step` is called before each thing that is done to it."""
+    """Object store in memory with its own clock. `step` is called before each request."""
 
     may_tear, options, staging = False, None, None
 
@@ -47,18 +47,18 @@ class Bucket(Storage):
         return ""
 
     def put(self, url: str, content: bytes) -> None:
-        """Puts an object over what there may be."""
+        """Put an object, replacing any of the same name."""
         self.files[url], self.times[url] = content, self.at
 
     def copy(self, source: Object, url: str) -> None:
-        """Copies an object, as it is now."""
+        """Copy the current content of an object."""
         self.step()
         if str(source) not in self.files:
             raise FileNotFoundError(str(source))
         self.put(url, self.files[str(source)])
 
     def part_of(self, url: str, tag: str, start: int, size: int) -> bytes:
-        """A part of the object with this tag."""
+        """Return a part of the object, which must have this tag."""
         entry = self.head(url)
         if entry is None or entry.tag != tag:
             raise FileNotFoundError(2, "No such file", url)
@@ -86,7 +86,7 @@ class Bucket(Storage):
 
 @dataclass
 class Clock:
-    """A clock that advances only by waiting, for leases in a bucket. `meanwhile` is called at each wait."""
+    """Clock that advances only by waiting, for leases in a bucket. Each wait calls `meanwhile`."""
 
     at: float = 1000.0
     meanwhile: Callable[[], object] = lambda: None

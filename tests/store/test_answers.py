@@ -1,6 +1,6 @@
-"""A commit whose answer was lost counts, once, and nobody else is blamed; one that failed is made by who tries again.
+"""Commits whose response is lost, by delta-rs and by hand. No JVM.
 
-By delta-rs and by hand. No JVM; tests/crash loses those of whole commands, and of Spark.
+The tests in tests/crash lose the responses of whole commands and of Spark.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ AGAIN: Final = pa.table({"_id": ["x"], "source": ["f:1"]})
 
 @contextmanager
 def losing(monkeypatch: pytest.MonkeyPatch, fails: Exception, *, made: bool) -> Iterator[list[str]]:
-    """Has every commit that the block makes fail with `fails`, after it was `made` or instead of it; what they were."""
+    """Fail every commit of the block with `fails`, after it was `made` or instead of it. Yield the failed commits."""
     lost: list[str] = []
 
     def failing(call: Callable[..., Any], what: str) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def _made() -> Path:
 
 
 class Warehoused:
-    """The published shop, with a table, a quarantine and redeliveries of a few commits: a copy of one made once."""
+    """Copy of the published shop, with a table, a quarantine and redeliveries of a few commits."""
 
     def __init__(self, folder: Path) -> None:
         shutil.copytree(_made(), folder, dirs_exist_ok=True)
@@ -172,7 +172,7 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
 
 
 def state(path: Address) -> tuple[int, list[dict[str, Any]]]:
-    """How many commits a table has, and its rows."""
+    """Return the number of commits of a table, and its rows."""
     rows = duckdb_tables.rows(path, "SELECT * FROM t ORDER BY ALL")
     return len(list(delta.commits(path))), [
         {k: v for k, v in row.items() if not isinstance(v, datetime)} for row in rows
@@ -185,7 +185,7 @@ def state(path: Address) -> tuple[int, list[dict[str, Any]]]:
     ids=["number taken", "no answer"],
 )
 @pytest.mark.parametrize("what", COMMITS)
-def test_a_commit_whose_answer_was_lost_counts_once(
+def test_commit_counts_once_when_its_response_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, fails: Exception
 ) -> None:
     act, of = COMMITS[what]
@@ -198,7 +198,7 @@ def test_a_commit_whose_answer_was_lost_counts_once(
 
 
 @pytest.mark.parametrize("what", COMMITS)
-def test_a_commit_that_failed_is_told_as_to_be_tried_again_and_is_made_then(
+def test_failed_commit_is_reported_as_unavailable_and_succeeds_on_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     act, of = COMMITS[what]
@@ -216,7 +216,9 @@ def test_a_commit_that_failed_is_told_as_to_be_tried_again_and_is_made_then(
     assert state(of(here)) == state(of(there))
 
 
-def test_what_cannot_be_read_back_is_told_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_is_reported_as_unknown_when_the_log_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = Warehoused(tmp_path)
 
     def nothing_answers(*_: object) -> None:
@@ -228,7 +230,7 @@ def test_what_cannot_be_read_back_is_told_as_unknown(tmp_path: Path, monkeypatch
             recovery.clear_above(here.settings, "orders", 1)
 
 
-def test_commits_say_who_tried_them_and_repeated_ones_anew(tmp_path: Path) -> None:
+def test_commits_record_their_writer_and_repeated_ones_a_new_writer(tmp_path: Path) -> None:
     here = Warehoused(tmp_path)
     truncation.begin_anew(here.table.path, here.position)
     newest, first = list(delta.positions(here.table.path, here.table.app))[:2]

@@ -1,4 +1,4 @@
-"""`lake archive`: what a log has, it has afterwards, in either place; and until the one commit nothing has changed."""
+"""Archiving of log batches by `lake archive`. A log keeps all its rows, and one commit makes the change."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def run(settings: Settings, through: int, *, dry_run: bool = False) -> Archived:
 
 
 def rows(settings: Settings, version: int | None = None, bounds: Mapping[str, tuple[int, int]] | None = None) -> Rows:
-    """Every row of the log as it is stored, in any order."""
+    """Return every stored row of the log, sorted."""
     return sorted(map(repr, Scan(Log(settings, "readings").path, version, bounds or {}).arrow().to_pylist()))
 
 
 def asked(settings: Settings) -> list[Any]:
-    """What `lake sql` says of the log, and DuckDB of all that is stored."""
+    """Return the rows of the log by `lake sql`, and sums of all stored rows by DuckDB."""
     cut = latest_cut(settings)
     assert cut is not None
     log = relation(settings, load_contract(settings, "readings"), cut)
@@ -76,7 +76,7 @@ def asked(settings: Settings) -> list[Any]:
 
 
 def hot(settings: Settings) -> set[int]:
-    """The batches of which the log itself has rows."""
+    """Return the batches with rows in the log itself."""
     path = Log(settings, "readings").path
     with delta.opened(path) as table:
         files = delta.files(table)
@@ -88,7 +88,7 @@ def hot(settings: Settings) -> set[int]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """A project with six batches, which archives to a folder beside it."""
+    """Project with six batches, whose archive is a folder beside it."""
     settings = replace(archived.project(tmp_path / "project"), cold=tmp_path / "cold")
     append(settings, random.Random(1), 6)
     return settings
@@ -97,8 +97,8 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.mark.parametrize(
     ("seed", "steps"), [(0, 3), *(pytest.param(seed, 12, marks=pytest.mark.long) for seed in range(1, 5))]
 )
-def test_whatever_is_archived_a_log_reads_as_one_of_which_nothing_was(tmp_path: Path, seed: int, steps: int) -> None:
-    """Batches, compactions, archives to several places, vacuums and copies in any order, beside a log without."""
+def test_log_reads_the_same_after_any_archiving(tmp_path: Path, seed: int, steps: int) -> None:
+    """Append, compact, archive to several folders, vacuum and copy in any order. Compare with a log without archive."""
     chance = random.Random(seed)
     ours, theirs = (archived.project(tmp_path / name) for name in ("ours", "theirs"))
     for step in range(steps):
@@ -141,12 +141,12 @@ def test_whatever_is_archived_a_log_reads_as_one_of_which_nothing_was(tmp_path: 
 
 
 class Death(BaseException):
-    """A process that dies."""
+    """Death of a process."""
 
 
 @contextmanager
 def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
-    """Death before or after the nth write; what was written until then."""
+    """Die before or after write number `at`. Yield the writes made until then."""
     done: list[str] = []
 
     def wrapped(write: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -175,7 +175,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.long)])
-def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
+def test_archive_loses_no_row_and_continues_when_its_process_dies(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     compact(settings)
@@ -217,8 +217,8 @@ def test_wherever_it_dies_nothing_is_lost_or_doubled_and_the_next_goes_on(
 
 
 @pytest.mark.long
-def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Settings, tmp_path: Path) -> None:
-    """By SIGKILL, at every point that the command passes, the middle of each write among them."""
+def test_archive_is_completed_by_the_same_command_after_a_kill(settings: Settings, tmp_path: Path) -> None:
+    """Kill by SIGKILL at every point of the command and in the middle of each write."""
     compact(settings)
     shutil.copytree(settings.project, tmp_path / "kept")
     before, house, line = rows(settings), Lakehouse(settings.project, tmp_path), ("archive", "readings", "--through")
@@ -250,10 +250,10 @@ def test_wherever_it_is_killed_the_same_command_ends_what_it_began(settings: Set
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("left", [0, 1, 200])
-def test_a_commit_of_a_part_that_was_cut_short_is_made_again(
+def test_archive_recommits_a_part_when_its_commit_is_truncated(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, left: int
 ) -> None:
-    """As a machine leaves it that stopped before the log named the part."""
+    """The machine stopped before the log named the part."""
 
     def stops(*_: Any) -> None:
         raise Death
@@ -274,10 +274,8 @@ def test_a_commit_of_a_part_that_was_cut_short_is_made_again(
 
 
 @pytest.mark.long
-def test_where_there_is_no_room_it_says_so_and_ends_what_it_began_once_there_is(
-    settings: Settings, tmp_path: Path
-) -> None:
-    """Files may be of so many bytes only, of the archive as of the rest of the log."""
+def test_archive_exits_75_without_disk_space_and_is_completed_later(settings: Settings, tmp_path: Path) -> None:
+    """Limit the size of files, those of the archive and of the log."""
     compact(settings)
     before, house = rows(settings), Lakehouse(settings.project, tmp_path)
     house.settings, codes = settings, []
@@ -294,7 +292,9 @@ def test_where_there_is_no_room_it_says_so_and_ends_what_it_began_once_there_is(
     assert codes[-1] == 0
 
 
-def test_whoever_writes_at_the_same_time_is_not_outrun(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_fails_and_moves_nothing_when_a_batch_is_committed_meanwhile(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compact(settings)
     before, count_and_hash = rows(settings), compaction.count_and_hash
 
@@ -313,7 +313,7 @@ def test_whoever_writes_at_the_same_time_is_not_outrun(settings: Settings, monke
     assert check(settings, "readings") == []
 
 
-def test_rows_that_the_log_did_not_record_are_not_archived(settings: Settings) -> None:
+def test_archive_rejects_rows_that_differ_from_the_log(settings: Settings) -> None:
     path = Log(settings, "readings").path
     with delta.opened(path) as table:
         file = max(delta.files(table))
@@ -327,7 +327,7 @@ def test_rows_that_the_log_did_not_record_are_not_archived(settings: Settings) -
 
 
 def maintained(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many files of the log maintenance deletes that its newest version does not have."""
+    """Return the number of files that maintenance deletes and the newest version lacks."""
 
     def stored() -> int:
         return len([*Log(settings, "readings").path.local.rglob("*.parquet")])
@@ -340,7 +340,7 @@ def maintained(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def commit_of(file: Path, which: Callable[[Iterable[Path]], Path]) -> Path:
-    """The first or last commit of the table that a file is of."""
+    """Return the first or last commit of the table that has the file."""
     return which((file.parents[1] / "_delta_log").glob("*.json"))
 
 
@@ -375,7 +375,7 @@ def as_folder(file: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_what_is_done_to_an_archive_is_found(
+def test_check_reports_damage_to_an_archive(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     run(settings, 4)
@@ -411,7 +411,7 @@ def test_what_is_done_to_an_archive_is_found(
         assert archive_tier.parts_of(Log(settings, "readings").path)[-1].through == 4
 
 
-def test_a_folder_that_was_moved_is_named_anew_by_what_is_in_it(settings: Settings, tmp_path: Path) -> None:
+def test_archive_repoints_parts_when_their_folder_was_moved(settings: Settings, tmp_path: Path) -> None:
     run(settings, 2)
     run(settings, 4)
     before = rows(settings)
@@ -425,7 +425,7 @@ def test_a_folder_that_was_moved_is_named_anew_by_what_is_in_it(settings: Settin
     assert check(moved, "readings") == []
 
 
-def test_two_warehouses_may_archive_to_one_folder(settings: Settings, tmp_path: Path) -> None:
+def test_two_warehouses_archive_to_one_folder(settings: Settings, tmp_path: Path) -> None:
     other = replace(archived.project(tmp_path / "other"), cold=settings.cold)
     append(other, random.Random(5), 6)
     shutil.copytree(settings.project, tmp_path / "copy")
@@ -444,7 +444,7 @@ def command(settings: Settings, *words: str, **environment: str) -> Result:
     return CliRunner().invoke(lake, [*words, "--project", str(settings.project)], env=told, standalone_mode=False)
 
 
-def test_the_command_says_what_it_did_and_a_dry_run_what_it_would(settings: Settings, tmp_path: Path) -> None:
+def test_archive_command_reports_its_work_and_a_dry_run_its_plan(settings: Settings, tmp_path: Path) -> None:
     before = delta.version(Log(settings, "readings").path)
     would = json.loads(command(settings, "archive", "readings", "--through", "4", "--dry-run", "--json").stdout)
     assert (delta.version(Log(settings, "readings").path), (tmp_path / "cold").exists()) == (before, False)
@@ -468,7 +468,7 @@ def test_the_command_says_what_it_did_and_a_dry_run_what_it_would(settings: Sett
         (("readings", "--through", "1"), {"LAKE_COLD": "pyproject.toml"}, "expected a folder, found the file"),
     ],
 )
-def test_what_cannot_be_archived_is_told(
+def test_archive_command_reports_wrong_arguments_and_settings(
     settings: Settings, words: tuple[str, ...], environment: dict[str, str], said: str
 ) -> None:
     done = command(settings, "archive", *words, **environment)
@@ -477,13 +477,13 @@ def test_what_cannot_be_archived_is_told(
     assert archive_tier.parts_of(Log(settings, "readings").path) == []
 
 
-def test_without_a_place_it_says_which_setting_names_one(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_without_a_folder_names_the_setting(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAKE_COLD", raising=False)
     with pytest.raises(DeclarationError, match="no setting says where batches are archived"):
         run(load_settings(settings.project), 1)
 
 
-def test_a_place_where_nothing_can_be_written_is_told(settings: Settings, tmp_path: Path) -> None:
+def test_archive_reports_an_unwritable_folder(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "cold").mkdir()
     (tmp_path / "cold/readings").touch()
     with pytest.raises(DeclarationError, match="setting 'cold': nothing can be written there"):
@@ -491,7 +491,7 @@ def test_a_place_where_nothing_can_be_written_is_told(settings: Settings, tmp_pa
     assert archive_tier.parts_of(Log(settings, "readings").path) == []
 
 
-def test_doctor_looks_at_the_place_and_at_what_was_archived(settings: Settings, tmp_path: Path) -> None:
+def test_doctor_examines_the_archive_folder_and_archived_batches(settings: Settings, tmp_path: Path) -> None:
     def found(of: Settings) -> list[tuple[str, bool]]:
         return [(finding.subject, finding.ok) for finding in (*doctor._cold(of), *doctor._logs(of))]
 
@@ -508,7 +508,7 @@ def test_doctor_looks_at_the_place_and_at_what_was_archived(settings: Settings, 
     assert "have the setting `cold` name the new place" in gone.fix
 
 
-def test_maintenance_deletes_what_was_archived(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_deletes_archived_files_from_the_log(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     run(settings, 4)
     assert maintained(settings, monkeypatch) > 0
     assert check(settings, "readings") == []

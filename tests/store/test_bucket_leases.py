@@ -68,7 +68,7 @@ def hosts(tmp_path: Path) -> Hosts:
     return Hosts(tmp_path)
 
 
-def test_waiting_for_a_holder_with_signs_of_life_ends_in_time(hosts: Hosts, clock: Clock) -> None:
+def test_waiter_fails_in_time_when_the_holder_renews(hosts: Hosts, clock: Clock) -> None:
     first = hosts.acquire()
     clock.meanwhile = lambda: first.renew() if int(clock.at) % 7 == 0 else None
     for seconds, end in ((100, 1100), (10, 1110)):
@@ -78,9 +78,7 @@ def test_waiting_for_a_holder_with_signs_of_life_ends_in_time(hosts: Hosts, cloc
 
 
 @pytest.mark.parametrize("renewals", [0, 1, 3])
-def test_holder_without_signs_of_life_is_overtaken_however_short_others_wait(
-    hosts: Hosts, clock: Clock, renewals: int
-) -> None:
+def test_holder_without_renewals_is_overtaken_however_short_the_wait(hosts: Hosts, clock: Clock, renewals: int) -> None:
     first = hosts.acquire()
     for _ in range(renewals):
         first.renew()
@@ -91,7 +89,7 @@ def test_holder_without_signs_of_life_is_overtaken_however_short_others_wait(
     assert (first.is_lost, second.is_lost) == (True, False)
 
 
-def test_holder_is_not_overtaken_when_nobody_waits(hosts: Hosts, clock: Clock) -> None:
+def test_holder_is_not_overtaken_without_waiting(hosts: Hosts, clock: Clock) -> None:
     hosts.acquire()
     clock.at += 1000
     with pytest.raises(LeaseHeld):
@@ -113,10 +111,10 @@ def test_paused_holder_deletes_nothing(hosts: Hosts, clock: Clock) -> None:
         mine.must_hold()
 
 
-def test_prefetched_leases_are_acquired_without_another_look(
+def test_prefetched_lease_is_acquired_without_another_lookup(
     hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are looked up again after some time, and if another was first."""
+    """The lease is looked up again after some time, and if another host was first."""
     looks, look_up = list[Address](), bucket_leases.newest_epoch
 
     def counted(folder: Address) -> NewestEpoch:
@@ -162,7 +160,7 @@ def test_free_lease_takes_few_requests(hosts: Hosts, clock: Clock, prefetches: b
 
 
 @pytest.mark.parametrize("listed", [1, 2, 3, 4, 5])
-def test_prefetch_knows_no_newest_epoch_of_a_lease_listed_in_part(
+def test_prefetch_skips_a_lease_that_was_listed_in_part(
     hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch, listed: int
 ) -> None:
     monkeypatch.setattr(bucket_leases, "LISTED", listed)
@@ -173,7 +171,9 @@ def test_prefetch_knows_no_newest_epoch_of_a_lease_listed_in_part(
     assert host.acquire(NAME, seconds=0).epoch == 3
 
 
-def test_old_files_are_deleted_and_numbers_stay(hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_deletes_old_files_and_keeps_its_numbers(
+    hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bucket_leases, "KEPT", -1.0)
     host = hosts.new()
     for number in range(20):
@@ -185,7 +185,7 @@ def test_old_files_are_deleted_and_numbers_stay(hosts: Hosts, clock: Clock, monk
     assert len(list(hosts.folder.list())) < 8
 
 
-def test_number_that_others_wrote_released_and_deleted_is_not_taken_again(
+def test_deleted_epoch_number_is_not_reused_by_a_paused_host(
     hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that is paused between looking and writing finds its number free."""
@@ -225,7 +225,7 @@ def test_lease_of_another_host_is_reported_with_the_host(
 @pytest.mark.slow
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", range(20))
-def test_of_hosts_that_race_pause_and_die_one_at_a_time_may_delete(hosts: Hosts, seed: int) -> None:
+def test_racing_hosts_never_hold_the_lease_at_once(hosts: Hosts, seed: int) -> None:
     """When a host acquires an epoch, no other running host believes to hold one. Clocks differ by a tenth in speed."""
     world = World(hosts, random.Random(seed))
     for _ in range(400):
@@ -261,7 +261,7 @@ class Host:
         return self.offset + self.rate * self.world.time
 
     def believes(self) -> bool:
-        """Return whether it would delete files now."""
+        """Return whether the host would delete files now."""
         held = self.held
         return held is not None and not held.is_lost and self.clock() - held.alive <= EXPIRED - BEAT
 
@@ -321,4 +321,4 @@ class Host:
 
 
 class Tired(Exception):
-    """Ends a host's waiting."""
+    """End of a host's waiting."""

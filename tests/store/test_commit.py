@@ -1,4 +1,4 @@
-"""One contract for both writers: what a diff does to a table, the position it leaves, and who loses a race."""
+"""Contract of commits for both writers: the effect of a diff, the recorded position, and races."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
     ]
 )
 IDENTITY = ("day", "code")
-# What stands for a null, or for a name that SQL could trip over.
+# A null, and a name that would break unquoted SQL.
 CODES = ["AA", None, "o'neil; drop"]
 
 
@@ -53,7 +53,7 @@ def diff(*rows: dict[str, Any]) -> pa.Table:
 
 @dataclass
 class Writer:
-    """A table, and a writer to write it with."""
+    """A table and the writer that commits to it."""
 
     table: Table
     spark: SparkSession
@@ -78,7 +78,7 @@ def writer(request: pytest.FixtureRequest, project: Settings, spark: SparkSessio
     return Writer(table, spark, request.param == "spark")
 
 
-def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project: Settings) -> None:
+def test_commit_matches_rows_by_a_null_in_the_first_identity_column(project: Settings) -> None:
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
     position = start(table.app)
@@ -88,9 +88,7 @@ def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project:
     assert sorted(r["n"] for r in Scan(table.path).arrow().to_pylist()) == [1, 3]
 
 
-def test_a_file_of_which_rows_are_changed_stays_in_small_groups(
-    project: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_keeps_small_row_groups_when_rows_change(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "ROW_GROUP", 10_000)
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
@@ -104,7 +102,7 @@ def test_a_file_of_which_rows_are_changed_stays_in_small_groups(
 
 
 @pytest.mark.turns
-def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer: Writer) -> None:
+def test_commit_inserts_updates_deletes_and_records_its_position(writer: Writer) -> None:
     first = [row(day, code, 1) for day in DAYS for code in CODES]
     assert writer.write(*first).txn == 1
     after = writer.write(
@@ -122,7 +120,7 @@ def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer: W
 
 
 @pytest.mark.turns
-def test_an_empty_diff_is_a_commit_with_a_position(writer: Writer) -> None:
+def test_commit_of_an_empty_diff_records_a_position(writer: Writer) -> None:
     writer.write(row(DAYS[0], "AA", 1))
     after = writer.write()
     assert (after.txn, writer.table.position()) == (2, after)
@@ -130,7 +128,7 @@ def test_an_empty_diff_is_a_commit_with_a_position(writer: Writer) -> None:
 
 
 @pytest.mark.turns
-def test_the_change_feed_nets_what_several_commits_did(writer: Writer) -> None:
+def test_change_feed_nets_several_commits(writer: Writer) -> None:
     writer.write(*[row(day, "AA", 1) for day in DAYS[:5]])
     before = present(writer.table.position()).version
     writer.write(row(DAYS[0], "AA", 2, "update"), row(DAYS[1], "AA", 0, "delete"), row(DAYS[6], "AA", 6))
@@ -144,7 +142,7 @@ def test_the_change_feed_nets_what_several_commits_did(writer: Writer) -> None:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("change", ["insert", "update", "delete", "none"])
-def test_a_writer_that_read_an_older_state_loses(writer: Writer, change: str) -> None:
+def test_commit_of_a_writer_that_read_an_older_state_fails(writer: Writer, change: str) -> None:
     stale = writer.write(row(DAYS[0], "AA", 1))
     writer.write(row(DAYS[0], "AA", 2, "update"))
     rows = [] if change == "none" else [row(DAYS[1] if change == "insert" else DAYS[0], "AA", 9, change)]
@@ -154,7 +152,7 @@ def test_a_writer_that_read_an_older_state_loses(writer: Writer, change: str) ->
 
 
 @pytest.mark.turns
-def test_replacing_a_table_changes_its_columns_in_one_commit(writer: Writer) -> None:
+def test_replace_changes_the_columns_of_a_table_in_one_commit(writer: Writer) -> None:
     before = writer.write(row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
     rows = pa.table({"code": ["AA", None], "total": pa.array([2, 3], pa.int64())})
     given = writer.spark.createDataFrame(rows) if writer.frames else rows
@@ -183,7 +181,7 @@ def test_readers_see_descriptions_and_need_no_reader_features(writer: Writer) ->
     assert sorted(r.n for r in rows.collect()) == [2, 3]
 
 
-def test_what_columns_mean_is_said_in_one_commit_that_changes_nothing_else(project: Settings) -> None:
+def test_describe_changes_only_metadata_in_one_commit(project: Settings) -> None:
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
     first = next_commit(table, row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
@@ -205,7 +203,7 @@ def test_what_columns_mean_is_said_in_one_commit_that_changes_nothing_else(proje
     assert delta_table(table.path).metadata().configuration["delta.enableChangeDataFeed"] == "true"
 
 
-def test_a_table_that_another_tool_has_written_to_is_not_described_over_it(project: Settings) -> None:
+def test_describe_changes_nothing_when_another_tool_wrote_the_table_last(project: Settings) -> None:
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
     next_commit(table, row(DAYS[0], "AA", 1))
@@ -230,7 +228,7 @@ def next_commit(table: Table, *rows: dict[str, Any]) -> Position:
     ],
     ids=["lists", "structs"],
 )
-def test_what_is_nested_tells_rows_apart(project: Settings, kind: pa.DataType, values: list[Any]) -> None:
+def test_commit_distinguishes_rows_by_nested_identity(project: Settings, kind: pa.DataType, values: list[Any]) -> None:
     schema = pa.schema([("said", kind), ("n", pa.int64())])
     table = Table(project, "gold", "sums", "sums")
     table.create(schema, description="Sums.")

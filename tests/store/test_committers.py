@@ -1,4 +1,4 @@
-"""A log is the same whoever writes it: every type, nulls, extremes, new fields, by delta-rs and Spark in turn."""
+"""Equal logs by delta-rs and Spark in turn: every type, nulls, extremes, new fields."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ TURNS: Final[list[tuple[Writer, ...]]] = [
 
 
 def delivered_again(settings: Settings, spark: SparkSession, writer: Writer) -> None:
-    """What comes again is known, whether it is looked up in this process or by Spark."""
+    """Check that redeliveries are found by this process and by Spark."""
     folder = settings.path(settings.landing) / "readings"
     batches = [file.read_text() for file in sorted(folder.glob("?.jsonl"))]
     for number, bound in enumerate((cost.APPENDED_BYTES, 0)):
@@ -74,13 +74,13 @@ def delivered_again(settings: Settings, spark: SparkSession, writer: Writer) -> 
 
 @pytest.mark.long
 @pytest.mark.parametrize("writers", TURNS, ids=" ".join)
-def test_log_is_the_same_whoever_writes_it(spark: SparkSession, tmp_path: Path, writers: Sequence[Writer]) -> None:
-    home = tmp_path / "meter=other"  # no name of a folder is a value
+def test_log_is_the_same_for_every_writer(spark: SparkSession, tmp_path: Path, writers: Sequence[Writer]) -> None:
+    home = tmp_path / "meter=other"  # a folder name must not be read as a column value
     assert written(spark, home / "turns", writers) == written(spark, home / "spark", ["spark"] * 3)
 
 
 def written(spark: SparkSession, home: Path, writers: Sequence[Writer]) -> tuple[str, list[str]]:
-    """The digest and the events of a log of three batches, whose contract has more fields each time."""
+    """Return the digest and the events of a log of three batches, whose contract has more fields each time."""
     settings = empty(home)
     (settings.path(settings.landing) / "readings").mkdir()
     known: dict[str, tuple[Any, Sequence[Any]]] = {}

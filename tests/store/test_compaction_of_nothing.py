@@ -1,4 +1,4 @@
-"""A table of no rows has no files. No JVM."""
+"""Compaction of a table without rows, which has no files. No JVM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lake.store.table_log import delta_table
 from lake.store.upkeep.compaction import file_groups
 
 
-def test_a_table_without_rows_is_not_due(tmp_path: Path) -> None:
+def test_table_without_rows_is_not_due_for_compaction(tmp_path: Path) -> None:
     table = Address(str(tmp_path / "t"))
     duckdb_tables.append(table, "a INTEGER", [(1,)])
     write_deltalake(table.url, delta_table(table).to_pyarrow_table().slice(0, 0), mode="overwrite")

@@ -1,4 +1,4 @@
-"""Damage is told, with what is damaged, and what is remembered elsewhere is never given again. No JVM."""
+"""Reports of damage to logs, ledgers, contracts and keys; numbers recorded elsewhere are not reused. No JVM."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LOG = """_batch BIGINT, _arrival BIGINT, _bucket INTEGER, _offset BIGINT, _id VA
 
 
 def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> None:
-    """Commits a batch of no event, of a file."""
+    """Commit a batch without events, with one file."""
     files = [{"path": f"orders/{batch}.jsonl", "size": 1, "mtime": 1}]
     data: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": COUNTS | counts, "files": files, "contract": 1}
     data |= {"at": "2024-01-01T00:00:00Z"} | ({"keys": keys} if keys else {})
@@ -63,7 +63,7 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["landed", "cut", "table"])
 @pytest.mark.parametrize("gone", ["all", "newest"])
-def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who: str, gone: str) -> None:
+def test_check_and_status_report_a_log_that_lost_batches(shop: Project, who: str, gone: str) -> None:
     settings = shop.settings
     cut(shop)
     for batch in (1, 2):
@@ -95,7 +95,7 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
 
 
 @pytest.mark.parametrize("who", ["cut 2", ORDER])
-def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop: Project, who: str) -> None:
+def test_lost_log_is_not_restarted_when_a_cut_or_table_knows_its_batches(shop: Project, who: str) -> None:
     settings, contract = shop.settings, shop.contracts["orders"]
     for batch in (1, 2):
         taken_in(shop, batch)
@@ -118,7 +118,7 @@ def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop:
     assert (fault(result).exit_code, "orders is a stream" in str(result.exception)) == (2, True)
 
 
-def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project) -> None:
+def test_number_of_a_lost_edition_is_not_reused(shop: Project) -> None:
     settings = shop.settings
     for number in (1, 2, 3):
         editions.record_edition(settings, number, {})
@@ -140,7 +140,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
     assert recovery.lost_editions(settings) == []
 
 
-def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop: Project) -> None:
+def test_edition_numbers_are_remembered_from_the_next_edition_on(shop: Project) -> None:
     editions.record_edition(shop.settings, 1, {})
     editions.record_edition(shop.settings, 2, {})
     shutil.rmtree(Warehouse(shop.settings).book("numbers").path.local)
@@ -149,7 +149,7 @@ def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop
     assert editions.record_edition(shop.settings, 2, {}).number == 3
 
 
-def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatever_line(shop: Project) -> None:
+def test_query_fails_when_the_commit_of_its_version_was_cut_short(shop: Project) -> None:
     table = shop.table(shop.tables[ORDER])
     for number in (1, 2):
         version = advanced(shop, ORDER, number, orders=number).version
@@ -170,7 +170,7 @@ def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatev
             pass
 
 
-def test_rows_lost_beside_a_log_are_named_by_the_check_of_the_log(shop: Project) -> None:
+def test_log_check_reports_lost_quarantine_rows(shop: Project) -> None:
     settings = shop.settings
     rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
     duckdb_tables.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
@@ -182,7 +182,7 @@ def test_rows_lost_beside_a_log_are_named_by_the_check_of_the_log(shop: Project)
     append(settings, no_spark, shop.contracts["orders"], lambda _: None)
 
 
-def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(shop: Project) -> None:
+def test_lost_contract_versions_are_reported_before_events_are_read(shop: Project) -> None:
     settings, contract = shop.settings, shop.contracts["orders"]
     contract_versions.register(settings, contract)
     taken_in(shop, 1)
@@ -203,7 +203,7 @@ def built(shop: Project, batch: int = 1) -> Project:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 100, 4096, 8192, 12288])
-def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop: Project, left: int) -> None:
+def test_truncated_key_store_is_reported_without_advice_to_rebuild(shop: Project, left: int) -> None:
     settings = shop.settings
     store = open_store(settings, make=True)
     store.make("orders", [f"{n:064}" for n in range(300)])
@@ -226,7 +226,7 @@ def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop:
     assert settings.keys_path.read_bytes() == content[:left], "nothing is made in its place"
 
 
-def test_what_was_purged_is_told_by_numbers_whatever_the_clock_says(shop: Project) -> None:
+def test_purge_expires_editions_by_number_whatever_the_clock(shop: Project) -> None:
     settings, tomorrow = shop.settings, datetime.now(UTC) + timedelta(days=1)
     for number in (1, 2):
         editions.record_edition(settings, number, {})
@@ -238,7 +238,7 @@ def test_what_was_purged_is_told_by_numbers_whatever_the_clock_says(shop: Projec
     assert [each.number for each in editions.kept_editions(settings)] == [4, 3, 2]
 
 
-def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says(shop: Project) -> None:
+def test_purge_waits_for_readers_by_edition_number_whatever_the_clock(shop: Project) -> None:
     settings = shop.settings
     first = editions.record_edition(settings, 1, {})
     with other_process(settings, "reading"):
@@ -255,7 +255,7 @@ def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says
         assert editions.expired_since(settings, 3) == []
 
 
-def test_in_a_bucket_a_purge_waits_for_readers_of_other_hosts(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purge_in_a_bucket_waits_for_readers_of_other_hosts(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = shop.settings
     taken_in(shop, 1)
     editions.record_edition(settings, cut(shop).number, {})
@@ -267,7 +267,7 @@ def test_in_a_bucket_a_purge_waits_for_readers_of_other_hosts(shop: Project, mon
     assert purge._grace(settings, 0) == ""
 
 
-def test_a_proof_that_searched_for_nothing_proves_nothing(shop: Project) -> None:
+def test_forget_proof_fails_when_it_searched_for_nothing(shop: Project) -> None:
     store = open_store(shop.settings, make=True)
     store.make("orders", [store.token("orders", "joe")])
     result = command(shop, "forget", "orders", "subject=joe", "--proof")

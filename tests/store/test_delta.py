@@ -1,4 +1,4 @@
-"""Delta tables by path: what is stored is read as it is, wherever the table is and whatever became of its commits."""
+"""Delta tables by path: reading, races of writers, lost commits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def numbers(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("folder", ["kind=other", "_bucket=9", "n=7/kind=x", "_file=1"])
-def test_no_folder_above_a_table_stands_for_a_column_of_it(tmp_path: Path, folder: str) -> None:
+def test_table_reads_no_column_value_from_a_folder_above_it(tmp_path: Path, folder: str) -> None:
     path = tmp_path / folder / "t"
     rows = pa.table(
         {
@@ -50,7 +50,7 @@ def test_no_folder_above_a_table_stands_for_a_column_of_it(tmp_path: Path, folde
 
 
 @pytest.mark.slow
-def test_a_commit_that_was_lost_and_made_again_by_another_is_seen(tmp_path: Path) -> None:
+def test_read_sees_a_lost_commit_made_again_by_another_process(tmp_path: Path) -> None:
     path = tmp_path / "t"
     for n in (1, 2, 3):
         write_deltalake(path, pa.table({"n": [n]}), mode="append")
@@ -82,7 +82,7 @@ def another_tool_asks_for_more(at: Location) -> None:
     delta.write(at.path, row(5), Position(APP, 3))
 
 
-def test_who_is_beaten_is_told_so_and_what_no_try_can_mend_is_told_otherwise(tmp_path: Path) -> None:
+def test_writer_reports_a_lost_race_apart_from_a_permanent_fault(tmp_path: Path) -> None:
     at = Location("table", Address(str(tmp_path / "t")))
     write_deltalake(at.path.url, row(1), commit_properties=Position(APP, 1).commit_properties)
 
@@ -101,7 +101,7 @@ def test_who_is_beaten_is_told_so_and_what_no_try_can_mend_is_told_otherwise(tmp
     assert re.match("t takes no commit: .*RowTracking", told(3, another_tool_asks_for_more))
 
 
-def test_a_table_is_made_where_only_what_spark_wrote_beside_lost_commits_is_left(tmp_path: Path) -> None:
+def test_table_is_created_beside_checksums_of_lost_commits(tmp_path: Path) -> None:
     path = Address(str(tmp_path / "t"))
     (tmp_path / "t/_delta_log").mkdir(parents=True)
     (tmp_path / "t/_delta_log/00000000000000000000.crc").write_text("{}")
@@ -109,8 +109,8 @@ def test_a_table_is_made_where_only_what_spark_wrote_beside_lost_commits_is_left
     assert delta.version(path) == 0
 
 
-def test_rows_prepared_before_another_commit_are_refused(tmp_path: Path) -> None:
-    """Whoever was paused between looking and appending finds the number taken, however long ago that was."""
+def test_append_of_rows_prepared_before_another_commit_fails(tmp_path: Path) -> None:
+    """A writer that was paused between reading and appending finds its number taken."""
     path = Address(str(tmp_path / "t"))
     mine = delta.start("book:t").next(a=1)
     for _ in range(2):
@@ -121,7 +121,7 @@ def test_rows_prepared_before_another_commit_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("found", "fix"), [(None, "lake run"), (delta.FORMAT + 1, "a newer one")])
-def test_a_table_of_another_format_is_refused(
+def test_table_of_another_format_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int | None, fix: str
 ) -> None:
     path = Address(str(tmp_path / "t"))

@@ -1,4 +1,4 @@
-"""Spark, DuckDB and a model of plain Python find the same fingerprint of generated rows of every type."""
+"""Fingerprints of generated rows of every type: Spark, DuckDB and a model in plain Python agree."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def floating(chance: Random) -> float:
 
 
 def model(kind: Kind, it: Any) -> str:  # noqa: PLR0911  one line a type
-    """The text of a value as lake.store.proof.fingerprints says it."""
+    """Return the text of a value as lake.store.proof.fingerprints defines it."""
     if isinstance(kind, Mapping):
         if kind["type"] == "struct":
             return "{" + "".join(named(f["name"], f["type"], it[f["name"]]) for f in by_name(kind["fields"])) + "}"
@@ -162,7 +162,7 @@ def hashed(text: str) -> int:
     return int(hashlib.md5(text.encode()).hexdigest()[:16], 16)
 
 
-def test_duckdb_and_a_model_write_every_value_alike(rows: pa.Table) -> None:
+def test_duckdb_writes_every_value_as_the_model(rows: pa.Table) -> None:
     fields = fields_of(rows.schema)
     with duckdb_tables.connection() as con:
         con.register("t", rows)
@@ -172,7 +172,7 @@ def test_duckdb_and_a_model_write_every_value_alike(rows: pa.Table) -> None:
         assert text == wanted
 
 
-def test_spark_and_a_model_write_every_value_alike(rows: pa.Table, spark: SparkSession) -> None:
+def test_spark_writes_every_value_as_the_model(rows: pa.Table, spark: SparkSession) -> None:
     fields, wanted = fields_of(rows.schema), expected(rows)
     there = to_frame(spark, rows).selectExpr("n", f"{row_text(fields, SPARKS)} AS text", hash_of(fields)).toArrow()
     for each, text in zip(there.sort_by("n").to_pylist(), wanted, strict=True):
@@ -190,7 +190,7 @@ def too_large(_: DataFrame) -> pa.Table:
 
 
 @pytest.mark.long
-def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
+def test_batch_has_the_fingerprints_of_its_files(
     rows: pa.Table, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = rows.drop_columns([name for name in rows.column_names if name.startswith("odd")])
@@ -215,7 +215,7 @@ def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
     assert stored == small
 
 
-def test_a_fingerprint_adds_and_takes_away(rows: pa.Table) -> None:
+def test_fingerprints_add_and_subtract(rows: pa.Table) -> None:
     first, rest = (rows.take(pa.array(part)) for part in (range(500), range(500, ROWS)))
     whole = of_arrow(rows)
     assert of_arrow(first) + of_arrow(rest) == whole
@@ -228,8 +228,8 @@ def test_a_fingerprint_adds_and_takes_away(rows: pa.Table) -> None:
     assert of_arrow(rows.slice(0, 0)) == Fingerprint()
 
 
-def test_the_scan_of_a_table_reads_what_is_hashed(tmp_path: Path) -> None:
-    """A table that was widened has the fingerprint that it had: its older files lack the column."""
+def test_fingerprint_of_a_scan_is_unchanged_by_a_new_column(tmp_path: Path) -> None:
+    """Older files lack the new column."""
     path = Address(str(tmp_path / "t"))
     duckdb_tables.append(path, "n BIGINT, text VARCHAR", [[1, "a"], [2, None]])
     before = of_arrow(Scan(path).arrow())
@@ -238,8 +238,8 @@ def test_the_scan_of_a_table_reads_what_is_hashed(tmp_path: Path) -> None:
     assert of_arrow(after) - of_arrow(after.filter(pa.compute.equal(after["n"], 3))) == before
 
 
-def test_files_whose_statistics_leave_nan_out_have_the_fingerprint_of_their_rows(tmp_path: Path) -> None:
-    """Those of delta-rs do, as Parquet says; DuckDB then takes isnan() for false of every row."""
+def test_fingerprint_counts_nan_that_file_statistics_omit(tmp_path: Path) -> None:
+    """As Parquet defines, statistics by delta-rs omit NaN. DuckDB would evaluate isnan() to false for each row."""
     rows = pa.table({"v": pa.array([2.0, math.nan, -3.0], pa.float64())})
     delta.add(Address(str(tmp_path / "t")), rows)
     assert fingerprints.of_version(Address(str(tmp_path / "t"))) == of_arrow(rows)

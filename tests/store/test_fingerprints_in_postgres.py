@@ -1,4 +1,4 @@
-"""PostgreSQL finds the fingerprint that Spark and DuckDB do, by what the documentation has it execute."""
+"""Fingerprints in PostgreSQL by the SQL of the documentation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS = {
 
 
 def without_nul(it: Any) -> Any:
-    """A value that PostgreSQL can hold."""
+    """Return the value with NUL replaced, which PostgreSQL cannot store."""
     if isinstance(it, str):
         return it.replace("\0", "z")
     if isinstance(it, dict):
@@ -46,7 +46,7 @@ def without_nul(it: Any) -> Any:
 
 
 def sent(kind: pa.DataType, it: Any) -> tuple[str, list[Any]]:
-    """A value as SQL with parameters."""
+    """Return a value as SQL and its parameters."""
     if it is not None and pa.types.is_struct(kind):
         return "row(%s, %s)::price", [it["amount"], it["currency"]]
     if it is not None and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
@@ -67,9 +67,7 @@ def rows() -> pa.Table:
     return pa.table({"n": range(ROWS), **columns}, schema=pa.schema([("n", pa.int64()), *KINDS.items()]))
 
 
-def test_postgresql_writes_every_row_and_finds_their_fingerprint_by_what_the_page_says(
-    postgres: Postgres, rows: pa.Table
-) -> None:
+def test_postgresql_finds_the_fingerprint_by_the_documented_sql(postgres: Postgres, rows: pa.Table) -> None:
     names = sorted({"n": "", **NAMES})
     parts = [sql.SQL("lake_named({}, {})").format(name, sql.Identifier(name)) for name in names]
     text = sql.SQL("concat({})").format(sql.SQL(", ").join(parts))
@@ -92,7 +90,7 @@ def test_postgresql_writes_every_row_and_finds_their_fingerprint_by_what_the_pag
 
 
 @pytest.mark.parametrize("of", ["array[array[1]]", "json '{}'", "interval '1 day'"])
-def test_postgresql_refuses_a_type_that_has_no_fingerprint_there(postgres: Postgres, of: str) -> None:
+def test_postgresql_rejects_a_type_that_has_no_fingerprint(postgres: Postgres, of: str) -> None:
     with psycopg.connect(postgres.database()) as connection:
         connection.execute(in_sql("postgresql"))
         with pytest.raises((psycopg.errors.RaiseException, psycopg.errors.UndefinedFunction)):

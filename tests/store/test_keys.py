@@ -29,7 +29,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.postgres)])
 def anywhere(settings: Settings, request: pytest.FixtureRequest) -> Settings:
-    """A project without a key store, whose setting names a file, or a database."""
+    """Project without a key store, whose setting names a file or a database."""
     if request.param == "file":
         return settings
     return replace(settings, keys=url(request.getfixturevalue("postgres").database()))
@@ -56,7 +56,7 @@ def known(store: KeyStore, stream: str) -> list[str]:
     return [token for part in store.known(stream) for token in part.column("_subject").to_pylist()]
 
 
-def test_a_store_that_is_made_anew_tells_people_by_the_same_tokens(settings: Settings) -> None:
+def test_recreated_key_store_makes_the_same_tokens(settings: Settings) -> None:
     before = open_store(settings, make=True)
     kept = secret_file(settings.keys_path)
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -67,20 +67,20 @@ def test_a_store_that_is_made_anew_tells_people_by_the_same_tokens(settings: Set
     assert (after.token("orders", "ada"), after.fingerprint) == (before.token("orders", "ada"), before.fingerprint)
 
 
-def test_a_store_without_such_a_file_goes_on_and_gets_one(settings: Settings) -> None:
+def test_key_store_writes_its_secret_file_again_when_missing(settings: Settings) -> None:
     before = open_store(settings, make=True)
     secret_file(settings.keys_path).unlink()
     assert open_store(settings) == before
     assert bytes.fromhex(secret_file(settings.keys_path).read_text()) == before.secret
 
 
-def test_the_secret_in_the_store_is_what_counts(settings: Settings) -> None:
+def test_secret_in_the_store_overrides_the_secret_file(settings: Settings) -> None:
     before = open_store(settings, make=True)
     secret_file(settings.keys_path).write_text("00" * 32)
     assert open_store(settings) == before
 
 
-def test_with_both_gone_tokens_are_others(settings: Settings) -> None:
+def test_tokens_change_when_store_and_secret_file_are_gone(settings: Settings) -> None:
     before = open_store(settings, make=True)
     for file in (settings.keys_path, secret_file(settings.keys_path)):
         file.unlink()
@@ -88,7 +88,7 @@ def test_with_both_gone_tokens_are_others(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no digits", "00"])
-def test_a_secret_that_cannot_be_read_is_told_and_not_replaced(settings: Settings, text: str) -> None:
+def test_unreadable_secret_is_reported_and_not_replaced(settings: Settings, text: str) -> None:
     settings.keys_path.parent.mkdir(parents=True)
     secret_file(settings.keys_path).write_text(text)
     with pytest.raises(DeclarationError, match="the secret of the key store cannot be read"):
@@ -96,7 +96,7 @@ def test_a_secret_that_cannot_be_read_is_told_and_not_replaced(settings: Setting
     assert secret_file(settings.keys_path).read_text() == text
 
 
-def test_a_crash_while_a_store_is_made_leaves_one_that_can_be_made(settings: Settings) -> None:
+def test_key_store_can_be_made_after_a_crash_of_its_making(settings: Settings) -> None:
     settings.keys_path.parent.mkdir(parents=True)
     settings.keys_path.touch()
     with pytest.raises(DeclarationError, match="the key store is empty"):
@@ -104,7 +104,7 @@ def test_a_crash_while_a_store_is_made_leaves_one_that_can_be_made(settings: Set
     assert open_store(settings, make=True) == open_store(settings)
 
 
-def test_a_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
+def test_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
     assert not has_store(anywhere)
     with pytest.raises(DeclarationError, match="there is no key store"):
         open_store(anywhere)
@@ -128,7 +128,7 @@ def test_a_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
 
 
 @pytest.mark.parametrize("people", [0, 6, 7, 8, 100])
-def test_of_many_keys_each_comes_once_a_few_at_a_time(
+def test_keys_are_read_in_parts_each_key_once(
     anywhere: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: int
 ) -> None:
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 7)
@@ -145,7 +145,7 @@ def test_of_many_keys_each_comes_once_a_few_at_a_time(
     ) == content(store)
 
 
-def test_who_reads_keys_a_few_at_a_time_keeps_nobody_from_making_some(
+def test_key_store_makes_keys_while_others_are_read_in_parts(
     anywhere: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 2)
@@ -163,7 +163,7 @@ def test_who_reads_keys_a_few_at_a_time_keeps_nobody_from_making_some(
     ]
 
 
-def test_who_makes_a_store_or_a_key_at_once_has_the_same(anywhere: Settings) -> None:
+def test_concurrent_makers_get_the_same_store_and_keys(anywhere: Settings) -> None:
     people = [str(number) for number in range(50)]
 
     def work(_: int) -> list[Any]:
@@ -176,7 +176,7 @@ def test_who_makes_a_store_or_a_key_at_once_has_the_same(anywhere: Settings) -> 
     assert others == [first] * 7
 
 
-def test_a_copy_and_what_is_restored_from_it_are_the_same_store(anywhere: Settings, tmp_path: Path) -> None:
+def test_copied_and_restored_key_stores_equal_the_original(anywhere: Settings, tmp_path: Path) -> None:
     store = filled(anywhere)
     copy = tmp_path / "safe/keys.sqlite"
     copy_store(anywhere, copy)
@@ -190,7 +190,7 @@ def test_a_copy_and_what_is_restored_from_it_are_the_same_store(anywhere: Settin
 
 
 @pytest.mark.postgres
-def test_a_store_moves_from_a_file_into_a_database(settings: Settings, postgres: Postgres, tmp_path: Path) -> None:
+def test_key_store_moves_from_a_file_into_a_database(settings: Settings, postgres: Postgres, tmp_path: Path) -> None:
     store = filled(settings)
     there = replace(settings, keys=url(postgres.database()))
     assert content(restore_store(there, settings.keys_path)) == content(open_store(there)) == content(store)
@@ -208,7 +208,7 @@ def test_a_store_moves_from_a_file_into_a_database(settings: Settings, postgres:
         assert not has_store(other)
 
 
-def test_a_copy_that_fails_leaves_no_store(anywhere: Settings) -> None:
+def test_copy_that_fails_leaves_no_key_store(anywhere: Settings) -> None:
     def rows() -> Iterator[list[tuple[Any, ...]]]:
         yield [("orders", "a", b"1")]
         raise InterruptedError
@@ -222,7 +222,7 @@ def test_a_copy_that_fails_leaves_no_store(anywhere: Settings) -> None:
 
 
 @pytest.mark.postgres
-def test_of_a_destroyed_key_nothing_is_left_in_the_tables_of_a_database(settings: Settings, postgres: Postgres) -> None:
+def test_destroyed_key_is_gone_from_the_files_of_a_database(settings: Settings, postgres: Postgres) -> None:
     there = replace(settings, keys=url(postgres.database()))
     store = open_store(there, make=True)
     store.make("orders", ["a", "b"])
@@ -233,15 +233,13 @@ def test_of_a_destroyed_key_nothing_is_left_in_the_tables_of_a_database(settings
 
 
 def found(postgres: Postgres, key: bytes) -> bool:
-    """Whether a file of a table has a key."""
+    """Return whether a table file of the database contains a key."""
     postgres.execute("CHECKPOINT")
     return any(key in file.read_bytes() for file in (postgres.data / "base").rglob("*") if file.is_file())
 
 
 @pytest.mark.postgres
-def test_a_database_that_refuses_or_is_away_is_told_without_the_password(
-    settings: Settings, postgres: Postgres
-) -> None:
+def test_database_errors_are_reported_without_the_password(settings: Settings, postgres: Postgres) -> None:
     there = url(postgres.database())
     postgres.execute("CREATE ROLE reader LOGIN PASSWORD 'hidden words'")
     role = "postgresql://reader:hidden%20words@" + there.rpartition("@")[2]
@@ -271,7 +269,7 @@ def test_a_database_that_refuses_or_is_away_is_told_without_the_password(
         ("keys.sqlite", "s3://me:secret@bucket/keys", "setting 'keys': s3://bucket/keys names no key store"),
     ],
 )
-def test_a_setting_that_names_no_store_is_told_without_a_password(
+def test_invalid_keys_setting_is_reported_without_a_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, environment: str | None, what: str
 ) -> None:
     (tmp_path / "pyproject.toml").write_text(f'[tool.lake]\nkeys = "{written}"\n')
@@ -291,7 +289,7 @@ def test_a_setting_that_names_no_store_is_told_without_a_password(
         ("postgres://me:a/b@c@db/keys", "postgres://db/keys"),
     ],
 )
-def test_a_database_is_shown_without_role_and_password(
+def test_database_is_shown_without_role_and_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, shown: str
 ) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.lake]\n")

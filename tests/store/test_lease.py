@@ -28,7 +28,7 @@ HEARD = [
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Settings:
-    """A project with a cut of nothing."""
+    """Project with one empty cut."""
     init(tmp_path / "shop")
     settings = load_settings(tmp_path / "shop")
     record_cut(settings, {}, 0)
@@ -37,7 +37,7 @@ def shop(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def holder(shop: Settings, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """Another process, which holds a lease until its standard input ends."""
+    """Another process that holds a lease until its standard input ends."""
     with other_process(shop, request.param) as process:
         yield process
 

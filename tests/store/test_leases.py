@@ -29,7 +29,7 @@ NAME: Final = "table.orders"
 
 @dataclass
 class World:
-    """A warehouse and those that write to it; `waits` is how long a writer that has died blocks another."""
+    """A warehouse and its writers. `waits` is how long a dead writer blocks another."""
 
     settings: Settings
     waits: float

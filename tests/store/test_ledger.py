@@ -15,7 +15,7 @@ TABLES = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 3
 LATER = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 4, "f1")}
 
 
-def test_nothing_is_recorded_in_an_empty_project(project: Settings) -> None:
+def test_ledgers_of_an_empty_project_have_no_entry(project: Settings) -> None:
     assert cuts.latest_cut(project) is None
     assert editions.current_edition(project) is None
     assert editions.pinned(project) is None
@@ -24,7 +24,7 @@ def test_nothing_is_recorded_in_an_empty_project(project: Settings) -> None:
     assert checks.last_checks(project) == {}
 
 
-def test_a_cut_is_numbered_recorded_and_found_again(project: Settings) -> None:
+def test_cut_is_numbered_recorded_and_found_again(project: Settings) -> None:
     first = cuts.record_cut(project, {"flights": 1}, 0)
     second = cuts.record_cut(project, {"flights": 2, "airlines": 1}, 0)
     assert (first.number, second.number) == (1, 2)
@@ -33,13 +33,13 @@ def test_a_cut_is_numbered_recorded_and_found_again(project: Settings) -> None:
     assert first.made_at.tzinfo == UTC
 
 
-def test_a_cut_at_which_nothing_moved_is_the_latest_one(project: Settings) -> None:
+def test_cut_without_new_batches_is_the_latest_one(project: Settings) -> None:
     first = cuts.record_cut(project, {"flights": 1, "airlines": 2}, 0)
     assert cuts.record_cut(project, {"airlines": 2, "flights": 1}, 0) == first
     assert cuts.record_cut(project, {"airlines": 2, "flights": 1}, 1).number == 2
 
 
-def test_an_unknown_cut_says_which_there_are(project: Settings) -> None:
+def test_unknown_cut_is_reported_with_existing_cuts(project: Settings) -> None:
     with pytest.raises(DeclarationError, match="there is no cut yet"):
         cuts.get_cut(project, 1)
     cuts.record_cut(project, {"flights": 1}, 0)
@@ -47,18 +47,18 @@ def test_an_unknown_cut_says_which_there_are(project: Settings) -> None:
         cuts.get_cut(project, 7)
 
 
-def test_an_edition_keeps_the_exact_version_of_each_table(project: Settings) -> None:
+def test_edition_keeps_the_exact_version_of_each_table(project: Settings) -> None:
     edition = editions.record_edition(project, 1, TABLES)
     assert editions.current_edition(project) == edition
     assert editions.get_edition(project, 1).tables == TABLES
 
 
-def test_publishing_the_same_tables_at_the_same_cut_is_one_edition(project: Settings) -> None:
+def test_edition_is_reused_for_the_same_tables_at_the_same_cut(project: Settings) -> None:
     assert editions.record_edition(project, 1, TABLES) == editions.record_edition(project, 1, TABLES)
     assert editions.record_edition(project, 2, TABLES).number == 2
 
 
-def test_an_edition_is_never_followed_by_one_of_an_earlier_cut(project: Settings) -> None:
+def test_edition_of_an_earlier_cut_is_rejected(project: Settings) -> None:
     newest = editions.record_edition(project, 2, LATER)
     with pytest.raises(Unavailable, match="edition 1 of cut 2 was published meanwhile"):
         editions.record_edition(project, 1, TABLES)
@@ -66,7 +66,7 @@ def test_an_edition_is_never_followed_by_one_of_an_earlier_cut(project: Settings
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_tables_of_old_definitions_never_follow_those_of_a_deploy(project: Settings, settled: bool) -> None:
+def test_edition_with_old_definitions_is_rejected_after_a_deploy(project: Settings, settled: bool) -> None:
     seen = editions.record_edition(project, 1, TABLES)
     deployed = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily@c9", 1, "f2")}
     newest = editions.record_edition(project, 1, deployed, seen=seen)
@@ -79,7 +79,7 @@ def test_tables_of_old_definitions_never_follow_those_of_a_deploy(project: Setti
     assert editions.record_edition(project, 2, newest.tables, seen=seen).tables == newest.tables
 
 
-def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Settings) -> None:
+def test_pin_keeps_readers_at_an_old_edition_until_resume(project: Settings) -> None:
     old = editions.record_edition(project, 1, TABLES)
     new = editions.record_edition(project, 2, LATER)
     editions.pin_edition(project, 1)
@@ -92,13 +92,13 @@ def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Setti
     assert (editions.current_edition(project), editions.pinned(project)) == (newest, None)
 
 
-def test_an_unknown_edition_cannot_be_pinned(project: Settings) -> None:
+def test_unknown_edition_cannot_be_pinned(project: Settings) -> None:
     editions.record_edition(project, 1, TABLES)
     with pytest.raises(DeclarationError, match="no edition 2: only edition 1 exists"):
         editions.pin_edition(project, 2)
 
 
-def test_the_newest_run_of_each_subject_is_told(project: Settings) -> None:
+def test_last_runs_are_the_newest_run_of_each_subject(project: Settings) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     for cut in (1, 2):
         runs.record_run(project, "advance", "flight", cut, "done", {"inserted": cut}, at, 0.25)
@@ -108,7 +108,7 @@ def test_the_newest_run_of_each_subject_is_told(project: Settings) -> None:
     assert newest["flights"].cut is None
 
 
-def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings) -> None:
+def test_last_checks_are_the_newest_check_of_each_table(project: Settings) -> None:
     results = [{"type": "expect_x", "success": False, "examples": [{"carrier": "AA", "day": None}]}]
     outcomes: tuple[tuple[int, checks.Outcome], ...] = ((1, "passed"), (2, "stopped"))
     for cut, outcome in outcomes:
@@ -127,7 +127,7 @@ def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings)
     assert checks.last_checks(project, "table") == {}
 
 
-def test_checks_that_were_recorded_together_have_one_number_and_are_told_apart(project: Settings) -> None:
+def test_checks_recorded_together_share_a_number(project: Settings) -> None:
     def check(table: str, cut: int, scope: checks.Scope = "table") -> checks.Check:
         return checks.Check(0, table, table, scope, cut, cut, "s", "passed", [], datetime(2026, 1, 2, tzinfo=UTC))
 
@@ -139,7 +139,7 @@ def test_checks_that_were_recorded_together_have_one_number_and_are_told_apart(p
     assert checks.last_checks(project, "table") == {"flight": second, "weather": first[1]}
 
 
-def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(
+def test_long_ledger_is_kept_in_few_files_and_loses_no_entry(
     project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_table, "COMPACT_EVERY", 4)

@@ -1,4 +1,4 @@
-"""The log: numbering, re-deliveries, conflicts, crashes, two writers, evolution, voids, replay, and the proof of it."""
+"""The log: numbering, redeliveries, conflicts, crashes, two writers, evolution, voids, replay and check."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
 
 
-def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_ingest_numbers_events_and_detects_redeliveries_and_conflicts(
+    project: Settings, spark: SparkSession, land: Land
+) -> None:
     declare(project)
     meters = [f"m{number}" for number in range(9)]
     land("readings", "1.jsonl", *(reading(meter) for meter in meters), reading("m0"), reading("m1", value=7))
@@ -82,7 +84,7 @@ def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSes
 
 
 @pytest.mark.parametrize("refused", [0, 1, 3])
-def test_a_batch_reads_the_newest_commit_of_its_log_alone(
+def test_batch_reads_only_the_newest_commit_of_its_log(
     project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch, refused: int
 ) -> None:
     declare(project)
@@ -95,7 +97,7 @@ def test_a_batch_reads_the_newest_commit_of_its_log_alone(
 
 
 @pytest.mark.long
-def test_a_crash_before_the_log_leaves_nothing_behind(
+def test_crash_before_the_log_commit_leaves_nothing_behind(
     project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(project)
@@ -125,7 +127,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
 
 
 @pytest.mark.long
-def test_a_lost_batch_is_read_again_from_archived_files_after_an_older_backup_is_restored(
+def test_lost_batch_is_read_again_from_archived_files_after_a_restore(
     project: Settings, spark: SparkSession, land: Land
 ) -> None:
     declare(project)
@@ -155,7 +157,7 @@ def test_a_lost_batch_is_read_again_from_archived_files_after_an_older_backup_is
 
 
 def tear(path: Address) -> None:
-    """Cuts the newest commit of the table at `path` short."""
+    """Truncate the newest commit of the table at `path`."""
     file = commit_file(path, delta.version(path)).local
     file.write_bytes(file.read_bytes()[:100])
     forget_all()
@@ -171,7 +173,7 @@ def _crash_after_commit(of: Log) -> None:
 
 
 @pytest.mark.long
-def test_redeliveries_and_conflicts_are_found_by_spark_where_they_are_many(
+def test_spark_finds_redeliveries_and_conflicts_in_large_batches(
     project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(project)
@@ -186,7 +188,9 @@ def test_redeliveries_and_conflicts_are_found_by_spark_where_they_are_many(
     assert log_run.check(project, "readings") == []
 
 
-def test_two_writers(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_log_rejects_a_second_writer_and_a_stale_commit_of_two_writers(
+    project: Settings, spark: SparkSession, land: Land
+) -> None:
     contract = declare(project)
     land("readings", "1.jsonl", reading("a"))
     impatient = replace(project, lease_seconds=0.2)
@@ -212,7 +216,7 @@ def test_two_writers(project: Settings, spark: SparkSession, land: Land) -> None
     assert len(events(project, spark)) == 1
 
 
-def test_one_failing_stream_does_not_stop_the_others(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_failing_stream_does_not_stop_the_others(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     project.path("schemas/broken.avsc").write_text(
         json.dumps(READING | {"name": "broken", "lake": {"key": ["meter"], "time": "no_such_function(at)"}})
@@ -229,7 +233,7 @@ def test_one_failing_stream_does_not_stop_the_others(project: Settings, spark: S
 
 
 @pytest.mark.long
-def test_evolution(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_evolution_of_a_contract_keeps_old_events_readable(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     land("readings", "1.jsonl", reading("a", count=7, note="early"), reading("b", grade="high"))
     take(project, spark)
@@ -244,7 +248,7 @@ def test_evolution(project: Settings, spark: SparkSession, land: Land) -> None:
         )
     ]
     declare(project, fields=wider)
-    old = {row["meter"]: row for row in events(project, spark)}  # before anything was written under it
+    old = {row["meter"]: row for row in events(project, spark)}  # before the first event of the new contract
     assert (old["a"]["pieces"], old["a"]["note"], old["a"]["grade"], old["a"]["value"]) == (
         7,
         "early",
@@ -271,7 +275,7 @@ def test_evolution(project: Settings, spark: SparkSession, land: Land) -> None:
 
 
 @pytest.mark.long
-def test_replay_takes_what_is_mended_exactly_once(
+def test_replay_ingests_repaired_records_exactly_once(
     project: Settings, spark: SparkSession, land: Land, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(project)
@@ -311,14 +315,16 @@ def test_replay_takes_what_is_mended_exactly_once(
 
     path = Warehouse(project).log("readings").path
     newest = commit_file(path, delta.version(path)).local
-    newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
+    newest.write_bytes(newest.read_bytes()[:100])  # the state after a power failure
     forget_all()
     with pytest.raises(StorageError, match="ends at batch 2, but the list of ingested files goes up to batch 3"):
         take(project, spark)
 
 
 @pytest.mark.long
-def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_voids_hide_events_and_the_check_reports_a_forged_batch(
+    project: Settings, spark: SparkSession, land: Land
+) -> None:
     changes = {"name": "op", "type": ["null", "string"], "default": None}
     declare(project, fields=fields(changes), lake=READING["lake"] | {"broadcast": "op = 'TRUNCATE'"})
     end = {"op": "TRUNCATE", "at": "2024-03-01T01:00:00Z", "value": 0}

@@ -1,4 +1,4 @@
-"""The content of logs and tables is proved: what damage changed is told with its file, and goes no further."""
+"""Proof of the content of logs and tables: damage is reported with its file and is not propagated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TABLES = ["current_order", "customer_daily"]
 
 @pytest.fixture(scope="module")
 def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The project of `lake init` with two batches of orders of two people. Only to look at."""
+    """Read-only project of `lake init` with two batches of orders of two people."""
     home = tmp_path_factory.mktemp("calm")
     shop = new_shop(home)
     shop.land("orders", *(order(n, ("margaret hamilton", "grace")[n % 2], note=str(n)) for n in range(1, 9)))
@@ -54,7 +54,7 @@ def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakeh
 
 @pytest.fixture
 def shop(calm: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy of it, to do with as one likes."""
+    """Writable copy of `calm`."""
     shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
     forget_all()
     return Lakehouse(tmp_path / "shop", tmp_path)
@@ -67,7 +67,7 @@ def command(shop: Lakehouse, *words: str) -> Result:
 
 
 def largest(shop: Lakehouse) -> Path:
-    """The file of the log with the most rows; they are of batch 1."""
+    """Return the file of the log with the most rows, which are of batch 1."""
     with delta.opened(Warehouse(shop.settings).log("orders").path) as table:
         return max(map(Path, delta.files(table)), key=lambda file: pq.read_metadata(file).num_rows)
 
@@ -123,7 +123,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.turns
 @pytest.mark.parametrize("what", DAMAGES)
-def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(shop: Lakehouse, what: str) -> None:
+def test_changed_log_file_is_reported_and_stops_verify_and_rebuild(shop: Lakehouse, what: str) -> None:
     damaged, told = DAMAGES[what]
     file = largest(shop)
     bucket = file.parent.name.removeprefix("_bucket=")
@@ -145,7 +145,7 @@ def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(sho
 
 
 @pytest.mark.parametrize("why", ["table lost", pytest.param("person forgotten", marks=pytest.mark.long)])
-def test_no_table_is_built_or_evaluated_whole_from_a_log_in_which_a_byte_was_changed(shop: Lakehouse, why: str) -> None:
+def test_table_is_not_built_or_evaluated_whole_from_a_changed_log(shop: Lakehouse, why: str) -> None:
     file, [table, _] = largest(shop), shop.project.pick(TABLES)
     rewritten(another_value)(file)
     if why == "table lost":
@@ -159,7 +159,7 @@ def test_no_table_is_built_or_evaluated_whole_from_a_log_in_which_a_byte_was_cha
     assert editions.latest_edition(shop.settings) == edition
 
 
-def test_a_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction.FileGroup, "due", property(lambda _: True))
     rewritten(another_value)(largest(shop))
     told: list[str] = []
@@ -173,7 +173,7 @@ def _no_spark() -> SparkSession:
     raise AssertionError("nothing is to be compacted")
 
 
-def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: Lakehouse) -> None:
+def test_check_since_a_digest_detects_a_forged_log(shop: Lakehouse) -> None:
     settings = shop.settings
     digest = command(shop, "log", "orders", "--head").stdout.strip()
     assert digest.startswith("orders@2:")
@@ -193,7 +193,7 @@ def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: 
 
 
 def forged(shop: Lakehouse) -> None:
-    """Has every commit of the log say what its files hold by now."""
+    """Rewrite the fingerprints in every commit of the log to match its current files."""
     path, before = Warehouse(shop.settings).log("orders").path, dict[str, Any]()
     for head in Log(shop.settings, "orders").heads()[::-1]:
         sealed = head.content["sealed"]
@@ -210,7 +210,7 @@ def forged(shop: Lakehouse) -> None:
     forget_all()
 
 
-def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop: Lakehouse) -> None:
+def test_commit_with_another_digest_breaks_the_chain(shop: Lakehouse) -> None:
     settings = shop.settings
     head = Log(settings, "orders").head_at(1)
     file = commit_file(Warehouse(settings).log("orders").path, head.version).local
@@ -222,7 +222,7 @@ def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop:
 
 
 @pytest.mark.long
-def test_the_chain_survives_a_forget_and_a_compaction(shop: Lakehouse) -> None:
+def test_digest_chain_survives_a_forget_and_a_compaction(shop: Lakehouse) -> None:
     settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     digest = log_run.head_of(settings, "orders")
     forget(shop.project, lambda: shop.spark, "orders", "grace")
@@ -233,7 +233,7 @@ def test_the_chain_survives_a_forget_and_a_compaction(shop: Lakehouse) -> None:
     assert log_run.check_log(settings, "orders", since=digest).faults == []
 
 
-def test_a_digest_of_a_batch_that_an_older_version_read_again_still_counts() -> None:
+def test_digest_of_a_batch_counts_after_the_batch_is_read_again() -> None:
     was, other = {"digest": "a", "buckets": {"0": ["1"]}}, {"digest": "c", "buckets": {"0": ["2"]}}
     head = LogHead("orders", delta.start("log").next(content={"digest": "b", "buckets": {"0": ["1"]}, "was": was}), 2)
     assert log_run._find_digest([head], "a") == (2, [])
@@ -249,9 +249,7 @@ QUERY = "select count(*) as n from current_order"
 
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("what", ["value", "row", "deleted", "truncated"])
-def test_what_is_no_longer_what_was_published_is_told_before_it_is_answered_from(
-    shop: Lakehouse, what: str, keyed: bool
-) -> None:
+def test_verified_query_rejects_a_table_that_is_not_as_published(shop: Lakehouse, what: str, keyed: bool) -> None:
     edition = editions.latest_edition(shop.settings)
     for words in (("sql", QUERY, "--verified"), ("verify", "--edition", str(present(edition).number))):
         assert command(shop, *words).exit_code == 0
@@ -276,7 +274,7 @@ def test_what_is_no_longer_what_was_published_is_told_before_it_is_answered_from
     assert command(shop, "sql", "select count(*) as n from customer_daily", "--verified").exit_code == 0
 
 
-def test_an_edition_of_long_ago_says_nothing_of_its_content_and_is_answered_from(shop: Lakehouse) -> None:
+def test_edition_without_recorded_content_is_read_but_not_verified(shop: Lakehouse) -> None:
     edition = editions.latest_edition(shop.settings)
     for entry in present(edition).tables.values():
         commit = commit_file(Warehouse(shop.settings).root / entry.path, entry.version).local
@@ -290,8 +288,8 @@ def test_an_edition_of_long_ago_says_nothing_of_its_content_and_is_answered_from
 
 
 @pytest.mark.long
-def test_content_is_kept_up_on_every_road_of_a_commit(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Spark's writer, which leaves it to the edition, by a comparison in Spark, by one in this process."""
+def test_content_fingerprint_is_kept_by_every_kind_of_commit(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commit by Spark's writer, by a comparison in Spark, and by one in this process."""
 
     def told() -> dict[str, bool]:
         edition, found = editions.latest_edition(shop.settings), {}

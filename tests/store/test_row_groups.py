@@ -1,4 +1,4 @@
-"""The parts of a file that are read apart are small, whoever writes it: a reader holds the whole of one a thread."""
+"""Small row groups by every writer: a reader holds one whole row group per thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TWICE: Final = [Position("app", number, {"n": number}) for number in (1, 2)]
 
 
 def texts(seed: int) -> pa.Table:
-    """13 MB that no compression makes smaller than 7."""
+    """Return 13 MB of rows, at least 7 MB compressed."""
     chance = random.Random(seed)
     return pa.table({"n": range(ROWS), "text": [chance.randbytes(50).hex() for _ in range(ROWS)]})
 
@@ -57,7 +57,7 @@ def by_spark(spark: SparkSession, to: Address) -> None:
 
 
 def groups(path: Address) -> list[list[int]]:
-    """How many bytes each group of each file takes."""
+    """Return the bytes of each row group of each file."""
     files = [pq.ParquetFile(file).metadata for file in DeltaTable(path.url).file_uris()]
     return [[file.row_group(number).total_byte_size for number in range(file.num_row_groups)] for file in files]
 
@@ -69,7 +69,7 @@ def codecs(path: Address) -> set[str]:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("write", [by_delta_rs, without_a_position, by_spark])
-def test_a_file_is_in_small_groups_as_it_is_written_and_once_it_is_compacted(
+def test_files_have_small_row_groups_when_written_and_compacted(
     spark: SparkSession, tmp_path: Path, write: Callable[[SparkSession, Address], None]
 ) -> None:
     table = Address(str(tmp_path / "t"))
@@ -100,7 +100,9 @@ def test_a_file_is_in_small_groups_as_it_is_written_and_once_it_is_compacted(
     assert Scan(table).arrow().sort_by("text") == rows
 
 
-def test_a_file_of_which_nothing_is_known_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_makes_small_row_groups_without_file_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cost, "ROW_GROUP", 10_000)
     table = Address(str(tmp_path / "t"))
     for seed, position in enumerate(TWICE):
@@ -115,7 +117,7 @@ def test_a_file_of_which_nothing_is_known_changes_nothing(tmp_path: Path, monkey
     assert 8 < len(sizes) < 40
 
 
-def test_a_group_that_takes_more_memory_than_allowed_is_not_called_damaged(
+def test_row_group_above_the_memory_limit_is_not_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Address(str(tmp_path / "t"))
@@ -133,7 +135,7 @@ def test_a_group_that_takes_more_memory_than_allowed_is_not_called_damaged(
     assert "LAKE_CLIENT_MEMORY" in told.fix
 
 
-def test_a_file_of_large_rows_has_one_in_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_large_rows_has_one_row_in_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "ROW_GROUP", 1000)
     table = Address(str(tmp_path / "t"))
     delta.write(table, pa.table({"text": ["a" * 3000, "b" * 3000]}), TWICE[0])

@@ -1,4 +1,4 @@
-"""The run book: what was done and what failed, of streams, tables and editions."""
+"""The ledger of runs: results of streams, tables and editions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def outcomes(settings: Settings) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.long
-def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_path: Path) -> None:
+def test_run_ledger_records_successes_and_failures(spark: SparkSession, tmp_path: Path) -> None:
     shop = new_shop(tmp_path).land_samples().run()
     settings, quality = shop.settings, tmp_path / "shop/quality/customer_daily.json"
     done = {"orders": ("ingest", "done"), "current_order": ("build", "done"), "customer_daily": ("build", "done")}
@@ -77,7 +77,7 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
         ),
     ],
 )
-def test_the_book_keeps_no_value_of_an_event(project: Settings, error: Exception, kept: str) -> None:
+def test_run_ledger_keeps_no_value_of_an_event(project: Settings, error: Exception, kept: str) -> None:
     with pytest.raises(type(error)), runs.failing(project, "ingest", "orders"):
         raise error
     [run] = runs.last_runs(project).values()
@@ -116,7 +116,7 @@ def test_run_keeps_no_personal_value_when_an_event_fails(
     assert not {"47114711", "1988", "joan"} & set(re.findall(r"\w+", error))
 
 
-def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> None:
+def test_failure_is_over_when_there_is_nothing_to_do(project: Settings) -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
     runs.record_nothing_to_do(project, "ingest", ["orders"])
     assert runs.last_runs(project) == {}, "an idle cycle books nothing"
@@ -128,7 +128,7 @@ def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> Non
     assert outcomes(project) == {"orders": ("ingest", "done")}
 
 
-def test_a_lease_that_another_process_holds_is_no_failure(project: Settings) -> None:
+def test_busy_lease_of_another_process_is_not_recorded_as_failure(project: Settings) -> None:
     with pytest.raises(Busy), runs.failing(project, "ingest", "orders"):
         raise Busy("held")
     assert runs.last_runs(project) == {}
@@ -137,13 +137,13 @@ def test_a_lease_that_another_process_holds_is_no_failure(project: Settings) -> 
     assert runs.last_runs(project)["orders"].counts == {"error": "no answer"}
 
 
-def test_a_mistyped_command_is_no_failure(project: Settings) -> None:
+def test_mistyped_command_is_not_recorded_as_failure(project: Settings) -> None:
     with pytest.raises(DeclarationError), runs.recording(project, "void", "orders", but=DeclarationError):
         raise DeclarationError("no batch 7")
     assert runs.last_runs(project) == {}
 
 
-def test_a_failure_lasts_until_the_same_work_succeeds(project: Settings) -> None:
+def test_failure_lasts_until_the_same_work_succeeds(project: Settings) -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
 
     def failed() -> set[tuple[str, str]]:
@@ -161,15 +161,15 @@ def test_a_failure_lasts_until_the_same_work_succeeds(project: Settings) -> None
     assert failed() == {("replay", "a"), ("verify", "t")}
 
 
-def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None:
+def test_unwritable_run_ledger_hides_no_fault(project: Settings) -> None:
     Warehouse(project).book("runs").path.parent.local.mkdir(parents=True)
     Warehouse(project).book("runs").path.local.write_text("no folder")
     with pytest.raises(ValueError, match="what went wrong"), runs.failing(project, "ingest", "orders"):
         raise ValueError("what went wrong")
 
 
-def test_what_is_booked_aside_is_there_once_it_was_waited_for(project: Settings) -> None:
-    with runs.background_recording():
+def test_background_entries_are_recorded_when_waited_for(project: Settings) -> None:
+    with runs.booked_aside():
         for number in range(5):
             runs.record_outcome(project, "deliver", str(number), 1, datetime.now(UTC), error="why")
         runs.wait_until_recorded()

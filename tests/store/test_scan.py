@@ -1,4 +1,4 @@
-"""Rows on their way between this process and Spark."""
+"""Transfer of rows between this process and Spark."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lake.store.scan import Scan, spooled, to_arrow, to_frame
 from lake.store.storage import Address
 
 
-def test_what_python_needs_no_more_goes_from_the_jvm_once_much_is_handed_to_it(spark: SparkSession) -> None:
-    free_jvm_objects()
+def test_hand_over_releases_jvm_objects_that_python_needs_no_more(spark: SparkSession) -> None:
+    let_go()
     held = len(ThreadSafeFinalizer.finalizers)
     gc.disable()
     try:
@@ -38,7 +38,7 @@ def test_what_python_needs_no_more_goes_from_the_jvm_once_much_is_handed_to_it(s
 
 
 @pytest.mark.parametrize("sizes", [[0], [3], [3, 0], [2, 3, 1], [30_000, 5, 30_000]])
-def test_rows_that_come_in_parts_are_those_of_one_table_and_no_more_than_two_are_asked_for_ahead(
+def test_spooled_parts_equal_one_table_and_are_read_at_most_two_ahead(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
 ) -> None:
     rows = pa.table({"n": range(sum(sizes)), "key": [b"%d" % n for n in range(sum(sizes))]})
@@ -74,10 +74,10 @@ def test_rows_that_come_in_parts_are_those_of_one_table_and_no_more_than_two_are
         ({"SCAN_ROWS": 10}, False),
     ],
 )
-def test_a_small_table_is_handed_to_spark_and_any_has_the_same_rows(
+def test_small_table_is_handed_to_spark_with_the_same_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], *, by_spark: bool
 ) -> None:
-    """By rows and by bytes; of a table in three files, one of them without a column of the others."""
+    """Limit rows and bytes. The table has three files, one without a column of the others."""
     for name, limit in limits.items():
         monkeypatch.setattr(cost, name, limit)
     table, at = Address(str(tmp_path / "t")), datetime(2026, 10, 25, tzinfo=UTC)
@@ -96,8 +96,8 @@ def test_a_small_table_is_handed_to_spark_and_any_has_the_same_rows(
     assert found["n"].to_pylist() == [*range(5, 71)]
 
 
-def test_two_versions_are_read_side_by_side_as_one_is(tmp_path: Path) -> None:
-    """Of no file, of one, and of two, the second with a column that the first has not."""
+def test_two_versions_are_read_side_by_side(tmp_path: Path) -> None:
+    """The versions have no file, one file, and two files with different columns."""
     table = Address(str(tmp_path / "t"))
     delta.add(table, pa.table({"n": pa.array([], pa.int64()), "word": pa.array([], pa.string())}))
     delta.add(table, pa.table({"n": [1, 2, None], "word": ["a", None, "c"]}))

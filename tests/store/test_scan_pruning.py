@@ -1,4 +1,4 @@
-"""Which files of a table a scan leaves out, by the ranges that its commits tell: none that has a row that is wanted."""
+"""Files that a scan skips by the ranges in commit statistics: none with a matching row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 NAMES: Final = ("", "a", "Z", "é", "a" * 40, "a" * 40 + "b", "\U0001f600", "\uffff", "x'y", "😀" * 33)
-"""Among them such as statistics have cut short."""
+"""Some are longer than file statistics keep."""
 EXTREMES: Final = (
     datetime(1, 1, 1, tzinfo=UTC),
     datetime(1582, 10, 14, 23, 59, 59, 999_999, UTC),
@@ -44,7 +44,7 @@ EXTREMES: Final = (
 
 @dataclass(frozen=True)
 class Head:
-    """A batch, of whose content nothing is known."""
+    """A batch without recorded content."""
 
     batch: int
     content: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ HEADS: Final = [Head(batch) for batch in range(1, 31)]
 
 
 def instant(random: Random) -> datetime | None:
-    """One of a day, to the microsecond, or none, or one as far away as can be."""
+    """Return an instant of one day to the microsecond, an extreme one, or None."""
     if random.random() < 0.1:
         return random.choice((None, *EXTREMES))
     return datetime(2024, 6, 1, tzinfo=UTC) + random.randrange(86_400_000_000) * MICROSECOND
@@ -71,7 +71,7 @@ def row(random: Random, batch: int) -> dict[str, Any]:
 
 
 def table(seed: int, tmp_path: Path) -> tuple[Random, Address, pa.Table]:
-    """A table of 30 files of one to three rows, each file of a batch of its own."""
+    """Make a table of 30 files of one to three rows, each file of its own batch."""
     random = Random(seed)
     parts = [pa.Table.from_pylist([row(random, n) for _ in range(random.randint(1, 3))], SCHEMA) for n in range(1, 31)]
     for part in parts:
@@ -89,11 +89,11 @@ def in_order(rows: pa.Table) -> list[str]:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_no_event_is_left_out_that_is_at_a_time_that_is_asked_for(seed: int, tmp_path: Path) -> None:
+def test_scan_by_time_omits_no_matching_event(seed: int, tmp_path: Path) -> None:
     random, path, rows = table(seed, tmp_path)
     times = sorted(micros(at) for at in rows.column("_time").to_pylist() if at is not None)
     spans = [tuple(sorted((random.choice(times) + random.randint(-1, 1), random.choice(times)))) for _ in range(20)]
-    # Within the millisecond with which statistics end, and as far away as SQL has instants.
+    # Spans within one millisecond, the precision of statistics, and up to the limits of SQL.
     spans += [(at, at) for at in times[::4]] + [(-(1 << 62), times[0]), (times[-1], 1 << 62), (-(1 << 62), 1 << 62)]
     left_out = 0
     for first, last in spans:
@@ -111,9 +111,7 @@ def test_no_event_is_left_out_that_is_at_a_time_that_is_asked_for(seed: int, tmp
 
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_no_row_is_left_out_that_has_one_of_the_keys_that_are_asked_for(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scan_by_keys_omits_no_matching_row(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random, path, rows = table(seed, tmp_path)
     whole = Scan(path)
     for columns in (["name"], ["_time"], ["day"], ["number"], ["number", "name"], ["_time", "day", "_batch"]):
@@ -137,7 +135,7 @@ def test_no_row_is_left_out_that_has_one_of_the_keys_that_are_asked_for(
 
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", range(1, 13))
-def test_what_came_late_is_counted_of_the_files_that_can_have_it(
+def test_late_events_are_counted_from_the_files_that_can_have_them(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random, watermark, rows, files = Random(seed), None, list[dict[str, Any]](), list[str]()

@@ -1,4 +1,4 @@
-"""Staging tables: what Spark commits there is in the table only after this process has committed it."""
+"""Staging tables: rows committed there by Spark are in the table after this process commits them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def changes(spark: SparkSession, at: Address, version: int) -> list[tuple[int, s
 
 
 @pytest.mark.parametrize("name", ["t", "a b%ü {x}; --", "_bucket=7"])
-def test_staged_merge_changes_rows_and_feed_as_a_merge_does(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_staged_merge_changes_rows_and_feed_like_a_merge(spark: SparkSession, tmp_path: Path, name: str) -> None:
     at = table(tmp_path / name)
     commit_staged(appended(spark, at, [5, 6]), Position(APP, 2))
     staging = merged(spark, at)
@@ -94,9 +94,7 @@ def test_staged_rows_of_a_job_that_outlives_its_writer_are_never_read(spark: Spa
     assert keys(at) == [1, 2, 3, 4, 7]
 
 
-def test_staged_overwrite_replaces_columns_and_keeps_the_identity_of_the_table(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_staged_overwrite_replaces_columns_and_keeps_the_table_identity(spark: SparkSession, tmp_path: Path) -> None:
     at = table(tmp_path / "t")
     before = delta_table(at).metadata()
     staging = stage(at)
@@ -109,7 +107,7 @@ def test_staged_overwrite_replaces_columns_and_keeps_the_identity_of_the_table(
     assert Scan(at).arrow().to_pylist() == [{"k": 1, "other": "x", "_bucket": 3}]
 
 
-def test_commit_by_hand_gets_its_number_or_fails(tmp_path: Path) -> None:
+def test_commit_of_actions_gets_its_number_or_fails(tmp_path: Path) -> None:
     at = table(tmp_path / "t")
     commit_actions(at, Position(APP, 2), [], version=2, info={"operation": "SKIP"})
     with pytest.raises(delta.Beaten):

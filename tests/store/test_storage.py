@@ -1,4 +1,4 @@
-"""The verbs of a storage, and who else may touch files. No JVM."""
+"""Storage requests, and the modules that may touch files. No JVM."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ LOCAL: Final = {
     "ops/doctor.py": "this machine is what is examined",
     "ops/scaffold.py": "so is a new project",
 }
-"""The modules that touch files, and what for: of a warehouse none does but the first, the next two, and the locks."""
+"""Modules that touch files, and why. Files of a warehouse are touched by the first three and the locks alone."""
 NAMING: Final = {"ops/backup.py", "config.py", "file_modes.py", "ops/doctor.py", "testing/commands.py"} | {
     f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
 }
-"""The modules that name the warehouse's folder on this machine: all others have its addresses."""
+"""Modules that name the local folder of the warehouse. All others have its addresses."""
 LOCALLY: Final = {
     "store/upkeep/copy.py",
     "store/upkeep/temp_cleanup.py",
@@ -83,7 +83,7 @@ LOCALLY: Final = {
     "store/truncated_commit.py",
     "read/public_files.py",
 }
-"""The modules that take an address for a path of this machine."""
+"""Modules that use an address as a local path."""
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def folder(tmp_path: Path) -> Address:
     return Address(str(tmp_path))
 
 
-def test_a_file_is_put_once_and_read_and_listed_and_deleted(folder: Address) -> None:
+def test_file_is_put_once_read_listed_and_deleted(folder: Address) -> None:
     file = folder / "a.json"
     assert (file.head(), file.exists()) == (None, False)
     assert [file.put_if_absent(content) for content in (b"first", b"second")] == [True, False]
@@ -107,7 +107,7 @@ def test_a_file_is_put_once_and_read_and_listed_and_deleted(folder: Address) -> 
         file.read()
 
 
-def test_a_listing_is_by_name_and_deep_where_asked_for(folder: Address) -> None:
+def test_listing_is_sorted_by_name_and_deep_on_request(folder: Address) -> None:
     (folder / "t/_delta_log").local.mkdir(parents=True)
     for name in ("z", "t/b.parquet", "t/_delta_log/0.json"):
         (folder / name).put_if_absent(name.encode())
@@ -119,7 +119,7 @@ def test_a_listing_is_by_name_and_deep_where_asked_for(folder: Address) -> None:
         next((folder / "none").list())
 
 
-def test_of_many_who_put_a_file_one_does(folder: Address) -> None:
+def test_concurrent_puts_of_a_file_have_one_winner(folder: Address) -> None:
     contents = [f"{number}".encode() * 1000 for number in range(8)]
     with ThreadPoolExecutor() as pool:
         for number in range(20):
@@ -129,7 +129,7 @@ def test_of_many_who_put_a_file_one_does(folder: Address) -> None:
             assert file.read() == contents[won.index(True)]
 
 
-def test_an_address_has_names_and_an_order() -> None:
+def test_address_has_names_and_an_order() -> None:
     root = Address("/data/warehouse")
     table = root / "silver" / "flight"
     assert (str(table), table.name, str(table.parent)) == ("/data/warehouse/silver/flight", "flight", f"{root}/silver")
@@ -145,7 +145,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def touches(tree: ast.Module) -> bool:
-    """Whether a module could do something to a file that has no address."""
+    """Return whether a module could touch a file without an address."""
     for node in ast.walk(tree):
         match node:
             case ast.Import() if TOUCHING & {name.name for name in node.names}:
@@ -158,13 +158,13 @@ def touches(tree: ast.Module) -> bool:
 
 
 @pytest.mark.slow
-def test_only_the_modules_named_here_touch_files() -> None:
+def test_files_are_touched_only_by_listed_modules() -> None:
     rooms = {name: tree for name, tree in modules().items() if name.startswith(ROOMS)}
     assert {name for name, tree in rooms.items() if touches(tree)} == LOCAL.keys()
 
 
 @pytest.mark.slow
-def test_only_the_modules_named_here_know_where_the_warehouse_is_on_this_machine() -> None:
+def test_local_warehouse_path_is_used_only_by_listed_modules() -> None:
     attributes = {
         name: {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         for name, tree in modules().items()

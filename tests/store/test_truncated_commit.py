@@ -1,4 +1,4 @@
-"""A commit that was cut short does not count, and a dead writer's Spark commits no more. No JVM."""
+"""Truncated commits, which do not count, and late Spark commits of dead writers. No JVM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOW = datetime(2024, 4, 1, tzinfo=UTC)
 
 
 def cuts(project: Settings) -> Address:
-    """Three cuts; the path of their book."""
+    """Record three cuts. Return the path of their ledger."""
     for number in (1, 2, 3):
         record_cut(project, {"orders": number}, 0)
     return Warehouse(project).book("cuts").path
@@ -46,14 +46,14 @@ def newest(path: Address) -> Path:
 
 
 def written(path: Address, bytes_: int) -> bytes:
-    """The newest commit, of which so many bytes are left (a negative number: that many are gone)."""
+    """Truncate the newest commit to `bytes_` (negative: remove that many). Return its full content."""
     content = newest(path).read_bytes()
     newest(path).write_bytes(content[:bytes_])
     return content
 
 
 @pytest.mark.parametrize("left", [0, 1, 300, -1])
-def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Settings, left: int) -> None:
+def test_truncated_commit_is_ignored_and_its_number_reused(project: Settings, left: int) -> None:
     path = cuts(project)
     file = newest(path)
     written(path, left)
@@ -67,7 +67,7 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Setti
     assert file.with_name(f".{file.name}.torn").exists()
 
 
-def test_a_signpost_of_an_older_version_is_not_there_and_the_next_writer_deletes_it(project: Settings) -> None:
+def test_signpost_of_an_older_version_is_ignored_and_deleted_by_the_next_writer(project: Settings) -> None:
     path = cuts(project)
     sign = commit_file(path, delta.version(path) + 1)
     features = ["headwater: it is retired"]
@@ -82,7 +82,7 @@ def test_a_signpost_of_an_older_version_is_not_there_and_the_next_writer_deletes
     assert record_cut(project, {"orders": 4}, 0).number == 4
 
 
-def test_a_torn_entry_about_erasures_does_not_stop_the_next(project: Settings) -> None:
+def test_truncated_entry_about_erasures_does_not_stop_the_next(project: Settings) -> None:
     number = erasures.record(project, "orders", ["token"], at=NOW)
     path = Warehouse(project).book("erasures").path
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_a_torn_entry_about_erasures_does_not_stop_the_next(project: Settings) -
     assert (erasures.purged(project), erasures.subjects(project, "orders")) == (number + 1, {"token", "another"})
 
 
-def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
+def test_checkpoint_of_a_truncated_commit_is_deleted_with_it(project: Settings) -> None:
     path = cuts(project)
     DeltaTable(str(path)).create_checkpoint()
     written(path, 50)
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, 200, -3])
-def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: Settings, left: int) -> None:
+def test_table_without_past_keeps_its_rows_when_its_commit_is_truncated(project: Settings, left: int) -> None:
     path, app = table(project)
     for number in (2, 3):
         duckdb_tables.append(path, "a BIGINT", [[number]], present(delta.head(path, app)).next(cut=number))
@@ -124,7 +124,7 @@ def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: S
     assert (present(delta.head(path, app)).txn, len(duckdb_tables.rows(path, "SELECT a FROM t"))) == (4, 4)
 
 
-def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> None:
+def test_commit_is_recognized_as_truncated_at_every_byte(project: Settings) -> None:
     path = cuts(project)
     content = written(path, 10**6)
     file = newest(path)
@@ -133,7 +133,7 @@ def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> Non
         assert truncated_version(path) is not None, left
 
 
-def test_the_first_commit_of_a_table_may_be_torn(project: Settings) -> None:
+def test_first_commit_of_a_table_may_be_truncated(project: Settings) -> None:
     record_cut(project, {"orders": 1}, 0)
     path = Warehouse(project).book("cuts").path
     for version in range(DeltaTable(str(path)).version(), 0, -1):
@@ -150,7 +150,7 @@ def table(project: Settings) -> tuple[Address, str]:
     return at.path, at.app
 
 
-def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(tmp_path: Path) -> None:
+def test_lost_erasure_is_recorded_again_when_its_key_is_destroyed(tmp_path: Path) -> None:
     project = load(Shop(tmp_path, Random(1)).lakehouse.settings)
     store = open_store(project.settings, make=True)
     store.make("orders", ["ada", "joan"])
@@ -163,14 +163,14 @@ def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(t
     assert erasures.subjects(project.settings, "orders") == {"ada"}
 
 
-def test_a_full_disk_is_told_with_its_place() -> None:
+def test_full_disk_is_reported_with_its_path() -> None:
     told = full(OSError(28, os.strerror(28), "/data/shop/meta"))
     assert isinstance(told, Unavailable)
     assert (told.where, told.exit_code) == ("/data/shop/meta", 75)
     assert full(OSError("no such thing")) is None
 
 
-def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path: Path) -> None:
+def test_complete_commits_of_other_tools_are_not_recognized_as_truncated(tmp_path: Path) -> None:
     path, rows = Address(str(tmp_path / "t")), pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]})
 
     def merge() -> TableMerger:
@@ -195,7 +195,7 @@ def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("feed", ["true", "false"])
-def test_whatever_delta_rs_commits_is_known_for_torn_at_every_line(tmp_path: Path, feed: str) -> None:
+def test_delta_rs_commit_is_recognized_as_truncated_at_every_line(tmp_path: Path, feed: str) -> None:
     path, rows, taken = Address(str(tmp_path / "t")), pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]}), []
 
     def merge() -> TableMerger:
@@ -228,5 +228,5 @@ def test_whatever_delta_rs_commits_is_known_for_torn_at_every_line(tmp_path: Pat
             if truncated_version(path) is None:
                 taken.append((json.loads(lines[0])["commitInfo"]["operation"], count, len(lines) + 1))
         file.write_bytes(content)
-    # Of an UPDATE, which no table with a change feed is given here, the feed's files are not counted, and come last.
+    # An UPDATE lists the files of its change feed last, and they are not counted. No table here is updated so.
     assert [operation for operation, *_ in taken] == (["UPDATE"] if feed == "true" else [])

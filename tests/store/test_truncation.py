@@ -1,4 +1,4 @@
-"""A table that begins anew keeps nothing of its past, wherever that was interrupted. No JVM."""
+"""Tables that begin anew and keep nothing of their past, also when interrupted. No JVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "margaret hamilton"
 
 @pytest.fixture(params=[1, 23])
 def guests(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
-    """A table of so many commits, the last of which has removed a person."""
+    """Table whose last commit has removed a person."""
     position, guests = start(APP), Address(str(tmp_path / "guest"))
     for _ in range(request.param):
         position = Position(APP, position.txn + 1, {"cut": 1, "verb": "advance"})
@@ -35,7 +35,7 @@ def told(path: Address) -> list[Path]:
     return [file for file in path.local.rglob("*") if file.is_file() and NAME.encode() in file.read_bytes()]
 
 
-def test_what_was_killed_before_its_checkpoint_begins_anew_again(
+def test_begin_anew_is_repeated_when_killed_before_its_checkpoint(
     guests: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(_: DeltaTable) -> None:
@@ -55,7 +55,7 @@ def test_what_was_killed_before_its_checkpoint_begins_anew_again(
     assert told(guests) == []
 
 
-def test_begin_anew_repeats_of_an_older_build_only_its_definition(tmp_path: Path) -> None:
+def test_begin_anew_repeats_only_the_definition_of_an_older_build(tmp_path: Path) -> None:
     path = Address(str(tmp_path / "t"))
     build = start(APP).next(definition={"kind": "Latest"}, content="1-aa")
     for position in (build, build.next(cut=2)):  # the newer one, as Spark commits it, has no fingerprint
@@ -77,14 +77,14 @@ def test_truncated_table_has_no_positions_before_its_checkpoint(guests: Address,
     assert [position.version for position in delta.positions(guests, APP)] == [version]
 
 
-def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Address) -> None:
+def test_truncated_note_of_the_newest_checkpoint_is_ignored(guests: Address) -> None:
     truncation.begin_anew(guests)
     (guests / "_delta_log/_last_checkpoint").local.write_text('{"version":')
     assert delta.newest_checkpoint(guests) == -1
 
 
 @pytest.mark.slow
-def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(guests: Address) -> None:
+def test_published_version_stays_when_the_table_has_a_newer_checkpoint(guests: Address) -> None:
     published = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
         head = delta.head(guests, APP)

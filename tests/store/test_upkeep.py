@@ -1,4 +1,4 @@
-"""What keeps a warehouse in order: who is at work, fewer files with the same rows, files that nothing needs."""
+"""Upkeep of a warehouse: activity of processes, compaction, vacuum."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_order", pa.stru
 
 
 def change(table: Table, what: str, *numbers: int, text: str = "a", told: bool = False) -> int:
-    """Commits the change as the next cut, and says how many rows that are where they are `told`; the new version."""
+    """Commit the change as the next cut, and record its row counts if `told`. Return the new version."""
     rows = [{"n": n, "text": text, "_order": {"_batch": n}, CHANGE: what} for n in numbers]
     diff = pa.Table.from_pylist(rows, SCHEMA.append(pa.field(CHANGE, pa.string())))
     before = table.position() or start(table.app)
@@ -56,7 +56,7 @@ def change(table: Table, what: str, *numbers: int, text: str = "a", told: bool =
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """A table of three inserts, an update and a delete: versions 1 to 5."""
+    """Table of three inserts, an update and a delete: versions 1 to 5."""
     table = Table(empty(tmp_path_factory.mktemp("made")), "silver", "thing", "thing")
     table.create(SCHEMA, description="")
     for numbers in ((1, 2), (3, 4), (5, 6)):
@@ -68,7 +68,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.fixture
 def table(made: Table, project: Settings) -> Table:
-    """A copy of it."""
+    """Copy of `made`."""
     shutil.copytree(made.settings.warehouse_path, project.warehouse_path)
     return Table(project, "silver", "thing", "thing")
 
@@ -94,7 +94,7 @@ def delete(table: Table, *, keep: tuple[int, ...] = (), since: int) -> int:
     return len(gone)
 
 
-def test_a_process_at_work_is_known_until_it_is_dead(project: Settings) -> None:
+def test_activity_lists_a_process_until_it_is_dead(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
     assert activity.others(project) == []
     with other_process(project, "reading") as process:
@@ -105,14 +105,14 @@ def test_a_process_at_work_is_known_until_it_is_dead(project: Settings) -> None:
     assert activity.others(project) == []
 
 
-def test_list_of_processes_skips_a_file_that_goes_while_it_is_read(project: Settings) -> None:
+def test_activity_skips_a_file_that_vanishes_while_it_is_read(project: Settings) -> None:
     listed = project.warehouse_path / "locks/reads"
     listed.mkdir(parents=True)
     (listed / "1.gone").symlink_to("nothing")
     assert activity.others(project) == []
 
 
-def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project: Settings) -> None:
+def test_activity_omits_this_process_and_its_file_ends_with_it(project: Settings) -> None:
     activity.begin(project, "lake run")
     assert not project.warehouse_path.exists(), "reading alone makes no warehouse"
     project.warehouse_path.mkdir(parents=True)
@@ -123,7 +123,7 @@ def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project: Setti
     assert list((project.warehouse_path / "locks/reads").iterdir()) == []
 
 
-def test_who_makes_a_warehouse_is_known_as_at_work_from_then_on(project: Settings) -> None:
+def test_activity_lists_a_process_that_makes_the_warehouse(project: Settings) -> None:
     activity.begin(project, "lake run --follow")
     with lease.lease(project, "table.thing"):
         [own] = (project.warehouse_path / "locks/reads").iterdir()
@@ -133,7 +133,7 @@ def test_who_makes_a_warehouse_is_known_as_at_work_from_then_on(project: Setting
         assert not own.exists()
 
 
-def test_where_the_disk_is_full_nobody_is_listed_by_half(project: Settings) -> None:
+def test_activity_lists_no_partial_entry_when_the_disk_is_full(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
     program = """
 import os, resource, signal, sys
@@ -149,7 +149,7 @@ print(os.listdir(settings.warehouse_path / 'locks/reads'))"""
     assert done.stdout == "[]\n"
 
 
-def test_who_waits_for_a_lease_is_told_who_has_it(project: Settings) -> None:
+def test_lease_error_names_the_holder_and_dead_holders_are_cleared(project: Settings) -> None:
     with (
         other_process(project, "table.thing") as process,
         pytest.raises(Unavailable, match=rf"the table thing is being written by `-c` \(pid {process.pid}, since"),
@@ -164,7 +164,7 @@ def test_who_waits_for_a_lease_is_told_who_has_it(project: Settings) -> None:
     assert not left.exists()
 
 
-def test_compaction_keeps_rows_and_position_and_is_no_change_in_the_feed(table: Table) -> None:
+def test_compaction_keeps_rows_and_position_and_adds_no_change_to_the_feed(table: Table) -> None:
     head, before = present(table.position()), numbers(table)
     done = compaction.compact_table(table.path, head, ["n", "_order"])
     assert (done.files[1], done.rows, numbers(table)) == (1, 5, before)
@@ -179,7 +179,7 @@ def test_compaction_keeps_rows_and_position_and_is_no_change_in_the_feed(table: 
     assert [table.stored(version) for version in (4, head.version, table.version())] == [4, 6, 7]
 
 
-def test_a_compaction_that_changes_rows_is_undone_and_told(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_is_undone_when_it_changes_rows(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     head, before = present(table.position()), numbers(table)
     told = iter([(5, "1"), (4, "2")])
     monkeypatch.setattr(compaction, "fingerprint", lambda *_: next(told))
@@ -189,7 +189,7 @@ def test_a_compaction_that_changes_rows_is_undone_and_told(table: Table, monkeyp
     assert (present(table.position()).txn, present(table.position()).origin) == (head.txn, head.version)
 
 
-def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table: Table) -> None:
+def test_fingerprint_depends_on_the_rows_alone(table: Table) -> None:
     opened = DeltaTable(str(table.path))
     rows, print_ = compaction.count_and_hash(table.path, opened, delta.files(opened))
     compaction.compact_table(table.path, table.position(), [])
@@ -201,7 +201,7 @@ def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table: Table) -> 
     assert compaction.count_and_hash(table.path, opened, []) == (0, "0")
 
 
-def test_parts_are_due_when_there_are_many_more_files_than_bytes_need() -> None:
+def test_file_group_is_due_when_it_has_many_more_files_than_needed() -> None:
     ideal = compaction.TARGET_BYTES
     assert compaction.FileGroup(None, 10, 1000, 10).due
     assert not compaction.FileGroup(None, 9, 1000, 9).due
@@ -209,7 +209,7 @@ def test_parts_are_due_when_there_are_many_more_files_than_bytes_need() -> None:
     assert compaction.FileGroup(3, 28, 10 * ideal, 0).due
 
 
-def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table: Table) -> None:
+def test_vacuum_keeps_the_given_versions_and_every_later_one(table: Table) -> None:
     compaction.compact_table(table.path, table.position(), ["n"])
     kept = {version: numbers(table, version) for version in (2, 5, 6)}
     orphan, mark = table.path.local / "part-orphan.parquet", table.path.local / "_delta_log/_commit_1.json.tmp"
@@ -225,7 +225,7 @@ def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table: Table) -
     assert delete(table, keep=(2,), since=5) == 0
 
 
-def test_an_upload_that_delta_rs_never_finished_is_not_needed(table: Table) -> None:
+def test_vacuum_deletes_an_upload_that_delta_rs_never_finished(table: Table) -> None:
     [whole, *_] = sorted(table.path.local.glob("*.parquet"))
     halves = [folder / f"{whole.name}#{n}" for n, folder in enumerate((table.path, table.path / "_delta_log"))]
     for half in halves:
@@ -233,7 +233,7 @@ def test_an_upload_that_delta_rs_never_finished_is_not_needed(table: Table) -> N
     assert {*halves} <= {*vacuum.unneeded(table.path, keep=(), since=0)}
 
 
-def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_day(table: Table) -> None:
+def test_vacuum_keeps_a_file_that_spark_may_commit_for_a_day(table: Table) -> None:
     late = table.path / "part-late.snappy.parquet"
     [file] = delta.files(DeltaTable(str(table.path), version=1))
     late.local.write_bytes(Path(file).read_bytes())
@@ -244,7 +244,7 @@ def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_da
     assert vacuum.unneeded(table.path, keep=(), since=0) == {late: size}
 
 
-def test_what_no_version_needs_is_what_deltalake_says(table: Table) -> None:
+def test_vacuum_finds_the_same_unneeded_files_as_deltalake(table: Table) -> None:
     compaction.compact_table(table.path, table.position(), ["n"])
     change(table, "update", 1, 2, text="c")
     last = table.version()
@@ -259,7 +259,7 @@ def test_what_no_version_needs_is_what_deltalake_says(table: Table) -> None:
             assert {file for file in unneeded if file.parent == table.path} == data, (since, keep)
 
 
-def test_vacuum_keeps_the_change_feed_whole_since_the_version_asked_for_and_before_it_there_is_a_gap(
+def test_vacuum_keeps_the_change_feed_since_the_given_version(
     table: Table,
 ) -> None:
     whole = feed(table, 3, 5)
@@ -274,7 +274,7 @@ def test_vacuum_keeps_the_change_feed_whole_since_the_version_asked_for_and_befo
         table.changes(NO_SPARK, after=3, upto=7)
 
 
-def test_how_much_changed_between_versions_is_what_commits_say(table: Table) -> None:
+def test_changed_rows_between_versions_are_counted_from_commits(table: Table) -> None:
     before = table.version()
     first = change(table, "insert", 7, 8, 9, told=True)
     change(table, "update", 7, text="c", told=True)
@@ -293,7 +293,7 @@ def test_how_much_changed_between_versions_is_what_commits_say(table: Table) -> 
 
 
 def replace_settings(table: Table, limit: int) -> Table:
-    """The table of a project that gathers so many rows."""
+    """Return the table with a project that gathers at most `limit` rows."""
     return with_fields(table, settings=with_fields(table.settings, small_diff_rows=limit))
 
 
@@ -305,13 +305,13 @@ def test_keys_and_rows_are_gathered_up_to_a_limit(table: Table) -> None:
         assert table.rows_where("true", version, without=None, limit=limit).num_rows == limit
 
 
-def test_a_moment_is_at_the_newest_version_that_was_surely_seen(table: Table) -> None:
+def test_instant_maps_to_the_newest_version_that_was_surely_seen(table: Table) -> None:
     now = datetime.now(UTC)
     assert vacuum.seen_at(table.path, now) == 0, "commits of the last minute may not have been seen"
     assert vacuum.seen_at(table.path, now + 2 * vacuum.GRACE) == table.version()
 
 
-def test_a_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
+def test_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
     path = Warehouse(project).book("book").path
     for number in range(vacuum.CHECKPOINT_EVERY + 1):
         write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
@@ -319,7 +319,7 @@ def test_a_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
     assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
 
 
-def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table: Table) -> None:
+def test_writers_pack_small_files_when_there_are_many(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED - files(table) - 1):
         change(table, "insert", number)
     before, crowd = numbers(table), files(table)
@@ -333,7 +333,7 @@ def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table: Table
     assert table.version() == head + 1
 
 
-def test_writers_leave_alone_what_another_tool_wrote_last(table: Table) -> None:
+def test_writers_do_not_pack_when_another_tool_wrote_last(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED):
         change(table, "insert", number)
     with table_log(table.path).writable() as opened:
@@ -343,7 +343,7 @@ def test_writers_leave_alone_what_another_tool_wrote_last(table: Table) -> None:
     assert files(table) == crowd
 
 
-def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of_the_others(table: Table) -> None:
+def test_table_without_past_keeps_only_its_newest_version(table: Table) -> None:
     change(table, "update", 1, text="a secret of version 6")
     change(table, "update", 1, text="no secret")
     before, head = Scan(table.path).arrow().sort_by("n").to_pylist(), present(table.position())
@@ -367,7 +367,7 @@ def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of
     assert numbers(table) == [row["n"] for row in before]
 
 
-def test_what_was_said_of_a_definition_outlives_the_past(table: Table) -> None:
+def test_definition_of_a_table_outlives_its_past(table: Table) -> None:
     position = present(table.position()).next(
         verb="rebuild", cut=9, inputs={}, counts={}, definition={"kind": "Latest"}
     )
@@ -384,7 +384,7 @@ def test_what_was_said_of_a_definition_outlives_the_past(table: Table) -> None:
     assert present(table.position()).data["definition"] == {"kind": "Latest"}
 
 
-def test_an_interrupted_end_of_the_past_is_taken_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_end_of_the_past_is_completed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[Path] = []
 
     def unlink(file: Path, *, missing_ok: bool) -> None:
@@ -405,7 +405,7 @@ def test_an_interrupted_end_of_the_past_is_taken_up(table: Table, monkeypatch: p
     assert len(list((table.path / "_delta_log").local.glob("*.json"))) == 1
 
 
-def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table: Table) -> None:
+def test_truncated_compaction_has_lost_no_row(table: Table) -> None:
     before, rows = files(table), numbers(table)
     DeltaTable(str(table.path)).optimize.compact()
     newest = delta.version(table.path)
@@ -417,14 +417,14 @@ def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table: Tabl
     assert (files(table), numbers(table)) == (before, rows)
 
 
-def test_a_table_that_begins_at_its_newest_version_has_none_before(table: Table) -> None:
+def test_table_that_begins_at_its_newest_version_has_none_before(table: Table) -> None:
     truncation.begin_anew(table.path)
     assert vacuum.before_newest(table.path) == [delta.version(table.path) - 1]
     truncation.end(table.path)
     assert vacuum.before_newest(table.path) == []
 
 
-def test_a_home_is_removed_though_an_earlier_removal_of_it_was_cut_short(table: Table) -> None:
+def test_table_is_removed_when_an_earlier_removal_was_cut_short(table: Table) -> None:
     folder = table.path.local
     left = folder.with_name(f".{folder.name}.gone")
     (left / "some").mkdir(parents=True)
