@@ -1,4 +1,4 @@
-"""Landing files of every format and option, good and bad, by any name: what each stream gets, and its contract."""
+"""Landing files of every format, option and name, good and bad, and the contracts of their streams."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ AVRO: Final = {
 
 
 def lines(*records: Mapping[str, Any] | str) -> bytes:
-    """JSON Lines; a record given as text is written as it is."""
+    """Return JSON Lines. A record given as text is written as it is."""
     return "".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in records).encode()
 
 
 def parquet(*rows: int, **more: Any) -> bytes:
-    """Rows of these ids."""
+    """Return a Parquet file with rows of these ids."""
     out = io.BytesIO()
     pq.write_table(pa.table({"id": list(rows), "word": [f"p{row}" for row in rows], **more}), out, compression="none")
     return out.getvalue()
 
 
 def container(*rows: int, codec: str = "null") -> bytes:
-    """Rows of these ids in an Avro container file."""
+    """Return an Avro container file with rows of these ids."""
     out = io.BytesIO()
     writer = avro.datafile.DataFileWriter(out, avro.io.DatumWriter(), avro.schema.parse(json.dumps(AVRO)), codec=codec)
     for row in rows:
@@ -78,7 +78,7 @@ def container(*rows: int, codec: str = "null") -> bytes:
 
 
 def texts(first: int) -> Iterator[tuple[str, bytes]]:
-    """Files of text in each format, as they are and packed, with ids from `first` on."""
+    """Yield text files of each format, plain and packed, with ids from `first` on."""
     ids = iter(range(first, first + 100))
     records = [{"id": next(ids), "word": "é"}, {"id": next(ids), "price": "1.5"}]
     rows = "".join(f'{next(ids)},"two\nlines ""é""",{number}.25\r\n' for number in range(2))
@@ -97,7 +97,7 @@ def texts(first: int) -> Iterator[tuple[str, bytes]]:
 
 
 def bad() -> Iterator[tuple[str, bytes]]:
-    """Files that cannot be read, or records of which cannot."""
+    """Yield files that cannot be read, or have unreadable records."""
     packed, broken = gzip.compress(lines({"id": 1}) * 9), bytearray(parquet(*range(2000)))
     broken[4:400] = b"\xff" * 396
     yield "cut.jsonl.gz", packed[:-12]
@@ -123,7 +123,7 @@ def bad() -> Iterator[tuple[str, bytes]]:
 
 
 def files() -> Iterator[tuple[str, bytes]]:
-    """Every file below the landing folder, by its name there."""
+    """Yield every file of the landing folder by its name."""
     for stream in ("plain", "named"):
         for name, content in texts(1):
             yield f"{stream}/{name}", content

@@ -1,4 +1,4 @@
-"""Ways in of the table of values: the records of each, what became of them, and what differs from the table."""
+"""Ways of ingestion for the table of values: records, outcomes, and differences from the table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.records.table import FORMS, MORE, PLAIN, Case
 
 NAMES: Final = (*PLAIN, *FORMS, MORE)
 Outcome = tuple[Any, ...]
-"""(value, `_extra`) of a record that was taken, (reason, detail) of one that was refused."""
+"""(value, `_extra`) of an accepted record, (reason, detail) of a rejected one."""
 
 
 def is_unicode(case: Case) -> bool:
@@ -78,7 +78,7 @@ FILES: Final[Mapping[str, tuple[Callable[[Case], bool], Callable[[Sequence[Case]
     "parquet": (is_unicode, parquet),
     "avro": (is_unicode, avro_file),
 }
-"""The cases that files of each format can have, and a file of them."""
+"""The cases that files of each format can have, and the writer of such a file."""
 
 
 def land(settings: Settings, stream: str, table: Sequence[Case], formats: Iterable[str]) -> None:
@@ -91,9 +91,9 @@ def land(settings: Settings, stream: str, table: Sequence[Case], formats: Iterab
 
 @dataclass(frozen=True)
 class Way:
-    """A stream that got the records of the table which `carries` accepts: in files of a format, if it names one.
+    """A stream with the records of the table that `carries` accepts, in files of `format` if given.
 
-    `refused` are those that have not reached the log. With an `envelope`, details name other ways out.
+    `refused` are the outcomes of records that did not reach the log. With an `envelope`, details name other fixes.
     """
 
     stream: str
@@ -126,7 +126,7 @@ def differences(settings: Settings, table: Collection[Case], ways: Iterable[Way]
 
 
 def outcomes(settings: Settings, way: Way, names: Mapping[int, str]) -> dict[int, Outcome]:
-    """Return what became of each record of a way, by its number."""
+    """Return the outcome of each record of a way, by its number."""
     found = {**way.refused}
     for row in duckdb_tables.rows(Log(settings, way.stream).path, "SELECT * FROM t WHERE _bucket >= 0"):
         if way.has(row["_source"]):

@@ -1,4 +1,4 @@
-"""Avro container files in a landing folder: what reaches the log, and what goes to quarantine."""
+"""Avro container files in a landing folder: events in the log, and records in quarantine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tests.shop import contract, declare
 NOW = datetime(2024, 4, 2, tzinfo=UTC)
 
 
-def test_avro_files_are_landing_files(project: Settings, spark: SparkSession) -> None:
+def test_avro_files_in_a_landing_folder_are_ingested_and_faults_quarantined(
+    project: Settings, spark: SparkSession
+) -> None:
     fields = {"k": "string", "at": "timestamp", "day": "date?", "price": declared("decimal(9, 2)"), "ratio": "float"}
     declare(project, contract("rows", fields, id=["k"], time="at"))
     folder = project.path("landing/rows")

@@ -1,4 +1,4 @@
-"""Landing files in a bucket, without a server: what is seen of them, where they go, and what comes between."""
+"""Landing files in a bucket, without a server: listing, reading, archiving, races."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ AT: Final = 1_700_000_000
 
 
 class Died(Exception):
-    """Where a process ends."""
+    """Death of a process."""
 
 
 def read(project: Settings, contract: Contract, file: File) -> list[dict[str, object]]:
-    """The records of one file, or the row that says why there are none."""
+    """Return the records of one file, or the row with its fault."""
     rows: list[dict[str, object]] = (
         FileDelivery(project, contract, (file,)).read(RecordReader(contract, 10_000)).to_pylist()
     )
@@ -48,7 +48,7 @@ def read(project: Settings, contract: Contract, file: File) -> list[dict[str, ob
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    """The only one there is."""
+    """Bucket used for every URL."""
     made = Bucket()
     made.at = AT
     monkeypatch.setattr(object_store, "_store", lambda *_: made)
@@ -65,7 +65,9 @@ def put(bucket: Bucket, name: str, content: bytes = b'{"id": 1}\n') -> None:
     bucket.put(f"{URL}/{name}", content)
 
 
-def test_of_every_file_the_same_is_seen_and_staged(project: Settings, inside: Settings, bucket: Bucket) -> None:
+def test_files_in_a_bucket_are_listed_and_read_like_local_files(
+    project: Settings, inside: Settings, bucket: Bucket
+) -> None:
     declare(project, *CONTRACTS.values())
     for name, content in every():
         file = project.path("landing") / name
@@ -101,7 +103,7 @@ def test_objects_are_read_by_tasks_as_in_this_process(inside: Settings, bucket: 
     assert not list(inside.path(".lake/staging").iterdir())
 
 
-def test_an_object_is_read_as_a_file_is_by_few_requests(bucket: Bucket, tmp_path: Path) -> None:
+def test_object_is_read_like_a_file_with_few_requests(bucket: Bucket, tmp_path: Path) -> None:
     chance = random.Random(1)
     for size in (0, 1, objects.FIRST, objects.FIRST + 1, objects.WHOLE, objects.WHOLE + 1, 3 * objects.WHOLE):
         content = chance.randbytes(size)
@@ -124,7 +126,7 @@ def test_an_object_is_read_as_a_file_is_by_few_requests(bucket: Bucket, tmp_path
         Object(one.address.parent / "1", 1, AT, "gone").read_bytes()
 
 
-def test_what_is_no_landing_file_is_passed_over(inside: Settings, bucket: Bucket) -> None:
+def test_listing_skips_objects_that_are_no_landing_files(inside: Settings, bucket: Bucket) -> None:
     assert landing.list_files(inside, "orders") == []
     for name in ("a.jsonl", ".a", "_a", "a.jsonl.part", "a.TMP", "sub/a.jsonl", "deep/er/a.jsonl"):
         put(bucket, f"orders/{name}")
@@ -132,7 +134,7 @@ def test_what_is_no_landing_file_is_passed_over(inside: Settings, bucket: Bucket
     assert [file.name for file in landing.list_files(inside, "orders")] == ["orders/a.jsonl"]
 
 
-def test_an_object_that_was_put_again_within_the_second_is_another(inside: Settings, bucket: Bucket) -> None:
+def test_object_put_again_within_the_second_is_another(inside: Settings, bucket: Bucket) -> None:
     declare(inside, contract("orders", {"id": "long"}))
     put(bucket, "orders/a.jsonl", b'{"id": 1}\n')
     [before] = landing.list_files(inside, "orders")
@@ -140,7 +142,7 @@ def test_an_object_that_was_put_again_within_the_second_is_another(inside: Setti
     [after] = landing.list_files(inside, "orders")
     assert (before.mark[:3], before.unchanged(), after.unchanged()) == (after.mark[:3], False, True)
     assert landing.pending(inside, "orders", {before.mark}) == []
-    with pytest.raises(FileNotFoundError):  # it is not read in the place of the other
+    with pytest.raises(FileNotFoundError):  # the newer object is not read in place of the older one
         read(inside, load_contract(inside, "orders"), before)
     assert files.unchanged([before, after]) == (after,)
 
@@ -156,7 +158,7 @@ NAMES: Final = ("a.jsonl", "sp ace.jsonl.gz", "é\\back.jsonl", "no\u00a0break.j
 
 @pytest.fixture(params=PLACES)
 def moving(project: Settings, bucket: Bucket, request: pytest.FixtureRequest) -> Settings:
-    """A project whose files land, and are archived, here or there."""
+    """Project whose files land, and are archived, in a folder or a bucket."""
     at, to = PLACES[request.param]
     settings = replace(project, landing=at if "://" in at else Path(at), archive=to if "://" in to else Path(to))
     for number, name in enumerate(NAMES):
@@ -178,7 +180,7 @@ def content_of(file: File | None) -> str:
     return present(file).path.read_bytes().decode()
 
 
-def test_a_file_is_found_again_where_it_landed_and_in_the_archive(moving: Settings, bucket: Bucket) -> None:
+def test_file_is_found_again_where_it_landed_and_in_the_archive(moving: Settings, bucket: Bucket) -> None:
     there = landing.list_files(moving, "orders")
     assert len(there) == len(NAMES)
     contents = {file.mark: content_of(file) for file in there}
@@ -200,7 +202,7 @@ def test_a_file_is_found_again_where_it_landed_and_in_the_archive(moving: Settin
 
 
 @pytest.mark.parametrize("step", range(17))
-def test_an_archive_that_was_cut_short_is_made_whole(moving: Settings, bucket: Bucket, step: int) -> None:
+def test_archive_that_was_cut_short_is_completed(moving: Settings, bucket: Bucket, step: int) -> None:
     marks = {file.mark: content_of(file) for file in landing.list_files(moving, "orders")}
     left = iter(range(step))
 
@@ -223,8 +225,8 @@ def test_an_archive_that_was_cut_short_is_made_whole(moving: Settings, bucket: B
     assert died or step >= len(NAMES) or not moving.stores
 
 
-def test_what_comes_in_the_place_of_what_is_archived_stays(inside: Settings, bucket: Bucket) -> None:
-    """A bucket renames nothing: whatever was put before the copy, or after it, is new, and nothing is lost."""
+def test_file_put_in_place_of_an_archived_one_is_kept(inside: Settings, bucket: Bucket) -> None:
+    """A bucket has no rename: an object put before or after the copy is new, and must not be lost."""
     for steps in (1, 2):
         put(bucket, "orders/a.jsonl", b"first")
         [file] = landing.list_files(inside, "orders")
@@ -242,8 +244,8 @@ def test_what_comes_in_the_place_of_what_is_archived_stays(inside: Settings, buc
         bucket.files.clear()
 
 
-def test_of_two_hosts_that_archive_an_object_neither_loses_it(inside: Settings, bucket: Bucket) -> None:
-    """Before each request of one, the other does all of it."""
+def test_two_hosts_that_archive_one_object_do_not_lose_it(inside: Settings, bucket: Bucket) -> None:
+    """Before one request of the first host, the second archives the object."""
     target = landing.folder(inside, "s3://acme/done", "orders")
     for number in range(3):
         put(bucket, "orders/a.jsonl", b"first")
@@ -261,7 +263,7 @@ def test_of_two_hosts_that_archive_an_object_neither_loses_it(inside: Settings, 
         assert content_of(landing.find_file(inside, "orders", file.mark)) == "first"
 
 
-def test_a_file_that_is_put_back_where_it_landed_is_found_again(inside: Settings, bucket: Bucket) -> None:
+def test_file_put_back_where_it_landed_is_found_again(inside: Settings, bucket: Bucket) -> None:
     put(bucket, "orders/a.jsonl", b"first")
     [file] = landing.list_files(inside, "orders")
     bucket.files.clear()
@@ -274,7 +276,7 @@ def test_a_file_that_is_put_back_where_it_landed_is_found_again(inside: Settings
     assert (again.mark, again.unchanged(), again.mtime) == (file.mark, True, AT * 10**9)
 
 
-def test_a_store_that_does_not_answer_is_no_fault_of_a_file(
+def test_unavailable_store_is_not_reported_as_a_fault_of_a_file(
     inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(inside, contract("orders", {"id": "long"}))
@@ -292,7 +294,7 @@ def test_a_store_that_does_not_answer_is_no_fault_of_a_file(
 @pytest.mark.parametrize(
     ("landing", "archive"), [(URL, URL), (URL, f"{URL}/"), ("landing", "landing"), ("landing", "./landing/")]
 )
-def test_an_archive_that_is_the_landing_folder_is_refused(project: Settings, landing: str, archive: str) -> None:
+def test_archive_that_is_the_landing_folder_is_rejected(project: Settings, landing: str, archive: str) -> None:
     project.path("pyproject.toml").write_text(f'[tool.lake]\nlanding = "{landing}"\narchive = "{archive}"\n')
     with pytest.raises(DeclarationError, match=r"setting 'archive': .* is the landing folder itself"):
         load_settings(project.project)
@@ -301,7 +303,7 @@ def test_an_archive_that_is_the_landing_folder_is_refused(project: Settings, lan
 @pytest.mark.parametrize("inner", ["", "/deeper"])
 @pytest.mark.parametrize("name", ["landing", "archive"])
 @pytest.mark.parametrize(("warehouse", "place"), [("s3://acme/w", "s3://acme/files"), ("w", "files")])
-def test_archived_batches_are_not_put_where_files_land_or_go(
+def test_archived_batches_are_rejected_within_landing_or_archive(
     project: Settings, warehouse: str, place: str, name: str, inner: str
 ) -> None:
     def settings(cold: str) -> Settings:
@@ -315,13 +317,13 @@ def test_archived_batches_are_not_put_where_files_land_or_go(
     assert settings(f"{place}-old{inner}").cold_name.endswith(f"files-old{inner}")
 
 
-def test_a_session_reads_buckets_where_anything_is_in_one(project: Settings) -> None:
+def test_session_reads_buckets_when_any_setting_names_one(project: Settings) -> None:
     assert s3.spark_conf(project) == {}
     for each in (replace(project, warehouse=URL), replace(project, landing=URL), replace(project, archive=URL)):
         assert "spark.hadoop.fs.s3.impl" in s3.spark_conf(each)
 
 
-def test_doctor_looks_whether_a_bucket_can_be_listed_written_and_deleted_in(
+def test_doctor_examines_listing_writing_and_deleting_in_a_bucket(
     inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(bucket, "orders/a.jsonl")
@@ -337,9 +339,7 @@ def test_doctor_looks_whether_a_bucket_can_be_listed_written_and_deleted_in(
     assert [one.ok for one in doctor._landing(replace(inside, archive=None))] == [True]
 
 
-def test_an_object_without_an_etag_is_told_and_stays_where_it_is(
-    inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_object_without_an_etag_is_reported(inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     put(bucket, "orders/a.jsonl")
     head = bucket.head
     monkeypatch.setattr(bucket, "head", lambda url: (found := head(url)) and replace(found, tag=""))
@@ -348,7 +348,7 @@ def test_an_object_without_an_etag_is_told_and_stays_where_it_is(
     assert told.value.where == f"{URL}/orders/a.jsonl"
 
 
-def test_doctor_looks_whether_files_can_go_to_a_folder(project: Settings, tmp_path: Path) -> None:
+def test_doctor_examines_whether_files_can_be_archived_to_a_folder(project: Settings, tmp_path: Path) -> None:
     for archive, well in ((tmp_path / "done", True), (Path("/proc/none"), False)):
         findings = {one.subject: one.ok for one in doctor._landing(replace(project, archive=archive))}
         assert findings == {"landing": True, "archive": well}
@@ -371,7 +371,7 @@ def test_doctor_races_a_bucket_for_archived_batches(
     assert finding.found == "the object store refuses this key (s3://acme/cold)"
 
 
-def test_what_came_by_http_stays_on_this_machine(project: Settings, inside: Settings) -> None:
+def test_intake_by_http_stays_on_this_machine(project: Settings, inside: Settings) -> None:
     assert IntakeFolder.of(project, "hooks").path == project.path("landing/.http/hooks")
     assert IntakeFolder.of(inside, "hooks").path == project.path(".lake/landing/.http/hooks")
 
@@ -389,7 +389,7 @@ def test_what_came_by_http_stays_on_this_machine(project: Settings, inside: Sett
         ("UnknownStoreException: NoSuchBucket", "there is no such bucket"),
     ],
 )
-def test_what_spark_says_of_a_file_is_no_fault_of_it_where_the_store_is_to_blame(said: str, told: str) -> None:
+def test_spark_error_of_the_store_is_distinguished_from_a_fault_of_a_file(said: str, told: str) -> None:
     fault = s3.unread(RuntimeError(said), f"{URL}/a.jsonl")
     assert (fault is not None) == bool(told)
     assert told in str(fault)

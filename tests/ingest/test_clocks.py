@@ -1,4 +1,4 @@
-"""Event times corrected by what lies between a producer's clock and its receiver's."""
+"""Event times corrected by the difference between a producer's clock and its receiver's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOON = datetime(2024, 4, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Lakehouse:
-    """Readings of devices, counted by the hour."""
+    """Project with readings of devices, counted by device."""
     settings = empty(tmp_path / "p")
     hours = 'Aggregate(key="device", measures={"readings": Count()})'
     reading = contract("reading", FIELDS, time="taken", id=["device"], clock=CLOCK)
@@ -56,9 +56,7 @@ def times(house: Lakehouse) -> dict[str, Any]:
     return {row["device"]: row["_time"] for row in duckdb_tables.rows(Log(house.settings, "reading").path, query)}
 
 
-def test_a_time_is_moved_by_what_the_receivers_clock_is_ahead_in_every_combination(
-    devices: Lakehouse, spark: SparkSession
-) -> None:
+def test_event_time_is_corrected_by_the_difference_of_both_clocks(devices: Lakehouse, spark: SparkSession) -> None:
     shifts = [None, timedelta(0), timedelta(days=-400), timedelta(hours=3), timedelta(microseconds=1)]
     moments = [None if shift is None else NOON + shift for shift in shifts]
     cases = {f"{sent} {received}": (sent, received) for sent, received in itertools.product(moments, moments)}
@@ -74,7 +72,7 @@ def test_a_time_is_moved_by_what_the_receivers_clock_is_ahead_in_every_combinati
 
 
 @pytest.mark.long
-def test_a_reading_that_comes_again_by_another_way_is_a_duplicate(devices: Lakehouse, spark: SparkSession) -> None:
+def test_reading_delivered_again_by_another_way_is_a_duplicate(devices: Lakehouse, spark: SparkSession) -> None:
     devices.land("reading", record("a", NOON, NOON, NOON + timedelta(days=40))).run()
     again = record("a", NOON, NOON + timedelta(hours=1), NOON + timedelta(days=900))
     devices.land("reading", again, record("b", NOON, NOON, NOON)).run()
@@ -84,7 +82,7 @@ def test_a_reading_that_comes_again_by_another_way_is_a_duplicate(devices: Lakeh
 
 
 @pytest.mark.long
-def test_a_time_that_no_year_has_is_refused_and_stops_nobody(devices: Lakehouse, spark: SparkSession) -> None:
+def test_time_outside_all_years_is_rejected_and_stops_no_other_event(devices: Lakehouse, spark: SparkSession) -> None:
     first, last = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
     devices.land("reading", record("far", last, first, last), record("near", NOON, NOON, NOON)).run()
     assert times(devices) == {"near": NOON}
@@ -123,7 +121,7 @@ ROOM = "rows1.selectExpr('device as room', 'since')"
         ("Latest('device', sequence='taken')", ONE, "rows", False),
     ],
 )
-def test_a_kind_goes_by_the_corrected_time_alone(  # noqa: PLR0917  in all combinations
+def test_kind_rejects_uncorrected_times(  # noqa: PLR0917  in all combinations
     tmp_path: Path, spark: SparkSession, kind: str, inputs: tuple[str, ...], returns: str, is_wrong: bool
 ) -> None:
     reading = contract("reading", FIELDS, time="taken", id=["device"], clock=CLOCK)
@@ -138,7 +136,7 @@ def test_a_kind_goes_by_the_corrected_time_alone(  # noqa: PLR0917  in all combi
 
 
 @pytest.mark.long
-def test_a_table_by_uncorrected_times_that_is_there_is_advanced_no_further(
+def test_table_by_uncorrected_times_is_not_advanced(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = contract("reading", FIELDS, time="taken", id=["device"], clock=CLOCK)
@@ -163,7 +161,7 @@ def test_a_table_by_uncorrected_times_that_is_there_is_advanced_no_further(
         ({"id": ["sent"]}, "is of the identity"),
     ],
 )
-def test_what_makes_no_sense_is_told(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+def test_wrong_clock_declaration_is_reported(tmp_path: Path, change: dict[str, Any], told: str) -> None:
     settings = empty(tmp_path / "p")
     declare(settings, contract("reading", FIELDS, **{"time": "taken", "clock": CLOCK} | change))
     with pytest.raises(DeclarationError) as fault:

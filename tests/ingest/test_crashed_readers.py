@@ -1,4 +1,4 @@
-"""Files that crash their reader are read one by one and quarantined; all others are ingested."""
+"""Files that crash their reader: they are read one by one and quarantined, and all others are ingested."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def at_once(project: Settings, *marks: Mark) -> list[Mark]:
     return [file.mark for file in readable_at_once(project, "readings", files)]
 
 
-def test_files_are_read_one_by_one_after_two_crashes_until_the_one_at_fault_is_found(project: Settings) -> None:
+def test_files_are_read_one_by_one_after_two_crashes_until_the_fault_is_found(project: Settings) -> None:
     new = ("readings/!new.jsonl", 1, 1)
     die(project, *MARKS)
     assert at_once(project, *MARKS) == MARKS
@@ -66,7 +66,7 @@ def test_files_are_read_one_by_one_after_two_crashes_until_the_one_at_fault_is_f
     assert crashes(project, "readings") == Crashes()
 
 
-def test_a_crash_is_forgotten_when_its_files_are_read_or_gone(project: Settings) -> None:
+def test_crash_is_forgotten_when_its_files_are_read_or_gone(project: Settings) -> None:
     die(project, *MARKS)
     read(project, *MARKS)
     assert crashes(project, "readings") == Crashes()
@@ -75,7 +75,7 @@ def test_a_crash_is_forgotten_when_its_files_are_read_or_gone(project: Settings)
     assert crashes(project, "readings").deaths == 1
 
 
-def test_an_ordinary_error_is_no_crash_and_a_damaged_note_is_ignored(project: Settings) -> None:
+def test_ordinary_error_is_no_crash_and_a_damaged_note_is_ignored(project: Settings) -> None:
     for error in (ValueError("no"), KeyboardInterrupt()):
         with pytest.raises(type(error)), reading_of(project, "readings", MARKS):
             raise error
@@ -87,7 +87,7 @@ def test_an_ordinary_error_is_no_crash_and_a_damaged_note_is_ignored(project: Se
     assert crashes(project, "readings") == Crashes()
 
 
-def test_a_killed_process_counts_as_a_crash(project: Settings) -> None:
+def test_killed_process_counts_as_a_crash(project: Settings) -> None:
     mark = ("readings/a.jsonl", 1, 1)
     for deaths in (1, 2, 3):
         done = subprocess.run([sys.executable, "-c", DIE, project.project], check=False)
@@ -97,7 +97,7 @@ def test_a_killed_process_counts_as_a_crash(project: Settings) -> None:
 
 
 @pytest.mark.long
-def test_a_file_that_ends_the_jvm_is_quarantined_and_holds_up_no_other(
+def test_file_that_ends_the_jvm_is_quarantined_and_others_are_ingested(
     project: Settings,
     spark: SparkSession,
     land: Land,

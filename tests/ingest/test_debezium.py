@@ -1,7 +1,7 @@
-"""From a landing folder of Debezium's messages to tables of the source database's tables: the same as a plain replay.
+"""Debezium messages from a landing folder to current tables, compared with a plain replay.
 
-The samples are test data of other projects (paimon, flink-cdc, seatunnel; Apache-2.0), looked for in the folder that
-the environment variable SHARED_DATA names, by default `shared/data` beside the repository.
+The samples are test data of other projects (paimon, flink-cdc, seatunnel; Apache-2.0). They are read from the folder
+in the environment variable SHARED_DATA, by default `shared/data` beside the repository.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 
 
 def field(name: str, kind: Any, origin: str | None = None) -> dict[str, Any]:
-    """A field that may be null."""
+    """Return a field that may be null."""
     return {"name": name, "type": ["null", kind]} | ({"from": origin} if origin else {})
 
 
@@ -66,9 +66,9 @@ def job(template: str, options: str, columns: Iterable[str]) -> str:
 
 @pytest.fixture
 def lakehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """`lakehouse(fields, facts, jobs…)` is a project whose stream `rows` comes in Debezium's envelope.
+    """Factory `lakehouse(fields, facts, jobs…)` of projects whose stream `rows` is in Debezium's envelope.
 
-    Its log counts as large: rows of a few keys are looked up in its files.
+    The log counts as large, so that rows of a few keys are looked up in its files.
     """
     monkeypatch.setattr(cost, "PRUNED_LOG_ROWS", 0)
 
@@ -90,13 +90,13 @@ def lakehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def messages(name: str) -> list[str]:
-    """The messages of a sample, one a line, without its licence."""
+    """Return the messages of a sample, one per line, without its licence."""
     text = re.sub(r"^\s*/\*.*?\*/", "", (SAMPLES / name).read_text(), flags=re.DOTALL)
     return [line for line in text.splitlines() if line.strip()]
 
 
 def replayed(lines: Iterable[str], columns: Sequence[str], table: str | None = None) -> list[dict[str, Any]]:
-    """The table after all messages, one after another."""
+    """Return the table after all messages, applied one by one."""
     rows: dict[int, dict[str, Any]] = {}
     for line in lines:
         message = json.loads(line)
@@ -110,7 +110,7 @@ def replayed(lines: Iterable[str], columns: Sequence[str], table: str | None = N
 
 
 def in_slices(lakehouse: Lakehouse, lines: Sequence[str], size: int) -> None:
-    """One cycle for every `size` messages; every table is what a recomputation gives."""
+    """Run one cycle per `size` messages, and check every table against a recomputation."""
     for start in range(0, len(lines), size):
         lakehouse.land("rows", *lines[start : start + size]).run()
     lakehouse.check_laws()
@@ -147,8 +147,8 @@ def change(op: str, key: int, name: str, lsn: int, before: Any = None) -> dict[s
 
 
 @pytest.mark.long
-def test_the_documented_messages(lakehouse: Make) -> None:
-    """Create and update have one lsn, and ts_ms runs backwards: log order decides."""
+def test_documented_messages_give_the_current_table(lakehouse: Make) -> None:
+    """Create and update have the same lsn, and ts_ms decreases: log order decides."""
     columns = ["id", "first_name", "email", *PLACED]
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, BY_PLACE, columns))
     assert first_names(shop.land("rows", CREATE).run()) == {1: "Anne"}
@@ -160,7 +160,7 @@ def test_the_documented_messages(lakehouse: Make) -> None:
 
 
 @pytest.mark.long
-def test_a_truncate_empties_the_table_before_it(lakehouse: Make) -> None:
+def test_truncate_empties_the_table_before_it(lakehouse: Make) -> None:
     columns = ["id", "first_name", *PLACED]
     options = """sequence="_lsn", deletes="_op = 'd'", truncate="_op = 't'" """
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, options, columns))
@@ -171,7 +171,7 @@ def test_a_truncate_empties_the_table_before_it(lakehouse: Make) -> None:
 
 
 def recipe() -> list[str]:
-    """The jobs that the guide shows, which name a stream of their own."""
+    """Return the jobs of the guide for the stream `rows`."""
     [shown] = re.findall(r"```python\n(@table\(Latest\(.+?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)
     heads = "from pyspark.sql import DataFrame\n\nfrom lake import History, Latest, log, table\n\n\n"
     jobs = (
@@ -181,15 +181,15 @@ def recipe() -> list[str]:
 
 
 def at_place(op: str, key: int, name: str, lsn: int | None, second: int | None) -> dict[str, Any]:
-    """A change, or a read, of a moment that the source tells in whole seconds of a day of 2019; None: it says 0."""
+    """Return a change or a read with the source's time in seconds of a day of 2019, or 0 if None."""
     moment = 0 if second is None else 1559033904000 + second * 1000
     whole = {"op": op, "before": None, "after": {"id": key, "name": name}, "source": {"lsn": lsn, "ts_ms": moment}}
     return whole | ({"before": {"id": key}, "after": None} if op == "d" else {})
 
 
 @pytest.mark.long
-def test_the_recipe_orders_by_place_with_the_reads_of_snapshots_and_begins_no_version_in_1970(lakehouse: Make) -> None:
-    """A snapshot of place 5 that comes late does not win; one of place 20 brings what the connector has missed."""
+def test_recipe_orders_by_log_place_and_begins_no_version_in_1970(lakehouse: Make) -> None:
+    """A late snapshot of place 5 does not win. One of place 20 brings changes that the connector missed."""
     facts = [field("name", "string"), field("lsn", "long", "source.lsn"), field("committed_at", MILLIS, "source.ts_ms")]
     shop = lakehouse(facts, {"id": ["lsn", "op"]}, *recipe())
     shop.land("rows", at_place("r", 1, "old", 5, 5), at_place("u", 1, "510", 10, 10), at_place("c", 4, "four", 11, 11))
@@ -206,7 +206,7 @@ def test_the_recipe_orders_by_place_with_the_reads_of_snapshots_and_begins_no_ve
 
 
 @pytest.mark.long
-def test_a_changed_primary_key_is_a_delete_and_a_create(lakehouse: Make) -> None:
+def test_changed_primary_key_is_a_delete_and_a_create(lakehouse: Make) -> None:
     columns = ["id", "first_name", *PLACED]
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, BY_PLACE, columns))
     shop.land("rows", CREATE).run()
@@ -220,8 +220,8 @@ def test_a_changed_primary_key_is_a_delete_and_a_create(lakehouse: Make) -> None
 
 
 @pytest.mark.long
-def test_an_update_that_names_the_former_key_deletes_it(lakehouse: Make) -> None:
-    """Not Debezium's way, but that of some who write its format: one update with both keys."""
+def test_update_that_names_the_former_key_deletes_it(lakehouse: Make) -> None:
+    """Some writers of Debezium's format send one update with both keys."""
     columns = ["id", "first_name", "former_id AS _former_id", *PLACED]
     options = BY_PLACE + """, former={"id": "_former_id"}"""
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, options, columns))
@@ -237,8 +237,8 @@ AT = [field("file", "string", "source.file"), field("pos", "long", "source.pos")
 
 @pytest.mark.long
 @samples
-def test_products_of_mysql_by_their_place_in_its_log(lakehouse: Make) -> None:
-    """Without the schema wrapper; the versions begin when the source committed, those of the snapshot at its 0."""
+def test_products_of_mysql_are_ordered_by_their_place_in_its_log(lakehouse: Make) -> None:
+    """Messages without schema wrapper. Versions begin at the source's commit, those of the snapshot at its 0."""
     lines = messages("seatunnel/debezium-data.txt")
     current = """sequence=("_file", "_pos", "_row"), deletes="_op = 'd'" """
     placed = ["file AS _file", "pos AS _pos", "row AS _row", "op AS _op"]
@@ -263,8 +263,8 @@ def test_products_of_mysql_by_their_place_in_its_log(lakehouse: Make) -> None:
 @pytest.mark.long
 @samples
 @pytest.mark.parametrize("name", ["debezium-json.txt", "debezium-json-with-schema.txt"])
-def test_a_column_added_in_mid_stream_and_another_table(lakehouse: Make, name: str) -> None:
-    """One topic for two tables, no place in the database's log: log order decides, the other table is kept apart."""
+def test_column_added_in_mid_stream_and_another_table_are_kept(lakehouse: Make, name: str) -> None:
+    """One topic has two tables and no log position: log order decides, and the other table is quarantined."""
     lines = messages(f"flink-cdc/{name}")
     columns = [*COLUMNS, "enum_c", "json_c", "new_col"]
     fields = [*PRODUCT, field("enum_c", "string"), field("json_c", "string"), field("new_col", "int")]
@@ -279,8 +279,8 @@ def test_a_column_added_in_mid_stream_and_another_table(lakehouse: Make, name: s
 
 @pytest.mark.long
 @samples
-def test_a_contract_that_learns_of_a_column_later(lakehouse: Make) -> None:
-    """With the schema wrapper; `age` was in the messages before it was in the contract, and becomes text at last."""
+def test_contract_that_declares_a_column_later_reads_older_values(lakehouse: Make) -> None:
+    """Messages with schema wrapper. `age` was in messages before it was in the contract, and becomes text."""
     folder = "paimon/debezium__table__schema__schemaevolution__debezium-data-"
     parts = [messages(f"{folder}{part}.txt") for part in ("1", "2", "3", "4", "5", "with-delete")]
     known = job(CURRENT, """deletes="_op = 'd'" """, [*COLUMNS, "op AS _op"])
@@ -299,7 +299,7 @@ def test_a_contract_that_learns_of_a_column_later(lakehouse: Make) -> None:
 
 
 def rows_of(shop: Lakehouse) -> list[dict[str, Any]]:
-    """The log's events in log order."""
+    """Return the events of the log in log order."""
     contract = shop.project.contracts["rows"]
     events = Log(shop.settings, contract.name).read(shop.spark, contract, upto=Log(shop.settings, "rows").head().batch)
     return [row.asDict(recursive=True) for row in events.orderBy("_batch", "_bucket", "_offset").collect()]
@@ -332,9 +332,11 @@ EXPECTED_MOMENTS = [
     ("name", "declared"),
     [("exclude", DECIMALS), ("exclude-with-numeric-decimal", DECIMALS), ("include", ["decimal_un_c", "big_decimal_c"])],
 )
-def test_every_type_of_mysql(lakehouse: Make, name: str, declared: Any) -> None:
-    """Encodings as the contract declares them, but where the message's own schema says them. (That of the sample has
-    scale and precision of big_decimal_c exchanged: it is taken out, as are types that are of no interest here.)"""
+def test_values_of_every_mysql_type_are_decoded(lakehouse: Make, name: str, declared: Any) -> None:
+    """Encodings come from the contract unless the message's schema has them.
+
+    The sample's schema exchanges scale and precision of big_decimal_c, which is removed, as are other types.
+    """
     document = json.loads((SAMPLES / f"flink-cdc/debezium-data-schema-{name}.json").read_text())["expected_snapshot"]
     row = document.get("payload", document)["after"]
     for image in document.get("schema", {"fields": []})["fields"]:
@@ -355,7 +357,7 @@ def test_every_type_of_mysql(lakehouse: Make, name: str, declared: Any) -> None:
 
 
 def plain_decimal(found: Any, scale: int) -> Decimal:
-    """Without this project's code: JSON's number, or the base64 of the unscaled bytes."""
+    """Decode without this project's code: a JSON number, or base64 of the unscaled bytes."""
     if isinstance(found, str):
         return Decimal(int.from_bytes(base64.b64decode(found), "big", signed=True)).scaleb(-scale)
     return Decimal(str(found))
@@ -363,7 +365,7 @@ def plain_decimal(found: Any, scale: int) -> Decimal:
 
 @pytest.mark.long
 @samples
-def test_a_schema_change_over_many_lines_is_no_event(lakehouse: Make) -> None:
+def test_schema_change_over_many_lines_is_no_event(lakehouse: Make) -> None:
     shop = lakehouse(PRODUCT, {})
     file = shop.settings.path(shop.settings.landing) / "rows/change.json"
     file.parent.mkdir(parents=True)

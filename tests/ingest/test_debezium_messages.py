@@ -1,4 +1,4 @@
-"""Debezium's messages, one by one: what is an event, what is counted, what goes to quarantine, and every encoding."""
+"""Debezium messages: events, control messages, rejections, and every encoding."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SOURCE = {"db": "shop", "schema": "inventory", "table": "customers", "snapshot":
 
 
 def declare(project: Settings, **changes: Any) -> None:
-    """Writes the contract, its `lake` object changed by `lake`."""
+    """Write the contract, with its `lake` object changed by `lake`."""
     contract = CUSTOMER | changes | {"lake": CUSTOMER["lake"] | changes.get("lake", {})}
     project.path("schemas/customers.avsc").write_text(json.dumps(contract, indent=1))
 
@@ -86,7 +86,7 @@ def take(project: Settings, spark: SparkSession) -> BatchCounts:
 
 
 def events(project: Settings, spark: SparkSession) -> list[dict[str, Any]]:
-    """The log's events in the order of their sources."""
+    """Return the events of the log in the order of their sources."""
     contract = load_contracts(project)["customers"]
     rows = Log(project, contract.name).read(spark, contract, upto=Log(project, "customers").head().batch)
     return [row.asDict(recursive=True) for row in rows.orderBy("_batch", "_source").collect()]
@@ -123,7 +123,7 @@ BAD: list[tuple[Any, str, str]] = [
 ]
 
 
-def test_a_row_comes_from_its_image_and_facts_from_the_envelope(
+def test_row_comes_from_its_image_and_facts_from_the_envelope(
     project: Settings, spark: SparkSession, land: Land
 ) -> None:
     declare(project)
@@ -147,7 +147,7 @@ def test_a_row_comes_from_its_image_and_facts_from_the_envelope(
     assert read["seen_at"] == datetime(2024, 3, 1, 8)
 
 
-def test_what_is_no_change_is_counted_and_what_is_wrong_is_kept(
+def test_control_messages_are_counted_and_wrong_messages_quarantined(
     project: Settings, spark: SparkSession, land: Land
 ) -> None:
     declare(project)
@@ -162,9 +162,7 @@ def test_what_is_no_change_is_counted_and_what_is_wrong_is_kept(
 
 
 @pytest.mark.long
-def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(
-    project: Settings, spark: SparkSession, land: Land
-) -> None:
+def test_truncate_without_a_broadcast_is_quarantined(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project, lake={"broadcast": None, "table": "customers"})
     text = project.path("schemas/customers.avsc").read_text().replace('"broadcast": null,', "")
     project.path("schemas/customers.avsc").write_text(text)
@@ -183,7 +181,7 @@ def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(
 
 @pytest.mark.long
 @pytest.mark.parametrize("identity", [["lsn", "op"], "content"])
-def test_a_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSession, land: Land, identity: Any) -> None:
+def test_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSession, land: Land, identity: Any) -> None:
     declare(project, lake={"id": identity})
     first = [change("c", 1, after=ANNE), change("u", 2, ANNE, ANNE | {"email": "x@y.z"}), change("d", 2, ANNE)]
     again = [message | {"ts_ms": 1709290000000} for message in first]
@@ -197,7 +195,7 @@ def test_a_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSess
 
 
 def unscaled(number: int) -> str:
-    """As Kafka Connect writes a decimal: the unscaled value in two's complement, as base64."""
+    """Return a decimal as Kafka Connect writes it: the unscaled value in two's complement, as base64."""
     return base64.b64encode(number.to_bytes((number.bit_length() + 8) // 8, signed=True)).decode()
 
 
@@ -205,7 +203,7 @@ DAY, DAYS = date(2020, 7, 17), 18460
 
 
 @pytest.mark.long
-def test_a_column_is_there_from_its_first_change_on(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_column_has_values_from_its_first_change_on(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     later = {"balance": unscaled(1050), "since": DAYS}
     land("customers", "a.jsonl", change("c", 1, after=ANNE), change("u", 2, after=ANNE | later))
@@ -222,7 +220,7 @@ def test_a_column_is_there_from_its_first_change_on(project: Settings, spark: Sp
 
 
 @pytest.mark.long
-def test_a_document_over_many_lines_is_one_message(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_document_over_many_lines_is_one_message(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     land("customers", "a.json", json.dumps(wrapped(change("c", 1, after=ANNE)), indent=2))
     land("customers", "b.json", json.dumps(change("u", 2, after=ANNE)), "null")
@@ -245,7 +243,7 @@ def test_a_document_over_many_lines_is_one_message(project: Settings, spark: Spa
         ({}, {"frm": "op"}, "did you mean 'from'"),
     ],
 )
-def test_a_wrong_contract_is_told_with_its_line(lake: dict[str, Any], field: dict[str, Any], told: str) -> None:
+def test_wrong_contract_is_reported_with_its_line(lake: dict[str, Any], field: dict[str, Any], told: str) -> None:
     fields = [*CUSTOMER["fields"], {"name": "more", "type": "string"} | field]
     text = json.dumps(CUSTOMER | {"lake": CUSTOMER["lake"] | lake, "fields": fields}, indent=1)
     with pytest.raises(DeclarationError, match=told) as error:
@@ -253,7 +251,7 @@ def test_a_wrong_contract_is_told_with_its_line(lake: dict[str, Any], field: dic
     assert "schemas/customers.avsc:" in str(error.value)
 
 
-def test_without_an_envelope_there_is_nothing_to_take_from() -> None:
+def test_contract_without_an_envelope_rejects_its_options() -> None:
     facts = {"key": ["id"], "table": "customers"}
     text = json.dumps(CUSTOMER | {"lake": facts}, indent=1)
     with pytest.raises(DeclarationError, match='"table" needs an "envelope"') as error:

@@ -1,4 +1,4 @@
-"""Fields that a contract does not know, and those that vanished: reported, or refused."""
+"""Drift of fields, unknown to the contract or vanished: reported or rejected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def drift_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("drift ")]
 
 
-def test_run_and_status_report_fields_that_the_contract_does_not_know(tmp_path: Path, commands: Commands) -> None:
+def test_run_and_status_report_unknown_fields(tmp_path: Path, commands: Commands) -> None:
     lakehouse = project(tmp_path)
     lakehouse.land("thing", record(1), record(2, colour="red"), record(3, colour="blue", weight=2))
     first = commands.lake("ingest", at=lakehouse)
@@ -59,7 +59,7 @@ def test_run_and_status_report_fields_that_the_contract_does_not_know(tmp_path: 
 
 
 @pytest.mark.long
-def test_run_and_status_report_fields_that_vanished(tmp_path: Path, commands: Commands) -> None:
+def test_run_and_status_report_vanished_fields(tmp_path: Path, commands: Commands) -> None:
     lakehouse = project(tmp_path)
     folder = lakehouse.settings.path(lakehouse.settings.landing) / "thing"
     folder.mkdir(parents=True)
@@ -78,7 +78,7 @@ def test_run_and_status_report_fields_that_vanished(tmp_path: Path, commands: Co
     assert commands.lake("status", "--fail-if", "drift", at=lakehouse).code == 0
 
 
-def test_contract_refuses_unknown_and_missing_fields(tmp_path: Path, commands: Commands) -> None:
+def test_contract_rejects_unknown_and_missing_fields(tmp_path: Path, commands: Commands) -> None:
     lakehouse = project(tmp_path, unknown="refuse", missing="refuse")
     lakehouse.land("thing", record(1), record(2, b=1, a=2), without(3, "note"), without(4, "size") | {"z": 1})
     folder = lakehouse.settings.path(lakehouse.settings.landing) / "thing"
@@ -108,7 +108,7 @@ def test_contract_refuses_unknown_and_missing_fields(tmp_path: Path, commands: C
 
 
 @pytest.mark.long
-def test_contract_keeps_silent_or_warns_each_time(tmp_path: Path, commands: Commands) -> None:
+def test_contract_reports_unknown_fields_never_or_each_time(tmp_path: Path, commands: Commands) -> None:
     for about, told in (("keep", [False, False]), ("warn", [True, True])):
         lakehouse = project(tmp_path / about, unknown=about)
         for number, is_told in enumerate(told):
@@ -117,8 +117,8 @@ def test_contract_keeps_silent_or_warns_each_time(tmp_path: Path, commands: Comm
         assert commands.lake("status", "--fail-if", "drift", at=lakehouse).code == any(told)
 
 
-def test_vanished_fields_follow_from_all_batches_so_far() -> None:
-    """Against a model that has all records at hand."""
+def test_vanished_fields_follow_from_all_batches() -> None:
+    """Compare with a model that has all records."""
     chance = random.Random(5)
     for _ in range(300):
         batches = [
@@ -134,7 +134,7 @@ def test_vanished_fields_follow_from_all_batches_so_far() -> None:
 
 
 def vanished(batches: list[list[set[str]]]) -> dict[str, int]:
-    """The fields that the newest batches lack, each since the first of these, if before each batch had it or not."""
+    """Return vanished fields, each with the first batch that lacks it. Earlier batches must agree about the field."""
     found = {}
     for name in "ab":
         has = [{name in record for record in records} for records in batches]

@@ -1,4 +1,4 @@
-"""In which spans of time a log has events, kept from batch to batch: always what the whole log has."""
+"""Spans of time with events, stored from batch to batch, compared with the whole log."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def declared(folder: Path, every: str = "1 hour") -> tuple[Settings, Contract]:
 
 
 def append(settings: Settings, hours: Sequence[float]) -> None:
-    """A batch of events so many hours after 1970 began."""
+    """Append a batch of events, given in hours after 1970 began."""
     log = Log(settings, "reading")
     head = log.head()
     values = ", ".join(f"(TIMESTAMPTZ '{EPOCH + hour * HOUR}')" for hour in hours)
@@ -87,9 +87,7 @@ def kept(settings: Settings) -> list[Path]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_kept_is_what_the_whole_log_has_however_it_is_sliced_packed_and_asked(
-    tmp_path: Path, seed: int
-) -> None:
+def test_stored_times_equal_those_of_the_whole_log(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     settings, reading = declared(tmp_path / "p")
     log, hours = Log(settings, "reading"), list[float]()
@@ -106,7 +104,7 @@ def test_what_is_kept_is_what_the_whole_log_has_however_it_is_sliced_packed_and_
     assert [*find_gaps(settings, reading).spans] == by_hand(hours)
 
 
-def test_files_of_batches_that_are_known_are_not_read_again(tmp_path: Path) -> None:
+def test_files_of_known_batches_are_not_read_again(tmp_path: Path) -> None:
     settings, reading = declared(tmp_path / "p")
     append(settings, [0.5, 5.5])
     before = {*delta.files(delta_table(Log(settings, "reading").path))}
@@ -120,7 +118,7 @@ def test_files_of_batches_that_are_known_are_not_read_again(tmp_path: Path) -> N
         find_gaps(settings, reading)
 
 
-def test_a_day_that_never_landed_is_named_and_one_that_lands_late_is_not_any_more(tmp_path: Path) -> None:
+def test_missing_day_is_named_until_it_lands(tmp_path: Path) -> None:
     settings, reading = declared(tmp_path / "p", "1 day")
     append(settings, [3, 50])
     assert "1970-01-02 00:00:00Z to 1970-01-03" in find_gaps(settings, reading).summary
@@ -128,7 +126,7 @@ def test_a_day_that_never_landed_is_named_and_one_that_lands_late_is_not_any_mor
     assert find_gaps(settings, reading).summary == ""
 
 
-def test_another_log_or_another_length_is_read_whole(tmp_path: Path) -> None:
+def test_times_are_read_from_the_whole_log_when_log_or_length_differs(tmp_path: Path) -> None:
     settings, reading = declared(tmp_path / "p")
     append(settings, [0, 5])
     assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
@@ -142,7 +140,7 @@ def test_another_log_or_another_length_is_read_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"batch": 1}', '{"batch": 1, "digest": "x", "runs": [[1]]}'])
-def test_a_damaged_file_counts_for_nothing(tmp_path: Path, text: str) -> None:
+def test_damaged_file_of_times_is_ignored(tmp_path: Path, text: str) -> None:
     settings, reading = declared(tmp_path / "p")
     append(settings, [0, 5])
     assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
@@ -152,7 +150,7 @@ def test_a_damaged_file_counts_for_nothing(tmp_path: Path, text: str) -> None:
     assert json.loads(file.read_text())["batch"] == 1
 
 
-def test_a_log_is_read_whole_if_the_folder_cannot_be_written(tmp_path: Path) -> None:
+def test_times_are_read_from_the_log_if_the_folder_cannot_be_written(tmp_path: Path) -> None:
     settings, reading = declared(tmp_path / "p")
     append(settings, [0, 5])
     settings.path(".lake").mkdir(exist_ok=True)
@@ -162,10 +160,10 @@ def test_a_log_is_read_whole_if_the_folder_cannot_be_written(tmp_path: Path) -> 
 
 @pytest.mark.long
 @pytest.mark.parametrize("slices", [1, 3, 8])
-def test_real_batches_tell_the_same_however_they_are_sliced_repeated_refused_and_voided(
+def test_times_of_ingested_batches_are_the_same_in_all_slicings(
     project: Settings, spark: SparkSession, slices: int
 ) -> None:
-    """Batches of one file and one log; of a record that is refused, of one that came before, of one that is voided."""
+    """Batches include a rejected record, a repeated one, and a voided one."""
     chance = random.Random(7)
     house = declare(project, contract("reading", FIELDS, time="taken", complete={"every": "1 hour"}))
     hours = [round(chance.uniform(-30, 60), 2) for _ in range(24)]

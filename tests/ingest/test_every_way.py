@@ -1,4 +1,4 @@
-"""One table of values through files, taps and replays: each has the values, reasons and `_extra` that are stated."""
+"""The table of values through files, taps and replays: stated values, reasons and `_extra`."""
 
 from __future__ import annotations
 

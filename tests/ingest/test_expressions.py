@@ -1,4 +1,4 @@
-"""Records on which an expression of their contract raises are rejected one by one, and stop nothing else."""
+"""Records on which an expression of their contract raises: rejected one by one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RAISING: Final[dict[str, tuple[str, Any, Any]]] = {
     "repeated": ("if(make_date(2024, n, 1) > date '2024-05-01', make_date(2024, n, 1), date '2024-01-01')", 12, 13),
     "raised": ("if(n > 0, timestamp_seconds(n), raise_error('n'))", 1, 0),
 }
-"""By name: an expression over `n`, `wide` or `text`; a value with which it has one, and one on which it raises."""
+"""By name: an expression over `n`, `wide` or `text`; a valid value; a value on which it raises."""
 FEW: Final = ("make_date", "to_date", "seconds", "divide", "repeated")
 FIELDS: Final = {
     "id": "int",
@@ -75,7 +75,7 @@ def record(number: int, way: str, value: Any, **more: int) -> dict[str, Any]:
 
 
 def records(ways: Collection[str]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Records of these ways, each with what is reported of it: "" if it is an event or a punctuation."""
+    """Yield records of these ways with the reported expression: "" for an event or a punctuation."""
     number = 0
     for way in ways:
         _, good, bad = RAISING[way]
@@ -140,7 +140,7 @@ def test_rejection_is_the_same_in_all_slicings(
 
 
 @pytest.mark.long
-def test_replay_takes_records_in_after_the_expression_is_corrected(tmp_path: Path, commands: Commands) -> None:
+def test_replay_ingests_records_after_their_values_are_corrected(tmp_path: Path, commands: Commands) -> None:
     lakehouse = declare(empty(tmp_path), contract("happened", {"id": "int", "day": "string"}, time="to_date(day)"))
     records = [{"id": 1, "day": "2024-01-01"}, {"id": 2, "day": "01.01.2024"}]
     stdin = tmp_path / "records.jsonl"
@@ -156,7 +156,7 @@ def test_replay_takes_records_in_after_the_expression_is_corrected(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_replay_takes_records_in_after_the_contract_is_corrected(tmp_path: Path, commands: Commands) -> None:
+def test_replay_ingests_records_after_the_contract_is_corrected(tmp_path: Path, commands: Commands) -> None:
     source = empty(tmp_path)
 
     def declared(punctuation: str) -> Lakehouse:
@@ -178,7 +178,7 @@ def test_replay_takes_records_in_after_the_contract_is_corrected(tmp_path: Path,
 
 
 def test_ingest_names_the_file_of_a_failure_that_repeats(tmp_path: Path, commands: Commands) -> None:
-    """The failure is made: of the record with the id 10, outside of what is evaluated with care."""
+    """The failure is simulated for the record with the id 10, outside of guarded evaluation."""
     lakehouse = declare(empty(tmp_path), contract("happened", {"id": "int", "day": "date"}, broadcast="id > 9"))
     for number in (1, 10, 2):
         lakehouse.land("happened", {"id": number, "day": "2024-01-01"})
@@ -189,7 +189,7 @@ def test_ingest_names_the_file_of_a_failure_that_repeats(tmp_path: Path, command
 
 @pytest.mark.long
 def test_ingest_names_the_contract_if_no_record_can_be_read(tmp_path: Path, commands: Commands) -> None:
-    """Spark looks at the pattern when it makes code, whatever there is to read."""
+    """Spark checks the pattern when it generates code, whatever the records."""
     fields = {"id": "int", "text": "string"}
     lakehouse = declare(empty(tmp_path), contract("happened", fields, time="date_format(cast(text AS date), 'bb')"))
     lakehouse.land("happened", {"id": 1, "text": "2024-01-01"})

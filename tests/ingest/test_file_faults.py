@@ -1,4 +1,4 @@
-"""One file's fault is nobody else's stop: odd times, folders, files that vanish, errors that nobody foresaw."""
+"""Faults of single files: odd times, folders, files that vanish, unexpected errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECOND = 10**9
 ENDS = (-(1 << 63), (1 << 63) - 1)
 TIMES = [0, 1, -1, *ENDS, ENDS[0] - 1, ENDS[1] + 1, 10_413_792_000 * SECOND]
 TIMES += [-(1 << 31) * SECOND, ((1 << 34) - (1 << 31) - 1) * SECOND + 999_999_999, -62_135_596_800 * SECOND]
-"""Among them the first and the last time of ext4, and the years 1 and 2300."""
+"""They include the first and the last time of ext4, and the years 1 and 2300."""
 
 
 @pytest.fixture
@@ -61,9 +61,7 @@ def test_mark_of_a_file_fits_its_table_and_is_found_again_at_every_time(project:
     assert [in_range(time) for time in TIMES[:7]] == [0, 1, -1, *ENDS, *ENDS]
 
 
-def test_file_of_a_time_beyond_64_bits_is_ingested_and_so_are_other_streams(
-    project: Settings, commands: Commands
-) -> None:
+def test_file_of_a_time_beyond_64_bits_is_ingested_like_other_streams(project: Settings, commands: Commands) -> None:
     lakehouse = declare(project)
     for number, (stream, year) in enumerate([("aa", 10_413_792_000), ("aa", -11_676_096_000), ("zz", 0)]):
         file = lakehouse.settings.landing_path / stream / f"{number}.jsonl"
@@ -78,7 +76,7 @@ def test_file_of_a_time_beyond_64_bits_is_ingested_and_so_are_other_streams(
     assert {stream: [row["id"] for row in rows] for stream, rows in found.items()} == {"aa": [0, 1], "zz": [2]}
 
 
-def test_ingest_warns_of_sub_folders_with_files_once(project: Settings, caplog: pytest.LogCaptureFixture) -> None:
+def test_ingest_warns_once_of_sub_folders_with_files(project: Settings, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("2024", ".hidden", "_tmp", "x.part", "empty", "b.jsonl"):
         project.path(f"landing/aa/{name}").mkdir()
         if name != "empty":
@@ -98,7 +96,7 @@ def test_ingest_warns_of_sub_folders_with_files_once(project: Settings, caplog: 
     ]
 
 
-def test_ingest_goes_on_with_other_streams_after_an_unexpected_error(
+def test_ingest_continues_with_other_streams_after_an_unexpected_error(
     project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[str]()
@@ -119,7 +117,7 @@ def test_ingest_goes_on_with_other_streams_after_an_unexpected_error(
         ingest(project, lambda: pytest.fail("Spark is not needed"), contracts)
 
 
-def test_archive_goes_on_after_a_file_that_cannot_be_moved(
+def test_archive_continues_after_a_file_that_cannot_be_moved(
     project: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = empty(project.project.parent / "kept", 'archive = "archive"\n')
@@ -140,9 +138,7 @@ def test_archive_goes_on_after_a_file_that_cannot_be_moved(
     assert record.getMessage().endswith("stays in the landing folder: File name too long")
 
 
-def test_files_that_vanish_while_a_folder_is_listed_are_passed_over(
-    project: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_vanish_during_a_listing_are_skipped(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.jsonl", "b.jsonl"):
         project.path(f"landing/aa/{name}").write_text("{}")
     scandir = os.scandir

@@ -1,4 +1,4 @@
-"""What is wrong with the rows of a log is told alike whether its ids are looked at at once or part by part."""
+"""Check of a log's rows: the same faults with all ids at once and in parts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ DAYS, EVENTS = 3, 60
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_rows_that_are_there_twice_are_found_in_parts_too(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_duplicate_rows_are_found_in_parts_too(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random, settings = Random(seed), project(tmp_path / "meters")
     Written(settings, EVENTS).days(DAYS)
     log = Log(settings, STREAM)

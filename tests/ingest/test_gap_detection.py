@@ -1,4 +1,4 @@
-"""What is missing in a log: numbers that producers skipped, spans of time without an event. No JVM."""
+"""Gaps in a log: numbers that producers skipped, spans of time without an event. No JVM."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Events = list[tuple[str | None, int | None, datetime]]
 
 
 def logged(folder: Path, events: Events, complete: Any) -> Settings:
-    """A project whose log has these events."""
+    """Make a project whose log has these events."""
     settings = empty(folder)
     declare(settings, contract("reading", FIELDS, time="taken", complete=complete))
     contract_versions.register(settings, load_contract(settings, "reading"))
@@ -60,7 +60,7 @@ def logged(folder: Path, events: Events, complete: Any) -> Settings:
 
 
 def by_hand(events: Events) -> Gaps:
-    """What is missing, counted one by one."""
+    """Return the gaps, counted one by one."""
     numbers: list[NumberGap] = []
     for device in sorted({device for device, *_ in events}, key=lambda one: (one is None, one or "")):
         there = {seq for of, seq, _ in events if of == device and seq is not None}
@@ -84,7 +84,7 @@ def by_hand(events: Events) -> Gaps:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_gaps_are_those_that_are_counted_by_hand(tmp_path: Path, seed: int) -> None:
+def test_gaps_equal_those_counted_one_by_one(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     events: Events = [
         (
@@ -107,14 +107,14 @@ PUNCTUATED = {
     "horizon": {"producer": "device", "punctuation": "kind = 'alive'"},
 }
 Told = tuple[str, int, bool]
-"""Of a record: the device, its number, and whether it is a punctuation."""
+"""A record: its device, its number, and whether it is a punctuation."""
 BATCHES: list[list[list[Told]]] = [
-    [  # in turns, out of order, and again
+    [  # mixed kinds, out of order, with repeats
         [("a", 1, False), ("a", 2, True), ("a", 5, False), ("b", 8, True), ("b", 9, False)],
         [("a", 4, True), ("b", 11, True), ("b", 11, True)],
         [("a", 3, True), ("a", 2, True), ("b", 6, True)],
     ],
-    [[("a", 3, True), ("a", 5, True)], [("a", 3, True), ("a", 1, True), ("b", 2**62, True)]],  # punctuations alone
+    [[("a", 3, True), ("a", 5, True)], [("a", 3, True), ("a", 1, True), ("b", 2**62, True)]],  # only punctuations
     [[("a", 1, False), ("a", 4, False)], [("a", 2, True)]],
 ]
 
@@ -127,7 +127,7 @@ def records(told: Iterable[Told]) -> list[dict[str, Any]]:
 
 
 def random_batches(seed: int) -> list[list[Told]]:
-    """Each device's numbers, of which some never come, some come again, and most come in order."""
+    """Return batches of each device's numbers: some missing, some repeated, most in order."""
     chance = random.Random(seed)
     told = [
         (device, seq, chance.random() < 0.5)
@@ -157,7 +157,7 @@ def test_numbers_of_punctuations_are_not_missing(
     assert check(house.settings, "reading") == []
 
 
-def test_numbers_beyond_doubles_and_a_stream_without_producers(tmp_path: Path) -> None:
+def test_numbers_beyond_doubles_are_found_without_producers(tmp_path: Path) -> None:
     events: Events = [(None, 2**62 + number, START) for number in (1, 3)]
     settings = logged(tmp_path / "p", events, {"number": "seq"})
     found = find_gaps(settings, load_contract(settings, "reading"))
@@ -165,7 +165,7 @@ def test_numbers_beyond_doubles_and_a_stream_without_producers(tmp_path: Path) -
     assert found.summary == "1 number"
 
 
-def test_the_commands_tell_it(tmp_path: Path) -> None:
+def test_commands_report_gaps_of_a_log(tmp_path: Path) -> None:
     events: Events = [("a", 1, START), ("a", 4, START + timedelta(days=2))]
     settings = logged(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "1 day"})
     state = status(load(settings))
@@ -181,7 +181,7 @@ def test_the_commands_tell_it(tmp_path: Path) -> None:
     assert "1969-12-31" in CliRunner().invoke(lake, command, standalone_mode=False).output
 
 
-def test_a_log_that_is_not_there_yet_lacks_nothing(tmp_path: Path) -> None:
+def test_missing_log_has_no_gaps_yet(tmp_path: Path) -> None:
     settings = empty(tmp_path / "p")
     declare(settings, contract("reading", FIELDS, time="taken", complete={"number": "seq", "every": "1 day"}))
     assert find_gaps(settings, load_contract(settings, "reading")).summary == ""
@@ -200,7 +200,7 @@ def test_a_log_that_is_not_there_yet_lacks_nothing(tmp_path: Path) -> None:
         ({"every": "0 days"}, "invalid every"),
     ],
 )
-def test_what_makes_no_sense_is_told_with_its_line(tmp_path: Path, complete: Any, told: str) -> None:
+def test_wrong_declaration_of_complete_is_reported_with_its_line(tmp_path: Path, complete: Any, told: str) -> None:
     settings = empty(tmp_path / "p")
     declare(settings, contract("reading", FIELDS, time="taken", complete=complete))
     with pytest.raises(DeclarationError, match=r"schemas/reading\.avsc:\d+") as fault:
@@ -208,7 +208,7 @@ def test_what_makes_no_sense_is_told_with_its_line(tmp_path: Path, complete: Any
     assert told in str(fault.value)
 
 
-def test_a_stream_whose_contract_says_nothing_is_asked_in_vain(tmp_path: Path) -> None:
+def test_missing_option_is_rejected_without_a_declaration_in_the_contract(tmp_path: Path) -> None:
     settings = empty(tmp_path / "p")
     declare(settings, contract("reading", FIELDS))
     done = CliRunner().invoke(lake, ["log", "reading", "--missing", "--project", str(settings.project)])

@@ -1,4 +1,4 @@
-"""What is late and final where a contract names producers: by model, batch after batch, and through the engine."""
+"""Late and final rows of contracts with producers: by a model, by batches, and by the engine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reading(**about: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def rooms(tmp_path: Path) -> Lakehouse:
-    """Readings of devices in rooms, counted by the hour until all devices are past it."""
+    """Project with readings of devices in rooms, counted by the hour until all devices are past it."""
     return declare(empty(tmp_path / "p"), reading(), jobs={"hourly": HOURLY})
 
 
@@ -67,7 +67,7 @@ def record(told: Told) -> dict[str, Any]:
 
 @dataclass
 class History:
-    """Batches at random: of devices whose clocks go apart, some fall silent and come back, some records come again."""
+    """Random batches of devices whose clocks diverge, with silent devices and repeated records."""
 
     chance: random.Random
     now: datetime = NOON
@@ -92,7 +92,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_the_horizon_is_the_one_that_is_counted_from_the_first_batch_on(seed: int) -> None:
+def test_horizon_equals_the_one_counted_from_the_first_batch_on(seed: int) -> None:
     history, model, horizon = History(random.Random(seed)), Model(IDLE, LATENESS), Horizon("device")
     for _ in range(20):
         told = history.batch()
@@ -125,7 +125,7 @@ def _greatest(told: Iterable[Told]) -> dict[str, datetime]:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_where_all_producers_are_known_the_horizon_is_the_same_however_the_log_is_cut(seed: int) -> None:
+def test_horizon_is_the_same_for_every_slicing_when_all_producers_are_known(seed: int) -> None:
     chance = random.Random(seed)
     times = {name: NOON + timedelta(minutes=chance.randint(0, 60)) for name in "abc"}
     start = Horizon("device").after(times, {}, max(times.values()), NOON)
@@ -146,7 +146,7 @@ def take(house: Lakehouse, now: datetime) -> None:
 
 
 def event(house: Lakehouse, chance: random.Random, voided: set[int]) -> tuple[int, str] | None:
-    """The number and the place of an event that was not voided yet."""
+    """Return the number and the place of an event that is not void yet."""
     query = "SELECT number, _batch, _bucket, _offset FROM t ORDER BY ALL"
     rows = [
         row for row in duckdb_tables.rows(Log(house.settings, "reading").path, query) if row["number"] not in voided
@@ -170,7 +170,7 @@ def horizon_of(house: Lakehouse) -> Horizon:
 
 
 def at(*told: tuple[str, int, str | None]) -> list[dict[str, Any]]:
-    """Records of (device, minutes after noon, room)."""
+    """Return records of (device, minutes after noon, room)."""
     return [
         record(Told(device, NOON + timedelta(minutes=minutes), ord(device) * 10**6 + minutes, room))
         for device, minutes, room in told
@@ -179,7 +179,7 @@ def at(*told: tuple[str, int, str | None]) -> list[dict[str, Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("moment", ["after", "before"])
-def test_who_is_killed_at_the_commit_of_a_closing_closes_nobody_twice(
+def test_kill_at_the_commit_of_a_closing_closes_producers_once(
     rooms: Lakehouse, commands: Commands, moment: str
 ) -> None:
     rooms.land("reading", *at(("a", 0, "x"), ("b", 50, "x")))
@@ -193,7 +193,7 @@ def test_who_is_killed_at_the_commit_of_a_closing_closes_nobody_twice(
 
 
 @pytest.mark.long
-def test_nobody_is_closed_while_something_that_came_before_is_left(rooms: Lakehouse, spark: SparkSession) -> None:
+def test_producers_are_not_closed_while_earlier_files_are_pending(rooms: Lakehouse, spark: SparkSession) -> None:
     rooms.land("reading", *at(("a", 0, "x"), ("b", 10, "x")))
     take(rooms, NOON)
     later = NOON + timedelta(hours=5)
@@ -209,7 +209,7 @@ def test_nobody_is_closed_while_something_that_came_before_is_left(rooms: Lakeho
 
 
 def logged(house: Lakehouse, now: datetime) -> Log:
-    """A log with one batch without rows, which heard from "a" and "b" at this time."""
+    """Make a log with one empty batch, in which "a" and "b" were active at this time."""
     log, horizon = Log(house.settings, "reading"), Horizon("device").after({"a": NOON, "b": NOON}, {}, NOON, now)
     counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
     said = {"batch": 1, "offsets": {}, "watermark": NOON.isoformat(), "counts": counts, "files": []}
@@ -220,7 +220,7 @@ def logged(house: Lakehouse, now: datetime) -> Log:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A source with so much that waits."""
+    """Source with a given lag."""
 
     said: Lag
 
@@ -244,7 +244,7 @@ class Waiting:
         (Lag(), False),
     ],
 )
-def test_who_is_silent_is_closed_once_all_that_had_come_is_in_the_log(  # noqa: PLR0917  in all combinations
+def test_silent_producer_is_closed_when_all_earlier_records_are_in_the_log(  # noqa: PLR0917  in all combinations
     rooms: Lakehouse,
     monkeypatch: pytest.MonkeyPatch,
     silent: timedelta,
@@ -270,7 +270,7 @@ def test_who_is_silent_is_closed_once_all_that_had_come_is_in_the_log(  # noqa: 
 
 
 @pytest.mark.long
-def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_room(
+def test_producers_beyond_the_limit_are_rejected_and_accepted_after_it_grows(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     house = declare(empty(tmp_path / "p"), reading(horizon=HORIZON | {"limit": 3}))
@@ -296,7 +296,7 @@ def test_producers_beyond_the_limit_are_refused_by_name_and_taken_once_there_is_
 
 
 @pytest.mark.long
-def test_status_names_who_holds_the_horizon_back_and_a_day_that_never_came(tmp_path: Path, spark: SparkSession) -> None:
+def test_status_names_the_producer_that_holds_the_horizon_back(tmp_path: Path, spark: SparkSession) -> None:
     house = declare(empty(tmp_path / "p"), reading(complete={"every": "1 day"}))
     two = 2 * 24 * 60
     house.land("reading", *at(("a", 0, "x"), ("b", 300, "x"), ("b", two, None), ("c", 1500, None)))
@@ -317,9 +317,7 @@ def test_status_names_who_holds_the_horizon_back_and_a_day_that_never_came(tmp_p
 
 
 @pytest.mark.long
-def test_a_horizon_that_a_contract_begins_with_later_or_ends_never_goes_back(
-    tmp_path: Path, spark: SparkSession
-) -> None:
+def test_horizon_never_goes_back_when_a_contract_begins_or_ends_it(tmp_path: Path, spark: SparkSession) -> None:
     plain = reading()
     del plain["lake"]["horizon"]
     house = declare(empty(tmp_path / "p"), plain)
@@ -338,7 +336,7 @@ def test_a_horizon_that_a_contract_begins_with_later_or_ends_never_goes_back(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("seed", "steps"), [(1, 5), *((seed, 15) for seed in range(2, 8))])
-def test_tables_call_late_and_final_what_the_model_does(
+def test_tables_decide_late_and_final_like_the_model(
     rooms: Lakehouse, spark: SparkSession, seed: int, steps: int
 ) -> None:
     history, model = History(random.Random(seed)), Model(IDLE, LATENESS)
@@ -402,7 +400,7 @@ SOLD = contract(
 
 @pytest.mark.turns
 @pytest.mark.parametrize("names", [("hourly",), tuple(KINDS)], ids=["one", "all"])
-def test_all_rows_are_final_while_all_producers_are_closed(
+def test_rows_are_all_final_while_all_producers_are_closed(
     tmp_path: Path, spark: SparkSession, names: tuple[str, ...]
 ) -> None:
     house = declare(empty(tmp_path / "p"), reading(), SOLD, jobs={name: KINDS[name] for name in names})
@@ -413,9 +411,9 @@ def test_all_rows_are_final_while_all_producers_are_closed(
     house.land("reading", *at(("a", 0, "x"), ("b", 50, "x"), ("b", 51, "x")))
     house.land("sold", {"number": -1, "device": "s", "at": NOON.isoformat()}).run(now=NOON)
     assert final() == {name: {False} for name in names}
-    house.run(now=NOON + timedelta(hours=3))  # closes all
+    house.run(now=NOON + timedelta(hours=3))  # closes all producers
     assert final() == {name: {True} for name in names}
-    house.land("reading", *at(("a", 59, "x"))).run(now=NOON + timedelta(hours=4))  # comes back, to an open window
+    house.land("reading", *at(("a", 59, "x"))).run(now=NOON + timedelta(hours=4))  # "a" returns to an open window
     assert final()["hourly"] == {False}
     house.run(now=NOON + timedelta(hours=7))
     assert final() == {name: {True} for name in names}
@@ -426,7 +424,7 @@ def test_all_rows_are_final_while_all_producers_are_closed(
 
 
 @pytest.mark.long
-def test_slices_leave_out_what_goes_by_producers(tmp_path: Path, spark: SparkSession) -> None:
+def test_slices_omit_tables_that_depend_on_producers(tmp_path: Path, spark: SparkSession) -> None:
     final = HOURLY.replace('late="drop"', 'late="correct"')
     plain = final.replace(", is_final=True", "").replace("hourly", "plain")
     house = declare(empty(tmp_path / "p"), reading(), jobs={"hourly": final, "plain": plain})
@@ -462,13 +460,13 @@ def contract_of(tmp_path: Path, **about: Any) -> Contract:
         ({"time": None}, "events have none"),
     ],
 )
-def test_what_makes_no_sense_is_told_with_its_line(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+def test_wrong_horizon_declaration_is_reported_with_its_line(tmp_path: Path, change: dict[str, Any], told: str) -> None:
     with pytest.raises(DeclarationError, match=r"schemas/reading\.avsc:\d+") as fault:
         contract_of(tmp_path, **change)
     assert told in str(fault.value)
 
 
-def test_a_person_is_no_producer(tmp_path: Path) -> None:
+def test_personal_field_is_rejected_as_producer(tmp_path: Path) -> None:
     fields = FIELDS | {"device": ("string", {"personal": True})}
     settings = empty(tmp_path / "p")
     declare(settings, contract("reading", fields, time="taken", subject="room", horizon=HORIZON))

@@ -1,4 +1,4 @@
-"""Landing files of every kind, good and bad: none stops the others, and each is read once."""
+"""Landing files of every kind, good and bad: no file stops the others, and each is read once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _land_good(folder: Path, land: Land) -> None:
 
 
 def _land_bad(folder: Path, outside: Path) -> dict[str, str]:
-    """The bad files, and what is said about each."""
+    """Write bad files, and return the fault of each."""
     outside.write_text(json.dumps(reading("secret")))
     (folder / "link.jsonl").symlink_to(outside)
     (folder / "dangling.jsonl").symlink_to(folder / "nowhere")
@@ -137,9 +137,7 @@ def test_bad_files_never_stop_the_others(project: Settings, spark: SparkSession,
 
 
 @pytest.mark.long
-def test_a_batch_is_bounded_and_a_changed_file_is_read_again(
-    project: Settings, spark: SparkSession, land: Land
-) -> None:
+def test_batch_is_bounded_and_a_changed_file_is_read_again(project: Settings, spark: SparkSession, land: Land) -> None:
     project = replace(project, batch_files=2)
     declare(project)
     for name in "abc":
@@ -153,14 +151,14 @@ def test_a_batch_is_bounded_and_a_changed_file_is_read_again(
     )
     assert [(row["batch"], row["name"][9:10]) for row in landed] == [(1, "a"), (1, "b"), (2, "c"), (3, "a")]
 
-    shutil.rmtree(Warehouse(project).book("landed").path.local)  # it is repaired from the log
+    shutil.rmtree(Warehouse(project).book("landed").path.local)  # rebuilt from the log
     assert take(project, spark).read == 0
     os.utime(file)
     assert take(project, spark).duplicates == 2
 
 
 @pytest.mark.long
-def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
+def test_file_that_changes_while_it_is_read_is_left_for_the_next_batch(
     project: Settings, spark: SparkSession, land: Land
 ) -> None:
     contract = declare(project)
@@ -176,12 +174,12 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
 
 
 @pytest.mark.long
-def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession, tmp_path: Path) -> None:
+def test_append_ingests_files_and_standard_input(project: Settings, spark: SparkSession, tmp_path: Path) -> None:
     contract = declare(project, lake={"key": ["meter"], "time": "at", "buckets": 2})
     file = tmp_path / "my.jsonl"
     file.write_text(f"{json.dumps(reading())}\n{json.dumps(reading())}\n")
     assert append_files(project, lambda: spark, contract, [file], now=NOW).accepted == 2  # two lines are two events
-    assert append_files(project, lambda: spark, contract, [file], now=NOW).duplicates == 2  # the same lines again
+    assert append_files(project, lambda: spark, contract, [file], now=NOW).duplicates == 2  # the same lines
     with file.open("rb") as stream:
         stdin = keep_stdin(project, stream)
     assert append_files(project, lambda: spark, contract, [stdin], now=NOW).accepted == 2
@@ -194,13 +192,13 @@ def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession
     assert Log(project, "readings").head().batch == 3
 
 
-def test_a_landing_folder_that_cannot_be_listed_is_told(project: Settings) -> None:
+def test_landing_folder_that_cannot_be_listed_is_reported(project: Settings) -> None:
     project.path("landing/readings").write_text("a file")
     with pytest.raises(Unavailable, match="landing folder of readings"):
         landing.list_files(project, "readings")
 
 
-def test_a_landing_folder_that_is_a_link_is_not_followed(project: Settings, tmp_path: Path) -> None:
+def test_landing_folder_that_is_a_link_is_not_followed(project: Settings, tmp_path: Path) -> None:
     declare(project)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -210,10 +208,10 @@ def test_a_landing_folder_that_is_a_link_is_not_followed(project: Settings, tmp_
         landing.list_files(project, "readings")
 
 
-def test_what_is_no_file_of_the_folder_is_never_opened(
+def test_special_files_and_links_out_of_the_folder_are_never_opened(
     project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe would wait for ever, a device never end."""
+    """A pipe would block for ever, and a device has no end."""
     folder = project.path("landing/readings")
     folder.mkdir()
     (tmp_path / "outside.jsonl").write_text("{}")
@@ -240,7 +238,7 @@ def test_what_is_no_file_of_the_folder_is_never_opened(
 
 
 @pytest.mark.parametrize("swapped", ["file", "link", "target"])
-def test_a_file_that_was_swapped_and_dated_back_is_seen_through(
+def test_swapped_file_with_the_old_date_is_recognized_as_changed(
     project: Settings, land: Land, tmp_path: Path, swapped: str
 ) -> None:
     file = land("readings", "a.jsonl", "{}")
@@ -262,7 +260,7 @@ def test_a_file_that_was_swapped_and_dated_back_is_seen_through(
     assert not seen.unchanged()
 
 
-def test_spark_is_started_for_what_waits_and_only_then(
+def test_spark_is_started_only_for_pending_files(
     project: Settings, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []

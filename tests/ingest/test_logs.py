@@ -1,4 +1,4 @@
-"""The commands about events, as a user meets them."""
+"""Commands about events: ingest, append, log, quarantine, void."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ assert "pyspark" not in sys.modules
 
 @pytest.fixture
 def run(project: Settings, spark: SparkSession) -> Run:
-    """Runs a command in this process, with its session."""
+    """Runner of commands in this process, with its session."""
 
     def command(*words: str, stdin: str = "") -> Result:
         fresh = Shell(project=project.project)
@@ -44,12 +44,12 @@ def run(project: Settings, spark: SparkSession) -> Run:
     return command
 
 
-def test_every_reason_to_refuse_a_record_has_its_way_out() -> None:
+def test_rejection_has_a_fix_for_every_reason() -> None:
     assert set(Reason) == FIXES.keys()
 
 
 @pytest.mark.long
-def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path: Path) -> None:
+def test_commands_ingest_list_and_replay_in_a_session(project: Settings, run: Run, land: Land, tmp_path: Path) -> None:
     declare(project)
     assert "not written" in run("schemas").output
     assert "no batch yet" in run("log", "readings").output
@@ -90,7 +90,7 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
 
 
 @pytest.mark.long
-def test_what_a_replay_refuses_again_is_told_with_the_reason_of_now(
+def test_replay_reports_records_rejected_again_with_the_new_reason(
     project: Settings, run: Run, land: Land, tmp_path: Path
 ) -> None:
     declare(project)
@@ -112,10 +112,10 @@ def test_what_a_replay_refuses_again_is_told_with_the_reason_of_now(
 
 @pytest.mark.long
 @pytest.mark.parametrize("mended", [False, True], ids=["as they are", "mended"])
-def test_a_quarantine_of_many_parts_is_replayed_part_by_part(
+def test_quarantine_of_many_parts_is_replayed_part_by_part(
     project: Settings, run: Run, land: Land, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, mended: bool
 ) -> None:
-    """Three files of eleven refused records; of each file one is refused again, another is taken in before."""
+    """Three files have eleven rejected records each: one is rejected again, another was ingested before."""
     monkeypatch.setattr("lake.store.quarantine.PART_ROWS", 4)
     monkeypatch.setattr("lake.ingest.replay.REPLAY_ROWS", 5)
     declare(project)
@@ -154,7 +154,7 @@ def test_a_quarantine_of_many_parts_is_replayed_part_by_part(
     assert [row["count"] for row in meters] == [2 if row["meter"][2:] == "-3" or mended else 200 for row in meters]
 
 
-def test_mistakes_are_told(project: Settings, run: Run, tmp_path: Path) -> None:
+def test_mistakes_in_commands_are_reported(project: Settings, run: Run, tmp_path: Path) -> None:
     declare(project)
     for words, told in (
         (["ingest", "reading"], "did you mean 'readings'"),
@@ -171,7 +171,7 @@ def test_mistakes_are_told(project: Settings, run: Run, tmp_path: Path) -> None:
     assert "lacks batch, number, raw" in str(run("quarantine", "replay", "readings", str(broken)).exception)
 
 
-def test_a_broken_promise_of_the_log_is_exit_1(project: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inconsistent_log_exits_1(project: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(project)
     monkeypatch.setattr("lake.ingest.fsck._numbers", lambda *_: ["bucket 0: a hole"])
     result = run("log", "readings", "--check")

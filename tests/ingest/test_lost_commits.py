@@ -1,4 +1,4 @@
-"""What is done where the newest commits of logs, tables and books were cut short, or are gone. No JVM."""
+"""Recovery if the newest commits of logs, tables and ledgers are truncated or gone. No JVM."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ ORDER, DAILY = "current_order", "customer_daily"
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
-    """The project of `lake init`."""
+    """Project of `lake init`."""
     init(tmp_path / "shop")
     return load(load_settings(tmp_path / "shop"))
 
 
 def tear(path: Address) -> None:
-    """Cuts the newest commit of the table at `path` short."""
+    """Truncate the newest commit of the table at `path`."""
     file = commit_file(path, delta.version(path)).local
     file.write_bytes(file.read_bytes()[:100])
     forget_all()
 
 
 def advanced(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:
-    """Commits a row to the table as of `cut`."""
+    """Commit a row to the table as of `cut`."""
     table = shop.table(shop.tables[name])
     homes = {each: each for each in inputs if each in shop.tables}
     with lease(shop.settings, table.lease):
@@ -79,7 +79,7 @@ def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
 
 
 def appended(shop: Project, batch: int, *marks: Mark) -> None:
-    """Commits a batch of orders, of no event."""
+    """Commit a batch of orders without events."""
     files = [*map(mark_as_json, marks)]
     data: dict[str, Any] = {
         "offsets": {},
@@ -96,7 +96,7 @@ def appended(shop: Project, batch: int, *marks: Mark) -> None:
         landing.record_ingested(Log(shop.settings, "orders"))
 
 
-def test_a_batch_that_a_cut_counted_is_missed_by_cuts_reads_and_ingestion(shop: Project) -> None:
+def test_lost_batch_is_detected_by_cuts_reads_and_ingestion(shop: Project) -> None:
     settings = shop.settings
     for batch in (1, 2):
         appended(shop, batch)
@@ -113,7 +113,7 @@ def test_a_batch_that_a_cut_counted_is_missed_by_cuts_reads_and_ingestion(shop: 
     assert present(latest_cut(settings)).batches == {"orders": 2}
 
 
-def test_a_cut_flushes_the_batches_that_it_counts(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_flushes_the_batches_that_it_counts(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     appended(shop, 1)
     flushed: list[str] = []
     monkeypatch.setattr(Log, "flush", lambda log: flushed.append(log.stream))
@@ -128,7 +128,7 @@ def test_a_cut_flushes_the_batches_that_it_counts(shop: Project, monkeypatch: py
     assert flushed == ["orders", "cut"]
 
 
-def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> None:
+def test_number_of_a_lost_cut_is_not_reused(shop: Project) -> None:
     appended(shop, 1)
     assert cut(shop).number == 1
     appended(shop, 2)
@@ -143,7 +143,7 @@ def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> 
     assert cut(shop).number == 58
 
 
-def test_what_a_lost_cut_counted_is_told_by_the_tables_that_followed_it(shop: Project) -> None:
+def test_lost_cut_is_recovered_from_the_tables_that_followed_it(shop: Project) -> None:
     for batch in (1, 2, 3):
         appended(shop, batch)
         made = cut(shop)
@@ -157,13 +157,13 @@ def test_what_a_lost_cut_counted_is_told_by_the_tables_that_followed_it(shop: Pr
             get_cut(shop.settings, unknown)
 
 
-def test_a_table_is_not_fresh_where_something_was_voided_since(shop: Project) -> None:
+def test_table_is_not_current_after_a_void(shop: Project) -> None:
     before = advanced(shop, ORDER, 2, orders=2)
     assert _is_current(standing(shop, before, at(shop, 2, orders=2)))
     assert not _is_current(standing(shop, before, at(shop, 2, orders=2, voids=1)))
 
 
-def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(shop: Project) -> None:
+def test_table_rereads_an_input_that_lost_the_commit_it_was_derived_from(shop: Project) -> None:
     advanced(shop, ORDER, 1, orders=1)
     lost = advanced(shop, ORDER, 2, orders=2)
     daily = advanced(shop, DAILY, 2, current_order=lost.version)
@@ -185,7 +185,7 @@ def void(shop: Project, offset: int) -> int:
     return made.number
 
 
-def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop: Project) -> None:
+def test_number_of_a_lost_void_is_not_reused(shop: Project) -> None:
     appended(shop, 1)
     assert [void(shop, 1), void(shop, 2), cut(shop).voids] == [1, 2, 2]
     tear(Warehouse(shop.settings).book("voids").path)
@@ -195,7 +195,7 @@ def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop: Project) ->
     assert void(shop, 3) == 3, "no cut has counted it"
 
 
-def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop: Project) -> None:
+def test_table_rereads_its_log_when_an_applied_void_was_lost(shop: Project) -> None:
     appended(shop, 1)
     void(shop, 1)
     [source] = shop.tables[ORDER].inputs
@@ -206,7 +206,7 @@ def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop: Projec
         at(shop, 2, orders=1).changes(source, head)
 
 
-def test_a_version_that_was_lost_is_neither_shown_nor_taken_for_judged(shop: Project) -> None:
+def test_lost_version_is_neither_published_nor_counted_as_checked(shop: Project) -> None:
     table = shop.table(shop.tables[ORDER])
     for number in (1, 2):
         version = advanced(shop, ORDER, number, orders=number).version

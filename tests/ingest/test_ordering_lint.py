@@ -1,4 +1,4 @@
-"""Tables that go by the order between partitions, which there is none of, are named; others are not."""
+"""Lint of tables that depend on the order between partitions, which is undefined."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ ALIKE = {
     'Latest(("left", "right"), sequence="at")',
     'History("whole", sequence="at")',
 }
-"""Kinds that go by the order of one partition."""
+"""Kinds that depend on the order of one partition."""
 
 
 @pytest.mark.parametrize("partitions", [1, 8])
-def test_a_table_is_named_where_no_partition_decides(
+def test_table_is_named_when_no_partition_decides_its_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     install(monkeypatch, tmp_path / "packages", {"lake.sources": {"fake": "tests.sources.fake:KIND"}})

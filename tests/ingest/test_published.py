@@ -1,4 +1,4 @@
-"""Files as others publish them: CSV of any kind, times and numbers as they are written, facts of files as fields."""
+"""Files in formats of other publishers: CSV dialects, times and numbers in declared formats, facts of files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW = datetime(2024, 4, 2, tzinfo=UTC)
 
 
 def taken(project: Settings, spark: SparkSession, stream: str) -> list[dict[str, Any]]:
-    """The events of a stream in the order of arrival, once what has landed is ingested."""
+    """Ingest the landed files, and return the events of a stream in the order of arrival."""
     contracts = load_contracts(project)
     ingest(project, lambda: spark, contracts, [stream], now=NOW)
     log = Log(project, stream)
@@ -43,7 +43,7 @@ TEXTS = ["Zürich", "a;b", 'say "no"', "it's", "two\nlines", "München, Süd"]
 
 
 def written(options: Mapping[str, Any], rows: list[list[str | None]]) -> str:
-    """CSV as the options say."""
+    """Return CSV in the format of the options."""
     quote, delimiter = str(options["quote"]), str(options["delimiter"])
 
     def cell(text: str | None) -> str:
@@ -90,7 +90,7 @@ def test_csv_of_every_kind_is_read_as_it_was_written(
         folder = project.path(f"landing/{stream}")
         folder.mkdir()
         (folder / "a b.csv").write_bytes(content)
-        with gzip.open(folder / "c.csv.gz", "wb") as packed:  # the same once more: nothing but re-deliveries
+        with gzip.open(folder / "c.csv.gz", "wb") as packed:  # only redeliveries
             packed.write(content)
         found = taken(project, spark, stream)
         expected: list[tuple[str, str | None, float]] = [
@@ -105,7 +105,7 @@ def test_csv_of_every_kind_is_read_as_it_was_written(
 
 
 MANY = "".join(f"k{n},{n}\n" for n in range(3000))
-"""More than a header is looked for in."""
+"""More rows than are searched for a header."""
 NO_TEXT = {
     "plain": ({}, b"station,value\na,1\n" + MANY.encode() + b"Z\xfcrich,2\nb,3\n", "valid UTF-8", ":3003", "b"),
     "told": (
@@ -127,9 +127,7 @@ NO_TEXT = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("stream", NO_TEXT)
-def test_bytes_that_are_no_text_are_refused_with_their_record_alone(
-    project: Settings, spark: SparkSession, stream: str
-) -> None:
+def test_invalid_bytes_of_text_reject_only_their_record(project: Settings, spark: SparkSession, stream: str) -> None:
     options, content, valid, line, last = NO_TEXT[stream]
     published(project, stream, options, content)
     stations = [row["station"] for row in taken(project, spark, stream)]
@@ -141,22 +139,20 @@ def test_bytes_that_are_no_text_are_refused_with_their_record_alone(
     assert place.startswith(f"{stream}/a.csv{line}")
 
 
-def test_a_header_that_is_no_text_refuses_its_file(project: Settings, spark: SparkSession) -> None:
+def test_invalid_header_text_rejects_its_file(project: Settings, spark: SparkSession) -> None:
     published(project, "header", {}, b"station,value,\xfc\na,1,2\n")
     assert taken(project, spark, "header") == []
     assert refused(project, "header") == ["file: a header that is not valid UTF-8 (header/a.csv)"]
 
 
 def published(project: Settings, stream: str, options: Mapping[str, Any], content: bytes) -> None:
-    """A stream of CSV, and a file of it."""
+    """Declare a stream of CSV, and land a file of it."""
     declare(project, contract(stream, {"station": "string", "value": "double"}, id="content", csv=options))
     project.path(f"landing/{stream}").mkdir()
     project.path(f"landing/{stream}/a.csv").write_bytes(content)
 
 
-def test_a_header_where_there_is_none_is_told_and_so_is_a_wrong_number_of_columns(
-    project: Settings, spark: SparkSession
-) -> None:
+def test_unexpected_header_and_wrong_number_of_columns_are_rejected(project: Settings, spark: SparkSession) -> None:
     declare(project, contract("bare", {"k": "string", "v": "string"}, csv={"columns": ["k", "v"]}))
     folder = project.path("landing/bare")
     folder.mkdir()
@@ -223,12 +219,12 @@ FORMS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "pieces": ("long", {"thousands": " "}, {'"1 234 567"': 1234567, '"12 34"': None, "7": 7, '"1.5"': None}),
     "ratio": ("double", {"decimal": ","}, {'"0,5"': 0.5, "0.5": 0.5, '"1,5e3"': 1500.0, '"0.5"': None}),
 }
-"""By field: its type, its form, and {what a record has for it, as JSON: its value, None where it is refused}."""
+"""By field: its type, its format, and {JSON value of a record: expected value, or None if rejected}."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["quick", "careful"])
-def test_times_and_numbers_are_read_as_they_are_written(
+def test_times_and_numbers_are_read_in_their_declared_format(
     project: Settings, spark: SparkSession, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "READ_BYTES", 0)
@@ -291,7 +287,7 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
         "missing field: taken_on (dumps/undated.jsonl:1)",
     ]
 
-    # Delivered again in another file: the same events, but for the dump of another day.
+    # Redelivered in another file: the same events, except for another day's dump.
     put(project, "part_eu_20240330.jsonl", '{"customer": "bob"}', '{"customer": "new"}', at=1)
     put(project, "part_eu_20240401.jsonl", '{"customer": "bob"}')
     again = taken(project, spark, "dumps")[len(found) :]
@@ -301,7 +297,7 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
     ]
     assert len(refused(project, "dumps")) == 2
 
-    # A record that comes back from quarantine has the facts of its file.
+    # A replayed record has the facts of its file.
     [wrong] = [row for row in quarantined_records(project, ["dumps"]) if "part_us" in row.source]
     repair = {"stream": "dumps", "batch": wrong.batch, "number": wrong.number, "raw": '{"customer": "joe"}'}
     replay(project, lambda: spark, repairs=[repair], now=NOW)
@@ -316,9 +312,7 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
 
 
 @pytest.mark.long
-def test_what_a_file_is_called_makes_another_event_only_where_the_contract_says_so(
-    project: Settings, spark: SparkSession
-) -> None:
+def test_file_name_makes_another_event_only_if_declared(project: Settings, spark: SparkSession) -> None:
     line = '{"k": "a", "v": 1}'
     for stream, more in (("same", {}), ("apart", {"transport": False})):
         fields = {"k": "string", "v": "int", "file": ("string", {"from": "file.name"} | more)}

@@ -1,4 +1,4 @@
-"""A field that is renamed, by the command line: tables, `lake sql`, re-deliveries and people who are forgotten."""
+"""Renamed fields on the command line: tables, `lake sql`, redeliveries, forgotten people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ B: Final = (["null", "int"], {"default": None, "aliases": ["a"]})
 
 
 def lake(settings: Settings, *words: str) -> str:
-    """What a command prints. Raises its error."""
+    """Return the output of a command. Raise its error."""
     shell = cli.Shell(project=settings.project)
     shell.__dict__ |= {"settings": settings}
     done = CliRunner().invoke(cli.lake, list(words), obj=shell, standalone_mode=False)
@@ -46,13 +46,13 @@ def newest(*names: str) -> dict[str, str]:
 
 
 def in_log(settings: Settings, *names: str) -> list[dict[str, Any]]:
-    """The events as `lake sql` reads them."""
+    """Return the events as `lake sql` reads them."""
     query = f"select {', '.join(('id', *names))} from log.things order by id"
     rows: list[dict[str, Any]] = json.loads(lake(settings, "sql", query, "--json"))
     return rows
 
 
-def test_values_that_came_under_a_name_before_its_alias_are_in_the_table_after_a_deploy(
+def test_values_of_a_name_before_its_alias_are_in_the_table_after_a_deploy(
     spark: SparkSession, project: Settings
 ) -> None:
     lakehouse = shop.declare(project, things({"b": "int?"}), jobs=newest("b"))
@@ -61,7 +61,7 @@ def test_values_that_came_under_a_name_before_its_alias_are_in_the_table_after_a
     assert [row["b"] for row in lakehouse.table("thing")] == [None, 22, 33, None]
 
     lakehouse = shop.declare(project, things({"b": B}))
-    lakehouse.land("things", *records, {"id": 5, "a": 55})  # all of the older ones again
+    lakehouse.land("things", *records, {"id": 5, "a": 55})  # redelivers all older records
     settings = lakehouse.settings
     with pytest.raises(DeclarationError, match="thing: its definition has changed"):
         lake(settings, "run")
@@ -71,13 +71,13 @@ def test_values_that_came_under_a_name_before_its_alias_are_in_the_table_after_a
     assert Lakehouse(project.project, lakehouse.home).table("thing") == rows
     assert in_log(settings, "b") == rows
     rejected = json.loads(lake(settings, "sql", "select detail from lake.quarantine", "--json"))
-    assert rejected == [{"detail": "b is there under two names"}]  # delivered again under a contract that knows both
+    assert rejected == [{"detail": "b is there under two names"}]  # redelivered under a contract that knows both names
     lake(settings, "verify")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
-def test_a_whole_history_is_in_tables_and_in_lake_sql_as_the_model_has_it(
+def test_history_of_contracts_is_in_tables_and_lake_sql_like_the_model(
     spark: SparkSession, project: Settings, seed: int
 ) -> None:
     dice = Random(seed)
@@ -104,7 +104,7 @@ SEALED: Final = (["null", "string"], {"default": None, "personal": True})
 
 
 @pytest.mark.long
-def test_a_sealed_value_that_came_under_another_name_is_read_until_its_person_is_forgotten(
+def test_sealed_value_of_another_name_is_read_until_its_person_is_forgotten(
     spark: SparkSession, project: Settings, tmp_path: Path
 ) -> None:
     fields: dict[str, Any] = {"who": "string", "phone": SEALED}
@@ -122,7 +122,7 @@ def test_a_sealed_value_that_came_under_another_name_is_read_until_its_person_is
 
 
 @pytest.mark.long
-def test_a_number_that_came_under_another_name_is_not_missing(spark: SparkSession, project: Settings) -> None:
+def test_number_of_another_name_is_not_missing(spark: SparkSession, project: Settings) -> None:
     counted = {"complete": {"number": "seq"}}
     lakehouse = shop.declare(project, things({"seq": "long?"}, **counted))
     lakehouse.land("things", {"id": 1, "seq": 1}, {"id": 2, "number": 2}, {"id": 3, "seq": 3})

@@ -1,4 +1,4 @@
-"""Deliveries of a source: whole in all of their logs or in no cut, whatever dies where, and in whatever ranges."""
+"""Deliveries of a source: complete in all their logs or in no cut, after any crash and in any size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STREAMS = ("credits", "debits")
 
 @pytest.fixture
 def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
-    """A bank whose transfers are a debit and a credit each, by a source of both."""
+    """Bank whose transfers are a debit and a credit each, by a source of both."""
     install(monkeypatch, tmp_path / "packages", {"lake.sources": {"fake": "tests.sources.fake:KIND"}})
     settings = empty(tmp_path / "bank")
     contracts = [contract(name, {"transfer": "long", "account": "string", "pence": "long"}) for name in STREAMS]
@@ -65,7 +65,7 @@ def outside(house: Lakehouse, transactions: list[Any], at_once: int = 1, *, sour
 
 
 def transfers(count: int, seed: int = 1) -> list[Any]:
-    """Each is a debit and a credit of the same pence."""
+    """Return transfers, each a debit and a credit of the same pence."""
     chance = random.Random(seed)
     made = []
     for number in range(count):
@@ -77,7 +77,7 @@ def transfers(count: int, seed: int = 1) -> list[Any]:
 
 
 def logged(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
-    """What is in the logs, in their order, but for batches."""
+    """Return the events of the logs in their order, without batches."""
     query = "SELECT transfer, account, pence, who, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
     return {
         stream: [tuple(row.values()) for row in duckdb_tables.rows(Log(house.settings, stream).path, query)]
@@ -86,9 +86,7 @@ def logged(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.long
-def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_knows(
-    bank: Lakehouse, spark: SparkSession
-) -> None:
+def test_logs_have_each_record_of_a_source_once_and_it_is_acknowledged(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(5), at_once=2)
     counts = ingest(bank.settings, lambda: spark, load_contracts(bank.settings))
     assert {stream: (one.batch, one.accepted) for stream, one in counts.items()} == dict.fromkeys(STREAMS, (3, 5))
@@ -107,7 +105,7 @@ def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_
 
 
 @pytest.mark.long
-def test_a_source_that_has_more_than_was_taken_is_told(bank: Lakehouse, spark: SparkSession) -> None:
+def test_source_with_more_records_is_reported(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(3), at_once=2)
     told: list[list[str]] = [[], [], []]
     for more in told:
@@ -118,9 +116,7 @@ def test_a_source_that_has_more_than_was_taken_is_told(bank: Lakehouse, spark: S
 
 
 @pytest.mark.long
-def test_a_spool_that_does_not_follow_the_logs_is_told_and_what_is_between_is_read_again(
-    bank: Lakehouse, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_spool_that_does_not_follow_the_logs_is_reported(bank: Lakehouse, spark: SparkSession, tmp_path: Path) -> None:
     outside(bank, transfers(2))
     run(bank, spark, "ingest")
     copy, warehouse = tmp_path / "copy", bank.settings.warehouse_path
@@ -139,7 +135,7 @@ def test_a_spool_that_does_not_follow_the_logs_is_told_and_what_is_between_is_re
 
 
 class Dies:
-    """Has a function of a module raise KeyboardInterrupt before or after its nth call."""
+    """Patch of a function that raises KeyboardInterrupt before or after its nth call."""
 
     def __init__(self, patch: pytest.MonkeyPatch, module: Any, name: str, nth: int, *, after: bool) -> None:
         self.calls, self.nth, self.after, self.real = 0, nth, after, getattr(module, name)
@@ -169,7 +165,7 @@ KILLS = [
 @pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize(("module", "name", "after", "nth"), KILLS)
-def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_one(  # noqa: PLR0917  a case
+def test_next_run_after_a_crash_has_every_delivery_once_and_divides_none(  # noqa: PLR0917  a case
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: bool, nth: int
 ) -> None:
     outside(bank, transfers(6), at_once=2)
@@ -185,7 +181,7 @@ def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_on
 
 
 def whole_or_not(house: Lakehouse) -> None:
-    """The cut as it would be now has both sides of each transfer, or none."""
+    """Check that a cut has both sides of each transfer, or none."""
     batches = cut(load(house.settings)).batches
     sides = {}
     for stream in STREAMS:
@@ -197,7 +193,7 @@ def whole_or_not(house: Lakehouse) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("at_once", [3, 1, 100])
-def test_every_edition_balances_however_the_ranges_fall(bank: Lakehouse, spark: SparkSession, at_once: int) -> None:
+def test_edition_balances_for_any_delivery_size(bank: Lakehouse, spark: SparkSession, at_once: int) -> None:
     made = transfers(7)
     outside(bank, made, at_once=at_once)
     while source_position(bank.settings, "bank", STREAMS).progress != {"to": 7}:
@@ -209,7 +205,7 @@ def test_every_edition_balances_however_the_ranges_fall(bank: Lakehouse, spark: 
 
 
 @pytest.mark.long
-def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_delivery_waits(
+def test_file_waits_behind_half_a_delivery_of_a_source(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside(bank, transfers(1))
@@ -229,7 +225,7 @@ def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_deliv
 
 
 @pytest.mark.long
-def test_what_another_source_delivers_behind_half_a_delivery_waits_with_it(
+def test_delivery_of_another_source_waits_behind_half_a_delivery(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside(bank, transfers(1))
@@ -246,7 +242,7 @@ def test_what_another_source_delivers_behind_half_a_delivery_waits_with_it(
 
 
 def fails_for(patch: pytest.MonkeyPatch, stream: str, number: int) -> None:
-    """Has a delivery of the bank not get into the log of one of its streams."""
+    """Make a delivery of the bank fail for the log of one of its streams."""
     real = source_ingestion.SourceIngestion._append
 
     def append(work: source_ingestion.SourceIngestion, spooled: spool.SpooledDelivery, its: str) -> None:
@@ -258,7 +254,7 @@ def fails_for(patch: pytest.MonkeyPatch, stream: str, number: int) -> None:
 
 
 @pytest.mark.long
-def test_no_cut_goes_behind_one_that_was_recorded(
+def test_cut_never_goes_behind_a_recorded_one(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside(bank, transfers(1))
@@ -269,7 +265,7 @@ def test_no_cut_goes_behind_one_that_was_recorded(
 
 
 @pytest.mark.long
-def test_deliveries_that_come_while_a_cut_looks_are_divided_by_none(
+def test_cut_divides_no_delivery_that_comes_meanwhile(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contracts = load_contracts(bank.settings)
@@ -280,7 +276,7 @@ def test_deliveries_that_come_while_a_cut_looks_are_divided_by_none(
 
     def must_reach(log: Log, batch: int) -> LogHead:
         looked.append(log.stream)
-        if len(looked) == len(STREAMS):  # one transfer, and one that the stream looked at first has no part of
+        if len(looked) == len(STREAMS):  # one transfer, and a record that the first stream has no part of
             [other] = {*STREAMS} - {*looked[:1]}
             outside(bank, [*transfers(2), [[other, alone]]])
             ingest(bank.settings, lambda: spark, contracts)
@@ -293,7 +289,7 @@ def test_deliveries_that_come_while_a_cut_looks_are_divided_by_none(
 
 
 @pytest.mark.long
-def test_a_delivery_is_voided_in_all_of_its_logs(bank: Lakehouse, spark: SparkSession) -> None:
+def test_delivery_is_voided_in_all_of_its_logs(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(3), at_once=1)
     bank.run()
     assert run(bank, spark, "void", "debits", "--batch", "2", "--reason", "a test").splitlines() == [
@@ -320,7 +316,7 @@ def test_replayed_record_keeps_the_facts_of_its_source(bank: Lakehouse, spark: S
 
 
 @pytest.mark.long
-def test_a_conflict_keeps_what_its_source_said_of_it(bank: Lakehouse, spark: SparkSession) -> None:
+def test_conflict_keeps_the_facts_of_its_source(bank: Lakehouse, spark: SparkSession) -> None:
     known = contract("debits", {"transfer": "long", "account": "string", "pence": "long"}, id=["transfer"])
     known["fields"].append(WHO)
     declare(bank.settings, known)
@@ -333,7 +329,7 @@ def test_a_conflict_keeps_what_its_source_said_of_it(bank: Lakehouse, spark: Spa
 
 
 @pytest.mark.long
-def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakehouse, spark: SparkSession) -> None:
+def test_gap_is_reported_stops_no_other_source_and_is_given_up_on_request(bank: Lakehouse, spark: SparkSession) -> None:
     made = transfers(4)
     outside(bank, made[:1])
     run(bank, spark, "ingest")
@@ -349,7 +345,7 @@ def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakeho
 
 
 def half(house: Lakehouse, spark: SparkSession) -> Path:
-    """Has two deliveries in the logs, but the second not among the debits; the folder where that waits."""
+    """Ingest two deliveries, the second not into the debits. Return the folder with its spooled records."""
     outside(house, transfers(1))
     run(house, spark, "ingest")
     outside(house, transfers(2))
@@ -361,7 +357,7 @@ def half(house: Lakehouse, spark: SparkSession) -> Path:
 
 @pytest.mark.parametrize("lost", ["", "debits.spool.parquet"])
 @pytest.mark.long
-def test_half_a_delivery_whose_other_half_is_lost_is_given_up_on_purpose(
+def test_half_a_delivery_is_given_up_on_request_when_its_other_half_is_lost(
     bank: Lakehouse, spark: SparkSession, lost: str
 ) -> None:
     folder = half(bank, spark)
@@ -378,7 +374,7 @@ def test_half_a_delivery_whose_other_half_is_lost_is_given_up_on_purpose(
 
 
 @pytest.mark.long
-def test_what_a_database_had_for_a_lost_half_is_copied_anew(
+def test_lost_half_of_a_delivery_is_copied_anew_from_a_database(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, declaration = half(bank, spark), bank.source.project / "sources/bank.toml"
@@ -397,7 +393,7 @@ def test_what_a_database_had_for_a_lost_half_is_copied_anew(
 
 
 @pytest.mark.long
-def test_what_is_declared_not_to_copy_is_not_said_to_be_copied_anew(bank: Lakehouse, spark: SparkSession) -> None:
+def test_lost_half_is_not_copied_when_copies_are_declared_off(bank: Lakehouse, spark: SparkSession) -> None:
     shutil.rmtree(half(bank, spark))
     declaration = bank.source.project / "sources/bank.toml"
     declaration.write_text(declaration.read_text() + "copies = false\n")
@@ -410,7 +406,7 @@ def test_what_is_declared_not_to_copy_is_not_said_to_be_copied_anew(bank: Lakeho
 
 
 @pytest.mark.long
-def test_a_stream_that_a_source_is_no_longer_declared_for_lacks_nothing(bank: Lakehouse, spark: SparkSession) -> None:
+def test_stream_no_longer_declared_for_a_source_lacks_nothing(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(2), at_once=2)
     run(bank, spark, "ingest")
     shutil.rmtree(bank.settings.path(f".lake/{spool.FOLDER}"))
@@ -425,7 +421,7 @@ def test_a_stream_that_a_source_is_no_longer_declared_for_lacks_nothing(bank: La
 
 
 @pytest.mark.long
-def test_quarantine_list_names_transactions_that_lack_refused_records(bank: Lakehouse, spark: SparkSession) -> None:
+def test_quarantine_list_names_transactions_that_lack_rejected_records(bank: Lakehouse, spark: SparkSession) -> None:
     whole, half = transfers(2)
     half[0][1]["pence"] = "much"
     outside(bank, [whole, half], at_once=2)
@@ -434,7 +430,7 @@ def test_quarantine_list_names_transactions_that_lack_refused_records(bank: Lake
 
 
 @pytest.mark.long
-def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
+def test_spooled_deliveries_are_committed_before_a_source_skips_a_gap(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside(bank, transfers(4))
@@ -456,7 +452,7 @@ def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
     assert sorted(row[0] for row in logged(bank)["debits"]) == [*range(6)]
 
 
-def test_a_copy_is_taken_again_of_a_source_that_has_one(bank: Lakehouse, spark: SparkSession) -> None:
+def test_copy_is_repeated_only_for_a_source_that_copies(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(1))
     assert "unknown source 'debits'" in run(bank, spark, "ingest", "debits", "--again", "debits", code=2)
     assert "did you mean 'debits'?" in run(bank, spark, "ingest", "bank", "--again", "debit", code=2)
@@ -479,7 +475,7 @@ def test_source_acknowledges_nothing_more_when_a_log_has_lost_a_batch(bank: Lake
     ]
 
 
-def test_a_log_tells_offsets_and_places_of_a_database() -> None:
+def test_delivery_is_described_by_offsets_or_places_of_a_log() -> None:
     topics = {"b": {"id": "x", "ranges": {"0": [120, 450], "1": [7, 7], "2": [0, 1]}}}
     assert describe({"cluster": "c", "topics": topics}) == "b/0 120-449, b/2 0-0"
     many = {"b": {"id": "x", "ranges": {str(n): [0, 2] for n in range(6)}}}
@@ -487,7 +483,7 @@ def test_a_log_tells_offsets_and_places_of_a_database() -> None:
     assert describe({"system": "1", "from": "0/1A", "to": "0/2B"}) == "0/1A to 0/2B"
 
 
-def test_where_a_source_stands_is_told_of_each_kind() -> None:
+def test_source_position_is_described_for_each_kind() -> None:
     topics = {"b": {"id": "x", "ranges": {"0": [120, 450], "1": [7, 7]}}, "c": {"era": 1, "ranges": {"0": [0, 2]}}}
     assert position({"cluster": "c", "topics": topics}) == "b/0 450, b/1 7, c+1/0 2"
     many = {"b": {"id": "x", "ranges": {str(n): [0, 2] for n in range(6)}}}
@@ -508,7 +504,7 @@ def test_where_a_source_stands_is_told_of_each_kind() -> None:
         ("kind = 'fake'\nfile = 'x'\nstreams = ['debit']", "did you mean 'debits'?"),
     ],
 )
-def test_a_wrong_file_is_told_and_streams_go_on(bank: Lakehouse, text: str, told: str) -> None:
+def test_wrong_file_of_a_source_is_reported_and_streams_go_on(bank: Lakehouse, text: str, told: str) -> None:
     (bank.source.project / "sources/wrong.toml").write_text(text)
     sound, faults = sound_sources(bank.settings, load_contracts(bank.settings))
     assert sorted(sound) == ["bank"]
@@ -517,7 +513,7 @@ def test_a_wrong_file_is_told_and_streams_go_on(bank: Lakehouse, text: str, told
 
 
 @pytest.mark.long
-def test_a_faulty_declaration_keeps_tables_back_and_no_source(
+def test_faulty_declaration_stops_tables_and_no_source(
     bank: Lakehouse, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outside(bank, transfers(2))

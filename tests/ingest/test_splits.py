@@ -1,4 +1,4 @@
-"""A batch is the same however its files were divided, and what is read of it a second time is of the same records."""
+"""Division of files into parts: batches are the same, and a second reading has the same records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINES = 120
 
 @pytest.fixture
 def divided(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    """Has Spark divide small files, as it does large ones."""
+    """Make Spark divide small files as it does large ones."""
     before = {key: spark.conf.get(key, None) for key in (MIN_PARTITIONS, "spark.sql.files.openCostInBytes")}
     spark.conf.set("spark.sql.files.openCostInBytes", "1")
     yield spark.conf.set
@@ -54,13 +54,13 @@ def take(project: Settings, spark: SparkSession) -> None:
 
 
 def refused(project: Settings) -> list[tuple[str, int]]:
-    """Where quarantined records came from, each with its number."""
+    """Return the source and the number of quarantined records."""
     rows = [*quarantine.rejected(project, "readings", upto=9)]
     return [(row.source, json.loads(row.raw)["number"]) for row in rows]
 
 
 def with_other_cores(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
-    """Executors come and go: at each reading there are other cores than at that before."""
+    """Change the number of cores at each reading."""
     read, cores = FileDelivery.frame, cycle(["3", "7", "1", "11"])
 
     def frame(files: FileDelivery, session: SparkSession, reader: RecordReader) -> DataFrame:
@@ -72,7 +72,7 @@ def with_other_cores(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> No
 
 
 @pytest.mark.long
-def test_what_conflicts_is_quarantined_with_its_own_text_though_cores_come_and_go(
+def test_conflicts_are_quarantined_with_their_own_text_when_cores_change(
     project: Settings, spark: SparkSession, land: Callable[..., Path], divided: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared(project)
@@ -85,7 +85,7 @@ def test_what_conflicts_is_quarantined_with_its_own_text_though_cores_come_and_g
 
 
 @pytest.mark.long
-def test_of_too_many_producers_each_record_keeps_its_own_text_though_cores_come_and_go(
+def test_records_of_too_many_producers_keep_their_own_text_when_cores_change(
     project: Settings, spark: SparkSession, land: Callable[..., Path], divided: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared(project, horizon={"producer": "device", "limit": 5})
@@ -98,7 +98,7 @@ def test_of_too_many_producers_each_record_keeps_its_own_text_though_cores_come_
 
 @pytest.mark.turns
 @pytest.mark.parametrize("parts", ["7", "1", "2", "40"])
-def test_a_log_has_each_record_at_its_line_into_however_many_parts_files_are_divided(
+def test_log_has_each_record_at_its_line_in_any_number_of_parts(
     project: Settings, spark: SparkSession, land: Callable[..., Path], divided: Callable[[str, str], None], parts: str
 ) -> None:
     declared(project)
@@ -115,7 +115,7 @@ def test_a_log_has_each_record_at_its_line_into_however_many_parts_files_are_div
     assert check(project, "readings") == []
 
 
-def test_files_are_divided_as_the_session_says_and_not_by_the_cores_of_a_cluster(tmp_path: Path) -> None:
+def test_files_are_divided_by_the_session_and_not_by_cores_of_a_cluster(tmp_path: Path) -> None:
     def parts(master: str, address: str | None = None, **conf: str) -> str:
         return _parts(Settings(project=tmp_path, spark=SparkSettings(master=master, conf=conf)), address)
 

@@ -1,4 +1,4 @@
-"""What only this machine has is put below the warehouse where Spark runs elsewhere, while it is read."""
+"""Upload of local files below the warehouse for a Spark that does not share this disk."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ ELSEWHERE = '[tool.lake.spark]\nshares_disk = false\nmaster = "local[2]"\n'
         (SparkSettings(remote="sc://localhost:15002", shares_disk=False), False),
     ],
 )
-def test_spark_shares_the_disk_where_it_runs_here(
+def test_spark_shares_the_disk_when_it_runs_here(
     project: Settings, monkeypatch: pytest.MonkeyPatch, how: SparkSettings, shared: bool
 ) -> None:
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     assert shares_disk(replace(project, spark=how)) is shared
 
 
-def test_files_are_put_up_taken_down_and_found_where_somebody_died(project: Settings, tmp_path: Path) -> None:
+def test_uploaded_files_are_removed_or_found_as_abandoned(project: Settings, tmp_path: Path) -> None:
     file = tmp_path / "a b.jsonl"
     file.write_text("{}\n")
     assert staging_upload.upload(project, [file]) == {}
@@ -62,7 +62,7 @@ def test_files_are_put_up_taken_down_and_found_where_somebody_died(project: Sett
     assert staging_upload.abandoned_uploads(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == []
 
 
-def test_file_that_spark_elsewhere_cannot_read_is_refused_by_its_size(project: Settings) -> None:
+def test_file_too_large_for_spark_elsewhere_is_rejected_by_its_size(project: Settings) -> None:
     folder = project.path("landing/notes")
     folder.mkdir()
     (folder / "a.csv").write_text("id\n1\n")
@@ -78,7 +78,7 @@ def test_file_that_spark_elsewhere_cannot_read_is_refused_by_its_size(project: S
     ]
 
 
-def test_what_spark_cannot_read_here_gets_into_the_log(project: Settings, spark: SparkSession) -> None:
+def test_files_that_spark_cannot_read_here_get_into_the_log(project: Settings, spark: SparkSession) -> None:
     project.path("pyproject.toml").write_text(f"[tool.lake]\n{ELSEWHERE}")
     fields = {"id": "long", "of": ("string", {"from": "file.name"}), "word": "string?"}
     lakehouse: Lakehouse = declare(

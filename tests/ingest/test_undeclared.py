@@ -1,4 +1,4 @@
-"""What a contract does not declare counts: for what an event is, for conflicts, and for what older events become."""
+"""Undeclared members in identities, conflicts and upcasts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CITY: Final = {"name": "city", "type": ["null", "string"]}
 
 
 def address(*members: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """An optional record with these members."""
+    """Return an optional record with these members."""
     return ["null", {"type": "record", "name": "addr_t", "fields": [*members]}], {"default": None}
 
 
@@ -31,7 +31,7 @@ def things(fields: dict[str, Any], **about: Any) -> dict[str, Any]:
 
 
 def counted(lakehouse: Lakehouse) -> tuple[int, int, int]:
-    """How many events, re-deliveries and rejected records the commits of the log report."""
+    """Return the numbers of events, redeliveries and rejected records in the commits of the log."""
     counts = [head.counts for head in Log(lakehouse.settings, "things").backwards()]
     return tuple(sum(each[name] for each in counts) for name in ("accepted", "duplicates", "quarantined"))  # type: ignore[return-value]
 
@@ -41,14 +41,14 @@ def ids(lakehouse: Lakehouse) -> list[str]:
     return [row["_id"] for row in duckdb_tables.rows(Log(lakehouse.settings, "things").path, query)]
 
 
-def test_records_that_differ_in_what_is_not_declared_are_several_events(spark: SparkSession, project: Settings) -> None:
+def test_records_that_differ_in_undeclared_members_are_several_events(spark: SparkSession, project: Settings) -> None:
     fields: dict[str, Any] = {"name": "string", "addr": address(CITY)}
     lakehouse = shop.declare(project, things(fields, id="content"))
     lakehouse.land("things", {"id": 1, "name": "a"}, {"id": 2, "name": "b", "addr": {"city": "Graz"}})
     lakehouse.land(
         "things",
         '{"id":1,"name":"a","x":1.50,"more":{"b":[1,{"d":1,"c":2}],"a":"é"}}',
-        '{"more":{"a":"\\u00e9","b":[1,{"c":2,"d":1}]},"x":1.50,"name":"a","id":1}',  # the same, in another order
+        '{"more":{"a":"\\u00e9","b":[1,{"c":2,"d":1}]},"x":1.50,"name":"a","id":1}',  # equal members in another order
         '{"id":1,"name":"a","x":1.5,"more":{"b":[1,{"d":1,"c":2}],"a":"é"}}',
         '{"id":2,"name":"b","addr":{"city":"Graz","zip":"8010"}}',
         '{"id":2,"name":"b","addr":{"zip":"8010","city":"Graz"}}',
@@ -58,13 +58,13 @@ def test_records_that_differ_in_what_is_not_declared_are_several_events(spark: S
     plain = [sha256(text.encode()).hexdigest() for text in ("1:1-1:11:a-", '1:2-1:21:b15:{"city":"Graz"}')]
     more = '{"more":{"a":"é","b":[1,{"c":2,"d":1}]},"x":1.50}'
     found = ids(lakehouse)
-    assert found[:2] == plain  # as they were before anything else counted
+    assert found[:2] == plain  # ids of records without undeclared members
     assert found[2] == sha256(f"1:1-1:11:a-{len(more)}:{more}".encode()).hexdigest()
     assert len({*found}) == len(found) == 6
     assert counted(lakehouse) == (6, 2, 0)
 
 
-def test_a_redelivery_is_compared_with_what_no_version_declares(spark: SparkSession, project: Settings) -> None:
+def test_redelivery_is_compared_with_undeclared_members(spark: SparkSession, project: Settings) -> None:
     record: dict[str, Any] = {"id": 1, "name": "a", "note": "n", "status": "open", "addr": {"city": "Graz", "zip": "1"}}
     fields: dict[str, Any] = {"name": "string", "note": "string?", "addr": address(CITY)}
     lakehouse = shop.declare(project, things(fields, id=["id"]))
@@ -74,7 +74,7 @@ def test_a_redelivery_is_compared_with_what_no_version_declares(spark: SparkSess
 
     grown = address(CITY, {"name": "zip", "type": ["null", "string"]})
     learnt: dict[str, Any] = {"name": "string", "status": "string?", "addr": grown}
-    lakehouse = shop.declare(project, things(learnt, id=["id"]))  # which has dropped the note
+    lakehouse = shop.declare(project, things(learnt, id=["id"]))  # without the note
     lakehouse.land("things", record, record | {"status": "closed"}, {**record, "addr": {"city": "Graz", "zip": "2"}})
     lakehouse.land("things", record | {"more": 1})
     lake(lakehouse.settings, "ingest")
@@ -84,7 +84,7 @@ def test_a_redelivery_is_compared_with_what_no_version_declares(spark: SparkSess
     assert (event["status"], event["addr"].zip) == ("open", "1")
 
 
-def test_an_upcast_is_applied_by_tables_and_by_lake_sql_alike(spark: SparkSession, project: Settings) -> None:
+def test_upcast_is_applied_by_tables_and_by_lake_sql_alike(spark: SparkSession, project: Settings) -> None:
     job = {"meter": shop.job("meter", 'Latest("id")', 'log("things")', returns='rows.select("id", "energy")')}
     lakehouse = shop.declare(project, things({"energy": "long", "unit": "string?"}, id=["id"]), jobs=job)
     lakehouse.land("things", {"id": 1, "energy": 2}, {"id": 2, "energy": 3, "tariff": "night"}).run()
@@ -92,7 +92,7 @@ def test_an_upcast_is_applied_by_tables_and_by_lake_sql_alike(spark: SparkSessio
     fields: dict[str, Any] = {"energy": "long", "unit": "string?", "tariff": "string?"}
     upcast = {"1": {"energy": "energy * 1000", "tariff": "upper(tariff)"}}
     lakehouse = shop.declare(project, things(fields, id=["id"], upcast=upcast))
-    lakehouse.land("things", {"id": 3, "energy": 2500, "tariff": "day"}, {"id": 1, "energy": 2})  # 1 comes again
+    lakehouse.land("things", {"id": 3, "energy": 2500, "tariff": "day"}, {"id": 1, "energy": 2})  # redelivers 1
     with pytest.raises(DeclarationError, match="meter: its definition has changed"):
         lake(lakehouse.settings, "run")
     lake(lakehouse.settings, "deploy")

@@ -1,4 +1,4 @@
-"""Fields that events carry and their contract does not know."""
+"""Fields of events that are unknown to their contract."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.warehouse import commit
 
 @pytest.fixture
 def carried(project: Settings) -> Settings:
-    """A log whose events carry fields of every kind that JSON has, under every kind of name."""
+    """Log whose events have undeclared fields of every JSON type and kind of name."""
     shop.declare(project, shop.contract("things", {"id": "long", "gate": "string", "day": ("int", {"aliases": ["d"]})}))
     extras: list[dict[str, Any] | None] = [
         {"n": 1, "gaet": "A1", "d": 3, 'x.y/~"z': True, "mix": 1, "half": 1, "none": None},
@@ -34,7 +34,7 @@ def carried(project: Settings) -> Settings:
     return project
 
 
-def test_unknown_fields_are_named_with_what_declares_them(carried: Settings) -> None:
+def test_unknown_fields_are_named_with_their_declaration(carried: Settings) -> None:
     contract = load_contract(carried, "things")
     found = {field.name: field for field in unknown_fields(carried, contract)}
     assert [*found][:2] == ["n", "gaet"]
@@ -56,7 +56,7 @@ def test_unknown_fields_are_named_with_what_declares_them(carried: Settings) -> 
         "2nd": ("field_2nd", "string"),
         "ünit": ("nit", "string"),
     }
-    # Each line is one that the contract takes, and then the field is known.
+    # The contract accepts each line, and then knows the field.
     file = carried.path("schemas/things.avsc")
     schema = json.loads(file.read_text())
     file.write_text(json.dumps({**schema, "fields": [*schema["fields"], *declared.values()]}))
@@ -65,7 +65,7 @@ def test_unknown_fields_are_named_with_what_declares_them(carried: Settings) -> 
     }  # fmt: skip
 
 
-def test_lake_schemas_tells_them(carried: Settings) -> None:
+def test_lake_schemas_reports_unknown_fields(carried: Settings) -> None:
     def answer(*words: str) -> str:
         done = CliRunner().invoke(lake, ["schemas", *words, "--project", str(carried.project)])
         assert done.exit_code == 0, done.exception
@@ -97,7 +97,10 @@ def test_members_of_nested_fields_are_named_by_their_path(project: Settings) -> 
     extras: list[dict[str, Any]] = [
         {"at": {"y": 1}, "path": {"0": {"y": 1, "a.b": 2}, "7": {"y": 2.5}}},
         {"place": {"y": 1}, "named": {"k.1": {"2": {"z": {}}}}},
-        {"at": {"x": 1, "y": "b", "X": 1}, "path": [{"x": 1}, {"x": 2, "y": 3}]},  # as they were before they were known
+        {
+            "at": {"x": 1, "y": "b", "X": 1},
+            "path": [{"x": 1}, {"x": 2, "y": 3}],
+        },  # members ingested before they were declared
         {"path": {"3": {"y": None}}, "other": {"y": 1}},
     ]
     texts = ", ".join(f"('{json.dumps(extra)}')" for extra in extras)
@@ -120,7 +123,7 @@ def test_members_of_nested_fields_are_named_by_their_path(project: Settings) -> 
     assert f"    add to the record at of things: {added}" in done.stdout.splitlines()
 
 
-def test_what_is_sealed_is_counted_and_not_named(project: Settings) -> None:
+def test_sealed_members_are_counted_and_not_named(project: Settings) -> None:
     fields = {"id": "long", "who": "string", "mail": ("string", {"personal": True})}
     shop.declare(project, shop.contract("people", fields, subject="who"))
     commit(Log(project, "people").path, "SELECT * FROM (VALUES ('aGVsbG8gd29ybGQ='), (NULL), ('')) t(_extra)")
@@ -128,6 +131,6 @@ def test_what_is_sealed_is_counted_and_not_named(project: Settings) -> None:
     assert (unknown_fields(project, contract), sealed_events(project, contract)) == ([], 1)
 
 
-def test_a_log_without_events_knows_all(project: Settings) -> None:
+def test_log_without_events_has_no_unknown_field(project: Settings) -> None:
     shop.declare(project, shop.contract("things", {"id": "long"}))
     assert unknown_fields(project, load_contract(project, "things")) == list[UnknownField]()

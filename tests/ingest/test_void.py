@@ -1,4 +1,4 @@
-"""Deliveries that should not have been: taken back at once, or held as too much of them was refused."""
+"""Wrong deliveries: voided, or held because too many of their records were rejected."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Lake = Callable[..., Result]
 
 @pytest.fixture
 def lake(lakehouse: Lakehouse) -> Lake:
-    """Runs a command on the lakehouse in this process, with its session."""
+    """Runner of commands on the lakehouse in this process, with its session."""
 
     def command(*words: str) -> Result:
         shell = Shell(project=lakehouse.settings.project)
@@ -69,7 +69,7 @@ def sales(**pieces: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.long
-def test_a_delivery_is_taken_back_by_one_void(lakehouse: Lakehouse, lake: Lake) -> None:
+def test_delivery_is_removed_by_one_void(lakehouse: Lakehouse, lake: Lake) -> None:
     def rows() -> list[dict[str, int]]:
         return [{row["shop"]: row["pieces"] for row in lakehouse.table(name)} for name in JOBS]
 
@@ -98,8 +98,8 @@ def test_a_delivery_is_taken_back_by_one_void(lakehouse: Lakehouse, lake: Lake) 
 
 
 @pytest.mark.long
-def test_what_was_voided_may_come_again_corrected(lakehouse: Lakehouse, lake: Lake) -> None:
-    """A delivery as a whole, unchanged lines too; a single event with another content, but not as it was."""
+def test_voided_events_may_come_again_corrected(lakehouse: Lakehouse, lake: Lake) -> None:
+    """A whole delivery may come again with unchanged lines; a single event only with other content."""
 
     def counts() -> dict[str, int]:
         lakehouse.run()
@@ -140,7 +140,7 @@ def test_what_was_voided_may_come_again_corrected(lakehouse: Lakehouse, lake: La
 
 
 @pytest.mark.long
-def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehouse: Lakehouse, lake: Lake) -> None:
+def test_delivery_with_too_many_rejections_is_not_published(lakehouse: Lakehouse, lake: Lake) -> None:
     """Batch by batch and together the same: three of five, then five of eight."""
 
     def edition() -> int:
@@ -191,8 +191,8 @@ def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehous
 
 
 @pytest.mark.long
-def test_a_stopped_gate_tells_the_events_so_that_they_can_be_voided(lakehouse: Lakehouse, lake: Lake) -> None:
-    """Before a table is built, before there is an edition, and later."""
+def test_stopped_gate_names_the_events_to_void(lakehouse: Lakehouse, lake: Lake) -> None:
+    """Stop the gate before a table is built and before there is an edition, and later."""
     at_least = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "pieces", "min_value": 0}}
     for name in JOBS:
         lakehouse.settings.path(f"quality/{name}.json").write_text(json.dumps({"expectations": [at_least]}))
@@ -239,9 +239,7 @@ def share(sales):
     ],
     ids=["a reducer in Python", "a reducer in SQL", "the function"],
 )
-def test_an_event_of_which_no_row_can_be_made_is_named(
-    lakehouse: Lakehouse, lake: Lake, step: str, pieces: str
-) -> None:
+def test_event_without_a_row_is_named(lakehouse: Lakehouse, lake: Lake, step: str, pieces: str) -> None:
     text = SHARE.format(step=step, pieces=pieces)
     for name in JOBS:
         lakehouse.settings.path(f"jobs/silver/{name}.py").unlink()
@@ -299,9 +297,7 @@ def over(rows):
         pytest.param("the function", marks=pytest.mark.long),
     ],
 )
-def test_the_event_behind_a_row_of_a_table_of_which_none_can_be_made_is_named(
-    lakehouse: Lakehouse, lake: Lake, declared: str
-) -> None:
+def test_event_behind_a_failing_row_of_a_table_is_named(lakehouse: Lakehouse, lake: Lake, declared: str) -> None:
     kind, returns, pieces = OVER_TABLES[declared]
     lakehouse.settings.path("jobs/silver/sold.py").unlink()
     lakehouse.settings.path("jobs/silver/over.py").write_text(OVER_TABLE.format(kind=kind, returns=returns))
@@ -334,7 +330,7 @@ def over(returned, sales):
 
 @pytest.mark.long
 @pytest.mark.parametrize("stream", ["returned", "sales"])
-def test_of_several_logs_the_one_with_the_event_is_named(lakehouse: Lakehouse, lake: Lake, stream: str) -> None:
+def test_event_is_named_in_the_right_one_of_several_logs(lakehouse: Lakehouse, lake: Lake, stream: str) -> None:
     for name in JOBS:
         lakehouse.settings.path(f"jobs/silver/{name}.py").unlink()
     kept = contract("returned", {"shop": "string", "pieces": "int"})

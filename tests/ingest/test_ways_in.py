@@ -1,6 +1,6 @@
-"""Records as publishers write them: the values, reasons and undeclared members of each, by one `lake ingest`.
+"""Records as publishers write them: values, reasons and undeclared members, by one `lake ingest`.
 
-The streams of one project stand side by side, so that a fault of one of them would show in the others.
+All streams are in one project, so that a fault of one would show in the others.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ TEXT_OF_PSQL: Final = {"delimiter": "\t", "quote": "", "null": ["\\N"], "escape"
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 UNKNOWN: Final = "__debezium_unavailable_value"
 FAR: Final = (datetime(2300, 1, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
-"""The time of a file that nanoseconds of 64 bits do not reach."""
+"""Time of a file beyond nanoseconds in 64 bits."""
 ABBREVIATIONS: Final = ("BST", "AST", "NST", "SST", "CST", "PST", "CET", "EDT", "PDT", "CEST", "MSK")
 ZONES: Final = {"UTC": 12, "GMT": 12, "Z": 12, "+02": 10, "UTC+1": 11, "Europe/London": 11}
-"""Zones, each with the hour of UTC when it is noon there in July."""
+"""Zones, each with the hour of UTC at noon there in July."""
 TAP: Final = """
 print('{"type":"SCHEMA","stream":"rows","schema":{},"key_properties":["id"]}')
 print('{"type":"RECORD","stream":"rows","record":{"id":1,"d":0.5}}')
@@ -82,7 +82,7 @@ def customer(rows):
 
 @dataclass(frozen=True)
 class Case:
-    """A stream: its fields, what else its contract declares, its files, and what becomes of their records.
+    """A stream: its fields, the rest of its contract, its files, and the outcomes of their records.
 
     `rows` have `_extra` if a record has undeclared members; `refused` are "reason: detail (file:line)".
     """
@@ -113,7 +113,7 @@ def lines(*records: object) -> str:
 
 
 def change(lsn: int, row: Row, *columns: Mapping[str, Any], op: str = "c") -> dict[str, Any]:
-    """A message of Debezium, with a schema that describes `columns`."""
+    """Return a message of Debezium, with a schema that describes `columns`."""
     payload = {"before": None, "after": {"id": 1, **row}, "source": {"lsn": lsn}, "op": op}
     if not columns:
         return payload
@@ -601,7 +601,7 @@ def write(settings: Settings) -> None:
     scope="module", params=[cost.READ_BYTES, pytest.param(0, marks=pytest.mark.long)], ids=["here", "by tasks"]
 )
 def landed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Settings:
-    """The project after one `lake ingest`: files are read in this process, or by tasks of Spark."""
+    """Project after one `lake ingest`, with files read in this process or by tasks of Spark."""
     settings = shop.empty(tmp_path_factory.mktemp("ways") / "project")
     write(settings)
     with pytest.MonkeyPatch.context() as patch:
@@ -626,7 +626,7 @@ def refusals(settings: Settings, stream: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_records_are_read_as_they_are_meant_or_refused_with_a_way_out(landed: Settings, name: str) -> None:
+def test_records_are_read_as_meant_or_rejected_with_a_fix(landed: Settings, name: str) -> None:
     case = CASES[name]
     assert (events(landed, name), refusals(landed, name)) == (case.rows, case.refused)
 
@@ -635,7 +635,7 @@ TEXTS: Final = [name for name, case in CASES.items() if case.files]
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_files_give_the_same_records_packed_and_refused_records_the_same_reason_again(name: str) -> None:
+def test_packed_files_give_the_same_records_and_rejected_ones_the_same_reason(name: str) -> None:
     case = CASES[name]
     contract = read_contract(json.dumps(declaration(name)), file=f"schemas/{name}.avsc")
     reader = RecordReader(contract, RECORD_BYTES)
@@ -648,12 +648,12 @@ def test_files_give_the_same_records_packed_and_refused_records_the_same_reason_
         refused = [row for row in rows if isinstance(row, dict) and row["_reason"] and row["_raw"].startswith("{")]
         again = reader.read(TextRecords(range(len(refused)), [row["_raw"].encode() for row in refused]), {}).to_pylist()
         for row, same in zip(refused, again, strict=True):
-            no_text = (str(Reason.UNPARSEABLE), "unpaired surrogate")  # which JSON has for bytes of Parquet
+            no_text = (str(Reason.UNPARSEABLE), "unpaired surrogate")  # JSON has it for bytes of Parquet
             assert (same["_reason"], same["_detail"]) in {(row["_reason"], row["_detail"]), no_text}
 
 
 def records(contract: Contract, name: str, data: bytes) -> list[str | dict[str, Any]]:
-    """Return the records of a file as they are read, and what refuses it."""
+    """Return the records of a file, and its fault."""
     reader = RecordReader(contract, RECORD_BYTES)
     rows: list[str | dict[str, Any]] = []
     try:
@@ -665,7 +665,7 @@ def records(contract: Contract, name: str, data: bytes) -> list[str | dict[str, 
     return rows
 
 
-def test_fields_and_members_that_a_contract_learns_later_have_what_events_brought(landed: Settings) -> None:
+def test_fields_and_members_declared_later_have_the_values_of_older_events(landed: Settings) -> None:
     grown = declaration("nested_record_cannot_grow", addr=optional(record("addr_t", city="string?", zip="string?")))
     shop.declare(landed, grown, declaration("unknown_field_not_in_identity", status="string?"))
     landed.path("landing/file_time_after_2262/a.jsonl").unlink()
