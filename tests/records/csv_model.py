@@ -1,4 +1,4 @@
-"""Model of CSV in the plainest way, a character at a time: two columns x and y, commas, double quotes, no options."""
+"""Model of CSV, one character at a time: two columns x and y, commas, double quotes, no options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ("x", "y")
 class ModelRecord:
     line: int
     fields: list[tuple[str, bool]] = field(default_factory=list)
-    """Text, and whether it was in quotes."""
+    """Text, and whether it was quoted."""
     fault: str = ""
 
     @property
@@ -41,7 +41,7 @@ class _Text:
         return self.text[self.at : self.at + 1]
 
     def take(self) -> str:
-        """Take a character, or a line end."""
+        """Return the next character or line end, and advance."""
         taken = "\r\n" if self.text.startswith("\r\n", self.at) else self.here
         self.at += len(taken)
         self.line += taken in {"\r\n", "\r", "\n"}
@@ -55,12 +55,12 @@ class _Text:
 
 
 def records(text: str) -> Iterator[tuple[int, dict[str, str] | tuple[str, str]]]:
-    """Yield what comes behind the header, each record with its line."""
+    """Yield the records after the header, each with its line."""
     source, is_header = _Text(text), True
     while source.here:
         start, record = source.at, _record(source)
         written = source.text[start : source.at]
-        if not source.take():  # a quote that is not closed; its text is told without the last line end
+        if not source.take():  # an unclosed quote, whose text has no last line end
             written = written.removesuffix("\n").removesuffix("\r")
         if record.is_blank:
             continue

@@ -1,4 +1,4 @@
-"""Read files of text in tests: each record as its place and what it is."""
+"""Reading of text files in tests: places and outcomes of records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Record = tuple[int, bytes | dict[str, RawValue] | tuple[str, str]]
 def records(
     parts: Iterator[TextRecords] | Iterator[ColumnRecords] | Iterator[TextRecords | ColumnRecords],
 ) -> Iterator[Record]:
-    """Yield each record with its place: a text, the members that it has, or why it is broken and its text."""
+    """Yield each record with its place: a text, its members, or its fault and text."""
     for part in parts:
         if isinstance(part, TextRecords):
             yield from zip(part.places, part.texts, strict=True)
@@ -32,7 +32,7 @@ def records(
 def outcome(
     parts: Iterator[TextRecords] | Iterator[ColumnRecords] | Iterator[TextRecords | ColumnRecords],
 ) -> list[Record | str]:
-    """Return the records of a file, and behind them what refuses it."""
+    """Return the records of a file, followed by its fault."""
     found: list[Record | str] = []
     try:
         found.extend(records(parts))
@@ -62,7 +62,7 @@ def file_records(
 
 
 def outcomes(read: Callable[[bytes], object], data: bytes, step: int, *, masks: Sequence[int]) -> dict[str, int]:
-    """Return how often `data` is read and refused if every `step`th byte is changed by each of `masks`."""
+    """Return how often `data` is read and rejected when every `step`th byte is changed by each of `masks`."""
     counts = {"read": 0, "refused": 0}
     for at in range(0, len(data), step):
         for mask in masks:

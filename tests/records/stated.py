@@ -1,4 +1,4 @@
-"""The grammar of values, stated once more from the documentation: characters are walked through, numbers are fractions.
+"""Second implementation of the grammar of values, from the documentation, by characters and fractions.
 
 It shares no code with `lake.records`.
 """
@@ -22,11 +22,11 @@ REFUSED: Final = "refused"
 DIGITS: Final = "0123456789"
 BITS: Final = {"int": 31, "bigint": 63}
 SINGLES: Final = {"float": (24, -149, 128), "double": (53, -1074, 1024)}
-"""Bits of the mantissa, the exponent of the least number, and that of the first which is too large."""
+"""Bits of the mantissa, exponent of the least number, exponent of the first number that is too large."""
 
 
 class Walk:
-    """A text that is read from its beginning."""
+    """Cursor in a text, from its beginning."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -52,7 +52,7 @@ class Walk:
 
 
 def number(text: str) -> tuple[Fraction, bool] | None:
-    """The value of a number, and whether it has a minus; None if the text is none."""
+    """Return the value of a number and whether it has a minus sign, or None if the text is no number."""
     walk = Walk(text)
     sign = walk.one_of("+-")
     before = walk.digits(0, 2000) or ""
@@ -71,7 +71,7 @@ def number(text: str) -> tuple[Fraction, bool] | None:
 
 
 def nearest(value: Fraction, kind: str) -> Fraction | None:
-    """The nearest number of a binary format, ties to even; None if it is out of range."""
+    """Return the nearest number of a binary format, ties to even, or None if it is out of range."""
     mantissa, least, beyond = SINGLES[kind]
     if not value:
         return value
@@ -147,7 +147,7 @@ def time_of_day(walk: Walk) -> timedelta | None:
 
 
 def clock_offset(text: str, hours: tuple[int, int]) -> timedelta | None:
-    """An offset; `hours` are the least and the most digits of its hour."""
+    """Return an offset. `hours` are the least and the most digits of its hour."""
     walk = Walk(text)
     sign, minute, second = walk.one_of("+-"), "0", "0"
     compact = len(text) == 5 and ":" not in text
@@ -167,11 +167,11 @@ def clock_offset(text: str, hours: tuple[int, int]) -> timedelta | None:
 
 
 REGIONS: Final = ("Europe/Vienna", "America/New_York", "Australia/Lord_Howe", "Etc/GMT+5", "Asia/Kolkata")
-"""Those that the tests name."""
+"""Regions in the tests."""
 
 
 def in_region(name: str, local: datetime) -> datetime:
-    """The instant of a local time: the earlier of two; of none, as much later as the clock was put forward."""
+    """Return the instant of a local time: the earlier of two; in a gap, later by the length of the gap."""
     zone = ZoneInfo(name)
 
     def shown_at(instant: datetime) -> datetime:
@@ -221,7 +221,7 @@ def of_time(kind: str, text: str) -> Any:
 
 
 def of_text(kind: str, text: str) -> Any:
-    """The value of a text for a field of type `kind`, which is not nested; REFUSED if it is none."""
+    """Return the value of a text for a field of type `kind`, which is not nested, or REFUSED."""
     of: dict[str, Callable[[], Any]] = {
         "boolean": lambda: TRUTHS.get(text, REFUSED),
         "float": lambda: NAMES[text] if text in NAMES else of_number(kind, text),
@@ -249,19 +249,19 @@ def of_base64(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Literal:
-    """A number of JSON, `true` or `false`, as it is written."""
+    """A number of JSON, `true` or `false`, as written."""
 
     digits: str
 
 
 Kind = str | tuple[str, ...] | list["Kind"] | Mapping[str, "Kind"]
-"""A type of Spark that is not nested, the symbols of an enum, [the type of items], {"*": the type of values}, or
-{name: the type of a member}.
+"""Type of a field: a Spark type that is not nested, the symbols of an enum, [the type of items],
+{"*": the type of values}, or {name: the type of a member}.
 """
 
 
 def read_json(text: Any) -> Any:
-    """The value of a text of JSON, with literals; any other value as it is."""
+    """Return the value of a JSON text, with literals. Return any other value unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -279,7 +279,7 @@ def _literals(value: Any) -> Any:
 
 
 def compact(value: Any, *, is_ascii: bool = False) -> str:
-    """JSON without blanks, its members in their order."""
+    """Return JSON without blanks, with members in their order."""
     if isinstance(value, Literal):
         return value.digits
     if isinstance(value, list):
@@ -293,7 +293,7 @@ def compact(value: Any, *, is_ascii: bool = False) -> str:
 
 
 def of_json(kind: Kind, value: Any) -> Any:
-    """The value of a text, Literal, list, dict or None of JSON for a field of a type; REFUSED if it is none."""
+    """Return the value of a text, Literal, list, dict or None of JSON for a type, or REFUSED."""
     if value is None:
         return None
     if isinstance(kind, tuple):

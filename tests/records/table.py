@@ -1,4 +1,4 @@
-"""Table of values for all ways in: each a member of a record, with what the documentation has its field be."""
+"""Table of values for all ways of ingestion: members of records, and the documented values of their fields."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ FORM_VALUES: Final[Mapping[str, Any]] = {
     "price 1299,9": Decimal("1299.90"),
     "price ,5": Decimal("0.50"),
 }
-"""Values of texts in declared formats, from the examples of docs/values.md; others of FORM_TEXTS are refused."""
+"""Values of texts in declared formats, from the examples of docs/values.md. Other FORM_TEXTS are rejected."""
 LITERALS: Final = """
     0 1 -1 -0 7 5.0 5.5 1e3 1E-2 1.10 19813 2932896 2932897 -719162 -719163 2147483648 9223372036854775807
     9223372036854775808 1711886400123456 253402300799999999 253402300800000000 0.1 1e38 1e39 1e308 1e309 true false
@@ -79,7 +79,7 @@ MORE: Final = "more"
 
 @dataclass(frozen=True)
 class Case:
-    """A record: its `number`, and `value` as its member `name`. `expected` is the value of the field or REFUSED."""
+    """A record: its `number`, and `value` as its member `name`. `expected` is the value of the field, or REFUSED."""
 
     number: int
     name: str
@@ -88,7 +88,7 @@ class Case:
 
     @property
     def reason(self) -> str:
-        """The reason of its refusal, "" if it is taken."""
+        """Reason of its rejection, or "" if it is accepted."""
         if self.is_no_text:
             return "unparseable"
         if self.expected is not REFUSED:
@@ -97,12 +97,12 @@ class Case:
 
     @property
     def is_no_text(self) -> bool:
-        """Whether it is a text that JSON cannot have: with U+FFFF or half a surrogate pair."""
+        """Whether the value is a text that JSON cannot have: with U+FFFF or half a surrogate pair."""
         return isinstance(self.value, str) and stated.of_text("string", self.value) is REFUSED
 
     @property
     def extra(self) -> str | None:
-        """What the record has in `_extra`."""
+        """`_extra` of the record."""
         if self.name == MORE:
             return stated.compact({MORE: self.value})
         value = stated.read_json(self.value) if self.name == "part" else self.value
@@ -111,7 +111,7 @@ class Case:
 
     @property
     def text(self) -> str:
-        """The record as JSON."""
+        """Text of the record as JSON."""
         is_ascii = self.number % 2 > 0 or self.is_no_text
         return f'{{"id":{self.number},"{self.name}":{stated.compact(self.value, is_ascii=is_ascii)}}}'
 

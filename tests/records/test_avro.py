@@ -1,4 +1,4 @@
-"""Avro container files: the given values of every type, codecs, and what is taken of damaged files."""
+"""Avro container files: values of every type, codecs, and damaged files."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ VALUES: dict[str, tuple[Any, Any, RawValue]] = {
 
 
 def plain(schema: Any) -> Any:
-    """The schema without logical types, by which the libraries write values as they are."""
+    """Return the schema without logical types, by which libraries write raw values."""
     if isinstance(schema, list):
         return [plain(part) for part in schema]
     if not isinstance(schema, dict):
@@ -111,7 +111,7 @@ def plain(schema: Any) -> Any:
 
 
 def container(schema: Any, values: list[Any], codec: str = "null", *, every: int = 1 << 20) -> bytes:
-    """A container file of raw values, a block ending after each `every` of them."""
+    """Return a container file of raw values, with a block after each `every` of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         full, raw = avro.schema.parse(json.dumps(schema)), avro.schema.parse(json.dumps(plain(schema)))
@@ -127,7 +127,7 @@ def container(schema: Any, values: list[Any], codec: str = "null", *, every: int
 
 
 def long(number: int) -> bytes:
-    """A number as Avro writes it."""
+    """Return a number as Avro encodes it."""
     number = (number << 1) ^ (number >> 63)
     data = bytearray()
     while number > 127:
@@ -137,7 +137,7 @@ def long(number: int) -> bytes:
 
 
 def with_block(data: bytes, count: int, block: bytes) -> bytes:
-    """A container file with one block more."""
+    """Return a container file with one more block."""
     return data + long(count) + long(len(block)) + block + data[-16:]
 
 
@@ -148,7 +148,7 @@ def rows(data: bytes, *, record_bytes: int = 1 << 20) -> list[ColumnRecords]:
 
 
 def taken(data: bytes, **more: Any) -> tuple[list[dict[str, RawValue]], str]:
-    """The records of a file, and what it says of a broken one at its end."""
+    """Return the records of a file, and the detail of a broken one at its end."""
     found: list[dict[str, RawValue]] = []
     detail = ""
     for part in rows(data, **more):
@@ -170,7 +170,7 @@ def fault(data: bytes, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("what", VALUES)
-def test_avro_gives_values_of_every_type(what: str) -> None:
+def test_avro_returns_values_of_every_type(what: str) -> None:
     kind, raw, given = VALUES[what]
     [row], detail = taken(container(record(k=kind, n="int"), [{"k": raw, "n": 1}]))
     assert not detail
@@ -178,12 +178,12 @@ def test_avro_gives_values_of_every_type(what: str) -> None:
     assert type(row["k"]) is type(given)
 
 
-def test_avro_gives_a_string_that_is_not_utf8_as_bytes() -> None:
+def test_avro_returns_a_string_that_is_not_utf8_as_bytes() -> None:
     data = container(record(k="string"), [{"k": "é"}, {"k": "b"}]).replace("é".encode(), b"\xe9\xff")
     assert taken(data) == ([{"k": b"\xe9\xff"}, {"k": "b"}], "")
 
 
-def test_avro_gives_the_branch_that_was_written_of_a_union_of_like_types() -> None:
+def test_avro_returns_the_written_branch_of_a_union_of_like_types() -> None:
     schema = record(k=[of("int", "date"), of("long", "timestamp-micros"), "double", "float", fixed(1), "bytes"])
     written = long(0) + long(1), long(1) + long(1), long(4) + b"x", long(5) + long(1) + b"y"
     data = with_block(container(schema, []), len(written), b"".join(written))
@@ -226,7 +226,7 @@ def test_avro_yields_at_most_ten_thousand_records_together() -> None:
     assert rows(b"") == []
 
 
-def test_avro_takes_the_records_before_a_broken_block_and_says_where() -> None:
+def test_avro_reads_the_records_before_a_broken_block_and_reports_its_fault() -> None:
     whole = container(record(k="string"), [{"k": str(n)} for n in range(30)], every=10)
     kept = [{"k": str(n)} for n in range(20)]
     assert taken(whole[:-25]) == (kept, "cannot be read after record 20: a block of 30 bytes ends after 21")
@@ -259,7 +259,7 @@ def test_avro_takes_the_records_before_a_broken_block_and_says_where() -> None:
     ],
     ids=str,
 )
-def test_avro_says_what_is_wrong_with_bytes_that_are_no_value(kind: Any, block: bytes, words: str) -> None:
+def test_avro_reports_the_fault_of_bytes_that_are_no_value(kind: Any, block: bytes, words: str) -> None:
     found, detail = taken(with_block(container(record(k=kind), []), 1, block))
     assert found == []
     assert detail.startswith(f"cannot be read after record 0: {words}")
@@ -274,7 +274,7 @@ def test_avro_breaks_a_record_that_is_nested_too_deep() -> None:
 
 
 def doubled(times: int) -> dict[str, Any]:
-    """A record of two records of two records …, in which there is nothing."""
+    """Return an empty record of two records of two records, `times` levels deep."""
     made: dict[str, Any] = {"type": "record", "name": "D0", "fields": []}
     for number in range(1, times + 1):
         fields = [{"name": "a", "type": made}, {"name": "b", "type": f"D{number - 1}"}]
@@ -282,7 +282,7 @@ def doubled(times: int) -> dict[str, Any]:
     return made
 
 
-def test_avro_refuses_what_is_no_container_of_records() -> None:
+def test_avro_rejects_a_file_that_is_no_container_of_records() -> None:
     header = container(record(k="string"), [])
     deep = '{"type": "array", "items": ' * 5_000 + '"int"' + "}" * 5_000
     endless = "an Avro file with records or arrays of values without a size"
@@ -302,7 +302,7 @@ def test_avro_refuses_what_is_no_container_of_records() -> None:
 
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2"])
-def test_avro_refuses_a_file_that_unpacks_to_too_much(codec: str) -> None:
+def test_avro_rejects_a_file_that_unpacks_to_too_much(codec: str) -> None:
     schema, little = record(k="string"), [{"k": "x" * 7_000}] * 2
     for bomb in (
         container(schema, [*little, {"k": "x" * 4_000_000}], codec),
@@ -316,7 +316,7 @@ def test_avro_refuses_a_file_that_unpacks_to_too_much(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "zstandard", "snappy"])
-def test_avro_refuses_a_block_that_unpacks_to_too_much(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_avro_rejects_a_block_that_unpacks_to_too_much(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro_files, "BLOCK_BYTES", 100_000)
     block = long(200_000) + b"x" * 200_000
     name = {"zstandard": "zstd"}.get(codec, codec)
@@ -332,7 +332,7 @@ def test_avro_refuses_a_block_that_unpacks_to_too_much(codec: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_avro_takes_a_prefix_of_a_file_that_breaks_off_anywhere(codec: str) -> None:
+def test_avro_reads_a_prefix_of_a_truncated_file(codec: str) -> None:
     values = [{"k": str(n), "n": None if n % 3 else n} for n in range(40)]
     data = container(record(k="string", n=["null", "long"]), values, codec, every=10)
     taken_whole = 0
@@ -349,7 +349,7 @@ def test_avro_takes_a_prefix_of_a_file_that_breaks_off_anywhere(codec: str) -> N
 
 @pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_avro_reads_a_damaged_file_or_refuses_it(codec: str, step: int) -> None:
+def test_avro_reads_or_rejects_a_damaged_file(codec: str, step: int) -> None:
     kinds = {f"f{number}": kind for number, (kind, _, _) in enumerate(VALUES.values()) if "name" not in kind}
     row = {f"f{number}": raw for number, (_, raw, _) in enumerate(VALUES.values())}
     data = container(record(**kinds), [{name: row[name] for name in kinds}] * 3, codec, every=1)
@@ -395,7 +395,7 @@ def value_of(schema: Any, draw: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", [*range(10), *(pytest.param(n, marks=pytest.mark.long) for n in range(10, 300))])
-def test_avro_gives_what_fastavro_gives_of_generated_files(seed: int) -> None:
+def test_avro_reads_generated_files_like_fastavro(seed: int) -> None:
     draw = random.Random(seed)
     schema = record(**{f"f{n}": type_of(draw, 3, [f"S{n}"] * (100 * n + 1)) for n in range(5)})
     values = [value_of(schema, draw) for _ in range(draw.choice([0, 1, 60]))]

@@ -1,4 +1,4 @@
-"""Columns: what Arrow makes of a whole column is what the grammar makes of each value."""
+"""Columns cast by Arrow, compared with the grammar of single values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def field(kind: str, **more: Any) -> Field:
 
 
 def one_by_one(of: Field, given: Sequence[RawValue]) -> tuple[pa.Array, dict[int, str]]:
-    """The column as the grammar has it, without any of Arrow's casts."""
+    """Return the column by the grammar, without casts of Arrow."""
     values, wrong = [], {}
     for index, each in enumerate(given):
         try:
@@ -45,7 +45,7 @@ def one_by_one(of: Field, given: Sequence[RawValue]) -> tuple[pa.Array, dict[int
 
 
 def compare(of: Field, given: Sequence[RawValue]) -> None:
-    """As a whole; and without what is refused, when Arrow has nothing left over."""
+    """Compare the column, and again without its rejected values, which Arrow casts whole."""
     expected, wrong = one_by_one(of, given)
     found, told = column(of, given)
     assert told == wrong
@@ -57,7 +57,7 @@ def compare(of: Field, given: Sequence[RawValue]) -> None:
 
 
 def text_of(values: pa.Array) -> list[str]:
-    """Values as texts, in which -0.0 is not 0.0 and a value that is no number is itself."""
+    """Return values as texts, so that -0.0 differs from 0.0 and NaN equals itself."""
     return [repr(value) for value in values.to_pylist()]
 
 
@@ -138,7 +138,7 @@ ARRAYS = (
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_column_of_typed_values_is_read_as_each_value_alone(kind: str) -> None:
-    """All together, and those of each type, and those of two."""
+    """Compare all values, those of each type, and those of each pair of types."""
     of = field(kind)
     by_type: dict[type, list[RawValue]] = {}
     for each in TYPED:
@@ -270,7 +270,7 @@ print(values.to_pylist(), wrong)
 
 
 def test_column_is_read_by_a_process_that_has_no_lake(tmp_path: Path) -> None:
-    """Executors of Spark get the package by value, with the caches of this process left behind."""
+    """Executors of Spark receive the package by value, without the caches of this process."""
     of = field("timestamp", form=TextForm("d/M/yyyy"))
     column(of, ["1/2/2024", "x"])
     cloudpickle: Any = import_module("pyspark.cloudpickle")

@@ -1,4 +1,4 @@
-"""CSV files by cases: each has the records that docs/how-to/published-files.md states, by their first lines.
+"""CSV files by cases: records by their first lines, as docs/how-to/published-files.md states.
 
 Source: the ideas of csv-test-data, with our own files.
 """
@@ -155,7 +155,7 @@ def as_records(found: list[Any]) -> Records:
 
 
 def typed(records: Records) -> list[dict[str, Any]]:
-    """Return what RecordReader has to give: an absent column has its default, an undeclared one is in `_extra`."""
+    """Return the rows of RecordReader: absent columns have their default, undeclared ones are in `_extra`."""
     rows = []
     for line, record in records.items():
         row: dict[str, Any] = dict.fromkeys(COLUMNS) | {"_seq": line}

@@ -1,4 +1,4 @@
-"""CSV as Python's csv module and DuckDB read it: random files, every difference explained."""
+"""Comparison of CSV with Python's csv module and DuckDB on random files, with every difference explained."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _file(chance: random.Random, fields: tuple[str, ...], ends: tuple[str, ...])
 
 
 def _ours(text: str) -> list[object]:
-    """Return what each record is: its members, or a pair of a reason and its text."""
+    """Return each record: its members, or a pair of a reason and its text."""
     return [record[1] for record in csv_records(text.encode()) if isinstance(record, tuple)]
 
 
@@ -38,13 +38,13 @@ def _python(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
-def test_csv_differs_from_the_csv_module_only_in_what_is_broken_and_absent(seed: int) -> None:
+def test_csv_differs_from_the_csv_module_only_for_broken_records_and_absent_values(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(2000):
         text = _file(chance, (*FIELDS, *WRONG), LINE_ENDS)
         ours, others = _ours(text), _python(text)[1:]
         blank = [row for row in others if len(row) == 1 and not row[0].strip()]
-        # A line of blanks is a record there.
+        # The csv module reads a line of blanks as a record.
         assert len(ours) in range(len(others) - len(blank), len(others) + 1), text
         others = [row for row in others if row not in blank] if len(ours) < len(others) else others
         for record, row in zip(ours, others, strict=True):
@@ -53,16 +53,16 @@ def test_csv_differs_from_the_csv_module_only_in_what_is_broken_and_absent(seed:
                 assert len(row) != len(NAMES) or '"' in str(record[1]), text
                 continue
             assert isinstance(record, dict)
-            # There an empty column and an empty text are one.
+            # The csv module does not distinguish an empty column and an empty text.
             assert [record.get(name, "") for name in NAMES] == [*row, ""][: len(NAMES)], text
-            # Empty columns behind those of the header say nothing here.
+            # Empty columns after those of the header are ignored.
             assert not any(row[len(NAMES) :]), text
 
 
 @pytest.mark.parametrize(
     ("seed", "files"), [(0, 40), *(pytest.param(seed, 300, marks=pytest.mark.long) for seed in range(1, 5))]
 )
-def test_csv_is_what_duckdb_reads_if_it_is_well_formed(seed: int, files: int, tmp_path: Path) -> None:
+def test_csv_equals_the_result_of_duckdb_if_it_is_well_formed(seed: int, files: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     with duckdb.connect() as connection:
         for number in range(files):

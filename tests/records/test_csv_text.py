@@ -1,4 +1,4 @@
-"""CSV files: every small file as the model has it, options, places, faults, chunks."""
+"""CSV files: comparison with the model on every small file, options, places, faults, chunks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = [
     (b'x,y\n1,""\n2,NA\n3,"NA"', {"null": "NA"}, [(2, {"x": "1", "y": ""}), (3, {"x": "2"}), (4, {"x": "3"})]),
     (b"\xef\xbb\xbf x , y \n1, a\n", {}, [(2, {"x": "1", "y": " a"})]),
     (b"x\n \n\na\n", {}, [(2, {"x": " "}), (4, {"x": "a"})]),
-    # columns that the header has not, or not as one would wish
+    # columns beyond the header, and odd names
     (
         b"x,y,\n1,a,\n2,b\n3,c,d\n",
         {},
@@ -41,7 +41,7 @@ FILES = [
     ),
     (b"x,y,y,y_3\n1,a,b,c\n", {}, [(2, {"x": "1", "y": "a", "y_3_": "b", "y_3": "c"})]),
     (b"x,,y\n1,,a\n2,b,c\n", {}, [(2, {"x": "1", "y": "a"}), (3, {"x": "2", "_2": "b", "y": "c"})]),
-    # lines before the header, and a delimiter that the file names
+    # lines before the header, and a delimiter in the file
     (b"# one\n# two\nx,y\n#,a\n", {"skip": "#"}, [(4, {"x": "#", "y": "a"})]),
     (b"one, two\n\nx,y\n1,a\n", {"skip": 1}, [(4, {"x": "1", "y": "a"})]),
     (b"sep=;\r\nx;y\r\n1;a\r\n", {}, [(3, {"x": "1", "y": "a"})]),
@@ -92,7 +92,7 @@ FILES = [
     (b'x,y\n1,a\n2,"b\n3,c\n', {}, [(2, {"x": "1", "y": "a"}), (3, ("a quote is not closed", '2,"b\n3,c'))]),
     (b"x,y\n1,'a,b'\n2,\"\n", {"quote": "'"}, [(2, {"x": "1", "y": "a,b"}), (3, {"x": "2", "y": '"'})]),
     (b'x,y\n1,"a\n', {"quote": ""}, [(2, {"x": "1", "y": '"a'})]),
-    # what is no text
+    # invalid text
     (
         b"x,y\n1,a\0\n2,\xff\n3,c",
         {},
@@ -122,13 +122,13 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("data", "options", "expected"), FILES)
-def test_csv_is_read_as_declared_wherever_chunks_end(data: bytes, options: dict[str, object], expected: object) -> None:
+def test_csv_is_read_as_declared_in_any_chunks(data: bytes, options: dict[str, object], expected: object) -> None:
     for chunk_bytes in range(1, len(data) + 1):
         assert csv_records(data, CsvOptions.of(options), chunk_bytes=chunk_bytes) == expected
 
 
 @pytest.mark.parametrize(("data", "options", "fault"), FAULTS)
-def test_csv_is_refused_as_a_whole_without_a_header(data: bytes, options: dict[str, object], fault: str) -> None:
+def test_csv_without_a_header_is_rejected_as_a_whole(data: bytes, options: dict[str, object], fault: str) -> None:
     for chunk_bytes in (1, 2, 1 << 16):
         assert csv_records(data, CsvOptions.of(options), chunk_bytes=chunk_bytes) == [fault]
 
@@ -137,7 +137,7 @@ def test_csv_without_records_is_no_fault_if_it_has_a_header_or_is_empty() -> Non
     assert csv_records(b"x,y\n") == csv_records(b"x,y") == csv_records(b"") == []
 
 
-def test_csv_header_with_a_field_twice_or_without_any_is_refused() -> None:
+def test_csv_header_with_a_field_twice_or_without_any_is_rejected() -> None:
     assert file_records(b"x,x\n1,2\n", "a.csv", declared=("x",)) == ["a header that names the field x twice: x,x"]
     assert file_records(b"1,2\n3,4\n", "a.csv", declared=("x",)) == [
         'a header without a field of the contract: 1,2 (if it has no header, "csv": {"columns": […]} names its '
@@ -171,13 +171,13 @@ def test_csv_agrees_with_the_model_on_every_small_file(length: int) -> None:
 def test_csv_agrees_with_the_model_on_every_byte_at_every_place(record: str) -> None:
     data = f"2,e\n{record}\r\n3,f\n".encode()
     for at, byte in product(range(len(data)), range(256)):
-        for behind in (at, at + 1):  # put in, and in the place of another
+        for behind in (at, at + 1):  # inserted, and replacing a byte
             changed = HEADER + data[:at] + bytes([byte]) + data[behind:]
             text = changed.decode("utf-8", "replace").replace("\ufffd", "\uffff")
             assert csv_records(changed) == [*csv_model.records(text)], changed
 
 
-def test_csv_record_too_long_refuses_its_file_wherever_chunks_end() -> None:
+def test_csv_record_too_long_rejects_its_file_in_any_chunks() -> None:
     fault = "oversized: a line of more than 32 bytes, or a quote that is not closed"
     for record in (b"1,%b\n" % (b"a" * 32), b'1,"%b"\n' % (b"a\n" * 15), b'1,"' + b"a\r\n" * 11):
         for chunk_bytes in range(1, 80):

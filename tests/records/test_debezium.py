@@ -1,4 +1,4 @@
-"""Debezium's messages, one by one: what is an event, what is counted, what is refused, and what is unchanged."""
+"""Debezium messages: events, control messages, rejections, and unchanged values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def maybe(name: str, kind: Any, **more: Any) -> dict[str, Any]:
 
 
 def contract_of(*fields: dict[str, Any], **lake: Any) -> Contract:
-    """A contract of `fields` beside id and op; facts of None are left out."""
+    """Return a contract of `fields`, id and op. Facts of None are left out."""
     facts = {name: value for name, value in (CUSTOMER | lake).items() if value is not None}
     own = [{"name": "id", "type": "int"}, *fields, {"name": "op", "type": "string", "from": "op"}]
     own += [maybe("lsn", "long", **{"from": "source.lsn"})]
@@ -69,7 +69,7 @@ def wrapped(payload: Any, schema: Any = None) -> dict[str, Any]:
 
 
 def described(**columns: dict[str, Any]) -> dict[str, Any]:
-    """The schema of messages whose row has these columns."""
+    """Return the schema of messages whose row has these columns."""
     members = [{"type": "int32", "field": "id"}, *({"field": name, **column} for name, column in columns.items())]
     images = [{"type": "struct", "field": image, "fields": members} for image in ("before", "after")]
     return {"type": "struct", "fields": images}
@@ -80,7 +80,7 @@ def as_text(message: Any) -> bytes:
 
 
 def rows_of(contract: Contract, *messages: Any) -> list[dict[str, Any]]:
-    """The records of messages, as the log has them."""
+    """Return the records of messages, as in the log."""
     texts = [*map(as_text, messages)]
     read: list[dict[str, Any]] = (
         RecordReader(contract, 1 << 20).read(TextRecords(range(len(texts)), texts), {}).to_pylist()
@@ -89,7 +89,7 @@ def rows_of(contract: Contract, *messages: Any) -> list[dict[str, Any]]:
 
 
 def plainly(given: RawValue) -> RawValue:
-    """A value with all whole numbers as JSON writes them."""
+    """Return a value with all whole numbers as JSON writes them."""
     if isinstance(given, dict):
         return {name: plainly(value) for name, value in given.items()}
     if isinstance(given, list):
@@ -105,7 +105,7 @@ def carefully(contract: Contract, text: bytes) -> DebeziumChange:
 
 
 def both_ways(contract: Contract, *texts: bytes) -> list[DebeziumChange]:
-    """The changes in texts, which the quick way and the careful way agree on."""
+    """Return the changes in texts, on which the quick way and the careful way must agree."""
     quick = MessageDecoder(Envelope(contract)).open(texts)
     careful = [carefully(contract, text) for text in texts]
     for text, one, other in zip(texts, quick, careful, strict=True):
@@ -172,14 +172,14 @@ BAD: list[tuple[Any, str, str]] = [
 ]
 
 
-def test_control_messages_are_counted_and_wrong_ones_refused() -> None:
+def test_control_messages_are_counted_and_wrong_ones_rejected() -> None:
     messages = [*(message for message, _ in CONTROL), *(message for message, *_ in BAD)]
     expected = [("control message", kind) for _, kind in CONTROL] + [(reason, detail) for _, reason, detail in BAD]
     assert [(row["_reason"], row["_detail"]) for row in rows_of(CONTRACT, *messages)] == expected
     both_ways(CONTRACT, *map(as_text, messages))
 
 
-def test_a_truncate_is_refused_if_no_broadcast_is_declared() -> None:
+def test_truncate_is_rejected_if_no_broadcast_is_declared() -> None:
     [row] = rows_of(contract_of(broadcast=None), change("t"))
     assert (row["_reason"], row["_detail"]) == ("envelope", "a truncate, and the contract declares no broadcast")
 
@@ -233,7 +233,7 @@ UNAVAILABLE: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("column", "placeholder"), UNAVAILABLE, ids=lambda each: str(each)[:20])
-def test_an_unchanged_value_is_null_and_named(column: str, placeholder: Any) -> None:
+def test_unchanged_value_is_null_and_named(column: str, placeholder: Any) -> None:
     first, later = rows_of(LARGE, change("c", after=FULL), change("u", after=FULL | {column: placeholder}))
     assert first["unchanged"] == []
     assert (later[column], later["unchanged"], later["_reason"]) == (None, [column], None)
@@ -242,7 +242,7 @@ def test_an_unchanged_value_is_null_and_named(column: str, placeholder: Any) -> 
 
 
 @pytest.mark.parametrize(("column", "placeholder"), UNAVAILABLE, ids=lambda each: str(each)[:20])
-def test_an_unchanged_value_is_refused_if_the_contract_does_not_name_it(column: str, placeholder: Any) -> None:
+def test_unchanged_value_is_rejected_if_the_contract_does_not_name_it(column: str, placeholder: Any) -> None:
     contract = contract_of(maybe(column, TEXTS), table=None)
     message = change("u", after={"id": 1, column: placeholder})
     [row] = rows_of(contract, message)
@@ -251,20 +251,20 @@ def test_an_unchanged_value_is_refused_if_the_contract_does_not_name_it(column: 
     both_ways(contract, as_text(message))
 
 
-def test_an_unchanged_column_that_is_not_declared_is_named_and_not_kept() -> None:
+def test_unchanged_column_that_is_not_declared_is_named_and_not_kept() -> None:
     [row] = rows_of(LARGE, change("u", after=FULL | {"notes": PLACEHOLDER, "seen": 1}))
     assert (row["unchanged"], json.loads(row["_extra"])) == (["notes"], {"seen": 1})
     [kept] = rows_of(contract_of(table=None), change("u", after={"id": 1, "notes": PLACEHOLDER}))
     assert json.loads(kept["_extra"]) == {"notes": PLACEHOLDER}
 
 
-def test_a_delete_needs_no_unchanged_values() -> None:
+def test_delete_needs_no_unchanged_values() -> None:
     contract = contract_of(maybe("body", "string"), table=None)
     [row] = rows_of(contract, change("d", before={"id": 1, "body": PLACEHOLDER}))
     assert (row["id"], row["body"], row["_reason"]) == (1, None, None)
 
 
-def test_an_unchanged_value_goes_by_the_name_of_its_field() -> None:
+def test_unchanged_value_has_the_name_of_its_field() -> None:
     unchanged = {"name": "unchanged", "type": TEXTS, "from": "unchanged"}
     fields = (maybe("text", "string", aliases=["body"]), maybe("late", "string", **{"from": "after.note"}), unchanged)
     row = {"id": 1, "body": PLACEHOLDER, "note": PLACEHOLDER}
@@ -272,14 +272,14 @@ def test_an_unchanged_value_goes_by_the_name_of_its_field() -> None:
     assert (read["unchanged"], read["text"], read["late"], read["_extra"]) == (["late", "text"], None, None, None)
 
 
-def test_the_contract_names_another_placeholder() -> None:
+def test_contract_names_another_placeholder() -> None:
     unchanged = {"name": "unchanged", "type": TEXTS, "from": "unchanged"}
     contract = contract_of(maybe("body", "string"), unchanged, table=None, placeholder="?")
     rows = rows_of(contract, *(change("u", after={"id": 1, "body": text}) for text in ("?", PLACEHOLDER)))
     assert [(row["unchanged"], row["body"]) for row in rows] == [(["body"], None), ([], PLACEHOLDER)]
 
 
-def test_the_page_s_messages_are_the_events_that_its_job_needs() -> None:
+def test_guide_page_messages_are_the_events_that_its_job_needs() -> None:
     section = GUIDE[GUIDE.index("### Worked example: large values") :]
     parts = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', section, flags=re.DOTALL))
     contract = read_contract(parts["schemas/articles.avsc"], file="schemas/articles.avsc")
@@ -299,14 +299,14 @@ def test_the_page_s_messages_are_the_events_that_its_job_needs() -> None:
         ({"envelope": None, "table": None, "placeholder": "x"}, {}, '"placeholder" needs an "envelope"'),
     ],
 )
-def test_a_wrong_declaration_of_unchanged_values_is_refused(
+def test_wrong_declaration_of_unchanged_values_is_rejected(
     lake: dict[str, Any], field: dict[str, Any], fault: str
 ) -> None:
     with pytest.raises(DeclarationError, match=fault):
         contract_of({"name": "more", "type": "string"} | field, **lake)
 
 
-def test_a_schema_is_recognized_only_if_nothing_but_a_payload_follows_it() -> None:
+def test_schema_is_recognized_only_if_just_a_payload_follows_it() -> None:
     contract = contract_of(maybe("at", {"type": "long", "logicalType": "timestamp-micros"}), table=None)
     decoder = MessageDecoder(Envelope(contract))
     kinds = [{"type": "int64", "name": f"io.debezium.time.{name}"} for name in ("Timestamp", "MicroTimestamp")]
@@ -326,7 +326,7 @@ def test_a_schema_is_recognized_only_if_nothing_but_a_payload_follows_it() -> No
     assert found == [1_000_000, 1_000]
 
 
-def test_more_schemas_than_are_recognized_at_once_are_read_alike() -> None:
+def test_schemas_beyond_the_cache_are_read_alike() -> None:
     contract = contract_of(maybe("v", "string"), table=None)
     payload = change("c", after={"id": 1, "v": "AQ=="})
     decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
@@ -358,7 +358,7 @@ HARD: Final = [
 ]
 
 
-def test_the_quick_way_reads_as_the_careful_one() -> None:
+def test_quick_way_reads_like_the_careful_one() -> None:
     contract = contract_of(maybe("name", "string"), table=None)
     both_ways(contract, *HARD)
     dice = random.Random(7)
@@ -372,7 +372,7 @@ def test_the_quick_way_reads_as_the_careful_one() -> None:
     both_ways(contract, *mutated)
 
 
-def test_an_envelope_and_its_decoder_pickle() -> None:
+def test_envelope_and_its_decoder_pickle() -> None:
     envelope = Envelope(CONTRACT)
     message = change("c", after=ANNE)
     for copy in (pickle.loads(pickle.dumps(envelope)), envelope):
@@ -382,7 +382,7 @@ def test_an_envelope_and_its_decoder_pickle() -> None:
     assert pickle.loads(pickle.dumps(decoder)).open([as_text(message)]) == decoder.open([as_text(message)])
 
 
-def test_members_are_absent_where_a_message_has_none() -> None:
+def test_members_are_absent_if_a_message_has_none() -> None:
     opened = Envelope(CONTRACT).open(change("d", before={"id": 1}))
     assert (opened.members["name"], opened.members["old_email"], opened.members["op"]) == (ABSENT, ABSENT, "d")
     assert opened.lacking == {"name", "email", "tier", "old_email"}

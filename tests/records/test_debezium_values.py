@@ -1,4 +1,4 @@
-"""Values in Debezium's messages, with a schema and without one, against a statement of their meaning of its own."""
+"""Values in Debezium messages, with and without a schema, compared with a second statement of their meaning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOCAL, DATE = logical("long", "local-timestamp-micros"), logical("int", "date")
 
 
 def unscaled(number: int) -> str:
-    """As Kafka Connect writes a decimal: the unscaled value in two's complement, as base64."""
+    """Return a decimal as Kafka Connect writes it: the unscaled value in two's complement, as base64."""
     return b64encode(number.to_bytes((number.bit_length() + 8) // 8, signed=True)).decode()
 
 
@@ -71,7 +71,7 @@ DAY, SECOND = date(2020, 7, 17), datetime(2020, 7, 17, 18, 0, 22)
 MICRO = datetime(2020, 7, 17, 18, 0, 22, 123456)
 DAYS, MS, US, NS = 18460, 1595008822000, 1595008822123456, 1595008822123456789
 BIG = 10**38 - 1
-# (type, encoding in the contract, column of the wrapper's schema, what the message has, what it is)
+# (type, encoding in the contract, column of the schema, value in the message, expected value)
 ENCODED: list[tuple[Any, str | None, Mapping[str, Any] | None, Any, Any]] = [
     (decimal(10, 4), "base64", None, unscaled(1234567), Decimal("123.4567")),
     (decimal(10, 4), "base64", None, unscaled(-1), Decimal("-0.0001")),
@@ -131,7 +131,9 @@ ENCODED: list[tuple[Any, str | None, Mapping[str, Any] | None, Any, Any]] = [
 
 
 @pytest.mark.parametrize("case", ENCODED, ids=lambda case: f"{case[3]}"[:30])
-def test_an_encoding_gives_its_value(case: tuple[Any, str | None, Mapping[str, Any] | None, Any, Any]) -> None:
+def test_encoded_value_is_decoded_by_its_encoding(
+    case: tuple[Any, str | None, Mapping[str, Any] | None, Any, Any],
+) -> None:
     kind, encoding, described, given, expected = case
     if isinstance(expected, datetime) and kind in (MILLIS, MICROS):
         expected = expected.replace(tzinfo=UTC)
@@ -150,13 +152,13 @@ def test_an_encoding_gives_its_value(case: tuple[Any, str | None, Mapping[str, A
         (MICROS, None, column(f"{TIME}.MicroTime"), 5, "v: 5 (io.debezium.time.MicroTime) is not timestamp"),
     ],
 )
-def test_a_refusal_names_the_encoding(kind: Any, encoding: Any, described: Any, given: Any, detail: str) -> None:
+def test_rejection_names_the_encoding(kind: Any, encoding: Any, described: Any, given: Any, detail: str) -> None:
     [row] = read(contract_of(kind, encoding), message(given, described))
     assert row["_reason"] == "wrong type"
     assert detail in row["_detail"]
 
 
-# What a value means: ("number", unscaled, scale, base64), ("moment", count, nanoseconds, unit),
+# Meaning of a value: ("number", unscaled, scale, base64), ("moment", count, nanoseconds, unit),
 # ("time", count, nanoseconds) or ("year", year).
 Meaning = tuple[Any, ...]
 NANOS: Final = {"days": 86400 * 10**9, "millis": 10**6, "micros": 10**3, "nanos": 1}
@@ -177,7 +179,7 @@ TYPES: Final[Mapping[str, Any]] = {
 
 
 def samples() -> list[tuple[Mapping[str, Any], Any, Meaning]]:
-    """Columns as a schema describes them, each with a value and what it means."""
+    """Return columns of a schema, each with a value and its meaning."""
     made: list[tuple[Mapping[str, Any], Any, Meaning]] = []
     for number in (0, 1, -1, 12345, -12345, 10**17, 10**40):
         for scale in (0, 2, -2, 7):
@@ -198,7 +200,7 @@ def samples() -> list[tuple[Mapping[str, Any], Any, Meaning]]:
 
 
 def meant(kind: str, meaning: Meaning) -> Any:
-    """The value that a field of a type takes of a value with this meaning."""
+    """Return the value of a field of a type for a value with this meaning."""
     if meaning[0] == "number":
         _, number, scale, text = meaning
         return b64decode(text) if kind == "binary" and text else number_as(kind, number, scale)
@@ -264,7 +266,7 @@ def text_of(meaning: Meaning) -> str:
 
 
 def without_schema(kind: str, given: Any) -> Any:
-    """The value that a field takes of what is given, if nothing says what it means."""
+    """Return the value of a field for a value without a schema."""
     if isinstance(given, dict):
         text = json.dumps(given, separators=(",", ":"))
         number = int.from_bytes(b64decode(given["value"]), signed=True)
@@ -278,7 +280,7 @@ def without_schema(kind: str, given: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_every_semantic_type_is_believed_for_every_type(kind: str) -> None:
+def test_semantic_types_of_a_schema_are_used_for_every_field_type(kind: str) -> None:
     texts, expected = [], []
     for described, given, meaning in samples():
         texts += [message(given, described), message(given, None)]
@@ -289,7 +291,7 @@ def test_every_semantic_type_is_believed_for_every_type(kind: str) -> None:
     assert wrong == []
 
 
-def test_semantic_types_are_believed_within_nested_columns() -> None:
+def test_semantic_types_are_used_within_nested_columns() -> None:
     inner = {
         "type": "record",
         "name": "inner",
@@ -312,7 +314,7 @@ def test_semantic_types_are_believed_within_nested_columns() -> None:
     assert wrong["_detail"].endswith("(base64) is not string")
 
 
-def test_an_undeclared_column_is_kept_as_its_schema_describes_it() -> None:
+def test_undeclared_column_is_kept_as_its_schema_describes_it() -> None:
     described = column(f"{CONNECT}.Decimal", "bytes", scale="2") | {"field": "w"}
     text = message(1, described).replace(b'"v": 1', b'"w": "MDk="')
     [row] = read(contract_of("string"), text)

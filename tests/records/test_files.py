@@ -1,4 +1,4 @@
-"""Files by their names: formats, packings, encodings, and what the libraries raise."""
+"""Files by their names: formats, packings, encodings, and errors of libraries."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_file_of_text_is_read_packed_or_not(suffix: str, packing: str) -> None:
     assert file_records(PACKINGS[packing](b""), f"a{suffix}{packing}") == []
 
 
-def test_tsv_is_read_with_the_delimiter_that_the_contract_names() -> None:
+def test_tsv_is_read_with_the_delimiter_of_the_contract() -> None:
     assert file_records(b"x,y\n1,\t\n", "a.tsv", CsvOptions.of({"delimiter": ","})) == [(2, {"x": "1", "y": "\t"})]
 
 
-def test_format_is_known_by_the_name_alone() -> None:
+def test_format_is_determined_by_the_name_alone() -> None:
     names = {"a.ndjson": "json", "a.CSV.zst": "csv", "a.parquet": "parquet", "a.avro": "avro"}
     names |= dict.fromkeys(
         ("a.parquet.gz", "a.avro.zip", "a.zip", "a.gz", "a", "", "csv", "a.csv.lz4", "a.gz.csv.txt"), ""
@@ -73,7 +73,7 @@ def test_format_is_known_by_the_name_alone() -> None:
 
 
 @pytest.mark.parametrize(("packing", "suffix"), [*product([".gz", ".bz2", ".zst", ".zip"], [".jsonl", ".csv"])])
-def test_packed_file_that_is_cut_or_damaged_is_refused_as_a_whole(packing: str, suffix: str) -> None:
+def test_truncated_or_damaged_packed_file_is_rejected_as_a_whole(packing: str, suffix: str) -> None:
     text = b"".join(b'{"x":%d}\n' % (number**5 % 10**9) for number in range(50))
     packed = PACKINGS[packing](text)
     whole = file_records(packed, "a" + suffix + packing)
@@ -81,10 +81,10 @@ def test_packed_file_that_is_cut_or_damaged_is_refused_as_a_whole(packing: str, 
         assert len(file_records(packed[:at], "a" + suffix + packing)) == 1
     for at, change in product(range(len(packed)), (1, 128)):
         found = file_records(packed[:at] + bytes([packed[at] ^ change]) + packed[at + 1 :], "a" + suffix + packing)
-        assert found == whole or len(found) == 1 or packing == ".zst"  # which has no checksum here
+        assert found == whole or len(found) == 1 or packing == ".zst"  # zst has no checksum here
 
 
-def test_packed_file_that_expands_too_much_is_refused() -> None:
+def test_packed_file_that_expands_too_much_is_rejected() -> None:
     bomb = gzip.compress(b"x\n" + b"1\n" * (1 << 20))
     size = f"{len(bomb):,}"
     fault = f"oversized: unpacked, its {size} bytes are more than 100 times as many"
@@ -96,7 +96,7 @@ def test_packed_file_that_expands_too_much_is_refused() -> None:
     assert file_records(text, "a.csv")[-1] == fault
 
 
-def test_zip_of_several_files_or_none_is_refused() -> None:
+def test_zip_of_several_files_or_none_is_rejected() -> None:
     assert file_records(_zipped(b"x\n1", b"x\n2"), "a.csv.zip") == ["a zip archive of 2 files: one is read"]
     assert file_records(_zipped(), "a.csv.zip") == ["a zip archive of 0 files: one is read"]
 
@@ -125,9 +125,7 @@ ENCODED = [
 
 
 @pytest.mark.parametrize(("written", "declared", "fault"), ENCODED)
-def test_csv_in_another_encoding_than_declared_is_refused_with_what_to_write(
-    written: str, declared: str, fault: str
-) -> None:
+def test_csv_in_another_encoding_than_declared_is_rejected_with_a_fix(written: str, declared: str, fault: str) -> None:
     data = "x,y\n1,ä\n2,b\n".encode(written)
     options = CsvOptions.of({"encoding": declared or "utf-8"})
     assert file_records(data, "a.csv", options) == (
@@ -135,7 +133,7 @@ def test_csv_in_another_encoding_than_declared_is_refused_with_what_to_write(
     )
 
 
-def test_file_that_is_no_text_is_refused() -> None:
+def test_binary_file_is_rejected_as_no_text() -> None:
     for data in (b"\0\0\0\0\x07\x0eada", b'{"id":7\0}', bytes(range(256)) * 4 + b"\0" * 200):
         assert file_records(data, "a.jsonl") == ["binary: has zero bytes"]
     assert file_records('{"x":1}\n'.encode("utf-16"), "a.jsonl") == [
@@ -158,7 +156,7 @@ class _Raising(io.BytesIO):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_whatever_a_library_raises_is_the_fault_of_the_file(name: str) -> None:
+def test_error_of_a_library_is_reported_as_the_fault_of_the_file(name: str) -> None:
     raised = [
         kind("one\ntwo")
         for kind in (ValueError, OSError, EOFError, KeyError, RuntimeError, pa.ArrowInvalid, MemoryError)
@@ -185,6 +183,6 @@ def test_parts_have_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(part.places) for part in lines] == [3, 3, 1]
 
 
-def test_fault_is_raised_as_such() -> None:
+def test_fault_of_a_file_is_raised_as_such() -> None:
     with pytest.raises(FileFault, match="unknown format"):
         next(read_file(io.BytesIO(b"x"), "a", DEFAULT_CSV, record_bytes=1))

@@ -1,7 +1,7 @@
-"""JSON records by cases: each is accepted with its values, refused with a reason, or either.
+"""JSON records by cases: accepted with values, rejected with a reason, or either.
 
-Sources: the ideas of JSONTestSuite, RFC 8259 for the grammar, docs/values.md for the values and the limits. Every case
-is read by RecordReader between two good records, and by SingleReader alone. Both have to agree.
+Sources: the ideas of JSONTestSuite, RFC 8259 for the grammar, docs/values.md for the values and the limits.
+RecordReader reads every case between two good records, and SingleReader alone. Both must agree.
 """
 
 from __future__ import annotations
@@ -334,12 +334,12 @@ EITHER: Final[Mapping[str, bytes]] = {
     "byte order mark and a blank": b"\xef\xbb\xbf \n",
 }
 LISTS: Final = frozenset({"nothing", "comma as the point"})
-"""Ideas that are JSON within brackets."""
+"""Ideas that are valid JSON within brackets."""
 IN_FILES: Final = frozenset(
     f"document: {idea}"
     for idea in ("list alone", "list behind", "two objects", "two objects with a blank", "byte order mark behind")
 )
-"""Ideas that a file may have: it has lists of records, several on a line, and byte order marks between them."""
+"""Ideas that are valid in files: lists of records, several on a line, and byte order marks between them."""
 UNPARSEABLE: Final = str(Reason.UNPARSEABLE)
 WRONG: Final = str(Reason.WRONG_TYPE)
 
@@ -375,7 +375,7 @@ def refused() -> dict[str, tuple[bytes, str]]:
 
 
 def of_list(value: str) -> str:
-    """Return a record whose field of a list has a text that holds JSON."""
+    """Return a record whose list field has a text of JSON."""
     return f'{{"l":{json.dumps(f"[{value}]", ensure_ascii=False)}}}'
 
 
@@ -405,13 +405,13 @@ def test_json_record_is_accepted_with_its_values(text: bytes, values: Values) ->
 
 
 @pytest.mark.parametrize(("text", "reason"), [pytest.param(*case, id=idea) for idea, case in refused().items()])
-def test_json_record_is_refused_with_its_reason(text: bytes, reason: str) -> None:
+def test_json_record_is_rejected_with_its_reason(text: bytes, reason: str) -> None:
     found = outcome(text)
     assert isinstance(found, tuple)
     assert found[0] == reason
 
 
-def test_json_file_keeps_the_good_records_around_a_refused_one() -> None:
+def test_json_file_keeps_the_good_records_around_a_rejected_one() -> None:
     for idea, (text, _) in refused().items():
         if idea not in IN_FILES:
             found = json_records(b"%b\n%b\n%b\n" % (GOOD, text, GOOD))
@@ -422,5 +422,5 @@ def test_json_file_keeps_the_good_records_around_a_refused_one() -> None:
 
 
 @pytest.mark.parametrize("text", EITHER.values(), ids=EITHER)
-def test_json_record_has_one_outcome_when_the_grammar_leaves_it_open(text: bytes) -> None:
+def test_json_record_has_one_outcome_if_the_grammar_leaves_it_open(text: bytes) -> None:
     assert outcome(text) in ({**EMPTY, "t": "a"}, (UNPARSEABLE, "not one JSON object"), (BLANK, ""))

@@ -1,4 +1,4 @@
-"""JSON as RFC 8259 states it, walked through character by character: records of generated texts are read or refused."""
+"""Grammar of RFC 8259, one character at a time, compared with the reader on generated texts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NoJsonError(ValueError):
 
 
 def value(walk: Walk) -> None:
-    """Pass over a value. Raise NoJsonError if there is none."""
+    """Skip a value. Raise NoJsonError if there is none."""
     if walk.one_of("["):
         items(walk, "]", value)
     elif walk.one_of("{"):
@@ -78,7 +78,7 @@ def name(walk: Walk) -> str:
 
 
 def string(walk: Walk) -> str:
-    """Return the text up to a closing quote, which must be a text of the lake too."""
+    """Return the text up to a closing quote, which must be a valid text of the lake."""
     found = ""
     while not walk.one_of('"'):
         if walk.one_of("\\"):

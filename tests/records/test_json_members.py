@@ -1,4 +1,4 @@
-"""JSON texts to members: what is accepted, what is refused, and that both ways of reading agree."""
+"""Decoding of JSON texts to members: accepted and rejected texts, and agreement of both decoders."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ MUTATED = (
 
 
 @pytest.mark.parametrize("text", ACCEPTED, ids=repr)
-def test_decoder_reads_what_the_grammar_of_json_allows(text: bytes) -> None:
+def test_decoder_reads_texts_that_the_grammar_allows(text: bytes) -> None:
     members = Decoder(NAMES).decode([text])
     assert members.broken == {}
     assert _shown(members) == [_carefully(text)]
 
 
 @pytest.mark.parametrize(("text", "detail"), REFUSED, ids=lambda each: repr(each)[:40])
-def test_decoder_refuses_a_text_with_its_reason(text: bytes, detail: str) -> None:
+def test_decoder_rejects_a_text_with_its_reason(text: bytes, detail: str) -> None:
     members = Decoder(NAMES).decode([b'{"a":1}', text, b'{"a":2}'])
     assert members.broken == {1: (Reason.UNPARSEABLE, detail)}
     assert members.columns["a"] == [1, ABSENT, 2]
@@ -141,7 +141,7 @@ def test_decoder_agrees_with_the_standard_library_when_two_bytes_differ() -> Non
 
 
 @pytest.mark.parametrize("text", MUTATED, ids=range(len(MUTATED)))
-def test_decoder_gives_each_record_the_same_alone_and_among_others(text: bytes) -> None:
+def test_decoder_returns_the_same_for_a_record_alone_and_among_others(text: bytes) -> None:
     decoder = Decoder(NAMES)
     texts = [each for several in _neighbours(text) for each in several[::5]]
     assert _shown(decoder.decode(texts)) == [_shown(decoder.decode([each]))[0] for each in texts]
@@ -161,7 +161,7 @@ def test_decoder_distinguishes_absent_members_from_null_ones() -> None:
     assert members.columns == {"a": [None, ABSENT], "b": [ABSENT, 0]}
 
 
-def test_decoder_takes_any_name_of_a_member() -> None:
+def test_decoder_accepts_any_name_of_a_member() -> None:
     names = ["taken at", "member_0", "__init__", "größe", 'a"b', "c\\d", "class", "-0"]
     texts = [encoder().encode({name: index for index, name in enumerate(names)}), b'{"member_5":1}']
     members = Decoder(names).decode(texts)
@@ -169,18 +169,18 @@ def test_decoder_takes_any_name_of_a_member() -> None:
     assert members.extra == [None, {"member_5": 1}]
 
 
-def test_decoder_of_no_names_gives_whole_records() -> None:
+def test_decoder_without_names_returns_whole_records() -> None:
     assert Decoder(()).decode([b'{"a":1,"b":[2]}', b"{}"]).extra == [{"a": 1, "b": [2]}, None]
 
 
-def test_encoder_writes_texts_as_the_values_grammar_does() -> None:
+def test_encoder_writes_texts_like_the_values_grammar() -> None:
     text = "".join(map(chr, [*range(0x20, 0x250), 0x2028, 0xFFFD, 0x1F600, *range(0x20)]))
     items: list[RawValue] = [text, JsonNumber("1.50"), 7, None, True]
     assert encoder().encode({"b": items, "a": {}}).decode() == json_value.encode({"a": {}, "b": items})
 
 
 def _neighbours(text: bytes) -> Iterator[list[bytes]]:
-    """Yield the texts that differ from `text` at one place: in a byte, or by one more or less."""
+    """Yield the texts that differ from `text` at one place: a byte changed, added or removed."""
     for place in range(len(text)):
         before, after = text[:place], text[place + 1 :]
         changed = [before + bytes([byte]) + after for byte in range(256)]
@@ -205,7 +205,7 @@ def _shown(members: Members) -> Sequence[object]:
 
 
 def _kind(given: RawValue) -> object:
-    """Return a value so that only the same values are equal; a whole number may be an int or a Number."""
+    """Return a value that equals only the same value. A whole number may be an int or a Number."""
     if isinstance(given, JsonNumber) or (isinstance(given, int) and not isinstance(given, bool)):
         return "number", json_value.plain(given)
     if isinstance(given, list):

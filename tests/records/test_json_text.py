@@ -1,4 +1,4 @@
-"""JSON texts of files: places, exact texts, what is broken, chunks; nothing is lost."""
+"""JSON texts of files: places, exact texts, faults, chunks; no byte is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES: list[tuple[bytes, list[Record]]] = [
     (b'[{"a":1},,{"b":2},]', [(1, b'{"a":1}'), (2, b","), (3, b'{"b":2}'), (4, b",")]),
     (b'[{"a":1}\n{"b":2}', [(1, b'{"a":1}'), (2, b'{"b":2}'), (3, b"[")]),
     (b'[\n{"a":1]}\n, {"b":2}]', [(2, b'{"a":1]}'), (3, b'{"b":2}')]),
-    # over lines, and behind each other
+    # over lines, and several on a line
     (
         b'{\n "a": {"b": [1, {}]},\n "c": "}{"\n}\n{"d":1}',
         [(1, b'{\n "a": {"b": [1, {}]},\n "c": "}{"\n}'), (5, b'{"d":1}')],
@@ -43,18 +43,18 @@ BETWEEN = b" \t\r\n,[]\xef\xbb\xbf"
 
 
 @pytest.mark.parametrize(("data", "expected"), FILES)
-def test_json_is_read_as_written_wherever_chunks_end(data: bytes, expected: list[Record]) -> None:
+def test_json_is_read_as_written_in_any_chunks(data: bytes, expected: list[Record]) -> None:
     for chunk_bytes in range(1, len(data) + 1):
         assert json_records(data, chunk_bytes=chunk_bytes) == expected, chunk_bytes
 
 
-def test_json_without_a_record_is_refused_unless_it_is_empty() -> None:
+def test_json_without_a_record_is_rejected_unless_it_is_empty() -> None:
     assert json_records(b"") == json_records(b"[]") == json_records(b"[\n]\n") == []
     assert json_records(b" \n\xef\xbb\xbf\n") == ["no record: all lines are blank"]
 
 
 def _check(data: bytes) -> list[Record | str]:
-    """Check that records come in order and that all bytes are in one of them, but for what may stand between."""
+    """Check that records are in order and contain all bytes except separators."""
     found = json_records(data)
     texts = [record[1] for record in found if isinstance(record, tuple) and isinstance(record[1], bytes)]
     places = [record[0] for record in found if isinstance(record, tuple)]
@@ -68,7 +68,7 @@ def _check(data: bytes) -> list[Record | str]:
 @pytest.mark.parametrize(
     "base", [b'{"a":"b"}\n{"c":[{}]}\n{}\n', b'[{"a":1},\n {"b":2}]\n', b'{\n"a":{"b":1}\n}{"c":2}']
 )
-def test_json_loses_no_byte_whatever_is_at_a_place(base: bytes) -> None:
+def test_json_loses_no_byte_for_any_byte_at_any_place(base: bytes) -> None:
     for at, byte in product(range(len(base)), range(256)):
         _check(base[:at] + bytes([byte]) + base[at:])
         _check(base[:at] + bytes([byte]) + base[at + 1 :])
@@ -114,7 +114,7 @@ def _value(chance: random.Random, depth: int) -> object:
     return values if kind == 5 else dict(zip("abcd", values, strict=False))
 
 
-def test_json_records_are_those_that_were_written() -> None:
+def test_json_records_equal_the_written_ones() -> None:
     chance = random.Random(7)
     for _ in range(1000):
         indents = chance.choice([(None,), (None, 0, 2), (1,)])
@@ -127,7 +127,7 @@ def test_json_records_are_those_that_were_written() -> None:
         assert [record[1] for record in found] == texts
 
 
-def test_json_record_too_long_refuses_its_file_wherever_chunks_end() -> None:
+def test_json_record_too_long_rejects_its_file_in_any_chunks() -> None:
     for record, words in (
         (b'{"a":"%b"}' % (b"x" * 30), "a line"),
         (b"x" * 33, "a line"),

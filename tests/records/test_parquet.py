@@ -1,4 +1,4 @@
-"""Parquet files: the given values of every type that Arrow or DuckDB writes, names, bounds, and damaged files."""
+"""Parquet files: values of every type that Arrow or DuckDB writes, names, bounds, and damaged files."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def written(table: pa.Table, **options: Any) -> bytes:
 
 
 def rows(data: bytes, *, declared: Sequence[str] = (), record_bytes: int = 1 << 20) -> list[ColumnRecords]:
-    """What `read_file` gives, each column as a list."""
+    """Return the parts of `read_file`, each column as a list."""
     parts = read_file(BytesIO(data), "a.parquet", DEFAULT_CSV, declared=declared, record_bytes=record_bytes)
     made = []
     for part in parts:
@@ -144,7 +144,7 @@ def fault(data: bytes, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("options", WAYS, ids=str)
-def test_parquet_gives_values_of_every_type(options: dict[str, Any]) -> None:
+def test_parquet_returns_values_of_every_type(options: dict[str, Any]) -> None:
     found = {}
     for name, (array, _) in ARRAYS.items():
         [value, null] = columns(written(pa.table({"v": array}), **options))["v"]
@@ -157,12 +157,12 @@ def test_parquet_gives_values_of_every_type(options: dict[str, Any]) -> None:
     }
 
 
-def test_parquet_gives_nan_of_floats() -> None:
+def test_parquet_returns_nan_of_floats() -> None:
     found = columns(written(pa.table({"a": pa.array([float("nan")], pa.float32()), "b": [float("nan")]})))
     assert [str(value) for values in found.values() for value in values] == ["nan", "nan"]
 
 
-def test_parquet_keeps_arrays_of_plain_types_alone() -> None:
+def test_parquet_keeps_only_arrays_of_plain_types() -> None:
     for array, given in ARRAYS.values():
         [part] = parquet.read(BytesIO(written(pa.table({"v": array}))), "a", record_bytes=1 << 20)
         column: Any = part.columns["v"]
@@ -170,18 +170,18 @@ def test_parquet_keeps_arrays_of_plain_types_alone() -> None:
         assert as_list(column)[0] == given
 
 
-def test_parquet_gives_texts_that_are_not_utf8_as_bytes() -> None:
+def test_parquet_returns_texts_that_are_not_utf8_as_bytes() -> None:
     texts = pa.array([b"\xff", b"a", None]).view(pa.string())
     assert columns(written(pa.table({"v": texts}))) == {"v": [b"\xff", "a", None]}
 
 
-def test_parquet_cuts_old_timestamps_of_twelve_bytes() -> None:
+def test_parquet_truncates_old_timestamps_of_twelve_bytes() -> None:
     times = pa.array([-1, MICROS * 1000 + 999], pa.timestamp("ns"))
     found = columns(written(pa.table({"v": times}), use_deprecated_int96_timestamps=True))
     assert found == {"v": [datetime(1969, 12, 31, 23, 59, 59, 999999), NOON]}
 
 
-def test_parquet_warns_once_a_column_when_nanoseconds_are_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_parquet_warns_once_per_column_of_truncated_nanoseconds(caplog: pytest.LogCaptureFixture) -> None:
     cut = pa.array([1, None, 2] * 20_000, pa.timestamp("ns"))
     whole = pa.array([1000, None, 0] * 20_000, pa.timestamp("ns"))
     rows(written(pa.table({"cut": cut, "whole": whole, "s": pa.StructArray.from_arrays([cut], ["t"])})))
@@ -210,7 +210,7 @@ def test_parquet_warns_once_a_column_when_nanoseconds_are_cut(caplog: pytest.Log
         ("[]::INT[]", []),
     ],
 )
-def test_parquet_of_duckdb_gives_values(tmp_path: Path, query: str, given: RawValue) -> None:
+def test_parquet_of_duckdb_returns_values(tmp_path: Path, query: str, given: RawValue) -> None:
     file = tmp_path / "a.parquet"
     with duckdb.connect() as connection:
         connection.execute(f"COPY (SELECT {query} AS v, 1 AS k) TO '{file}'")
@@ -218,7 +218,7 @@ def test_parquet_of_duckdb_gives_values(tmp_path: Path, query: str, given: RawVa
 
 
 def value_of(kind: pa.DataType, draw: random.Random) -> Any:
-    """A value as `to_pylist` and `read` both give it."""
+    """Return a value that is equal by `to_pylist` and `read`."""
     if draw.random() < 0.2:
         return None
     if pa.types.is_list(kind):
@@ -248,7 +248,7 @@ def type_of(draw: random.Random, levels: int) -> pa.DataType:
 
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(n, marks=pytest.mark.long) for n in range(8, 200))])
-def test_parquet_gives_what_arrow_gives_of_generated_tables(seed: int) -> None:
+def test_parquet_reads_generated_tables_like_arrow(seed: int) -> None:
     draw = random.Random(seed)
     count = draw.choice([0, 1, 50, 500])
     kinds = {f"c{n}": type_of(draw, 3) for n in range(6)}
@@ -259,7 +259,7 @@ def test_parquet_gives_what_arrow_gives_of_generated_tables(seed: int) -> None:
     assert [place for part in rows(data) for place in part.places] == [*range(1, count + 1)]
 
 
-def test_parquet_gives_its_columns_when_it_has_no_rows() -> None:
+def test_parquet_returns_its_columns_if_it_has_no_rows() -> None:
     assert rows(written(pa.table({"a": pa.array([], pa.int64())}))) == [ColumnRecords((), {"a": []})]
     assert rows(b"") == []
 
@@ -268,7 +268,7 @@ def same_names(*names: str) -> bytes:
     return written(pa.Table.from_arrays([pa.array([n]) for n in range(len(names))], names=[*names]))
 
 
-def test_parquet_refuses_a_declared_column_that_is_there_twice() -> None:
+def test_parquet_rejects_a_declared_column_that_is_there_twice() -> None:
     assert fault(same_names("id", "x", "id"), declared=["id"]) == "two columns of one name: id"
     assert columns(same_names("id", "ID"), declared=["id"]) == {"id": [0], "ID": [1]}
     assert columns(same_names("id", "x", "X", "x"), declared=["id"]) == {"id": [0], "x": [1], "X": [2], "x_4": [3]}
@@ -297,7 +297,7 @@ def hostile_files() -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize(("what", "data"), [pytest.param(*file, id=file[0]) for file in hostile_files()])
-def test_parquet_refuses_what_is_too_large(what: str, data: bytes) -> None:
+def test_parquet_rejects_a_file_that_is_too_large(what: str, data: bytes) -> None:
     assert fault(data, record_bytes=7_000).startswith(("oversized: ", "Parquet schema too deeply nested")), what
 
 
@@ -312,7 +312,7 @@ class Kms(encryption.KmsClient):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_parquet_refuses_an_encrypted_file(plain: bool) -> None:
+def test_parquet_rejects_an_encrypted_file(plain: bool) -> None:
     factory = encryption.CryptoFactory(lambda _: Kms())
     how = encryption.EncryptionConfiguration(footer_key="f", column_keys={"c": ["a"]}, plaintext_footer=plain)
     keys = factory.file_encryption_properties(encryption.KmsConnectionConfig(), how)
@@ -343,14 +343,14 @@ def small(**options: Any) -> bytes:
     ],
     ids=str,
 )
-def test_parquet_refuses_a_damaged_file_or_reads_it(step: int, options: dict[str, Any]) -> None:
+def test_parquet_reads_or_rejects_a_damaged_file(step: int, options: dict[str, Any]) -> None:
     data = small(**options)
     assert min(outcomes(rows, data, step, masks=(0x01, 0xFF)).values()) > 0
     for size in range(1, len(data), 7 * step):
         assert fault(data[:size])
 
 
-def test_parquet_with_a_damaged_page_is_refused() -> None:
+def test_parquet_with_a_damaged_page_is_rejected() -> None:
     texts = [str(number) * 9 for number in range(60_000)]
     data = bytearray(written(pa.table({"v": texts}), row_group_size=20_000, write_page_checksum=True))
     data[-40_000] ^= 1

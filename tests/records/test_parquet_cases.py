@@ -70,7 +70,7 @@ def chunks(data: bytes) -> Iterator[Any]:
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize(("encoding", "arrays"), ENCODINGS, ids=[encoding for encoding, _ in ENCODINGS])
-def test_parquet_gives_values_of_every_encoding(encoding: str, arrays: Mapping[str, pa.Array], version: str) -> None:
+def test_parquet_returns_values_of_every_encoding(encoding: str, arrays: Mapping[str, pa.Array], version: str) -> None:
     by_column = dict.fromkeys(arrays, encoding)
     options = {"data_page_version": version, "use_dictionary": False, "data_page_size": 64, "write_batch_size": 10}
     data = written(pa.table(arrays), column_encoding=by_column, row_group_size=120, **options)
@@ -79,7 +79,7 @@ def test_parquet_gives_values_of_every_encoding(encoding: str, arrays: Mapping[s
 
 
 @pytest.mark.parametrize("compression", ["NONE", "SNAPPY", "GZIP", "BROTLI", "LZ4", "ZSTD"])
-def test_parquet_gives_values_of_every_compression(compression: str) -> None:
+def test_parquet_returns_values_of_every_compression(compression: str) -> None:
     data = written(pa.table({**NUMBERS, **TEXTS}), compression=compression, row_group_size=70)
     assert {chunk.compression for chunk in chunks(data)} == {compression.replace("NONE", "UNCOMPRESSED")}
     assert columns(data) == {name: array.to_pylist() for name, array in {**NUMBERS, **TEXTS}.items()}
@@ -97,7 +97,7 @@ def test_parquet_gives_values_of_every_compression(compression: str) -> None:
     ],
     ids=str,
 )
-def test_parquet_gives_nested_values_in_pages_and_row_groups(options: dict[str, Any]) -> None:
+def test_parquet_returns_nested_values_in_pages_and_row_groups(options: dict[str, Any]) -> None:
     arrays = {**NESTED, **{name: pa.array([*values, None] * 50, kind) for name, (kind, values, _) in MAPS.items()}}
     given = {name: array.to_pylist() for name, array in NESTED.items()}
     given |= {name: [*members, None] * 50 for name, (_, _, members) in MAPS.items()}
@@ -114,7 +114,7 @@ def test_parquet_gives_nested_values_in_pages_and_row_groups(options: dict[str, 
         *((digits, False, "FIXED_LEN_BYTE_ARRAY") for digits in (1, 9, 10, 18)),
     ],
 )
-def test_parquet_gives_decimals_of_every_physical_type(precision: int, as_integer: bool, physical: str) -> None:
+def test_parquet_returns_decimals_of_every_physical_type(precision: int, as_integer: bool, physical: str) -> None:
     most = Decimal(f"{'9' * (precision - 1)}.9")
     values = [most, most.copy_negate(), None, Decimal("0.0"), Decimal("0.1")]
     data = written(pa.table({"v": pa.array(values, pa.decimal128(precision, 1))}), store_decimal_as_integer=as_integer)
@@ -122,13 +122,13 @@ def test_parquet_gives_decimals_of_every_physical_type(precision: int, as_intege
     assert columns(data) == {"v": values}
 
 
-def test_parquet_gives_columns_without_nulls_and_of_nulls_alone() -> None:
+def test_parquet_returns_columns_without_nulls_and_of_nulls_alone() -> None:
     schema = pa.schema([pa.field("a", pa.int32(), nullable=False), ("b", pa.string()), ("c", pa.null())])
     data = written(pa.table({"a": [1, 2, 3], "b": pa.nulls(3, pa.string()), "c": pa.nulls(3)}, schema=schema))
     assert columns(data) == {"a": [1, 2, 3], "b": [None] * 3, "c": [None] * 3}
 
 
-def test_parquet_gives_rows_of_row_groups_among_which_some_are_empty() -> None:
+def test_parquet_reads_rows_of_row_groups_if_some_are_empty() -> None:
     stream, schema = BytesIO(), pa.schema([("a", pa.int32())])
     with pq.ParquetWriter(stream, schema) as writer:
         for values in ([], [1, 2], [], [3], []):
@@ -138,7 +138,7 @@ def test_parquet_gives_rows_of_row_groups_among_which_some_are_empty() -> None:
 
 
 def annotated(array: pa.Array, physical: int, converted: int, *, is_decimal: bool = False) -> bytes:
-    """Return a file whose column v has a type as old writers annotate it, by parquet.thrift: no logical type."""
+    """Return a file whose column v has a type as old writers annotate it, without logical type (parquet.thrift)."""
     data = written(pa.table({"v": array}), store_schema=False, use_dictionary=False, compression="none")
     footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
     plain = bytes([0x15, 2 * physical, 0x25, 2, 0x18, 1, ord("v")])  # the physical type, optional, the name
@@ -170,7 +170,7 @@ def annotated(array: pa.Array, physical: int, converted: int, *, is_decimal: boo
         ("DECIMAL", 5, pa.binary(), b"\x00\x00\x96", Decimal("1.50")),
     ],
 )
-def test_parquet_gives_values_of_the_types_of_old_writers(
+def test_parquet_returns_values_of_types_of_old_writers(
     name: str, converted: int, kind: pa.DataType, stored: Any, given: Any
 ) -> None:
     physical = {pa.int32(): 1, pa.int64(): 2, pa.binary(): 6}[kind]

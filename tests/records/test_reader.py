@@ -1,4 +1,4 @@
-"""Records read under a contract: typed columns, refusals, undeclared members and fields that are absent."""
+"""Records read by a contract: typed columns, rejections, undeclared members and absent fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ADDRESS: Declared = {
 }
 
 
-def test_reader_gives_typed_columns_in_the_order_of_its_schema() -> None:
+def test_reader_returns_typed_columns_in_the_order_of_its_schema() -> None:
     reader = _reader(ID, _decimal("price"), _optional("at", {"type": "long", "logicalType": "timestamp-micros"}))
     table = reader.read(
         TextRecords([7, 9], [b'{"id":1,"price":1.5,"at":"2024-03-31T12:00:00Z"}', b'{"price":"2","id":2}']), {}
@@ -81,7 +81,7 @@ def test_reader_gives_typed_columns_in_the_order_of_its_schema() -> None:
     ],
     ids=repr,
 )
-def test_reader_refuses_a_record_with_reason_detail_and_text(text: bytes, reason: str, detail: str) -> None:
+def test_reader_rejects_a_record_with_reason_detail_and_text(text: bytes, reason: str, detail: str) -> None:
     kind: Declared = {"type": "enum", "name": "kind", "symbols": ["a", "b"]}
     reader = _reader(
         ID,
@@ -103,14 +103,14 @@ def test_reader_names_the_first_field_that_is_wrong() -> None:
     assert row["_detail"] == "a: y is not int"
 
 
-def test_reader_refuses_undeclared_members_when_the_contract_does() -> None:
+def test_reader_rejects_undeclared_members_if_the_contract_does() -> None:
     reader = _reader(ID, ADDRESS, lake={"unknown": "refuse"})
     rows = _rows(reader, b'{"id":1,"z":null,"b":{"c":1},"addr":{"zip":1}}', b'{"id":1,"addr":{"city":"Graz"}}')
     assert [row["_reason"] for row in rows] == [Reason.UNKNOWN, None]
     assert rows[0]["_detail"] == "addr.zip, b, z"
 
 
-def test_reader_refuses_absent_fields_when_the_contract_does() -> None:
+def test_reader_rejects_absent_fields_if_the_contract_does() -> None:
     reader = _reader(
         ID, _optional("a", "int") | {"aliases": ["old"]}, _optional("b", "int"), lake={"missing": "refuse"}
     )
@@ -119,7 +119,7 @@ def test_reader_refuses_absent_fields_when_the_contract_does() -> None:
     assert {row["_reason"] for row in rows[:2]} == {Reason.MISSING}
 
 
-def test_reader_refuses_a_file_without_the_columns_of_its_contract() -> None:
+def test_reader_rejects_a_file_without_the_columns_of_its_contract() -> None:
     reader = _reader(ID, _optional("a", "int") | {"aliases": ["old"]}, lake={"missing": "refuse"})
     with pytest.raises(FileFault, match="it has no column a"):
         reader.check_columns(ColumnRecords([1], {"id": [1], "x": [1]}))
@@ -154,20 +154,20 @@ def test_reader_keeps_undeclared_members_by_their_path(text: bytes, extra: str |
     assert (row["_reason"], row["_extra"]) == (None, extra)
 
 
-def test_reader_names_the_texts_for_which_numbers_came() -> None:
+def test_reader_names_texts_that_came_as_numbers() -> None:
     reader = _reader(ID, _optional("a", "string"), _optional("b", "string"))
     rows = _rows(reader, b'{"id":"1","a":7,"b":1.0}', b'{"id":1,"a":"7","b":true}', b'{"id":1,"b":-0}')
     assert [row["_numbers"] for row in rows] == ["a, b", None, "b"]
     assert [(row["a"], row["b"]) for row in rows] == [("7", "1.0"), ("7", "true"), (None, "-0")]
 
 
-def test_reader_takes_equal_values_under_two_names_and_prefers_a_value_to_null() -> None:
+def test_reader_accepts_equal_values_under_two_names_and_prefers_a_value_to_null() -> None:
     reader = _reader(ID, _optional("a", "string") | {"aliases": ["old", "older"]})
     rows = _rows(reader, b'{"id":1,"a":"x","old":"x"}', b'{"id":1,"a":null,"older":"y"}', b'{"id":1,"old":null}')
     assert [row["a"] for row in rows] == ["x", "y", None]
 
 
-def test_reader_gives_defaults_for_absent_fields_and_for_null_in_fields_without_null() -> None:
+def test_reader_returns_defaults_for_absent_fields_and_invalid_nulls() -> None:
     day: Declared = {"type": "int", "logicalType": "date"}
     reader = _reader(
         ID,
@@ -212,7 +212,7 @@ def test_reader_reads_facts_of_files_and_sources() -> None:
     assert (rows[0]["day"], rows[0]["part"], rows[0]["_extra"]) == (date(2024, 1, 2), 7, '{"part":"x"}')
 
 
-def test_landed_file_has_null_for_facts_that_only_a_source_gives() -> None:
+def test_landed_file_has_null_for_facts_of_a_source() -> None:
     file: Declared = {"name": "file", "type": "string", "from": "file.name"}
     reader = _reader(ID, _optional("who", "string") | {"from": "kafka.key"}, file)
     task = FileTask(reader, DEFAULT_CSV, {b"a": FilePiece(0, "things/a.jsonl", "a.jsonl", {"file": "a.jsonl"})})
@@ -248,7 +248,7 @@ def test_reader_reads_the_same_by_msgspec_and_by_the_standard_library(
         assert [*map(repr, quickly[name].to_pylist())] == [*map(repr, carefully[name].to_pylist())], name
 
 
-def test_reader_reads_rows_as_it_reads_the_same_records_in_json() -> None:
+def test_reader_reads_rows_like_the_same_records_in_json() -> None:
     reader = _reader(ID, _optional("a", "string"), {"name": "b", "type": "int", "default": 7}, ADDRESS)
     records: list[dict[str, RawValue]] = [
         {"id": 1, "a": "x", "b": 2, "addr": {"city": "Graz", "zip": 1}, "z": 1.5},
@@ -283,7 +283,7 @@ def test_reader_reads_rows_as_it_reads_the_same_records_in_json() -> None:
     ],
     ids=repr,
 )
-def test_reader_reads_the_text_of_a_refused_row_as_the_same_values(type_: object, value: RawValue) -> None:
+def test_reader_reads_the_text_of_a_rejected_row_as_the_same_values(type_: object, value: RawValue) -> None:
     rows = ColumnRecords([1, 2], {"id": ["x", 1], "v": [value, value]})
     refused, taken = _reader(ID, _optional("v", type_)).read(rows, {}).to_pylist()
     assert refused["_reason"] == Reason.WRONG_TYPE
@@ -293,7 +293,7 @@ def test_reader_reads_the_text_of_a_refused_row_as_the_same_values(type_: object
     assert (row["_reason"], row["v"]) == (None, taken["v"])
 
 
-def test_reader_refuses_bytes_that_are_no_text_again_when_their_row_comes_back() -> None:
+def test_reader_rejects_bytes_that_are_no_text_again_when_their_row_is_replayed() -> None:
     reader = _reader(ID, _optional("v", "string"))
     [row] = reader.read(ColumnRecords([1], {"id": [1], "v": [b"\xff"]}), {}).to_pylist()
     [again] = _rows(reader, row["_raw"].encode())
@@ -301,7 +301,7 @@ def test_reader_refuses_bytes_that_are_no_text_again_when_their_row_comes_back()
     assert again["_reason"] == Reason.UNPARSEABLE
 
 
-def test_reader_gives_a_refused_row_the_same_members_when_it_comes_back() -> None:
+def test_reader_returns_the_same_members_when_a_rejected_row_is_replayed() -> None:
     reader = _reader(ID, _optional("v", "string"))
     [row] = reader.read(ColumnRecords([1], {"id": ["x"], "v": [None], "more": [None], "other": [1]}), {}).to_pylist()
     assert row["_raw"] == '{"id":"x","v":null,"other":1}'
@@ -310,7 +310,7 @@ def test_reader_gives_a_refused_row_the_same_members_when_it_comes_back() -> Non
 
 
 @pytest.mark.parametrize("type_", ["string", "int"])
-def test_reader_refuses_rows_with_no_character_as_it_refuses_their_json(type_: str) -> None:
+def test_reader_rejects_rows_with_no_character_like_their_json(type_: str) -> None:
     reader = _reader(ID, _optional("v", type_))
     for column in ["a\uffff"], pa.array(["a\uffff"]):
         [row] = reader.read(ColumnRecords([1], {"id": [1], "v": column}), {}).to_pylist()
@@ -358,7 +358,7 @@ def test_reader_opens_rows_in_an_envelope() -> None:
     assert (broken["_reason"], broken["_raw"]) == (Reason.UNPARSEABLE, "x")
 
 
-def test_reader_keeps_the_text_of_a_row_that_cannot_be_taken_apart() -> None:
+def test_reader_keeps_the_text_of_a_row_that_cannot_be_split() -> None:
     rows = ColumnRecords([1, 2], {"id": [ABSENT, 5]}, {0: ("not as many columns as the header", "1,2,3")})
     broken, row = _reader(ID).read(rows, {}).to_pylist()
     assert broken["_reason"] == Reason.UNPARSEABLE

@@ -1,4 +1,4 @@
-"""Records that are read one by one: the same values, reasons and details as in columns, on generated records."""
+"""Records read one by one: the same values, reasons and details as in columns, on generated records."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def singly(single: SingleReader, text: bytes, facts: dict[str, str]) -> dict[str
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_single_reader_gives_what_columns_give(name: str) -> None:
+def test_single_reader_returns_the_same_as_columns(name: str) -> None:
     single, chance = SingleReader(read(name), BYTES), random.Random(18)
-    single._needed = ()  # which columns do not have
+    single._needed = ()  # a check that columns do not have
     texts = [MAKERS[name](chance).encode("utf-8", "surrogatepass") for _ in range(RECORDS)]
     facts = [FACTS | {"http.id": f"é {number}"} for number in range(RECORDS)]
     by_name = {name: [each[key] for each in facts] for name, key in single.fact_keys.items()}
@@ -129,7 +129,7 @@ def kinds(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_single_reader_refuses_alike_one_by_one_and_in_columns(name: str) -> None:
+def test_single_reader_rejects_the_same_records_one_by_one_and_in_columns(name: str) -> None:
     single, chance = SingleReader(read(name), BYTES), random.Random(7)
     records = list(several(name, chance, RECORDS))
     together = {index: str(refusal) for index, refusal in single.refused(records)}
@@ -162,7 +162,7 @@ def test_single_reader_has_the_defaults_of_fields() -> None:
         (b'{"station": "s", "at": NaN}', "unparseable: not one JSON object: NaN is not JSON"),
     ],
 )
-def test_single_reader_says_why_it_refuses(text: bytes, refusal: str) -> None:
+def test_single_reader_reports_the_reason_of_a_rejection(text: bytes, refusal: str) -> None:
     with pytest.raises(RecordRejected) as found:
         SingleReader(read("nested"), BYTES).values(text, FACTS)
     assert str(found.value) == refusal

@@ -1,4 +1,4 @@
-"""Dates and times in the formats of contracts: each letter, what may be left out, and what does not agree."""
+"""Dates and times in the formats of contracts: every letter, optional parts, and conflicts."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_text_is_read_in_its_format(text_format: str, text: str, expected: Any) 
     assert read("date", form, text) == (expected if expected is REFUSED else expected.date())
 
 
-def test_every_format_of_a_contract_reads_what_is_written_in_it() -> None:
-    """Texts are written by Python's own strftime."""
+def test_format_of_a_contract_reads_texts_that_are_written_in_it() -> None:
+    """Write texts by Python's own strftime."""
     letters = {
         "yyyy": "%Y",
         "MM": "%m",
@@ -162,7 +162,7 @@ def test_count_since_1970_is_read_in_its_unit(unit: str, given: RawValue, expect
     assert read("date", form, given) == (expected.date() if is_midnight else REFUSED)
 
 
-def test_number_is_read_in_a_format_by_its_digits_and_a_typed_time_as_it_is() -> None:
+def test_number_is_read_in_a_format_by_its_digits_and_a_typed_time_unchanged() -> None:
     form = TextForm("yyyyMMdd")
     assert read("date", form, JsonNumber("20240229")) == date(2024, 2, 29)
     assert read("date", form, 20240229) == date(2024, 2, 29)

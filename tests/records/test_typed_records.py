@@ -1,4 +1,4 @@
-"""Records of Parquet and Avro by a contract: every type of a file for every type of a field, and undeclared columns."""
+"""Records of Parquet and Avro by a contract: every file type for every field type, and undeclared columns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tables(reader: RecordReader, data: bytes, name: str) -> Iterator[pa.Table]:
 
 
 @pytest.mark.parametrize("kind", hostile.TYPES)
-def test_reader_takes_or_refuses_every_type_of_parquet(kind: str) -> None:
+def test_reader_accepts_or_rejects_every_type_of_parquet(kind: str) -> None:
     of = reader({"v": shop.optional(hostile.TYPES[kind])})
     for what, (array, _) in ARRAYS.items():
         [row, null] = records(of, written(pa.table({"v": array})))
@@ -51,7 +51,7 @@ def test_reader_takes_or_refuses_every_type_of_parquet(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", hostile.TYPES)
-def test_reader_takes_or_refuses_every_type_of_avro(kind: str) -> None:
+def test_reader_accepts_or_rejects_every_type_of_avro(kind: str) -> None:
     of = reader({"v": shop.optional(hostile.TYPES[kind])})
     for what, (schema, raw, _) in test_avro.VALUES.items():
         data = test_avro.container(test_avro.record(v=schema, n="int"), [{"v": raw, "n": 1}])
@@ -79,12 +79,12 @@ def test_reader_takes_or_refuses_every_type_of_avro(kind: str) -> None:
         ("bool8", "boolean", True),
     ],
 )
-def test_reader_gives_the_value_of_parquet(what: str, declared: Any, value: Any) -> None:
+def test_reader_returns_the_value_of_parquet(what: str, declared: Any, value: Any) -> None:
     [row, null] = records(reader({"v": shop.optional(declared)}), written(pa.table({"v": ARRAYS[what][0]})))
     assert (row["_reason"], row["_detail"], row["v"], null["v"]) == (None, None, value, None)
 
 
-def test_reader_gives_texts_of_bytes_that_are_utf8() -> None:
+def test_reader_returns_texts_of_bytes_that_are_utf8() -> None:
     data = written(pa.table({"v": [b"abc", b"\xff"]}))
     taken, refused = records(reader({"v": "string"}), data)
     assert taken["v"] == "abc"
@@ -117,7 +117,7 @@ def test_reader_keeps_undeclared_columns_of_every_type() -> None:
     }
 
 
-def test_reader_refuses_a_distant_date_with_its_record_alone() -> None:
+def test_reader_rejects_a_distant_date_with_its_record_alone() -> None:
     days = pa.array([0, 10**9], pa.date32())
     first, second = records(reader({"id": "long", "day": "date"}), written(pa.table({"id": [1, 2], "day": days})))
     assert (first["_reason"], first["day"]) == (None, date(1970, 1, 1))
@@ -128,7 +128,7 @@ def test_reader_refuses_a_distant_date_with_its_record_alone() -> None:
     assert json.loads(second["_raw"]) == {"id": 2, "day": "1000000000 days since 1970"}
 
 
-def test_reader_refuses_the_end_of_a_broken_avro_file() -> None:
+def test_reader_rejects_the_end_of_a_broken_avro_file() -> None:
     whole = test_avro.container(test_avro.record(id="long"), [{"id": n} for n in range(20)], every=10)
     *taken, broken = records(reader({"id": "long"}), whole[:-20], "a.avro")
     assert [row["id"] for row in taken] == [*range(10)]
@@ -137,7 +137,7 @@ def test_reader_refuses_the_end_of_a_broken_avro_file() -> None:
     assert broken["_seq"] == 11
 
 
-def test_reader_writes_nested_texts_of_a_refused_record_so_that_they_are_read_again() -> None:
+def test_reader_writes_rejected_nested_texts_so_that_they_can_be_read_again() -> None:
     tags = (["null", {"type": "array", "items": "string"}], {"default": None})
     table = pa.table({"id": pa.array([None], pa.int64()), "tags": pa.array([[b"a", None]], pa.list_(pa.binary()))})
     [row] = records(reader({"id": "long", "tags": tags}), written(table))

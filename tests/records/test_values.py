@@ -1,4 +1,4 @@
-"""Grammar of values: every type over generated texts, typed values, and the ways out that refusals name."""
+"""Grammar of values: every type over generated texts, typed values, and the fixes that rejections name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refusal(of: Field, given: RawValue) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type; not a number is itself, and zero has a sign."""
+    """Return whether two values are equal and of one type. NaN equals itself, and zero has a sign."""
     if isinstance(one, float) and isinstance(other, float):
         return (math.isnan(one) and math.isnan(other)) or (one == other and repr(one) == repr(other))
     return type(one) is type(other) and one == other
@@ -82,7 +82,7 @@ def test_number_is_rounded_once_near_ties(kind: str) -> None:
     assert read(field("float"), "3.4028235677973367e38") is REFUSED
 
 
-def test_number_of_json_is_read_as_it_is_written() -> None:
+def test_number_of_json_is_read_as_written() -> None:
     for kind, given, expected in (
         ("string", JsonNumber("1.10"), "1.10"),
         ("string", JsonNumber("-0"), "-0"),
@@ -157,7 +157,7 @@ CEST = timezone(timedelta(hours=2))
         ("int", ABSENT, None),
     ],
 )
-def test_typed_value_is_taken_without_loss(kind: str, given: RawValue, expected: Any) -> None:
+def test_typed_value_is_converted_without_loss(kind: str, given: RawValue, expected: Any) -> None:
     assert same(read(field(kind), given), expected)
 
 
@@ -245,11 +245,11 @@ def test_number_has_the_signs_of_its_form(kind: str, form: TextForm, given: RawV
         ("decimal(9,2)", "free", "is not decimal(9,2)"),
     ],
 )
-def test_refusal_names_the_attribute_that_would_read_the_value(kind: str, given: RawValue, told: str) -> None:
+def test_rejection_names_the_attribute_that_would_read_the_value(kind: str, given: RawValue, told: str) -> None:
     assert refusal(field(kind), given) == told
 
 
-def test_refusal_names_the_declared_form() -> None:
+def test_rejection_names_the_declared_form() -> None:
     assert refusal(field("date", form=TextForm("d/M/yyyy")), "2024-03-31") == "is not date in the format d/M/yyyy"
     assert refusal(field("timestamp_ntz", form=TextForm("d/M/yyyy HH:mm")), "31/3/2024 24:00") == (
         'is not timestamp_ntz in the format d/M/yyyy HH:mm ("hour24": true would read it)'
@@ -258,13 +258,13 @@ def test_refusal_names_the_declared_form() -> None:
     assert refusal(field("double", form=MONEY), "1.5") == said
 
 
-def test_refusal_reports_a_machine_without_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejection_reports_a_machine_without_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records_times, "_regions", lambda _: frozenset())
     said = refusal(field("timestamp"), "2024-07-01 12:00 Europe/Vienna")
     assert said.endswith("(this machine has no database of time zones: install the Python package tzdata)")
 
 
-def test_shown_is_the_beginning_of_a_value_as_it_is_written() -> None:
+def test_excerpt_is_the_beginning_of_a_value_as_shown() -> None:
     assert excerpt(JsonNumber("1.10")) == "1.10"
     assert excerpt(["x" * 300]) == '["' + "x" * 198
     assert excerpt(b"a\xff") == "a\\xff"
@@ -290,7 +290,7 @@ def test_json_keeps_digits_order_and_every_character() -> None:
         ("\ufeff[]", "BOM"),
     ],
 )
-def test_json_refuses_what_is_no_json(text: str, told: str) -> None:
+def test_json_rejects_a_text_that_is_no_json(text: str, told: str) -> None:
     with pytest.raises(NotJson, match=told):
         decode(text)
 
@@ -301,7 +301,7 @@ def test_json_counts_levels_and_no_brackets_in_texts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["int", "bigint", "decimal(38,9)", "date", "timestamp", "timestamp_ntz"])
-def test_bounds_and_defaults_of_contracts_are_texts_that_records_may_have(kind: str) -> None:
+def test_bounds_and_defaults_of_contracts_are_valid_texts_of_records(kind: str) -> None:
     taken = 0
     for text in [*texts.numbers(), *texts.times(), *texts.WORDS]:
         if (value := literals.read(kind, text)) is not None:

@@ -1,4 +1,4 @@
-"""Texts made of fragments: numbers, times and words in every spelling, right and wrong."""
+"""Texts made of fragments: numbers, times and words, valid and invalid."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def times() -> list[str]:
 
 
 def some(chance: random.Random, many: int) -> list[str]:
-    """Texts of all sorts: a few of each sort, and all of the words."""
+    """Return texts of all sorts: `many` of each sort, and all words."""
     found = chance.sample(numbers(), many) + chance.sample(times(), many)
     found += [f"{day}{sep}{time}{zone}" for day, sep, time, zone in right_times()]
     wrapped = [f"{before}{text}{after}" for text in chance.sample(found, many // 4) for before, after in AROUND]
@@ -102,6 +102,6 @@ def some(chance: random.Random, many: int) -> list[str]:
 
 
 def right_times() -> list[tuple[str, str, str, str]]:
-    """Times most of whose parts are right."""
+    """Return times with mostly valid parts."""
     zones = [zone for zone in ZONES if zone.strip()[:1] in {"", "Z", "U", "G", "+", "-", "E", "A"}]
     return [*product(DAYS[:7], ("T", " "), ("02:30", "23:59:59.999999999", "12:30:15.1"), zones)]
