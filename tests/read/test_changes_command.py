@@ -1,4 +1,4 @@
-"""`lake changes`: JSON Lines in a pipe, a table at a terminal, and consumers that go on where they were."""
+"""`lake changes`: JSON Lines in a pipe, a table at a terminal, and consumers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def outline(told: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(line["edition"], line["change"], *line.get("key", {}).values()) for line in told]
 
 
-def test_a_pipe_gets_a_line_for_each_change_and_the_next_call_goes_on(things: Things) -> None:
+def test_changes_command_writes_a_line_per_change_and_continues_for_a_consumer(things: Things) -> None:
     first = lines(changes(things, "--consumer", "crm"))
     assert outline(first) == [(1, "snapshot"), (1, "insert", 1), (1, "insert", 2), (1, "complete")]
     assert first[1]["after"] == {
@@ -70,7 +70,7 @@ def test_a_pipe_gets_a_line_for_each_change_and_the_next_call_goes_on(things: Th
     assert second[-1] == {"edition": 2, "cut": 2, "change": "complete", "rows": 3}
 
 
-def test_without_a_consumer_it_begins_where_it_is_told(things: Things) -> None:
+def test_changes_command_without_a_consumer_begins_at_the_given_edition(things: Things) -> None:
     things.change({1: 4})
     for _ in range(2):
         assert outline(lines(changes(things, "--from-edition", "1"))) == [(2, "delete", 2), (2, "complete")]
@@ -79,7 +79,7 @@ def test_without_a_consumer_it_begins_where_it_is_told(things: Things) -> None:
 
 @contextmanager
 def following(things: Things, *words: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
-    """`lake changes --follow` in a process of its own, until it is killed at the block's end."""
+    """Run `lake changes --follow` in a process, which is killed at the end of the block."""
     line = [str(LAKE), "changes", NAME, "--follow", "--project", str(things.settings.project), *words]
     with subprocess.Popen(line, stdout=stdout, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -89,7 +89,7 @@ def following(things: Things, *words: str, stdout: int = subprocess.PIPE) -> Ite
 
 
 def told(out: IO[str] | None) -> list[dict[str, Any]]:
-    """The next lines, up to the end of an edition."""
+    """Return the next lines up to the end of an edition."""
     assert out is not None
     every = [json.loads(out.readline())]
     while every[-1]["change"] != "complete":
@@ -98,7 +98,7 @@ def told(out: IO[str] | None) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_changes_to_come_are_told_until_a_signal_and_only_once(things: Things) -> None:
+def test_following_command_writes_each_change_once_until_a_signal(things: Things) -> None:
     with following(things, "--consumer", "crm") as process:
         assert outline(told(process.stdout))[0] == (1, "snapshot")
         things.change({1: 4})
@@ -113,7 +113,7 @@ def test_changes_to_come_are_told_until_a_signal_and_only_once(things: Things) -
 
 
 @pytest.mark.slow
-def test_it_ends_when_nobody_reads_its_lines_any_more(things: Things) -> None:
+def test_following_command_ends_when_its_pipe_is_closed(things: Things) -> None:
     with following(things) as process:
         told(process.stdout)
         assert process.stdout is not None
@@ -123,7 +123,7 @@ def test_it_ends_when_nobody_reads_its_lines_any_more(things: Things) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_what_a_dead_reader_did_not_take_is_told_again(things: Things) -> None:
+def test_unread_changes_are_written_again_after_the_reader_died(things: Things) -> None:
     things.change({n: n for n in range(5000)})
     with following(things, "--consumer", "crm") as process:
         assert process.stdout is not None
@@ -134,7 +134,7 @@ def test_what_a_dead_reader_did_not_take_is_told_again(things: Things) -> None:
 
 
 @pytest.mark.slow
-def test_a_terminal_gets_a_table(things: Things) -> None:
+def test_terminal_gets_a_table_of_changes(things: Things) -> None:
     things.change({1: 5})
     outer, inner = pty.openpty()
     with following(things, "--from-edition", "1", stdout=inner) as process, os.fdopen(outer) as terminal:
@@ -148,13 +148,13 @@ def test_a_terminal_gets_a_table(things: Things) -> None:
     assert shown[4][:2] == ["delete", "2"]
 
 
-def test_an_edition_without_changes_is_one_line_for_a_person(things: Things) -> None:
+def test_edition_without_changes_is_one_line_of_text(things: Things) -> None:
     things.publish()
     [same] = subscribe(things.settings, NAME, from_edition=1)
     assert list(as_lines(same)) == ["edition 2 of cut 2, from edition 1: no changes"]
 
 
-def test_who_is_too_far_behind_is_told_to_start_over(things: Things) -> None:
+def test_consumer_too_far_behind_is_asked_to_start_over(things: Things) -> None:
     lines(changes(things, "--consumer", "crm"))
     things.change({1: 5})
     replace(things, settings=replace(things.settings, keep_consumer_days=0.0)).expire()
@@ -165,7 +165,7 @@ def test_who_is_too_far_behind_is_told_to_start_over(things: Things) -> None:
     assert outline(lines(changes(things, "--consumer", "crm", "--start-over")))[0] == (2, "snapshot")
 
 
-def test_status_says_how_far_behind_consumers_are(things: Things) -> None:
+def test_status_reports_how_far_behind_consumers_are(things: Things) -> None:
     lines(changes(things, "--consumer", "crm"))
     things.change({1: 5})
     things.publish()
@@ -186,7 +186,7 @@ def test_status_says_how_far_behind_consumers_are(things: Things) -> None:
     assert "must start over: lake changes thing --consumer crm --start-over" in text
 
 
-def test_a_consumer_is_forgotten(things: Things) -> None:
+def test_consumer_is_forgotten(things: Things) -> None:
     lines(changes(things, "--consumer", "crm"))
     assert changes(things, "--consumer", "crm", "--forget").exit_code == 0
     assert list(consumer_statuses(things.settings, things.publish().published_at)) == []
@@ -204,5 +204,5 @@ def test_a_consumer_is_forgotten(things: Things) -> None:
         (["--from-edition", "7"], "no edition 7: only edition 1 exists"),
     ],
 )
-def test_what_does_not_go_together_is_refused(things: Things, words: list[str], message: str) -> None:
+def test_wrong_options_of_the_changes_command_are_rejected(things: Things, words: list[str], message: str) -> None:
     assert message in fault(changes(things, *words)).what

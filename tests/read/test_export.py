@@ -1,4 +1,4 @@
-"""What an answer is written to, and how: formats, files, devices, values of every type."""
+"""Output of query results: formats, files, devices, values of every type."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LAKE = Path(sys.executable).parent / "lake"
 
 @pytest.fixture(scope="module")
 def edition(tmp_path_factory: pytest.TempPathFactory) -> EditionReader:
-    """An edition that the tests only read."""
+    """Edition shared by tests that only read."""
     settings = empty(tmp_path_factory.mktemp("published"))
     write(settings, "gold", "day", "SELECT 'AA' AS carrier, 1 AS flights UNION ALL SELECT 'UA', 2")
     publish(settings, day=("gold", 0))
@@ -67,7 +67,7 @@ READ: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_the_name_of_a_file_says_its_format(edition: EditionReader, tmp_path: Path, extension: str) -> None:
+def test_file_name_determines_the_format(edition: EditionReader, tmp_path: Path, extension: str) -> None:
     file = tmp_path / f"answer{extension.upper()}"
     assert output(edition, "SELECT carrier, flights::VARCHAR FROM day ORDER BY 1 -- all;", "-o", str(file)) == ""
     assert READ[extension](file) == [("AA", "1"), ("UA", "2")]
@@ -88,18 +88,18 @@ def test_the_name_of_a_file_says_its_format(edition: EditionReader, tmp_path: Pa
         (["--timeout", "3"], "--timeout needs --after"),
     ],
 )
-def test_a_target_that_is_none_is_told(edition: EditionReader, words: list[str], told: str) -> None:
+def test_wrong_target_of_an_export_is_rejected(edition: EditionReader, words: list[str], told: str) -> None:
     done = run(edition, "SELECT 1", *words)
     assert isinstance(done.exception, DeclarationError)
     assert told in str(done.exception)
 
 
-def test_a_format_that_is_named_needs_no_name_that_tells_it(edition: EditionReader, tmp_path: Path) -> None:
+def test_named_format_is_used_for_any_file_name(edition: EditionReader, tmp_path: Path) -> None:
     output(edition, "SELECT 1 AS one", "--format", "table", "-o", str(tmp_path / "answer.txt"))
     assert (tmp_path / "answer.txt").read_text() == "one\n---\n  1\n"
 
 
-def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_concurrent_writers_of_an_answer_have_separate_files(tmp_path: Path) -> None:
     file = tmp_path / "answer.csv"
     with _output_file(file) as slow:
         slow.write(b"slow\n" * 3)
@@ -111,7 +111,7 @@ def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path) -> No
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_a_planted_link_is_not_followed(edition: EditionReader, tmp_path: Path) -> None:
+def test_planted_link_is_not_followed(edition: EditionReader, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / ".answer.csv.part").symlink_to(victim)
@@ -121,14 +121,14 @@ def test_a_planted_link_is_not_followed(edition: EditionReader, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl", "parquet"])
-def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: EditionReader, kind: str) -> None:
+def test_full_device_is_reported(edition: EditionReader, kind: str) -> None:
     done = run(edition, "SELECT 1 AS one", "--format", kind, "-o", "/dev/full")
     assert isinstance(done.exception, LakeError)
     assert "the device is full: No space left on device (/dev/full)" in str(done.exception)
 
 
 @pytest.mark.parametrize("kind", ["table", "csv"])
-def test_standard_output_that_takes_nothing_is_told(edition: EditionReader, kind: str) -> None:
+def test_full_standard_output_is_reported(edition: EditionReader, kind: str) -> None:
     words: list[str | Path] = [LAKE, "sql", "SELECT 1", "--format", kind, "--project", edition.settings.project]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -140,7 +140,7 @@ def test_standard_output_that_takes_nothing_is_told(edition: EditionReader, kind
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "md", "table"])
 @pytest.mark.parametrize("query", ["SELECT error('no') FROM day", "SELECT carrier::INT FROM day", "SELEC", "FROM dai"])
-def test_a_query_that_fails_leaves_what_was_there(
+def test_query_that_fails_leaves_the_file_as_it_was(
     edition: EditionReader, tmp_path: Path, kind: str, query: str
 ) -> None:
     file = tmp_path / "answer"
@@ -149,12 +149,12 @@ def test_a_query_that_fails_leaves_what_was_there(
     assert (file.read_text(), [*tmp_path.iterdir()]) == ("before", [file])
 
 
-def test_a_long_answer_keeps_its_order(edition: EditionReader, tmp_path: Path) -> None:
+def test_long_answer_keeps_its_order(edition: EditionReader, tmp_path: Path) -> None:
     output(edition, "SELECT i FROM range(300000) t(i) ORDER BY -i", "-o", str(tmp_path / "answer.csv"))
     assert (tmp_path / "answer.csv").read_text().split()[1:] == [str(i) for i in reversed(range(300000))]
 
 
-def test_a_table_is_written_as_its_rows_come() -> None:
+def test_table_is_written_while_its_rows_arrive() -> None:
     read = 0
 
     def rows() -> Iterator[list[Any]]:
@@ -169,7 +169,7 @@ def test_a_table_is_written_as_its_rows_come() -> None:
     assert last == "longer than the others"
 
 
-# SQL -> what it is in a table, and in JSON where that differs.
+# SQL -> its text in a table, and its JSON if that differs.
 VALUES: dict[str, tuple[str, Any]] = {
     "DATE 'infinity'": ("infinity", None),
     "DATE '-infinity'": ("-infinity", None),
@@ -217,8 +217,8 @@ VALUES: dict[str, tuple[str, Any]] = {
 }
 
 
-def test_a_value_of_any_type_is_shown_as_it_is(edition: EditionReader) -> None:
-    """Each beside its NULL, in one query a format."""
+def test_value_of_any_type_is_shown_exactly(edition: EditionReader) -> None:
+    """Select all values and a NULL in one query per format."""
     values = ", ".join(f"({value}) AS c{i}" for i, value in enumerate(VALUES))
     query = f"SELECT *, NULL::INT AS n FROM (SELECT {values})"
     [found] = json.loads(output(edition, query, "--json"))
@@ -231,7 +231,7 @@ def test_a_value_of_any_type_is_shown_as_it_is(edition: EditionReader) -> None:
     assert row == ["" if text is None else text for text in text_rows or ()]
 
 
-def test_null_is_told_from_its_name_and_from_empty_text(edition: EditionReader) -> None:
+def test_null_differs_from_its_name_and_from_empty_text(edition: EditionReader) -> None:
     query = "SELECT * FROM (VALUES (NULL), ('null'), ('NULL'), ('')) t(a)"
     assert output(edition, query).splitlines()[2:] == ["NULL", "null", '"NULL"', ""]
     assert output(edition, f"SELECT a, 1 AS b FROM ({query})", "--format", "csv") == 'a,b\n,1\nnull,1\nNULL,1\n"",1\n'
@@ -252,7 +252,9 @@ def test_cells_of_markdown_do_not_end_their_row(edition: EditionReader) -> None:
         ("SELECT ';' AS \"é;\" /* ; */ ; /* ; */", ["é;"]),
     ],
 )
-def test_whatever_reads_can_be_written(edition: EditionReader, tmp_path: Path, query: str, names: list[str]) -> None:
+def test_result_of_any_read_statement_can_be_written(
+    edition: EditionReader, tmp_path: Path, query: str, names: list[str]
+) -> None:
     found = json.loads(output(edition, query, "--json"))
     assert [*found[0]] == names
     if query.startswith("SHOW"):
@@ -262,7 +264,7 @@ def test_whatever_reads_can_be_written(edition: EditionReader, tmp_path: Path, q
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl"])
-def test_a_terminal_gets_nothing_that_it_would_obey(edition: EditionReader, kind: str) -> None:
+def test_terminal_gets_no_control_characters(edition: EditionReader, kind: str) -> None:
     ours, theirs = os.openpty()
     query = "SELECT chr(27) || '[2J' || chr(155) || chr(8238) || chr(7) || 'é' AS \"h\u202eh\""
     words: list[str | Path] = [LAKE, "sql", query, "--format", kind, "--project", edition.settings.project]
@@ -278,7 +280,7 @@ def test_a_terminal_gets_nothing_that_it_would_obey(edition: EditionReader, kind
 
 
 @pytest.mark.parametrize(("fails_at", "cut_off"), [(0, False), (900_000, True)])
-def test_an_answer_that_fails_among_its_rows_is_cut_off_and_nothing_follows(
+def test_answer_that_fails_among_its_rows_is_cut_off(
     edition: EditionReader,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -293,7 +295,7 @@ def test_an_answer_that_fails_among_its_rows_is_cut_off_and_nothing_follows(
     assert ('"exit_code": 2' in out) != cut_off
 
 
-def test_an_edition_is_exported_as_one_database_with_what_its_columns_mean(project: Settings, tmp_path: Path) -> None:
+def test_edition_is_exported_as_one_database_with_column_comments(project: Settings, tmp_path: Path) -> None:
     valid = "TIMESTAMPTZ '2024-01-01 00:00Z' AS valid_from, NULL::TIMESTAMPTZ AS valid_to, 'v' AS version_id"
     nested = "{'x': 1, 'tags': ['a', NULL]} AS s, MAP {'k': 1.50::DECIMAL(9, 2)} AS m, NULL::DATE AS d, 1 AS _state"
     write(project, "gold", "day", f"SELECT 'it''s' AS carrier, 1.10::DECIMAL(9, 2) AS \"Far-off\", {nested}")
@@ -326,7 +328,7 @@ def test_an_edition_is_exported_as_one_database_with_what_its_columns_mean(proje
 
 
 def with_position(table: Table) -> Table:
-    """`table`, whose newest commit is its own."""
+    """Return `table` after a commit with a position."""
     position = start(table.app).next(verb="advance", cut=1, inputs={}, counts={})
     delta.write(table.path, delta_table(table.path).to_pyarrow_table().slice(0, 0), position)
     return table
@@ -346,7 +348,7 @@ def with_position(table: Table) -> Table:
         (["a\0b"], "not a file name"),
     ],
 )
-def test_where_no_database_can_be_the_export_says_so_and_leaves_nothing(
+def test_invalid_export_of_a_database_is_rejected_and_leaves_nothing(
     edition: EditionReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -357,13 +359,13 @@ def test_where_no_database_can_be_the_export_says_so_and_leaves_nothing(
     assert [each.name for each in tmp_path.iterdir()] == ["open.duckdb.wal"]
 
 
-def test_the_tables_that_are_named_are_exported_once_each(edition: EditionReader, tmp_path: Path) -> None:
+def test_named_tables_are_exported_once_each(edition: EditionReader, tmp_path: Path) -> None:
     assert write_database(edition, tmp_path / "one.duckdb", ["day", "gold.day", "DAY"], on_progress=lambda _: None) == {
         "day": 2
     }
 
 
-def test_an_export_that_cannot_read_a_table_leaves_the_file_as_it_was(project: Settings, tmp_path: Path) -> None:
+def test_export_that_cannot_read_a_table_leaves_the_file_as_it_was(project: Settings, tmp_path: Path) -> None:
     write(project, "gold", "day", "SELECT 1 AS k")
     publish(project, day=("gold", 0))
     [parquet] = [*Path(str(Table(project, "gold", "day", "day").path)).glob("*.parquet")]

@@ -1,4 +1,4 @@
-"""Every function, pragma, setting and type of the installed DuckDB, tried as a remote reader. No JVM, no server."""
+"""Functions, pragmas, settings and types of the installed DuckDB, used by a remote reader. No JVM, no server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ VOLATILE: Final = re.findall(
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[EditionReader]:
-    """Two editions that a reader cannot tell apart: paths, settings, state columns and other tables differ."""
+    """Two editions with equal public data: paths, settings, state columns and other tables differ."""
     return [_world(tmp_path_factory.mktemp("world") / str(number), number) for number in (1, 2)]
 
 
@@ -84,12 +84,12 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def names(duck: duckdb.DuckDBPyConnection, *kinds: str) -> set[str]:
-    """The functions of these kinds, in lower case."""
+    """Return the functions of these kinds, in lower case."""
     query = "SELECT lower(function_name) FROM duckdb_functions() WHERE function_type IN (SELECT unnest($1))"
     return {name for (name,) in duck.execute(query, [list(kinds)]).fetchall()}
 
 
-def test_every_function_and_type_of_this_duckdb_is_judged(duck: duckdb.DuckDBPyConnection) -> None:
+def test_functions_and_types_of_duckdb_are_all_listed(duck: duckdb.DuckDBPyConnection) -> None:
     types = duck.execute("SELECT lower(unnest([type_name, logical_type])) FROM duckdb_types()").fetchall()
     there = {
         "function": names(duck, *WITHIN) | {"unnest"},
@@ -102,7 +102,7 @@ def test_every_function_and_type_of_this_duckdb_is_judged(duck: duckdb.DuckDBPyC
         assert of_duckdb == allowed | refused.keys(), "judge them in lake/read/functions.toml"
 
 
-def test_refused_function_is_refused_in_every_place(worlds: list[EditionReader]) -> None:
+def test_forbidden_function_is_rejected_in_every_place(worlds: list[EditionReader]) -> None:
     refused = sorted(function_lists("function")[1])
     for number, name in enumerate(refused):
         places = FORMS if name in {"current_setting", "json_serialize_plan"} else FORMS[number % 11 :: 11]
@@ -112,12 +112,12 @@ def test_refused_function_is_refused_in_every_place(worlds: list[EditionReader])
                     check_query(worlds[0], place.format(*[called] * place.count("{}")))
 
 
-def test_every_place_passes_with_an_allowed_function(worlds: list[EditionReader]) -> None:
+def test_places_of_a_call_pass_with_an_allowed_function(worlds: list[EditionReader]) -> None:
     for place in FORMS:
         check_query(worlds[0], place.format(*["abs"] * place.count("{}")))
 
 
-def test_refused_table_function_is_refused_in_every_place(
+def test_forbidden_table_function_is_rejected_in_every_place(
     worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection
 ) -> None:
     for name in sorted(names(duck, "table", "table_macro") - function_lists("from")[0]):
@@ -130,7 +130,7 @@ def test_refused_table_function_is_refused_in_every_place(
                 check_query(worlds[0], query)
 
 
-def test_no_pragma_or_call_is_a_query(worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection) -> None:
+def test_pragma_or_call_is_rejected_as_a_query(worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection) -> None:
     for name in sorted(names(duck, "table", "table_macro", "pragma")):
         with pytest.raises(DeclarationError):
             check_query(worlds[0], f'SHOW "{name}"')
@@ -142,7 +142,7 @@ def test_no_pragma_or_call_is_a_query(worlds: list[EditionReader], duck: duckdb.
             check_query(worlds[0], query)
 
 
-def test_no_setting_is_read_or_set(worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection) -> None:
+def test_setting_is_neither_read_nor_set(worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection) -> None:
     aliases = duck.execute("SELECT name FROM duckdb_settings() UNION SELECT unnest(aliases) FROM duckdb_settings()")
     for (name,) in [*aliases.fetchall(), ("databases",), ("schemas",), ("variables",)]:
         for query in (
@@ -171,7 +171,7 @@ def test_no_setting_is_read_or_set(worlds: list[EditionReader], duck: duckdb.Duc
         "SELECT nosuch(1)",
     ],
 )
-def test_type_parameter_or_unknown_name_is_refused(worlds: list[EditionReader], query: str) -> None:
+def test_type_parameter_or_unknown_name_is_rejected(worlds: list[EditionReader], query: str) -> None:
     with pytest.raises(DeclarationError, match=r"is not allowed"):
         check_query(worlds[0], query)
 
@@ -182,7 +182,7 @@ def test_types_of_tables_pass(worlds: list[EditionReader]) -> None:
     check_query(worlds[0], "SELECT NULL::STRUCT(a DECIMAL(38, 2)[], b MAP(VARCHAR, DOUBLE PRECISION), c INT[3])")
 
 
-def test_allowed_functions_do_not_tell_two_worlds_apart(
+def test_allowed_functions_give_the_same_answer_in_two_worlds(
     worlds: list[EditionReader], duck: duckdb.DuckDBPyConnection
 ) -> None:
     [file] = worlds[0].table("numbers").files
@@ -197,7 +197,7 @@ def test_allowed_functions_do_not_tell_two_worlds_apart(
 
 
 def _calls(duck: duckdb.DuckDBPyConnection, text: str) -> Iterator[str]:
-    """Calls of each allowed function, one for each number of arguments, with `text` for every text."""
+    """Yield a call of each allowed function per number of arguments, with `text` for every text."""
     allowed = function_lists("function")[0].difference(VOLATILE)
     query = """SELECT DISTINCT ON (function_name, len(parameter_types)) function_name, parameter_types
                FROM duckdb_functions() WHERE function_type IN (SELECT unnest($1)) AND len(parameter_types) < 6

@@ -1,4 +1,4 @@
-"""A History as its readers have it: valid at a moment, as known at a cut, and held to what its kind promises."""
+"""Reading of a History: versions valid at a time, as known at a cut, and its invariants."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tenants(found: EditionReader, moment: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_what_was_believed_at_a_cut_about_a_time_differs_between_editions(
+def test_history_at_a_time_differs_between_cuts_and_editions(
     spark: SparkSession, flats: Settings, tmp_path: Path
 ) -> None:
     house = Lakehouse(flats.project, tmp_path / "home")
@@ -78,7 +78,7 @@ def asked(settings: Settings, *args: str) -> Any:
     return CliRunner().invoke(lake, ["sql", *args, "--format", "csv", "--project", str(settings.project)])
 
 
-def test_the_command_reads_a_history_at_a_moment_and_a_cut(project: Settings) -> None:
+def test_command_reads_a_history_at_a_time_and_a_cut(project: Settings) -> None:
     write(project, "silver", "tenancy", VERSIONS)
     publish(project, cut=3, tenancy=("silver", 0))
     query = "SELECT tenant FROM tenancy_at('2024-02-29')"
@@ -87,7 +87,7 @@ def test_the_command_reads_a_history_at_a_moment_and_a_cut(project: Settings) ->
     assert "use only one of them" in str(asked(project, query, "--cut", "4", "--edition", "1").exception)
 
 
-def test_the_moment_of_a_history_opens_no_other_file(project: Settings) -> None:
+def test_query_of_a_history_at_a_time_opens_no_other_file(project: Settings) -> None:
     write(project, "silver", "tenancy", VERSIONS)
     publish(project, tenancy=("silver", 0))
     for query in ("FROM tenancy_at((SELECT max(content) FROM read_text('/etc/hostname')))", "DROP MACRO tenancy_at"):
@@ -118,7 +118,7 @@ OPEN = (1, "eve", JUNE, None, True, "b", False)
         ("current_versions_are_open", (1, "ada", MAY, JUNE, True, "a", True), (2, "eve", MAY, JUNE, False, "b", True)),
     ],
 )
-def test_a_history_that_was_tampered_with_is_not_published(
+def test_history_with_a_broken_invariant_is_not_published(
     flats: Settings, invariant: str, first: Any, second: Any
 ) -> None:
     put(flats, first, second)
@@ -127,6 +127,6 @@ def test_a_history_that_was_tampered_with_is_not_published(
     assert checks.last_checks(flats)["tenancy"].outcome == "stopped"
 
 
-def test_a_gap_made_by_a_delete_is_none(flats: Settings) -> None:
+def test_gap_of_a_history_after_a_delete_is_no_fault(flats: Settings) -> None:
     put(flats, (1, "ada", MAY, JUNE, False, "a", True), (1, "eve", JULY, None, True, "b", False))
     assert [each.outcome for each in check(load(flats), spark_forbidden)] == ["passed"]

@@ -1,4 +1,4 @@
-"""`lake sql` over logs and ledgers: what it shows of them, and that it shows nothing else."""
+"""Queries of logs and ledgers by `lake sql`, and their limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def invoked(settings: Settings, *words: str) -> Result:
 
 
 def answer(settings: Settings, query: str, *words: str) -> Any:
-    """The rows of an answer as `lake sql --json` prints them."""
+    """Return the rows that `lake sql --json` prints."""
     done = invoked(settings, "sql", query, "--json", *words)
     assert done.exception is None, done.exception
     return json.loads(done.stdout)
@@ -62,7 +62,7 @@ def refused(settings: Settings, query: str, *words: str) -> str:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Settings:
-    """The shop of `lake init` with three orders, written without Spark, and a run and a check in its books."""
+    """Shop of `lake init` with three orders, written without Spark, and a run and a check in its ledgers."""
     settings = published(tmp_path / "shop").settings
     with pytest.raises(ValueError, match="secret"), runs.failing(settings, "advance", "current_order", 1):
         raise ValueError("no such column 'secret'")
@@ -75,13 +75,13 @@ def shop(tmp_path: Path) -> Settings:
 
 @pytest.fixture(scope="module")
 def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The shop with two orders, each in its edition, and a refused one."""
+    """Shop with two orders, each in its edition, and a rejected one."""
     lakehouse = new_shop(tmp_path_factory.mktemp("orders"))
     lakehouse.land("orders", order(1), order(9, "margaret hamilton") | {"amount": "a lot"}).run()
     return lakehouse.land("orders", order(2, "margaret hamilton")).run()
 
 
-def test_a_log_has_the_events_of_an_edition_s_cut_without_those_that_are_void(orders: Lakehouse) -> None:
+def test_log_has_the_events_of_the_cut_of_an_edition_without_void_ones(orders: Lakehouse) -> None:
     settings = orders.settings
     first, second = answer(settings, "select * from log.orders order by order_id")
     assert (first["order_id"], first["amount"], first["status"]) == (1, "9.00", "placed")
@@ -97,7 +97,7 @@ def test_a_log_has_the_events_of_an_edition_s_cut_without_those_that_are_void(or
     assert answer(settings, both, "--cut", "1", "--recompute") == [{"events": 1, "orders": 1}]
 
 
-def test_what_is_personal_is_null_in_logs_and_no_key_store_is_needed(orders: Lakehouse, tmp_path: Path) -> None:
+def test_personal_fields_of_logs_are_null_without_a_key_store(orders: Lakehouse, tmp_path: Path) -> None:
     settings = replace(orders.settings, keys=tmp_path / "nowhere.sqlite")
     assert answer(settings, "select distinct customer from log.orders") == [{"customer": None}]
     [comment] = answer(
@@ -138,7 +138,7 @@ CARRIED: list[dict[str, Any]] = [
 
 
 def widened(spark: SparkSession, project: Settings, **more: Any) -> Lakehouse:
-    """A log of an older contract and of one with `more` fields, wider ones and another name."""
+    """Make a log of an older contract and of one with `more` fields, wider ones and a renamed one."""
     old = contract("things", {"id": "long", "small": "int", "share": "float", "name": "string"})
     records = [{"id": n, "small": n, "share": 0.1 * n, "name": f"n{n}", **extra} for n, extra in enumerate(CARRIED)]
     lakehouse = declare(
@@ -152,7 +152,7 @@ def widened(spark: SparkSession, project: Settings, **more: Any) -> Lakehouse:
 
 
 @pytest.mark.long
-def test_older_events_are_read_in_a_log_as_spark_reads_them(spark: SparkSession, project: Settings) -> None:
+def test_older_events_of_a_log_are_read_as_by_spark(spark: SparkSession, project: Settings) -> None:
     lakehouse = widened(spark, project, **KINDS)
     lakehouse.run()
     edition = reader(lakehouse.settings)
@@ -168,12 +168,12 @@ def test_older_events_are_read_in_a_log_as_spark_reads_them(spark: SparkSession,
 
 
 def plain(row: dict[str, Any]) -> dict[str, str]:
-    """Values as texts, in which no number equals another one."""
+    """Return the values as texts, so that no number equals one of another type."""
     moments = {name: value.isoformat() for name, value in row.items() if isinstance(value, datetime)}
     return {name: repr(value) for name, value in (row | moments).items()}
 
 
-def test_a_list_that_came_before_the_contract_knew_it_is_read(shop: Settings) -> None:
+def test_list_ingested_before_its_contract_field_is_read(shop: Settings) -> None:
     file = shop.path("schemas/orders.avsc")
     schema = json.loads(file.read_text())
     added = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": ["none"], "doc": "Tags."}
@@ -210,11 +210,11 @@ def test_ledgers_are_flat_and_typed(shop: Settings) -> None:
         assert not {"JSON", "NULL"} & {*kinds.values()}, name
 
 
-def test_values_that_failed_an_expectation_stay_out_of_the_ledgers(shop: Settings) -> None:
+def test_values_that_failed_an_expectation_are_not_in_the_ledgers(shop: Settings) -> None:
     assert "lovelace" not in "".join(json.dumps(answer(shop, f"from {name}")) for name in LEDGERS)
 
 
-def test_listings_know_logs_and_ledgers_and_what_their_columns_mean(shop: Settings) -> None:
+def test_listings_show_logs_and_ledgers_and_their_column_comments(shop: Settings) -> None:
     names = [row["name"] for row in answer(shop, "show tables")]
     assert names == ["current_order", "customer_daily", *LEDGERS, "log.orders"]
     described = {row["column_name"]: row["column_type"] for row in answer(shop, "describe log.orders")}
@@ -231,7 +231,7 @@ def test_listings_know_logs_and_ledgers_and_what_their_columns_mean(shop: Settin
     assert answer(shop, 'select count(*) as n from "LOG"."Orders"') == [{"n": 3}]
 
 
-def test_the_shell_shows_and_completes_logs_and_ledgers(shop: Settings) -> None:
+def test_shell_shows_and_completes_logs_and_ledgers(shop: Settings) -> None:
     talk = Conversation(reader(shop))
     assert any(line.split()[:1] == ["log.orders"] for line in talk.answer("\\d"))
     lines = [*talk.answer("\\d log.orders")]
@@ -262,11 +262,11 @@ def test_the_shell_shows_and_completes_logs_and_ledgers(shop: Settings) -> None:
         ("select errors from lake.runs", "no column 'errors' (line 1, column 8)\n  fix: did you mean 'error'?"),
     ],
 )
-def test_a_mistyped_name_of_a_log_or_a_ledger_has_a_hint(shop: Settings, query: str, fault: str) -> None:
+def test_mistyped_name_of_a_log_or_a_ledger_has_a_hint(shop: Settings, query: str, fault: str) -> None:
     assert fault in refused(shop, query)
 
 
-def test_logs_are_not_verified_as_tables_are(shop: Settings) -> None:
+def test_verified_query_rejects_logs(shop: Settings) -> None:
     assert "log.orders is no table of the edition" in refused(shop, "from log.orders", "--verified")
 
 
@@ -274,7 +274,7 @@ def files(settings: Settings, folder: str) -> list[Path]:
     return [*settings.warehouse_path.glob(f"{folder}/**/*.parquet")]
 
 
-def test_a_damaged_log_stops_no_query_about_tables_and_no_listing(shop: Settings) -> None:
+def test_damaged_log_stops_no_query_of_tables_and_no_listing(shop: Settings) -> None:
     table = answer(shop, "from customer_daily order by all")
     [file, *_] = sorted(files(shop, "logs/orders"))
     for damage in (lambda: file.write_bytes(b"PAR1 nothing"), file.unlink):
@@ -317,8 +317,8 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("query", OUTSIDE)
-def test_nothing_but_what_logs_and_ledgers_show_is_read_or_changed(shop: Settings, query: str) -> None:
-    """Not the files of a ledger either, which have more than it shows, nor a log's that came after the query's."""
+def test_query_reads_and_changes_only_public_rows_of_logs_and_ledgers(shop: Settings, query: str) -> None:
+    """Files of a ledger have more columns than it shows, and newer files of a log belong to later cuts."""
     edition = reader(shop)
     fall_behind(shop)
     later = max(files(shop, "logs/orders"), key=lambda file: file.stat().st_mtime_ns)
@@ -333,14 +333,14 @@ def test_nothing_but_what_logs_and_ledgers_show_is_read_or_changed(shop: Setting
     assert before == {file: file.read_bytes() for file in shop.warehouse_path.rglob("*") if file.is_file()}
 
 
-def test_a_ledger_is_not_changed_by_a_query(shop: Settings) -> None:
+def test_ledger_is_not_changed_by_a_query(shop: Settings) -> None:
     runs_before = answer(shop, "from lake.runs")
     refused = invoked(shop, "sql", "with gone as (delete from lake.runs returning *) from gone").exception
     assert "DELETE in a WITH is not allowed" in str(refused)
     assert answer(shop, "from lake.runs") == runs_before
 
 
-def test_an_exported_database_has_the_edition_s_tables_only(shop: Settings, tmp_path: Path) -> None:
+def test_exported_database_has_only_the_tables_of_the_edition(shop: Settings, tmp_path: Path) -> None:
     assert invoked(shop, "export", "duckdb", str(tmp_path / "shop.duckdb")).exception is None
     with duckdb.connect(str(tmp_path / "shop.duckdb"), read_only=True) as con:
         names = con.execute("SELECT table_schema, table_name FROM information_schema.tables ORDER BY ALL").fetchall()

@@ -1,4 +1,4 @@
-"""What becomes of the rows of a table between two editions, however the one came from the other."""
+"""Net changes of a table's rows between two editions, in any way that one follows the other."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def edition(settings: Settings, cut: int, home: str, *identity: str, query: str)
     )
 
 
-def test_rows_that_come_change_and_go_are_told_in_the_order_of_their_keys(things: Things) -> None:
+def test_net_changes_are_inserts_updates_and_deletes_in_order_of_keys(things: Things) -> None:
     things.change({3: 1, 1: 2, None: 3, 2: 4})
     things.change({3: 1, 1: 3, 5: 0, None: 4})
     found = changed(things, 1, 2)
@@ -57,14 +57,14 @@ def test_rows_that_come_change_and_go_are_told_in_the_order_of_their_keys(things
     assert outline(changed(things, 2, 1)) == [("update", 1), ("insert", 2), ("delete", 5), ("update", None)]
 
 
-def test_a_snapshot_is_all_rows_as_inserts(things: Things) -> None:
+def test_snapshot_is_all_rows_as_inserts(things: Things) -> None:
     things.change({2: 1, 1: 7})
     found = changed(things, None, 1)
     assert outline(found) == [("insert", 1), ("insert", 2)]
     assert {change.key["k"]: change.after for change in found} == things.as_of(1)
 
 
-def test_the_same_rows_made_again_are_no_change_wherever_they_are(things: Things) -> None:
+def test_same_rows_written_again_are_no_change(things: Things) -> None:
     things.change(dict.fromkeys(range(20), 5) | {None: 5} | {n: n for n in range(20)})
     things.publish()
     things.home = "thing@2"
@@ -72,7 +72,7 @@ def test_the_same_rows_made_again_are_no_change_wherever_they_are(things: Things
     assert [changed(things, old, new) for old, new in ((1, 2), (2, 3), (1, 3), (3, 1))] == [[], [], [], []]
 
 
-def test_of_two_versions_of_one_table_shared_files_are_not_read(things: Things) -> None:
+def test_files_shared_by_two_versions_are_not_read(things: Things) -> None:
     settings = things.settings
     write(settings, "silver", NAME, "SELECT range AS k, 'same' AS v FROM range(100)")
     [shared] = DeltaTable(str(settings.warehouse_path / "silver" / NAME)).file_uris()
@@ -95,7 +95,7 @@ def test_of_two_versions_of_one_table_shared_files_are_not_read(things: Things) 
 
 
 @pytest.mark.parametrize("rows", [0, 10**6])
-def test_a_large_table_is_told_by_its_feed_and_as_if_it_were_compared(
+def test_large_table_is_compared_by_its_feed_with_the_same_result(
     things: Things, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     monkeypatch.setattr(cost, "FEED_ROWS", rows)
@@ -112,7 +112,7 @@ def test_a_large_table_is_told_by_its_feed_and_as_if_it_were_compared(
     assert changed(things, 2, 3) == []
 
 
-def test_a_feed_that_does_not_tell_all_is_not_believed(things: Things, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_feed_is_not_used(things: Things, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "FEED_ROWS", 0)
     things.change({1: 1, 2: 2})
     things.change({1: 1, 2: 3, 3: 3})
@@ -126,7 +126,7 @@ def test_a_feed_that_does_not_tell_all_is_not_believed(things: Things, monkeypat
     assert outline(changed(things, 1, 2)) == [("update", 2), ("insert", 3)]
 
 
-def test_a_table_that_joins_is_inserted_and_one_that_retires_deleted(things: Things) -> None:
+def test_table_that_joins_an_edition_is_inserted_and_a_retired_one_deleted(things: Things) -> None:
     things.rows = {1: 1}
     things.publish(without=True)
     things.publish()
@@ -136,7 +136,7 @@ def test_a_table_that_joins_is_inserted_and_one_that_retires_deleted(things: Thi
     assert changed(things, 1, 3) == []
 
 
-def test_where_the_columns_change_every_row_that_stays_is_an_update(things: Things) -> None:
+def test_changed_columns_update_every_row_that_stays(things: Things) -> None:
     things.change({1: 2, 2: 2})
     things.deploy()
     found = changed(things, 1, 2)
@@ -144,7 +144,7 @@ def test_where_the_columns_change_every_row_that_stays_is_an_update(things: Thin
     assert [set(change.after or {}) - set(change.before or {}) for change in found] == [{"more"}, {"more"}]
 
 
-def test_where_rows_are_told_apart_by_other_columns_all_go_and_come(project: Settings) -> None:
+def test_changed_identity_deletes_and_inserts_every_row(project: Settings) -> None:
     old = edition(project, 1, NAME, "k", query="SELECT 1 AS k, 'b' AS v UNION ALL SELECT 2, 'a'")
     new = edition(project, 2, "thing@2", "v", query="SELECT 1 AS k, 'b' AS v UNION ALL SELECT 1, 'a'")
     found = list(net_changes(project, NAME, old, new))
@@ -154,7 +154,7 @@ def test_where_rows_are_told_apart_by_other_columns_all_go_and_come(project: Set
     assert [change.change for change in net_changes(project, NAME, old, text)] == ["delete", "delete", "insert"]
 
 
-def test_an_edition_of_long_ago_tells_rows_apart_by_all_columns(project: Settings) -> None:
+def test_rows_are_matched_by_all_columns_when_an_edition_has_no_identity(project: Settings) -> None:
     old = edition(project, 1, NAME, query="SELECT 1 AS k, 'a' AS v")
     new = edition(project, 2, NAME, query="SELECT 1 AS k, 'b' AS v")
     found = list(net_changes(project, NAME, old, new))
@@ -164,7 +164,7 @@ def test_an_edition_of_long_ago_tells_rows_apart_by_all_columns(project: Setting
     ]
 
 
-def test_a_map_and_its_values_are_compared(project: Settings) -> None:
+def test_map_and_its_values_are_compared(project: Settings) -> None:
     first, same, other = (
         edition(project, n, NAME, "k", query=f"SELECT 1 AS k, MAP {{'a': {value}}} AS m")
         for n, value in enumerate(("1.50::DECIMAL(5, 2)", "1.5::DECIMAL(5, 2)", "NULL::DECIMAL(5, 2)"), start=1)
@@ -174,7 +174,7 @@ def test_a_map_and_its_values_are_compared(project: Settings) -> None:
     assert (change.before, change.after) == ({"k": 1, "m": {"a": Decimal("1.50")}}, {"k": 1, "m": {"a": None}})
 
 
-def test_a_number_that_is_none_is_like_another_and_unlike_all_numbers(project: Settings) -> None:
+def test_nan_equals_nan_and_differs_from_all_numbers(project: Settings) -> None:
     rows = "SELECT * FROM (VALUES (1, 'nan'::DOUBLE), (2, {}), (3, {})) t(k, v)"
     few, many, none = (
         edition(project, n, f"thing@{n}", "k", query=rows.format(*values))
@@ -188,7 +188,7 @@ def test_a_number_that_is_none_is_like_another_and_unlike_all_numbers(project: S
     assert kinds == ["delete", "delete", "insert", "insert"], "1 is the same row"
 
 
-def test_many_rows_come_in_batches(project: Settings) -> None:
+def test_large_net_changes_come_in_batches_of_rows(project: Settings) -> None:
     big = edition(project, 1, NAME, "k", query="SELECT range AS k, 'v' || range AS v FROM range(25000)")
     batches = [batch.num_rows for batch in net_changes(project, NAME, None, big).arrow() if batch.num_rows]
     assert sum(batches) == 25000

@@ -11,7 +11,7 @@ from lake.errors import DeclarationError
 from tests.warehouse import publish, write
 
 
-def test_a_table_is_a_spark_frame_at_the_edition(project: Settings, spark: SparkSession) -> None:
+def test_table_of_an_open_edition_is_a_spark_frame(project: Settings, spark: SparkSession) -> None:
     write(project, "gold", "total", "SELECT 'AA' AS carrier, 1.50::DECIMAL(18, 2) AS fare, 7 AS _state")
     publish(project, total=("gold", 0))
     write(project, "gold", "total", "SELECT 'UA' AS carrier, 2.50::DECIMAL(18, 2) AS fare, 8 AS _state")
@@ -20,14 +20,14 @@ def test_a_table_is_a_spark_frame_at_the_edition(project: Settings, spark: Spark
     assert [tuple(row) for row in found.collect()] == [("AA", Decimal("1.50"))]
 
 
-def test_an_unknown_table_is_told_before_spark_starts(project: Settings) -> None:
+def test_unknown_table_is_reported_before_spark_starts(project: Settings) -> None:
     write(project, "gold", "total", "SELECT 1 AS a")
     publish(project, total=("gold", 0))
     with pytest.raises(DeclarationError, match=r"no table 'totals' in edition 1(.|\n)*did you mean 'total'"):
         lake.open(project.project).table("totals")
 
 
-def test_a_notebook_shows_the_first_rows_as_a_table_with_nothing_to_obey(project: Settings) -> None:
+def test_notebook_shows_the_first_rows_as_an_escaped_table(project: Settings) -> None:
     write(project, "gold", "total", "SELECT 'AA' AS carrier, 1.50::DECIMAL(18, 2) AS fare")
     publish(project, total=("gold", 0))
     opened = lake.open(project.project)

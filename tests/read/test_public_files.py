@@ -1,4 +1,4 @@
-"""Files that are handed out: a table's own, or copies of them without state columns, which go in time. No JVM."""
+"""Public files: a table's own files, or copies without state columns, deleted in time. No JVM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def copies(settings: Settings) -> list[str]:
 
 
 def old(settings: Settings) -> None:
-    """Has all copies be those of long ago."""
+    """Set the times of all copies to the epoch."""
     for path in settings.path(".lake/copies").iterdir():
         os.utime(path, (0, 0))
 
@@ -39,7 +39,7 @@ def rows(public_files: PublicFiles, edition: EditionReader, table: str) -> list[
     return [(table.num_rows, table.column_names) for table in found]
 
 
-def test_own_files_are_handed_out_where_they_show_what_the_table_does(tmp_path: Path) -> None:
+def test_own_files_of_a_table_are_public_without_state_columns(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     append(settings, 1000, 10)
     public_files, edition = PublicFiles(settings), reader(settings)
@@ -49,7 +49,7 @@ def test_own_files_are_handed_out_where_they_show_what_the_table_does(tmp_path: 
     assert not settings.path(".lake/copies").exists() or copies(settings) == []
 
 
-def test_files_from_before_a_column_was_added_are_copied(tmp_path: Path) -> None:
+def test_files_written_before_a_new_column_are_copied(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     version = write(settings, "gold", "numbers", "SELECT 5::BIGINT AS n, '5' AS text, 1.5 AS more", merge=True)
     publish(settings, numbers=version)
@@ -58,7 +58,7 @@ def test_files_from_before_a_column_was_added_are_copied(tmp_path: Path) -> None
     assert rows(public_files, reader(settings, 1), "numbers") == [(1000, ["n", "text"])]
 
 
-def test_many_who_ask_at_once_get_one_copy(tmp_path: Path) -> None:
+def test_concurrent_readers_get_one_copy(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     public_files, edition = PublicFiles(settings), reader(settings)
     with ThreadPoolExecutor(8) as pool:
@@ -68,7 +68,7 @@ def test_many_who_ask_at_once_get_one_copy(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o077 for path in settings.path(".lake/copies").rglob("*")} == {0}
 
 
-def test_a_copy_goes_when_no_kept_edition_has_its_version_and_nobody_was_given_it_of_late(tmp_path: Path) -> None:
+def test_copy_is_deleted_when_no_kept_edition_has_it_and_no_reader_uses_it(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     public_files, soon = PublicFiles(settings), datetime.now(UTC) + timedelta(seconds=60)
     public_files.parts(reader(settings), "types")
@@ -84,7 +84,7 @@ def test_a_copy_goes_when_no_kept_edition_has_its_version_and_nobody_was_given_i
     assert copies(settings) == [second]
 
 
-def test_what_a_server_has_left_goes_by_maintain_and_by_a_purge(tmp_path: Path) -> None:
+def test_copies_left_by_a_server_are_deleted_by_maintenance(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     PublicFiles(settings).parts(reader(settings), "types")
     assert temp_cleanup.leftover_files(settings, datetime.now(UTC) - timedelta(days=1)) == []
@@ -93,7 +93,7 @@ def test_what_a_server_has_left_goes_by_maintain_and_by_a_purge(tmp_path: Path) 
     assert copies(settings) == []
 
 
-def test_room_for_copies_is_made_of_those_that_nobody_was_given_of_late(tmp_path: Path) -> None:
+def test_copies_not_used_recently_are_deleted_to_make_room(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     write(settings, "silver", "local", STATEFUL.format(rows=1000), mode="overwrite", merge=True)
     publish(settings, local=1)
@@ -109,7 +109,7 @@ def test_room_for_copies_is_made_of_those_that_nobody_was_given_of_late(tmp_path
     assert [name.rpartition(".")[0] for name in copies(settings)] == ["silver.local.1"]
 
 
-def test_damage_leaves_no_copy(tmp_path: Path) -> None:
+def test_damaged_file_leaves_no_copy(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     edition = reader(settings)
     [file] = edition.table("types").files

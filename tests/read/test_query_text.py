@@ -1,4 +1,4 @@
-"""The text of a query in the record of reads: no value of any node of DuckDB's grammar is in it."""
+"""Text of queries in the ledger of reads: it has no value of any node of DuckDB's grammar."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def parsed(query: str) -> dict[str, Any]:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("place", PLACES)
-def test_no_value_of_an_expression_is_kept(place: str) -> None:
+def test_values_of_an_expression_are_not_kept(place: str) -> None:
     for expression in EXPRESSIONS:
         if not expression.startswith("sum(") or "SELECT {}" in place:
             kept(place.format(expression))
 
 
-def test_no_value_of_a_clause_is_kept() -> None:
+def test_values_of_a_clause_are_not_kept() -> None:
     for query in CLAUSES:
         kept(query)
 

@@ -1,4 +1,4 @@
-"""Readers from elsewhere: what a query may name, what is kept of it, who may read what. No JVM, no server."""
+"""Sandbox of remote readers: allowed queries, recorded reads, grants. No JVM, no server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.warehouse import published
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A published shop that the tests only read."""
+    """Published shop shared by tests that only read."""
     return published(tmp_path_factory.mktemp("shop") / "shop").settings
 
 
@@ -39,14 +39,16 @@ def edition(shop: Settings) -> EditionReader:
 
 
 def asked(edition: EditionReader, query: str) -> object:
-    """What a reader is answered: a table that there is not passes, and is not found."""
+    """Return the answer to a reader. An unknown table passes the check and is not found."""
     check_query(edition, query)
     with edition.connect(query) as con:
         return con.execute(query).fetchall()
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_what_an_owners_query_may_not_a_readers_may_not(edition: EditionReader, query: str, tmp_path: Path) -> None:
+def test_query_forbidden_to_the_owner_is_forbidden_to_readers(
+    edition: EditionReader, query: str, tmp_path: Path
+) -> None:
     query = query.replace("OUT", str(tmp_path)).replace("carrier_daily", "customer_daily")
     with pytest.raises(DeclarationError):
         asked(edition, query)
@@ -74,7 +76,9 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("query", "tables"), ALLOWED, ids=[query for query, _ in ALLOWED])
-def test_what_analysts_write_passes_and_is_what_was_read(edition: EditionReader, query: str, tables: list[str]) -> None:
+def test_query_of_an_analyst_passes_and_its_tables_are_listed(
+    edition: EditionReader, query: str, tables: list[str]
+) -> None:
     assert sorted(check_query(edition, query).tables) == sorted(tables)
     edition.relation(query).fetchall()
 
@@ -99,18 +103,18 @@ SHAPES = (
 
 @pytest.mark.slow
 @given(st.sampled_from(SHAPES), st.lists(VALUES, min_size=4, max_size=4))
-def test_no_value_of_a_query_is_kept(edition: EditionReader, shape: str, values: list[str]) -> None:
+def test_values_of_a_query_are_not_kept(edition: EditionReader, shape: str, values: list[str]) -> None:
     query = shape.format(*values[: shape.count("{}")])
     try:
         text = check_query(edition, query).text
-    except DeclarationError:  # a comment that a value ends
+    except DeclarationError:  # a value ended the comment
         return
     for value in values[: shape.count("{}")]:
         plain = value.removeprefix("DATE ").strip("'")
         assert len(plain) < 6 or plain not in text or plain in shape
 
 
-def test_what_is_denied_is_told_as_it_is_called(edition: EditionReader) -> None:
+def test_forbidden_query_is_reported_with_the_forbidden_part(edition: EditionReader) -> None:
     for query, told in (
         ("from '/etc/passwd.csv'", "'/etc/passwd.csv' is not allowed"),
         ("from read_csv('x')", "the function read_csv in a FROM is not allowed"),
@@ -137,13 +141,13 @@ GRANTED = [
 
 
 @pytest.mark.parametrize(("tables", "seen"), GRANTED, ids=[" ".join(tables) for tables, _ in GRANTED])
-def test_a_grant_covers_what_it_names(tables: Sequence[str], seen: set[str]) -> None:
+def test_grant_covers_the_tables_it_names(tables: Sequence[str], seen: set[str]) -> None:
     grant = Grant("bi", tables, "", datetime.now(UTC))
     every = ("silver.a", "gold.b", "log.orders", "lake.runs")
     assert {title for title in every if grant.covers(*title.split("."))} == seen
 
 
-def test_a_reader_sees_a_log_or_a_ledger_only_if_granted(edition: EditionReader) -> None:
+def test_reader_sees_a_log_or_a_ledger_only_if_granted(edition: EditionReader) -> None:
     grant = Grant("bi", ["lake.runs"], "", datetime.now(UTC))
     theirs = replace(edition, may_read=lambda title: grant.covers(*title.split(".", 1)))
     assert theirs.system_tables.titles == ("lake.runs",)
@@ -152,7 +156,7 @@ def test_a_reader_sees_a_log_or_a_ledger_only_if_granted(edition: EditionReader)
             theirs.relation(f"from {title}")
 
 
-def test_a_token_is_told_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
+def test_token_is_shown_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     settings = published(tmp_path / "shop").settings
     grant, token = reader_grants.grant(settings, "bi", ["customer_daily"], days=1)
     assert len(token) == 43
@@ -170,7 +174,7 @@ def test_a_token_is_told_once_and_only_its_hash_is_kept(tmp_path: Path) -> None:
     assert grants.of_token(grants.grants(settings), token) is None
 
 
-def test_the_command_grants_lists_and_revokes(tmp_path: Path) -> None:
+def test_reader_command_grants_lists_and_revokes(tmp_path: Path) -> None:
     project = str(published(tmp_path / "shop").settings.project)
 
     def run(*words: str) -> str:
@@ -198,7 +202,7 @@ def noted(settings: Settings) -> list[tuple[object, ...]]:
     return reader(settings).relation(query).fetchall()
 
 
-def test_a_read_is_on_record_at_once_and_booked_later_and_once(tmp_path: Path) -> None:
+def test_read_is_recorded_at_once_and_moved_to_its_ledger_once(tmp_path: Path) -> None:
     settings = published(tmp_path / "shop").settings
     journal = Journal(settings)
     read = Read("bi", "g1", "table", ("customer_daily",), None, 1, 1, "csv")
@@ -211,7 +215,7 @@ def test_a_read_is_on_record_at_once_and_booked_later_and_once(tmp_path: Path) -
     journal.record()
     assert noted(settings) == [("bi", "answered", 2, 90)]
     journal.close()
-    (settings.path(".lake/reads") / "1-dead.jsonl").write_bytes(again + b'{"id": "torn')  # of a process that was killed
+    (settings.path(".lake/reads") / "1-dead.jsonl").write_bytes(again + b'{"id": "torn')  # the file of a killed process
     assert noted(settings) == [("bi", "answered", 2, 90)]
     other = Journal(settings)
     other.record()
@@ -220,7 +224,7 @@ def test_a_read_is_on_record_at_once_and_booked_later_and_once(tmp_path: Path) -
     assert [path for path in settings.path(".lake/reads").iterdir() if path.stat().st_size] == []
 
 
-def test_a_record_for_which_there_is_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_of_a_read_leaves_nothing_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = published(tmp_path / "shop").settings
     journal = Journal(settings)
     read = Read("bi", "g1", "sql").ended("answered")

@@ -38,13 +38,13 @@ def completions(talk: Conversation, text: str) -> list[str]:
     return [each.text for each in found]
 
 
-def test_a_query_is_answered_with_its_rows_and_time(talk: Conversation) -> None:
+def test_query_is_answered_with_its_rows_and_time(talk: Conversation) -> None:
     *table, footer = talk.answer("SELECT * FROM carrier_daily;")
     assert table == ["carrier  flights", "-------  -------", "AA             1"]
     assert footer.startswith("(1 row, ")
 
 
-def test_a_long_answer_is_cut(talk: Conversation) -> None:
+def test_long_answer_is_cut(talk: Conversation) -> None:
     *_, footer = talk.answer(f"FROM range({ROWS + 1})")
     assert footer.startswith(f"(the first {ROWS} rows; \\o FILE takes all")
 
@@ -56,7 +56,7 @@ def test_backslash_d_lists_tables_and_columns(talk: Conversation) -> None:
     assert [line.split()[0] for line in columns[3:]] == ["carrier", "flights"]
 
 
-def test_a_wide_row_is_shown_column_by_column(talk: Conversation) -> None:
+def test_wide_row_is_shown_column_by_column(talk: Conversation) -> None:
     assert [*talk.answer("\\x")] == ["One line a column."]
     long = "x" * 200
     lines = [*talk.answer(f"SELECT 1 AS one, '{long}' AS text, NULL AS nothing")][:-1]
@@ -65,7 +65,7 @@ def test_a_wide_row_is_shown_column_by_column(talk: Conversation) -> None:
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".json", ".md", ".parquet"])
-def test_the_next_answer_goes_to_a_file_and_no_other(talk: Conversation, tmp_path: Path, ending: str) -> None:
+def test_next_answer_goes_to_a_file_and_later_ones_do_not(talk: Conversation, tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"answer{ending}"
     assert [*talk.answer(f"\\o {file}")] == [f"The next answer goes to {file}."]
     assert next(talk.answer(f"FROM range({ROWS + 1})")).startswith(f"({file}, ")
@@ -73,9 +73,7 @@ def test_the_next_answer_goes_to_a_file_and_no_other(talk: Conversation, tmp_pat
     assert "42" in [*talk.answer("SELECT 42 AS answer")][2]
 
 
-def test_an_answer_to_a_file_that_cannot_be_is_refused_and_later_ones_are_shown(
-    talk: Conversation, tmp_path: Path
-) -> None:
+def test_answer_to_an_invalid_file_is_rejected_and_later_ones_are_shown(talk: Conversation, tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="does not say the format"):
         [*talk.answer(f"\\o {tmp_path}/answer.xls")]
     [*talk.answer(f"\\o {tmp_path}/nowhere/answer.csv")]
@@ -85,17 +83,17 @@ def test_an_answer_to_a_file_that_cannot_be_is_refused_and_later_ones_are_shown(
 
 
 @pytest.mark.parametrize("word", ["exit", "QUIT;", "\\q"])
-def test_whoever_knows_another_shell_can_leave(talk: Conversation, word: str) -> None:
+def test_exit_words_of_other_shells_end_the_shell(talk: Conversation, word: str) -> None:
     with pytest.raises(EOFError):
         [*talk.answer(word)]
 
 
-def test_what_other_shells_call_it_is_understood(talk: Conversation) -> None:
+def test_commands_of_other_shells_are_understood(talk: Conversation) -> None:
     assert [*talk.answer("help")] == [*talk.answer("\\?")]
     assert [*talk.answer("\\dt")] == [*talk.answer("\\d")]
 
 
-def test_what_does_not_fit_the_screen_goes_through_a_pager(
+def test_long_or_wide_output_goes_through_a_pager(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paged: list[str] = []
@@ -121,14 +119,14 @@ def test_help_fits_the_smallest_usual_terminal(
     assert "cast them" in capsys.readouterr().out
 
 
-def test_the_edition_can_be_changed(talk: Conversation) -> None:
+def test_edition_can_be_changed(talk: Conversation) -> None:
     assert next(talk.answer("\\edition 1")).startswith("Edition 1 at cut 1")
     assert talk.reader.edition.number == 1
     assert next(talk.answer("\\edition")).startswith("Edition 2 at cut 2")
 
 
 @pytest.mark.parametrize("line", ["\\edition x", "\\edition 9", "\\d nothing", "\\nothing", "SELEC 1"])
-def test_what_is_wrong_is_told(talk: Conversation, line: str) -> None:
+def test_wrong_line_is_reported(talk: Conversation, line: str) -> None:
     with pytest.raises(DeclarationError):
         [*talk.answer(line)]
 
@@ -146,7 +144,7 @@ def test_names_are_completed(talk: Conversation) -> None:
     assert completions(talk, "sel") == ["select"]
 
 
-def test_what_tells_versions_at_a_moment_is_completed_and_answers(project: Settings) -> None:
+def test_function_of_versions_at_a_time_is_completed_and_answers(project: Settings) -> None:
     first, second = "TIMESTAMPTZ '2024-03-30'", "TIMESTAMPTZ '2024-03-31'"
     versions = f"VALUES ('AA', {first}, {second}, 1), ('UA', {second}, NULL, 2)"
     write(project, "silver", "carrier_past", f"FROM ({versions}) t(carrier, valid_from, valid_to, version_id)")
@@ -160,7 +158,7 @@ def test_what_tells_versions_at_a_moment_is_completed_and_answers(project: Setti
     assert table == ["carrier", "-------", "AA"]
 
 
-def test_a_conversation_goes_on_after_an_error_and_remembers(
+def test_conversation_continues_after_an_error_and_keeps_its_history(
     talk: Conversation, project: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with create_pipe_input() as keys:
@@ -185,12 +183,12 @@ def test_a_conversation_goes_on_after_an_error_and_remembers(
         ".shell ls",
     ],
 )
-def test_a_conversation_stays_in_the_edition(talk: Conversation, line: str) -> None:
+def test_conversation_stays_in_the_edition(talk: Conversation, line: str) -> None:
     with pytest.raises(DeclarationError):
         list(talk.answer(line))
 
 
-def test_without_its_extra_the_shell_says_what_to_install_and_queries_go_on(
+def test_shell_without_its_extra_names_it_and_queries_still_work(
     talk: Conversation, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
@@ -205,7 +203,7 @@ def test_without_its_extra_the_shell_says_what_to_install_and_queries_go_on(
     assert (answered.exception, answered.stdout.split()) == (None, ["one", "---", "1"])
 
 
-def test_the_extra_is_what_the_shell_imports() -> None:
+def test_extra_of_the_shell_lists_its_imports() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert {name.replace("-", "_") for name in extras["shell"]} == {*queries.SHELL_PACKAGES}
     for file in (ROOT / "lake").rglob("*.py"):

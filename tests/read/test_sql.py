@@ -40,7 +40,7 @@ NESTED = """
 
 @pytest.fixture(scope="module")
 def edition(tmp_path_factory: pytest.TempPathFactory) -> EditionReader:
-    """An edition that the tests only read."""
+    """Edition shared by tests that only read."""
     return given(empty(tmp_path_factory.mktemp("published")))
 
 
@@ -60,7 +60,7 @@ def run(found: EditionReader, *args: str, stdin: str = "") -> Any:
 
 
 @pytest.mark.parametrize("name", ["carrier_daily", "gold.carrier_daily", "CARRIER_DAILY", '"carrier_daily"'])
-def test_a_table_is_called_by_name_or_with_its_layer(edition: EditionReader, name: str) -> None:
+def test_table_is_named_with_or_without_its_layer(edition: EditionReader, name: str) -> None:
     assert rows(edition, f"SELECT sum(flights) FROM {name}") == [(60,)]
 
 
@@ -76,13 +76,13 @@ def test_state_columns_are_hidden(edition: EditionReader) -> None:
     assert edition.relation("FROM carrier_daily").columns == ["carrier", "day", "flights", "delay", "last_at", "note"]
 
 
-def test_a_listing_shows_every_table(edition: EditionReader) -> None:
+def test_listing_shows_every_table(edition: EditionReader) -> None:
     assert rows(edition, "SHOW TABLES") == [("carrier_daily",), ("flight",)]
     schemas = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_schema <> 'main' ORDER BY ALL"
     assert rows(edition, schemas) == [("gold",), ("silver",)]
 
 
-def test_an_edition_is_read_at_its_version_whatever_came_later(project: Settings) -> None:
+def test_edition_is_read_at_its_version_after_later_writes(project: Settings) -> None:
     edition = given(project)
     write(project, "gold", "carrier_daily", DAILY, mode="overwrite")
     later = write(project, "gold", "carrier_daily", DAILY)
@@ -92,7 +92,7 @@ def test_an_edition_is_read_at_its_version_whatever_came_later(project: Settings
     assert rows(reader(project, 1), "SELECT count(*) FROM carrier_daily") == [(3,)]
 
 
-def test_a_column_that_older_files_lack_is_null_there(project: Settings) -> None:
+def test_column_missing_in_older_files_is_null_there(project: Settings) -> None:
     write(project, "gold", "t", "SELECT 1::BIGINT AS a")
     write(project, "gold", "t", "SELECT 2::BIGINT AS a, 0.5::DECIMAL(5, 2) AS b", merge=True)
     publish(project, t=("gold", 1))
@@ -101,7 +101,7 @@ def test_a_column_that_older_files_lack_is_null_there(project: Settings) -> None
     assert str(found.relation("FROM t").types[1]) == "DECIMAL(5,2)"
 
 
-def test_a_column_that_no_file_has_yet_is_null_with_its_type(project: Settings) -> None:
+def test_column_missing_in_all_files_is_null_with_its_type(project: Settings) -> None:
     write(project, "gold", "t", "SELECT 1::BIGINT AS a")
     version = write(project, "gold", "t", "SELECT 2::BIGINT AS a, now() AS at WHERE false", merge=True)
     publish(project, t=("gold", version))
@@ -109,7 +109,7 @@ def test_a_column_that_no_file_has_yet_is_null_with_its_type(project: Settings) 
     assert (found.fetchall(), str(found.types[1])) == ([(1, None)], "TIMESTAMP WITH TIME ZONE")
 
 
-def test_an_empty_table_has_its_columns_and_types(project: Settings) -> None:
+def test_empty_table_has_its_columns_and_types(project: Settings) -> None:
     write(project, "gold", "t", f"FROM ({NESTED}) WHERE false")
     publish(project, t=("gold", 0))
     found = reader(project).relation("FROM t")
@@ -122,7 +122,7 @@ def test_an_empty_table_has_its_columns_and_types(project: Settings) -> None:
     ]
 
 
-def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_with_deletion_vectors_is_rejected(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     write(project, "gold", "t", "SELECT 1 AS a")
     publish(project, t=("gold", 0))
     log = project.warehouse_path / "gold/t" / "_delta_log" / f"{0:020}.json"
@@ -140,18 +140,18 @@ def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, mon
         rows(reader(project), "FROM t")
 
 
-def test_a_query_that_builds_a_table_name_finds_it(edition: EditionReader) -> None:
+def test_query_that_builds_a_table_name_finds_it(edition: EditionReader) -> None:
     assert rows(edition, "SELECT count(*) FROM query_table('carrier_' || 'daily')") == [(3,)]
 
 
-def test_a_table_name_may_have_capitals(project: Settings) -> None:
+def test_table_name_may_have_capitals(project: Settings) -> None:
     write(project, "gold", "CarrierDaily", DAILY)
     publish(project, CarrierDaily=("gold", 0))
     assert rows(reader(project), "SELECT count(*) FROM carrierdaily") == [(3,)]
     assert rows(reader(project), "SELECT count(*) FROM gold.CarrierDaily") == [(3,)]
 
 
-def test_a_file_that_is_gone_is_named(project: Settings) -> None:
+def test_file_that_is_gone_is_named(project: Settings) -> None:
     found = given(project)
     [file] = found.table("carrier_daily").files
     Path(file).unlink()
@@ -161,7 +161,7 @@ def test_a_file_that_is_gone_is_named(project: Settings) -> None:
     assert rows(found, "SELECT count(*) FROM flight") == [(1,)]
 
 
-def test_the_project_folder_may_have_any_name(tmp_path: Path) -> None:
+def test_project_folder_may_have_any_name(tmp_path: Path) -> None:
     assert rows(given(empty(tmp_path / "Ann's projects, é")), "SELECT sum(flights) FROM carrier_daily") == [(60,)]
 
 
@@ -186,7 +186,7 @@ READS = [
 
 
 @pytest.mark.parametrize("query", READS)
-def test_what_reads_is_answered(edition: EditionReader, query: str) -> None:
+def test_reading_statements_are_answered(edition: EditionReader, query: str) -> None:
     with edition.connect(query) as con:
         assert con.execute(query).fetchall()
 
@@ -223,7 +223,7 @@ WRITES = [
     "SELECT 1; DROP VIEW carrier_daily",
     "",
     "-- nothing",
-    # Files, by every function that reads one.
+    # Functions that read files.
     "SELECT * FROM '/etc/passwd'",
     "SELECT * FROM read_csv('/etc/passwd')",
     "SELECT * FROM read_text('/etc/passwd')",
@@ -247,7 +247,7 @@ WRITES = [
     "DESCRIBE SELECT * FROM read_text('/etc/passwd')",
     "SUMMARIZE '/etc/passwd'",
     "PIVOT (SELECT * FROM read_csv('/etc/passwd')) ON column0 USING count(*)",
-    # What would be written: logs, profiles, secrets, the catalogue.
+    # Statements that write logs, profiles, secrets or the catalogue.
     "SELECT * FROM enable_logging(storage = 'file', storage_config = {'path': 'OUT/log'})",
     "SELECT * FROM enable_profiling(save_location = 'OUT/profile.json')",
     "SELECT * FROM which_secret('s3://a', 's3')",
@@ -259,14 +259,14 @@ WRITES = [
     "DETACH memory",
     "EXECUTE p",
     ".shell ls",
-    # Comments that DuckDB nests, and options in which a bracket is text.
+    # Comments that DuckDB nests, and options with a bracket as text.
     "EXPLAIN /* /* */ SELECT 1 -- */ ANALYZE CREATE TABLE t AS SELECT 1",
     "EXPLAIN /* /* */ SELECT 1 -- */ ANALYZE COPY (SELECT 1) TO 'OUT/headwater.csv'",
     "EXPLAIN -- \n ANALYZE COPY (SELECT 1) TO 'OUT/headwater.csv'",
     "EXPLAIN (ANALYZE, FORMAT json) COPY (SELECT 1) TO 'OUT/headwater.csv'",
     "EXPLAIN (FORMAT 'a) SELECT 1 --', ANALYZE) COPY (SELECT 1) TO 'OUT/headwater.csv'",
     "EXPLAIN EXPLAIN ANALYZE COPY (SELECT 1) TO 'OUT/headwater.csv'",
-    # Bodies of a WITH that write, which DuckDB counts as a SELECT.
+    # WITH bodies that write, which DuckDB counts as a SELECT.
     "WITH t AS (COPY (SELECT 1) TO 'OUT/headwater.csv') SELECT 1",
     "WITH t AS (SELECT 1), u AS (copy carrier_daily TO 'OUT/headwater.csv') FROM t",
     "WITH t AS (/* ( */ COPY (SELECT 1) TO 'OUT/headwater.csv'), u AS (FROM carrier_daily) PIVOT u ON carrier",
@@ -275,13 +275,13 @@ WRITES = [
     "WITH t AS (INSERT INTO carrier_daily DEFAULT VALUES RETURNING *) FROM t",
     "WITH t AS (UPDATE carrier_daily SET flights = 0 RETURNING *) FROM t",
     "WITH t AS (DELETE FROM carrier_daily RETURNING *) FROM t",
-    # Python's own variables are no tables.
+    # Variables of Python, which are no tables.
     "SELECT * FROM secret",
 ]
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_nothing_but_the_edition_is_read_or_changed(edition: EditionReader, query: str, tmp_path: Path) -> None:
+def test_query_reads_and_changes_nothing_but_the_edition(edition: EditionReader, query: str, tmp_path: Path) -> None:
     query = query.replace("OUT", str(tmp_path))
     secret = duckdb.values(1)
     with pytest.raises(DeclarationError), edition.connect(query) as con:
@@ -302,7 +302,7 @@ OVERWRITES = [
 
 
 @pytest.mark.parametrize("query", OVERWRITES)
-def test_a_file_of_the_edition_cannot_be_written(project: Settings, query: str) -> None:
+def test_file_of_the_edition_cannot_be_written(project: Settings, query: str) -> None:
     edition = given(project)
     file = Path(edition.table("carrier_daily").files[0])
     before = file.read_bytes()
@@ -313,7 +313,7 @@ def test_a_file_of_the_edition_cannot_be_written(project: Settings, query: str) 
     assert file.read_bytes() == before
 
 
-def test_what_another_query_spills_to_disk_is_not_read(project: Settings) -> None:
+def test_spilled_files_of_another_query_are_not_read(project: Settings) -> None:
     edition = given(project)
     spilled = project.path(".lake/sql/headwater-1-other/spilled.tmp")
     spilled.parent.mkdir(parents=True)
@@ -334,9 +334,7 @@ def test_what_another_query_spills_to_disk_is_not_read(project: Settings) -> Non
         lambda answer, _: answer.query("v", "SELECT * FROM read_text('/etc/passwd')").fetchall(),
     ],
 )
-def test_the_lazy_relation_of_a_program_cannot_leave_the_edition(
-    edition: EditionReader, tmp_path: Path, call: Any
-) -> None:
+def test_lazy_relation_of_a_program_cannot_leave_the_edition(edition: EditionReader, tmp_path: Path, call: Any) -> None:
     with pytest.raises(duckdb.Error):
         call(headwater.open(edition.settings.project).sql("FROM carrier_daily").duckdb(), tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -384,13 +382,13 @@ def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settin
         ("SELECT 1; SELECT 2", "found 2 statements, one statement is allowed at a time"),
     ],
 )
-def test_a_wrong_query_is_told_with_place_and_fix(edition: EditionReader, query: str, told: str) -> None:
+def test_wrong_query_is_reported_with_place_and_fix(edition: EditionReader, query: str, told: str) -> None:
     result = run(edition, "sql", query)
     assert isinstance(result.exception, DeclarationError)
     assert told in str(result.exception)
 
 
-def test_without_an_edition_there_is_a_fix(project: Settings) -> None:
+def test_project_without_an_edition_is_reported_with_a_fix(project: Settings) -> None:
     with pytest.raises(DeclarationError, match=r"no edition has been published yet(.|\n)*fix: run `lake run`"):
         reader(project)
 
@@ -406,7 +404,7 @@ def test_ledgers_are_readable_before_the_first_edition(project: Settings) -> Non
             open_reader(project, other, EditionChoice())
 
 
-def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Settings) -> None:
+def test_stopping_gate_is_named_before_the_first_edition(project: Settings) -> None:
     result = {
         "type": "expect_column_values_to_not_be_null", "kwargs": {"column": "carrier"}, "severity": "stop",
         "where": "quality/carrier_daily.json:2", "success": False, "rows": 3, "failed": 1, "observed": None,
@@ -423,13 +421,13 @@ def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Set
 
 
 @pytest.mark.long
-def test_before_the_first_edition_it_is_told_what_stopped_it_and_what_to_do(tmp_path: Path, commands: Commands) -> None:
+def test_failure_and_its_fix_are_reported_before_the_first_edition(tmp_path: Path, commands: Commands) -> None:
     shop = new_shop(tmp_path)
     job = shop.source.path("jobs/silver/current_order.py")
     sound = job.read_text()
 
     def asked(code: int) -> str:
-        """What a query is told once `lake run` has ended so."""
+        """Run `lake run`, which ends with `code`, and return the error of a query."""
         ran = commands.lake("run", at=shop)
         assert ran.code == code, ran.err
         answer = commands.lake("sql", "select 1", at=shop)
@@ -478,11 +476,11 @@ JSON = [
 QUERY = "SELECT carrier, flights, delay, last_at, note FROM carrier_daily ORDER BY flights"
 
 
-def test_an_answer_is_an_aligned_table(edition: EditionReader) -> None:
+def test_answer_is_an_aligned_table(edition: EditionReader) -> None:
     assert run(edition, "sql", QUERY).stdout == TABLE
 
 
-def test_csv_tells_null_from_empty_text(edition: EditionReader) -> None:
+def test_csv_distinguishes_null_from_empty_text(edition: EditionReader) -> None:
     assert run(edition, "sql", QUERY, "--format", "csv").stdout == CSV
 
 
@@ -502,7 +500,7 @@ def test_nested_values_are_readable(edition: EditionReader) -> None:
     }
 
 
-def test_a_cell_cannot_move_the_cursor(edition: EditionReader) -> None:
+def test_cell_cannot_move_the_cursor(edition: EditionReader) -> None:
     assert "a\\x1b[2Jb\\nc" in run(edition, "sql", "SELECT 'a' || chr(27) || '[2Jb' || chr(10) || 'c' AS x").stdout
 
 
@@ -517,13 +515,13 @@ def test_parquet_keeps_types(edition: EditionReader, tmp_path: Path) -> None:
     assert (types["delay"], types["last_at"]) == ("DECIMAL(18,2)", "TIMESTAMP WITH TIME ZONE")
 
 
-def test_a_failed_query_leaves_no_file(edition: EditionReader, tmp_path: Path) -> None:
+def test_failed_query_leaves_no_file(edition: EditionReader, tmp_path: Path) -> None:
     out = tmp_path / "answer.csv"
     run(edition, "sql", "SELECT carrier::INTEGER FROM carrier_daily", "--format", "csv", "--output", str(out))
     assert not list(tmp_path.glob("*answer*"))
 
 
-def test_what_a_link_names_is_written_and_the_link_stays(edition: EditionReader, tmp_path: Path) -> None:
+def test_target_of_a_link_is_written_and_the_link_stays(edition: EditionReader, tmp_path: Path) -> None:
     link, target = tmp_path / "link.csv", tmp_path / "target.csv"
     link.symlink_to(target)
     run(edition, "sql", "SELECT 1 AS one", "--format", "csv", "--output", str(link))
@@ -531,7 +529,7 @@ def test_what_a_link_names_is_written_and_the_link_stays(edition: EditionReader,
     assert target.read_text() == "one\n1\n"
 
 
-def test_a_pipe_is_written_to(edition: EditionReader, tmp_path: Path) -> None:
+def test_pipe_is_written_to(edition: EditionReader, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor() as pool:
@@ -543,7 +541,7 @@ def test_a_pipe_is_written_to(edition: EditionReader, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["tables"], ["sql", "FROM range(100000)"]])
-def test_whoever_has_read_enough_is_no_fault(edition: EditionReader, words: list[str]) -> None:
+def test_reader_that_closes_its_pipe_early_causes_no_error(edition: EditionReader, words: list[str]) -> None:
     command: list[str | Path] = [Path(sys.executable).parent / "lake", *words, "--project", edition.settings.project]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout
@@ -552,7 +550,7 @@ def test_whoever_has_read_enough_is_no_fault(edition: EditionReader, words: list
         assert (started.stderr.read(), started.wait()) == (b"", 0)
 
 
-def test_a_query_comes_from_standard_input_or_a_file(edition: EditionReader, tmp_path: Path) -> None:
+def test_query_comes_from_standard_input_or_a_file(edition: EditionReader, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(QUERY)
     assert run(edition, "sql", stdin=QUERY).stdout == TABLE
     assert run(edition, "sql", "-", stdin=QUERY).stdout == TABLE
@@ -560,7 +558,7 @@ def test_a_query_comes_from_standard_input_or_a_file(edition: EditionReader, tmp
     assert isinstance(run(edition, "sql", QUERY, "--file", str(tmp_path / "q.sql")).exception, DeclarationError)
 
 
-def test_from_python_an_answer_becomes_what_is_wanted(edition: EditionReader) -> None:
+def test_answer_in_python_converts_to_arrow_polars_pandas_and_duckdb(edition: EditionReader) -> None:
     found = headwater.open(edition.settings.project)
     assert (found.tables, found.edition.number) == (("carrier_daily", "flight"), 1)
     answer = found.sql("SELECT carrier, delay FROM carrier_daily ORDER BY flights")
@@ -571,9 +569,7 @@ def test_from_python_an_answer_becomes_what_is_wanted(edition: EditionReader) ->
     assert repr(answer).splitlines()[0].split() == ["carrier", "delay"]
 
 
-def test_a_missing_polars_is_told_with_what_installs_it(
-    edition: EditionReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_polars_is_reported_with_its_extra(edition: EditionReader, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = headwater.open(edition.settings.project).sql("SELECT 1")
     monkeypatch.setattr("lake.read.open.find_spec", lambda package: None)
     with pytest.raises(DeclarationError, match=r'fix: pip install "headwater\[polars\] @ file:///'):

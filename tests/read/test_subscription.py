@@ -1,4 +1,4 @@
-"""Subscriptions: whoever applies what is given, and says so, has the rows of an edition, whatever happens meanwhile."""
+"""Subscriptions: a consumer that applies and acknowledges all changes has the rows of an edition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def things(project: Settings) -> Things:
-    """A table of two rows in edition 1; nobody waits long for a lease."""
+    """Table of two rows in edition 1, with a short patience for leases."""
     file = project.path("pyproject.toml")
     file.write_text(file.read_text() + "lease_seconds = 0.1\n")
     things = Things(load_settings(project.project))
@@ -39,7 +39,7 @@ def subscribe(things: Things, **options: Any) -> Iterator[Changes]:
 
 
 def apply(rows: dict[Any, Any], changes: Changes, most: int | None = None) -> None:
-    """Applies `most` of the changes, else all."""
+    """Apply at most `most` of the changes."""
     if changes.snapshot:
         rows.clear()
     for change in islice(changes, most):
@@ -52,13 +52,13 @@ def apply(rows: dict[Any, Any], changes: Changes, most: int | None = None) -> No
 
 @dataclass
 class Copy:
-    """A consumer that keeps a copy of the table, and dies now and then."""
+    """Consumer that keeps a copy of the table, and crashes at random."""
 
     things: Things
     rows: dict[Any, Any] = field(default_factory=dict)
 
     def wake(self, chance: random.Random) -> None:
-        """Applies what there is, until it dies or has all."""
+        """Apply the new changes, or crash before the end."""
         for changes in subscribe(self.things, start_over=chance.random() < 0.05):
             match chance.randrange(4):
                 case 0:
@@ -73,14 +73,14 @@ class Copy:
 
 
 def ordered(rows: dict[Any, Any]) -> list[Any]:
-    """Rows as they are to be compared: a NaN is like another."""
+    """Return the rows in comparable order, with NaN equal to itself."""
     return sorted(rows.items(), key=repr)
 
 
 @pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", range(8))
-def test_a_copy_is_the_edition_whatever_happens_and_whoever_dies(
+def test_copy_of_a_consumer_equals_the_edition_through_crashes(
     things: Things, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2 == 0:
@@ -99,7 +99,7 @@ def test_a_copy_is_the_edition_whatever_happens_and_whoever_dies(
     assert repr(ordered(copy.rows)) == repr(ordered(things.as_of(shown.number)))
 
 
-def test_a_snapshot_comes_first_then_what_changed_since(things: Things) -> None:
+def test_snapshot_comes_first_and_changes_follow(things: Things) -> None:
     [first] = given(things)
     assert (first.snapshot, first.edition, first.cut, first.since, first.identity) == (True, 1, 1, None, ("k",))
     things.change({1: 1, 2: 3})
@@ -112,7 +112,7 @@ def test_a_snapshot_comes_first_then_what_changed_since(things: Things) -> None:
 
 
 def given(things: Things, **options: Any) -> list[Changes]:
-    """What a consumer is given, and acknowledges."""
+    """Return all changes for a consumer, and acknowledge them."""
     every = []
     for changes in subscribe(things, **options):
         changes.ack()
@@ -120,7 +120,7 @@ def given(things: Things, **options: Any) -> list[Changes]:
     return every
 
 
-def test_nothing_moves_without_an_acknowledgement(things: Things) -> None:
+def test_consumer_moves_only_by_an_acknowledgement(things: Things) -> None:
     given(things)
     things.change({1: 5})
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_nothing_moves_without_an_acknowledgement(things: Things) -> None:
     assert [(changes.since, changes.edition) for changes in given(things)] == [(1, 2), (2, 3)]
 
 
-def test_without_a_name_nothing_is_remembered(things: Things) -> None:
+def test_subscription_without_a_name_remembers_nothing(things: Things) -> None:
     for _ in range(2):
         [changes] = subscribe(things, consumer=None)
         assert changes.snapshot
@@ -144,7 +144,7 @@ def test_without_a_name_nothing_is_remembered(things: Things) -> None:
     assert consumers.consumers(things.settings) == []
 
 
-def test_a_consumer_may_begin_after_an_edition_that_it_has(things: Things) -> None:
+def test_consumer_may_begin_after_an_edition_that_it_has(things: Things) -> None:
     things.change({1: 5})
     [changes] = given(things, from_edition=1)
     assert (changes.snapshot, changes.since, changes.edition) == (False, 1, 2)
@@ -152,7 +152,7 @@ def test_a_consumer_may_begin_after_an_edition_that_it_has(things: Things) -> No
         given(things, from_edition=1)
 
 
-def test_a_pin_takes_consumers_back_as_it_does_readers(things: Things) -> None:
+def test_pin_moves_consumers_back_like_readers(things: Things) -> None:
     things.change({1: 5})
     given(things)
     editions.pin_edition(things.settings, 1)
@@ -165,21 +165,21 @@ def test_a_pin_takes_consumers_back_as_it_does_readers(things: Things) -> None:
     assert [(changes.since, changes.edition) for changes in given(things)] == [(1, 3)]
 
 
-def test_an_edition_in_which_nothing_changed_has_no_rows_and_is_acknowledged_all_the_same(things: Things) -> None:
+def test_edition_without_changes_has_no_rows_and_is_acknowledged(things: Things) -> None:
     given(things)
     things.publish()
     [changes] = given(things)
     assert (changes.edition, list(changes)) == (2, [])
 
 
-def test_two_processes_do_not_read_for_one_consumer(things: Things) -> None:
+def test_second_process_cannot_read_for_one_consumer(things: Things) -> None:
     with other_process(things.settings, "consumer.crm.thing"):
         with pytest.raises(Unavailable, match=r"consumer crm\.thing is being read for by .*pid"):
             next(subscribe(things))
         assert next(subscribe(things, consumer="search")).snapshot, "another consumer has nothing to do with it"
 
 
-def test_who_was_moved_on_by_another_is_told_when_it_acknowledges(things: Things) -> None:
+def test_acknowledgement_fails_when_another_process_moved_the_consumer(things: Things) -> None:
     first, second = subscribe(things), subscribe(things)
     mine, theirs = next(first), next(second)
     theirs.ack()
@@ -187,7 +187,7 @@ def test_who_was_moved_on_by_another_is_told_when_it_acknowledges(things: Things
         mine.ack()
 
 
-def test_what_a_consumer_needs_does_not_expire_until_it_is_too_far_behind(things: Things) -> None:
+def test_editions_of_a_consumer_do_not_expire_until_it_is_too_far_behind(things: Things) -> None:
     given(things)
     things.change({1: 5})
     next(subscribe(things))
@@ -208,7 +208,7 @@ def test_what_a_consumer_needs_does_not_expire_until_it_is_too_far_behind(things
     assert [kept.number for kept in editions.kept_editions(things.settings)] == [3]
 
 
-def test_a_consumer_that_is_forgotten_holds_nothing(things: Things) -> None:
+def test_forgotten_consumer_keeps_no_edition(things: Things) -> None:
     given(things)
     things.change({1: 5})
     assert consumers.forget(things.settings, "crm", NAME)
@@ -217,7 +217,7 @@ def test_a_consumer_that_is_forgotten_holds_nothing(things: Things) -> None:
     assert next(subscribe(things)).snapshot
 
 
-def test_changes_to_come_are_waited_for(things: Things) -> None:
+def test_following_consumer_waits_for_changes(things: Things) -> None:
     following = subscribe(things, follow=True)
     next(following).ack()
     publisher = threading.Timer(0.3, things.change, [{9: 9}])
@@ -237,14 +237,14 @@ def test_changes_to_come_are_waited_for(things: Things) -> None:
         ({"from_edition": 1, "start_over": True}, "only a consumer can start over, and only from a snapshot"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_at_once(things: Things, options: dict[str, Any], message: str) -> None:
+def test_wrong_subscription_is_rejected_at_once(things: Things, options: dict[str, Any], message: str) -> None:
     options = {"table": NAME, "consumer": "crm", **options}
     with pytest.raises(LakeError, match=message):
         lake.open(things.settings.project).changes(**options)
     assert consumers.consumers(things.settings) == []
 
 
-def test_who_follows_without_a_name_is_told_that_its_edition_has_expired(things: Things) -> None:
+def test_follower_without_a_name_is_notified_when_its_edition_has_expired(things: Things) -> None:
     following = subscribe(things, consumer=None)
     next(following)
     things.change({1: 5})
@@ -253,7 +253,7 @@ def test_who_follows_without_a_name_is_told_that_its_edition_has_expired(things:
         next(following)
 
 
-def test_a_consumer_lets_go_when_its_loop_is_left(things: Things) -> None:
+def test_consumer_releases_its_lease_when_its_loop_is_left(things: Things) -> None:
     for changes in subscribe(things):
         assert changes.snapshot
         break

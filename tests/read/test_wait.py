@@ -1,4 +1,4 @@
-"""Read your own writes: who waits for a token is told when readers see its batch, or what keeps it from them."""
+"""Waiting for tokens, to read your own writes, and reports of why a batch is not visible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.processes import PATIENCE
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """The project of `lake init`, whose log of orders has three batches, with a cut and an edition of two."""
+    """Project of `lake init`, whose log of orders has three batches, with a cut and an edition of two."""
     settings = replace(load_settings(TEMPLATE), warehouse=tmp_path / "warehouse")
     for batch in (1, 2, 3):
         head = Log(settings, "orders").head()
@@ -40,18 +40,18 @@ def publish(settings: Settings, batch: int) -> editions.Edition:
     return editions.record_edition(settings, cut.number, {})
 
 
-def test_a_batch_that_readers_see_is_not_waited_for(settings: Settings) -> None:
+def test_wait_returns_at_once_for_a_visible_batch(settings: Settings) -> None:
     assert wait(settings, ["orders@1", "orders@2", "orders@2"], timeout=0).number == 1
 
 
-def test_a_batch_is_waited_for_until_it_is_published(settings: Settings) -> None:
+def test_wait_ends_when_the_batch_is_published(settings: Settings) -> None:
     publisher = threading.Thread(target=publish, args=(settings, 3))
     publisher.start()
     assert wait(settings, ["orders@1", "orders@3"], timeout=PATIENCE).cut == 2
     publisher.join()
 
 
-def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
+def test_wait_reports_the_missing_step_when_it_times_out(settings: Settings) -> None:
     def missing(*words: str) -> None:
         with pytest.raises(Unavailable, match=".*".join(words)):
             wait(settings, ["orders@2", "orders@3"], timeout=0)
@@ -76,7 +76,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
     missing("readers are pinned to edition 1; the newest is 2, of cut 2")
 
 
-def test_before_the_first_edition_nothing_is_published(settings: Settings) -> None:
+def test_wait_reports_that_no_edition_is_published_yet(settings: Settings) -> None:
     bare = replace(settings, warehouse=settings.warehouse_path.parent / "other")
     duckdb_tables.append(Warehouse(bare).log("orders").path, "n BIGINT", [], Log(settings, "orders").head().position)
     with pytest.raises(Unavailable, match="nothing has been published yet; no cut has it yet"):
@@ -94,12 +94,12 @@ def test_before_the_first_edition_nothing_is_published(settings: Settings) -> No
         ("orders@4", "the log of orders has no batch 4: its newest batch is 3"),
     ],
 )
-def test_what_cannot_become_true_is_refused_at_once(settings: Settings, token: str, said: str) -> None:
+def test_wait_rejects_an_impossible_token_at_once(settings: Settings, token: str, said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
         wait(settings, ["orders@1", token], timeout=PATIENCE)
 
 
-def test_a_query_after_a_token_is_of_the_current_edition(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_after_a_token_reads_the_current_edition(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shell, "settings", settings)
     context = click.Context(queries.sql, obj=Shell())
     with context, pytest.raises(DeclarationError, match="--after waits for the current edition"):

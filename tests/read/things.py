@@ -1,4 +1,4 @@
-"""A table that is published again and again without Spark, in any way that an edition may come to be."""
+"""Table published repeatedly without Spark, in every way that an edition is made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES: Final = {
 
 
 def query(rows: Mapping[int | None, int], more: bool = False) -> str:
-    """SQL of rows {key: number that its other values go by}; with a state column, and one `more` that is shown."""
+    """Return SQL of rows {key: number for the other values}, with a state column and one public column if `more`."""
     pairs = ", ".join(f"({'NULL' if key is None else key}, {n})" for key, n in rows.items())
     values = ", ".join(f"{sql} AS {name}" for name, sql in VALUES.items())
     extra = ", (n % 2)::INTEGER AS more" if more else ""
@@ -41,7 +41,7 @@ def query(rows: Mapping[int | None, int], more: bool = False) -> str:
 
 @dataclass
 class Things:
-    """The table's rows, and where its newest version is."""
+    """The rows of the table, and the path of its newest version."""
 
     settings: Settings
     rows: dict[int | None, int] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Things:
         return Warehouse(self.settings).table("silver", self.home).path
 
     def write(self, *, anew: bool = True) -> int:
-        """Writes the rows, all of them `anew` or those that differ; the version."""
+        """Write all rows `anew`, or those that differ. Return the version."""
         rows = query(self.rows, self.more)
         if anew or not delta.exists(self.path):
             feed = {"delta.enableChangeDataFeed": "true"}
@@ -70,7 +70,7 @@ class Things:
         return delta.version(self.path)
 
     def publish(self, *, without: bool = False, anew: bool = True) -> editions.Edition:
-        """The next edition: of the rows as they are, written `anew` or where they differ, or without the table."""
+        """Publish the next edition: of all rows written `anew`, of rows that differ, or without the table."""
         self.cut += 1
         version = self.write(anew=anew)
         content = of_arrow(Scan(self.path, version).arrow())
@@ -82,23 +82,23 @@ class Things:
         return editions.record_edition(self.settings, self.cut, tables)
 
     def change(self, rows: Mapping[int | None, int]) -> editions.Edition:
-        """The next edition, of other rows."""
+        """Publish the next edition, of other rows."""
         self.rows = dict(rows)
         return self.publish(anew=False)
 
     def deploy(self) -> editions.Edition:
-        """The next edition, built elsewhere, by a definition that shows another column."""
+        """Publish the next edition, built elsewhere by a definition with another column."""
         self.homes += 1
         self.home, self.more = f"{NAME}@{self.homes}", not self.more
         return self.publish()
 
     def settle(self) -> editions.Edition:
-        """The next edition, of the same rows where the table's name says."""
+        """Publish the next edition, of the same rows at the table's own path."""
         self.home = f"{NAME}_with_more" if self.more else NAME
         return self.publish()
 
     def step(self, chance: random.Random) -> None:
-        """One more thing that happens."""
+        """Do one random step."""
         match chance.randrange(9):
             case 0 | 1 | 2:
                 self.advance(chance)
@@ -116,7 +116,7 @@ class Things:
                 self.expire()
 
     def advance(self, chance: random.Random) -> None:
-        """Some rows come, change and go."""
+        """Insert, change and delete some rows."""
         rows = {**self.rows, **{self.key(chance): chance.randrange(20) for _ in range(3)}}
         rows.pop(self.key(chance), None)
         self.change(rows)
@@ -126,7 +126,7 @@ class Things:
         return chance.choice(keys)
 
     def pin(self, chance: random.Random) -> None:
-        """Readers are taken back, or let go on."""
+        """Pin readers to an old edition, or resume."""
         kept = editions.kept_editions(self.settings)
         if editions.pinned(self.settings) is None and kept:
             editions.pin_edition(self.settings, chance.choice(kept).number)
@@ -134,13 +134,13 @@ class Things:
             editions.resume_editions(self.settings)
 
     def expire(self) -> None:
-        """What nobody needs expires, as by lake maintain."""
-        with consumers.needed_editions(self.settings) as held:
+        """Expire editions that no consumer needs, as lake maintain does."""
+        with consumers.unmoved(self.settings) as held:
             old = {edition.number for edition in editions.kept_editions(self.settings)} - held
             editions.expire_editions(self.settings, old)
 
     def as_of(self, edition: int) -> dict[Any, dict[str, Any]]:
-        """The rows that readers see in an edition, by their key."""
+        """Return the rows of an edition by key."""
         read = reader(self.settings, edition)
         if NAME not in read.edition.tables:
             return {}
