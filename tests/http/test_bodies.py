@@ -1,4 +1,4 @@
-"""Bodies of requests: whatever JSON is in them comes out digit for digit, and what is not is told. No server."""
+"""Bodies of requests: JSON is kept digit for digit, and wrong bodies are rejected. No server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPACES = st.sampled_from(["", " ", "\n", "\t ", "\r\n"])
 
 
 class Exact(float):
-    """A number that is written as it is, with all its digits."""
+    """A number written with all its digits."""
 
     def __new__(cls, text: str) -> Exact:
         new = super().__new__(cls, float(text))
@@ -50,7 +50,7 @@ class Exact(float):
 
 
 def exactly(text: str) -> Any:
-    """A value in which numbers are the texts that they were."""
+    """Return the value with numbers as their texts."""
     return json.loads(text, parse_int=str, parse_float=str)
 
 
@@ -62,7 +62,7 @@ def taken(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **header
 
 @pytest.mark.long
 @given(st.lists(OBJECTS, max_size=5), st.booleans(), SPACES)
-def test_objects_in_an_array_come_out_as_they_went_in(objects: list[Any], ascii_only: bool, space: str) -> None:
+def test_objects_of_an_array_are_read_unchanged(objects: list[Any], ascii_only: bool, space: str) -> None:
     texts = [json.dumps(each, ensure_ascii=ascii_only) for each in objects]
     body = f"{space}[{space}{f'{space},{space}'.join(texts)}{space}]{space}"
     if not ascii_only and not _encodable(body):
@@ -73,20 +73,20 @@ def test_objects_in_an_array_come_out_as_they_went_in(objects: list[Any], ascii_
 
 @pytest.mark.slow
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(["\n", "\r\n", "\n\n", "\n \n"]))
-def test_lines_come_out_as_they_went_in(objects: list[Any], end: str) -> None:
+def test_objects_on_lines_are_read_unchanged(objects: list[Any], end: str) -> None:
     texts = [json.dumps(each) for each in objects]
     assert [record.text for record in taken(end.join(texts), "application/x-ndjson")] == texts
 
 
 @given(OBJECTS, st.sampled_from([None, 0, 2]))
-def test_one_object_over_however_many_lines_is_a_record(value: Any, indent: int | None) -> None:
+def test_object_over_several_lines_is_one_record(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
     assert [record.text for record in taken(f" {text}\n", "application/json; charset=UTF-8")] == [text]
 
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(OBJECTS, st.text(min_size=1, max_size=20)), min_size=1, max_size=4))
-def test_the_data_of_cloud_events_come_out_with_their_ids(events: list[tuple[Any, str]]) -> None:
+def test_data_of_cloud_events_are_read_with_their_ids(events: list[tuple[Any, str]]) -> None:
     envelopes = [
         {"specversion": "1.0", "id": name, "source": "/s", "type": "t", "data": data, "n": 1} for data, name in events
     ]
@@ -100,7 +100,7 @@ def test_the_data_of_cloud_events_come_out_with_their_ids(events: list[tuple[Any
     st.binary(max_size=60),
     st.sampled_from(["application/json", "application/x-ndjson", "application/cloudevents+json"]),
 )
-def test_any_bytes_give_records_or_a_problem(body: bytes, kind: str) -> None:
+def test_body_of_any_bytes_returns_records_or_a_problem(body: bytes, kind: str) -> None:
     found: list[PostedRecord] = []
     with suppress(Problem):
         found = taken(body, kind)
@@ -108,7 +108,7 @@ def test_any_bytes_give_records_or_a_problem(body: bytes, kind: str) -> None:
 
 
 @given(OBJECTS, st.data())
-def test_a_damaged_body_gives_what_json_says_it_is_or_a_problem(value: Any, data: Any) -> None:
+def test_damaged_body_returns_the_records_of_json_or_a_problem(value: Any, data: Any) -> None:
     text = json.dumps([value, value])
     at = data.draw(st.integers(0, len(text) - 1))
     damaged = text[:at] + data.draw(st.sampled_from(["", "{", "}", '"', ",", "0", "\\", "]"])) + text[at + 1 :]
@@ -143,14 +143,16 @@ def test_a_damaged_body_gives_what_json_says_it_is_or_a_problem(value: Any, data
         ('{"id": "1"}', "application/cloudevents+json", "unparseable", "without specversion, source, type"),
     ],
 )
-def test_what_is_wrong_is_told(body: str | bytes, kind: str, problem: str, detail: str) -> None:
+def test_wrong_body_is_reported_with_the_kind_of_problem(
+    body: str | bytes, kind: str, problem: str, detail: str
+) -> None:
     with pytest.raises(Problem) as told:
         taken(body, kind, record_bytes=50 if problem == "oversized" else 1 << 20)
     assert told.value.kind == problem
     assert detail in told.value.detail
 
 
-def test_no_record_of_a_request_is_taken_where_one_is_bad_and_all_bad_ones_are_counted() -> None:
+def test_request_with_a_bad_record_is_rejected_and_counts_all_bad_ones() -> None:
     with pytest.raises(Problem) as told:
         taken("{}\n" + "bad\n" * 30, "application/x-ndjson")
     assert told.value.more["reason"] == "unparseable"
@@ -158,7 +160,7 @@ def test_no_record_of_a_request_is_taken_where_one_is_bad_and_all_bad_ones_are_c
     assert told.value.detail.endswith("and 29 more are bad")
 
 
-def test_the_id_of_a_request_is_that_of_its_record_and_numbers_several() -> None:
+def test_request_id_is_the_id_of_its_record_and_numbers_several() -> None:
     [one] = taken("{}", "application/json", idempotency_key='"k-1"')
     assert one.facts == {"http.received": "now", "http.id": "k-1"}
     several = taken("{}\n{}", "application/jsonl", webhook_id="m", idempotency_key="k")
@@ -180,7 +182,7 @@ def test_gzip_is_unpacked_in_pieces_up_to_a_bound(content: bytes, most: int, pie
 
 @pytest.mark.parametrize("rest", [gzip.compress(b"{}", mtime=0), b"\0"])
 @pytest.mark.parametrize("pieces", [1, 1000])
-def test_what_follows_the_end_of_gzip_is_refused(rest: bytes, pieces: int) -> None:
+def test_gzip_with_more_after_its_end_is_rejected(rest: bytes, pieces: int) -> None:
     packed, stream = gzip.compress(b"{}", mtime=0) + rest, zlib.decompressobj(31)
     parts = (decompress(packed[at : at + pieces], stream, 1000) for at in range(0, len(packed), pieces))
     with pytest.raises(Problem, match="more follows the end of the gzip stream"):
@@ -196,7 +198,7 @@ def _encodable(text: str) -> bool:
 
 
 @pytest.mark.parametrize("name", ["id", "source", "type", "time", "subject"])
-def test_a_cloud_event_with_half_a_surrogate_pair_is_refused(name: str) -> None:
+def test_cloud_event_with_half_a_surrogate_pair_is_rejected(name: str) -> None:
     event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"a": 1}} | {name: "\ud800"}
     with pytest.raises(Problem, match="half a surrogate pair"):
         taken(json.dumps(event), "application/cloudevents+json")
@@ -210,7 +212,7 @@ def test_a_cloud_event_with_half_a_surrogate_pair_is_refused(name: str) -> None:
         (f'"id": "{"x" * 1025}"', "an id of more"),
     ],
 )
-def test_a_cloud_event_with_two_ids_or_a_long_one_is_refused(member: str, fault: str) -> None:
+def test_cloud_event_with_two_ids_or_a_long_one_is_rejected(member: str, fault: str) -> None:
     others = ', "id": "1"' if fault.endswith("twice") else ""
     event = f'{{"specversion": "1.0", "source": "s", "type": "t", "data": {{"a": 1}}, {member}{others}}}'
     with pytest.raises(Problem, match=fault):
@@ -232,7 +234,7 @@ def test_records_of_several_streams_are_counted_together() -> None:
 
 
 @pytest.mark.parametrize(("free", "kept", "told"), [(100, 1 << 30, "100 bytes are free"), (0, 0, "0 bytes are free")])
-def test_a_full_disk_is_told_by_what_is_free(tmp_path: Path, free: int, kept: int, told: str) -> None:
+def test_full_disk_is_reported_with_its_free_bytes(tmp_path: Path, free: int, kept: int, told: str) -> None:
     pressure = Backpressure(IntakeFolder(tmp_path), IntakeLimits(free_bytes=kept))
     pressure.update(Backlog(), free)
     pressure.count_written(0 if free else 10)
@@ -240,7 +242,7 @@ def test_a_full_disk_is_told_by_what_is_free(tmp_path: Path, free: int, kept: in
         pass
 
 
-def test_requests_without_a_token_leave_most_of_requests_and_memory_to_others(tmp_path: Path) -> None:
+def test_requests_without_a_token_leave_most_requests_and_memory_to_others(tmp_path: Path) -> None:
     pressure = Backpressure(IntakeFolder(tmp_path), IntakeLimits(max_requests=8, max_memory=400, signed_body=80))
     with pressure.request(has_token=False) as first, pressure.request(has_token=False) as second:
         with pytest.raises(Problem, match="2 requests in flight"), pressure.request(has_token=False):

@@ -1,4 +1,4 @@
-"""Limits that begin with the connection: half-open ones, slow and long heads, and too many at once."""
+"""Limits of connections: half-open ones, slow and long heads, and too many at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 @contextmanager
 def opened(port: int, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
-    """So many connections, each of which sends the beginning of a request."""
+    """Open `count` connections, each of which sends the beginning of a request."""
     with ExitStack() as ends:
         connections = []
         for _ in range(count):
@@ -36,7 +36,7 @@ def opened(port: int, count: int, sent: bytes = b"") -> Iterator[list[socket.soc
 
 
 def answer(connection: socket.socket) -> bytes:
-    """All that comes until the server closes the connection."""
+    """Return the bytes received until the server closes the connection."""
     parts = []
     try:
         while part := connection.recv(1 << 16):
@@ -47,7 +47,7 @@ def answer(connection: socket.socket) -> bytes:
 
 
 def trickle(connection: socket.socket) -> None:
-    """Sends a byte now and then, until the server closes the connection."""
+    """Send single bytes until the server closes the connection."""
     while True:
         connection.sendall(b"x")
         with suppress(TimeoutError):
@@ -56,19 +56,19 @@ def trickle(connection: socket.socket) -> None:
 
 
 def flood(connection: socket.socket, part: bytes) -> None:
-    """Send much more than a server may take without answering: fails if it takes it, or closes the connection."""
+    """Send much more than a server may buffer before it answers. Fail if it closes the connection."""
     for _ in range(1_000):
         connection.sendall(part)
 
 
 def problem(text: bytes) -> tuple[int, str]:
-    """Status and kind of a raw answer."""
+    """Return the status and the kind of problem of a raw answer."""
     head, _, body = text.partition(b"\r\n\r\n")
     return int(head.split()[1]), str(json.loads(body)["type"]).removeprefix("/problems#")
 
 
 @pytest.mark.parametrize("sent", [b"GET /tables HTTP/1.1\r\nhost: x\r\n"])
-def test_half_open_connections_lock_nobody_out(tmp_path: Path, sent: bytes) -> None:
+def test_half_open_connections_do_not_block_others(tmp_path: Path, sent: bytes) -> None:
     installed()
     project = small(tmp_path / "shop")
     with intake.serving(project.project, under=["prlimit", "--nofile=256:256"]) as serving:
@@ -79,7 +79,7 @@ def test_half_open_connections_lock_nobody_out(tmp_path: Path, sent: bytes) -> N
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"POST /sql HTTP/1.1\r\ncontent-length: 5\r\n"])
-def test_a_head_that_does_not_arrive_in_time_is_answered_408(tmp_path: Path, sent: bytes) -> None:
+def test_head_that_does_not_arrive_in_time_is_answered_408(tmp_path: Path, sent: bytes) -> None:
     installed()
     with (
         served(tmp_path / "shop", "[tool.lake.serve]\nhead_seconds = 0.2\n") as site,
@@ -88,7 +88,7 @@ def test_a_head_that_does_not_arrive_in_time_is_answered_408(tmp_path: Path, sen
         assert problem(answer(slow)) == (408, "too-slow")
 
 
-def test_a_head_that_is_sent_in_drops_after_a_request_is_closed(tmp_path: Path) -> None:
+def test_connection_is_closed_when_the_next_head_arrives_too_slowly(tmp_path: Path) -> None:
     installed()
     whole = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
     for rest in (b"GET /health HT", b"POST /health HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"):
@@ -98,11 +98,11 @@ def test_a_head_that_is_sent_in_drops_after_a_request_is_closed(tmp_path: Path) 
         ):
             assert b"200 OK" in drip.recv(1 << 16)
             drip.settimeout(0.05)
-            with pytest.raises(ConnectionError):  # the server closes it, though something goes on coming
+            with pytest.raises(ConnectionError):  # the server closes it although bytes keep arriving
                 trickle(drip)
 
 
-def test_a_head_of_any_length_is_cut_off(tmp_path: Path) -> None:
+def test_head_of_any_length_is_cut_off(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site, opened(site.serving.port, 1, b"GET / HTTP/1.1\r\n") as [long]:
         with pytest.raises(ConnectionError):
@@ -111,7 +111,7 @@ def test_a_head_of_any_length_is_cut_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["connections", "connections_per_address"])
-def test_a_connection_beyond_those_with_a_request_in_progress_is_answered_503(tmp_path: Path, setting: str) -> None:
+def test_connection_is_answered_503_when_requests_use_all_connections(tmp_path: Path, setting: str) -> None:
     installed()
     with served(tmp_path / "shop", f"[tool.lake.serve]\n{setting} = 3\n") as site:
         token = site.reader("all")
@@ -126,7 +126,7 @@ def test_a_connection_beyond_those_with_a_request_in_progress_is_answered_503(tm
             assert httpx.get(f"{site.serving.url}/health").status_code == 200
 
 
-def test_the_limit_of_open_files_is_raised_for_connections(tmp_path: Path) -> None:
+def test_limit_of_open_files_is_raised_for_connections(tmp_path: Path) -> None:
     installed()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     project = small(tmp_path / "shop")
@@ -136,14 +136,14 @@ def test_the_limit_of_open_files_is_raised_for_connections(tmp_path: Path) -> No
         assert int(line.split()[3]) == min(2000, hard)
 
 
-def test_a_connection_is_not_upgraded_to_a_websocket(tmp_path: Path) -> None:
+def test_connection_is_not_upgraded_to_a_websocket(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
         assert httpx.get(f"{site.serving.url}/health", headers=upgrade).json() == {"status": "ok"}
 
 
-def test_a_connection_that_sends_many_requests_ahead_is_closed(tmp_path: Path) -> None:
+def test_connection_that_sends_many_requests_ahead_is_closed(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site, opened(site.serving.port, 1) as [ahead]:
         with pytest.raises(ConnectionError):
@@ -151,7 +151,7 @@ def test_a_connection_that_sends_many_requests_ahead_is_closed(tmp_path: Path) -
         assert site.get("/health").status_code == 200
 
 
-def test_a_long_head_is_cut_off_while_an_earlier_request_is_in_progress(tmp_path: Path) -> None:
+def test_long_head_is_cut_off_while_an_earlier_request_is_in_progress(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site, opened(site.serving.port, 1) as [ahead]:
         query = b"select levenshtein(repeat('a', 400000), repeat('b', 400000))"
@@ -166,7 +166,7 @@ CHUNKED = b"POST /sql HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
 LAST_CHUNK = b"\r\n8\r\nselect 1\r\n0\r\n"
 
 
-def test_a_connection_that_sends_long_trailers_is_closed(tmp_path: Path) -> None:
+def test_connection_that_sends_long_trailers_is_closed(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         token = f"authorization: Bearer {site.reader('all')}\r\n".encode()
@@ -180,7 +180,7 @@ def test_a_connection_that_sends_long_trailers_is_closed(tmp_path: Path) -> None
 
 
 class _Http:
-    """A request in progress, of which nothing happens."""
+    """A request in progress that never advances."""
 
     cycle = None
 
@@ -191,7 +191,7 @@ class _Http:
 
 
 class _Transport(asyncio.Transport):
-    """One whose client takes `taken` bytes between two looks."""
+    """A transport whose client receives `taken` bytes between two checks."""
 
     def __init__(self, taken: int) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class _Transport(asyncio.Transport):
 
 
 @pytest.mark.parametrize("taken", [0, 1])
-def test_a_connection_whose_client_takes_no_answer_is_closed(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+def test_connection_is_closed_when_its_client_receives_nothing(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
     monkeypatch.setattr(connections, "WRITE_SECONDS", 0.001)
 
     async def stall() -> int:
@@ -221,7 +221,7 @@ def test_a_connection_whose_client_takes_no_answer_is_closed(monkeypatch: pytest
     assert asyncio.run(stall()) >= (1 << 20) - 2
 
 
-def test_a_connection_whose_client_takes_an_answer_slowly_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_stays_when_its_client_receives_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "WRITE_SECONDS", 0.001)
 
     async def take() -> bool:

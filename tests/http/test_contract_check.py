@@ -1,4 +1,4 @@
-"""A record that breaks its contract is refused as it is posted, exactly as the log would refuse it."""
+"""Contract checks of posted records: the same rejections as by the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STREAMS: Final = ("things", "nested", "strict")
 
 
 def objects(make: Any, chance: random.Random) -> Iterator[str]:
-    """Records that the server has seen to be JSON objects before it looks into contracts."""
+    """Yield records that are JSON objects, which the server checks before contracts."""
     while True:
         text = make(chance)
         try:
@@ -39,7 +39,7 @@ def objects(make: Any, chance: random.Random) -> Iterator[str]:
 @pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("count", [RECORDS // 4, RECORDS])
-def test_intake_refuses_what_the_log_refuses_with_the_same_reason_and_detail(
+def test_intake_rejects_the_same_records_as_the_log_for_the_same_reasons(
     tmp_path: Path, spark: SparkSession, count: int
 ) -> None:
     settings, chance = empty(tmp_path / "shop", f"record_bytes = {BYTES}\n"), random.Random(18)

@@ -1,4 +1,4 @@
-"""From a request to an edition: `lake ingest` takes what was acknowledged, and the token says when readers see it."""
+"""The way of a posted record from its request to an edition, and waiting by its token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.http
 
 
 def fact(kind: str, of: str, **more: object) -> object:
-    """A field that may be null, and comes from what is known of the request."""
+    """Return a field that may be null, filled from a fact of the request."""
     optional_kind, default = optional(kind)
     return optional_kind, {**default, "from": of, **more}
 
@@ -36,7 +36,7 @@ KIND = {"kind": fact("string", "http.headers.x-kind"), "made_by": fact("string",
 
 
 @pytest.mark.spark
-def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for_the_edition(
+def test_posted_record_is_ingested_once_and_its_token_waits_for_the_edition(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     installed()

@@ -1,4 +1,4 @@
-"""What readers are told where the warehouse cannot be read: a problem, at every address. No server, no JVM."""
+"""Answers of every address when the warehouse cannot be read. No server, no JVM."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SECRET = "s3://bucket/key"
     ],
     ids=["unavailable", "damaged", "broken"],
 )
-def test_where_nobody_knows_who_may_read_every_address_tells_a_problem(
+def test_address_answers_a_problem_when_grants_cannot_be_read(
     project: Settings, monkeypatch: pytest.MonkeyPatch, fault: Exception, status: int, kind: str
 ) -> None:
     def unread(_: object) -> None:
@@ -53,13 +53,13 @@ def test_where_nobody_knows_who_may_read_every_address_tells_a_problem(
     assert len(answers) > 8
     for path, answer in answers.items():
         assert SECRET not in answer.text, path
-        if "/files/" not in path:  # whose address is signed
+        if "/files/" not in path:  # its address is signed
             assert (answer.status_code, answer.json()["type"]) == (status, f"/problems#{kind}"), (path, answer.text)
         assert ("errorCode" in answer.json()) == ("delta-sharing" in path), path
 
 
 async def asked(reading: ReadingApp) -> dict[str, httpx.Response]:
-    """The answer of every address to somebody with a token."""
+    """Return the answer of every address to a request with a token."""
     answers = {}
     transport = httpx.ASGITransport(Starlette(routes=reading.routes), raise_app_exceptions=False)
     async with reading.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -99,7 +99,7 @@ def test_body_that_is_not_complete_is_answered_when_the_server_ends() -> None:
     asyncio.run(both())
 
 
-def test_answer_that_the_disk_does_not_take_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_is_a_problem_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115  `close` ends it
     monkeypatch.setattr("tempfile.TemporaryFile", lambda *_, **__: full)
     answer = StoredAnswers(tmp_path, 100).add(RunningQuery())

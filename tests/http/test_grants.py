@@ -1,4 +1,4 @@
-"""Readers whose name was used before: nothing that was made for the first grant works by the second."""
+"""Readers with a reused name: addresses and tokens of the first grant are invalid for the second."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ def addresses(site: Served, table: str, token: str) -> list[str]:
 
 
 @pytest.mark.http
-def test_addresses_of_a_revoked_grant_stay_refused_when_its_name_is_granted_again(tmp_path: Path) -> None:
+def test_addresses_of_a_revoked_grant_stay_invalid_when_its_name_is_granted_again(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         first = lake(site.settings, "add", "r1", "--table", "*")
-        made = [url for table in ("numbers", "types") for url in addresses(site, table, first)]  # its files, and copies
+        made = [
+            url for table in ("numbers", "types") for url in addresses(site, table, first)
+        ]  # files of the table, and public copies
         assert [httpx.get(url).status_code for url in made] == [200, 200]
         lake(site.settings, "revoke", "r1")
         until(lambda: {httpx.get(url).status_code for url in made} == {403})
@@ -61,7 +63,7 @@ def test_addresses_of_a_revoked_grant_stay_refused_when_its_name_is_granted_agai
         assert (listed["grant_id"],) in ids
 
 
-def test_an_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
+def test_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     tokens, links = ReaderTokens(settings), UrlSigner(b"k" * 32)
     first, _ = reader_grants.grant(settings, "r1", ["*"])
@@ -76,7 +78,7 @@ def test_an_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
     assert not fresh.covers("r1", "gold", "types")
 
 
-def test_an_address_signed_before_addresses_named_grants_is_refused() -> None:
+def test_signed_address_without_a_grant_is_rejected() -> None:
     links = UrlSigner(b"k" * 32)
     content = b'["w/file","r1","gold","types",1099511627776]'
     signature = base64.urlsafe_b64encode(hmac.new(links.key, b"file\0" + content, hashlib.sha256).digest()).decode()
@@ -85,7 +87,7 @@ def test_an_address_signed_before_addresses_named_grants_is_refused() -> None:
 
 
 @pytest.mark.http
-def test_an_entity_tag_changes_when_a_table_is_dropped_and_made_again(tmp_path: Path) -> None:
+def test_entity_tag_changes_when_a_table_is_dropped_and_made_again(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         tag = site.get("/tables/nothing.csv").headers["etag"]

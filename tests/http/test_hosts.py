@@ -1,4 +1,4 @@
-"""Pages without a token: for this machine alone, by a name of its own."""
+"""Pages without a token, for this machine only and under one of its own names."""
 
 from __future__ import annotations
 

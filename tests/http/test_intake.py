@@ -1,4 +1,4 @@
-"""`lake serve http` as a process: what it acknowledges, refuses and puts off."""
+"""Intake of `lake serve http` as a process: accepted, rejected and deferred requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.http
 
 @contextmanager
 def server(folder: Path, options: str = "", *words: str, **environment: str) -> Iterator[Http]:
-    """A server of its own, with lines in its declaration."""
+    """Run a server with additional lines in its declaration."""
     installed()
     settings = shop(folder / "shop", options)
     with intake.serving(settings.project, *words, **environment) as serving:
@@ -53,7 +53,7 @@ def groups(settings: Settings) -> list[Path]:
 
 
 @pytest.mark.smoke
-def test_what_is_acknowledged_is_what_a_source_reads_and_acknowledged_again_it_is_gone(tmp_path: Path) -> None:
+def test_acknowledged_records_are_read_by_the_source_and_deleted_when_ingested(tmp_path: Path) -> None:
     with server(tmp_path) as http:
         first = http.post({"station": "a", "number": 1}, idempotency_key="k")
         lines = b'{"station":"a","number":2,"value":1.50}\n{"station":"b","number":3}\n'
@@ -83,7 +83,7 @@ def test_what_is_acknowledged_is_what_a_source_reads_and_acknowledged_again_it_i
     assert http.serving.process.returncode == 0
 
 
-def test_records_that_break_the_contract_are_refused_with_its_reason_and_none_of_the_request_is_kept(
+def test_records_that_break_the_contract_are_rejected_with_the_whole_request(
     tmp_path: Path,
 ) -> None:
     ndjson = "application/x-ndjson"
@@ -141,7 +141,7 @@ def test_records_of_several_streams_are_one_delivery(tmp_path: Path) -> None:
         assert len(groups(http.settings)) == 1
 
 
-def test_every_problem_is_one_by_rfc_9457_and_its_type_leads_to_an_explanation(http: Http) -> None:
+def test_problems_follow_rfc_9457_and_link_an_explanation(http: Http) -> None:
     ndjson = "application/x-ndjson"
     answers = [
         http.post({}, "reading"),
@@ -199,7 +199,7 @@ def test_every_problem_is_one_by_rfc_9457_and_its_type_leads_to_an_explanation(h
     assert answers[-3].headers["www-authenticate"].startswith("Bearer")
 
 
-def test_a_body_that_its_sender_signed_needs_no_token(http: Http) -> None:
+def test_body_signed_by_its_sender_needs_no_token(http: Http) -> None:
     from standardwebhooks import Webhook
 
     def signed(body: str, *, at: datetime, secret: str = SECRET, stream: str = "notes") -> httpx.Response:
@@ -220,7 +220,7 @@ def test_a_body_that_its_sender_signed_needs_no_token(http: Http) -> None:
     assert answer.status_code == 401
 
 
-def test_bodies_without_a_token_keep_nobody_out_who_has_one(tmp_path: Path) -> None:
+def test_bodies_without_a_token_do_not_block_requests_with_one(tmp_path: Path) -> None:
     unsigned = {"webhook-id": "m", "webhook-timestamp": "1", "webhook-signature": "v1,x", "authorization": "none"}
     with server(tmp_path, "secret.notes = 'env:HOOK'\nmax_requests = 4\nsigned_body = 100\n", HOOK=SECRET) as http:
         head, _, body = request(http.serving, "notes", b'{"number": 1}', "application/json", unsigned).partition(b"{")
@@ -234,7 +234,7 @@ def test_bodies_without_a_token_keep_nobody_out_who_has_one(tmp_path: Path) -> N
         assert (long.status_code, long.json()["max_body"]) == (413, 100)
 
 
-def test_tokens_come_from_the_environment_one_a_stream(tmp_path: Path) -> None:
+def test_tokens_come_from_the_environment_per_stream(tmp_path: Path) -> None:
     declared = "token.readings = 'env:READINGS'\ntoken.notes = 'env:NOTES'\n"
     with server(tmp_path, declared, READINGS="alpha", NOTES="beta") as http:
         answers = {
@@ -263,7 +263,7 @@ def test_tokens_come_from_the_environment_one_a_stream(tmp_path: Path) -> None:
         ("secret = 'env:HOME'\n", [], "HOME is not a secret of Standard Webhooks"),
     ],
 )
-def test_what_keeps_it_from_serving_is_told_before_it_listens(
+def test_server_reports_wrong_declarations_before_it_listens(
     tmp_path: Path, options: str, words: list[str], told: str
 ) -> None:
     settings = shop(tmp_path / "shop", options)
@@ -273,7 +273,7 @@ def test_what_keeps_it_from_serving_is_told_before_it_listens(
     assert told in done.stderr
 
 
-def test_without_the_extra_one_line_names_it(tmp_path: Path) -> None:
+def test_server_names_its_extra_when_it_is_not_installed(tmp_path: Path) -> None:
     hidden = (
         "import sys; sys.modules['starlette'] = None; sys.modules['uvicorn'] = None; from lake.cli import main; main()"
     )
@@ -285,7 +285,7 @@ def test_without_the_extra_one_line_names_it(tmp_path: Path) -> None:
     assert fix.startswith('  fix: pip install "headwater[serve] @ file:///')
 
 
-def test_a_backlog_puts_off_until_it_is_taken_in(tmp_path: Path) -> None:
+def test_backlog_rejects_requests_until_it_is_ingested(tmp_path: Path) -> None:
     with server(tmp_path, "backlog_files = 3\n") as http:
         answers = [http.post({"station": "a", "number": n}) for n in range(5)]
         assert [answer.status_code for answer in answers] == [202, 202, 202, 503, 503]
@@ -300,7 +300,7 @@ def test_a_backlog_puts_off_until_it_is_taken_in(tmp_path: Path) -> None:
         assert http.post({"station": "a", "number": 9}).json()["token"] == "readings@web:4:0"
 
 
-def test_a_disk_that_is_nearly_full_puts_off(tmp_path: Path) -> None:
+def test_nearly_full_disk_rejects_requests(tmp_path: Path) -> None:
     with server(tmp_path, f"free_bytes = {1 << 60}\n") as http:
         answer = http.post({"station": "a", "number": 1})
         assert (answer.status_code, answer.json()["type"]) == (503, "/problems#disk")
@@ -308,7 +308,7 @@ def test_a_disk_that_is_nearly_full_puts_off(tmp_path: Path) -> None:
         assert groups(http.settings) == []
 
 
-def test_requests_at_once_memory_and_time_are_bounded(tmp_path: Path) -> None:
+def test_concurrent_requests_memory_and_time_are_bounded(tmp_path: Path) -> None:
     with server(tmp_path, "max_requests = 1\nmax_memory = 1000\nbody_seconds = 2\n") as http:
         assert http.post({"station": "x" * 2000}).json()["type"] == "/problems#too-many"
         head = request(http.serving, "readings", b"{}", "application/json").partition(b"\r\n\r\n")[0]
@@ -319,7 +319,7 @@ def test_requests_at_once_memory_and_time_are_bounded(tmp_path: Path) -> None:
         assert http.post({"station": "a", "number": 1}).status_code == 202
 
 
-def test_a_rate_is_an_allowance_that_comes_back() -> None:
+def test_rate_is_an_allowance_that_refills() -> None:
     now = [0.0]
     rate, taken = Rate(10, clock=lambda: now[0]), 0
     for tick in range(100):
@@ -330,7 +330,7 @@ def test_a_rate_is_an_allowance_that_comes_back() -> None:
                 taken += events
     assert 100 <= taken <= 110
     now[0] += 1
-    rate.take(25)  # more than a second's worth, once it is full
+    rate.take(25)  # a full allowance covers more than one second
     with pytest.raises(Problem) as told:
         rate.take(1)
     assert told.value.after == pytest.approx(1.6)
@@ -338,16 +338,16 @@ def test_a_rate_is_an_allowance_that_comes_back() -> None:
     rate.take(1)
 
 
-def test_events_beyond_the_rate_are_put_off(tmp_path: Path) -> None:
+def test_events_beyond_the_rate_are_rejected_for_now(tmp_path: Path) -> None:
     with server(tmp_path, "rate = 5\n") as http:
-        # More than a second's worth, once it is full: however slow the machine is, the next come within 40 seconds.
+        # A full allowance covers more than one second. However slow the machine, it refills within 40 seconds.
         assert http.post([{"station": "a", "number": n} for n in range(200)]).status_code == 202
         late = http.post([{"station": "a", "number": n} for n in range(200)])
         assert late.status_code == 429
         assert 1 <= int(late.headers["retry-after"]) <= 40
 
 
-def test_told_to_end_it_answers_what_it_has_and_loses_nothing(tmp_path: Path) -> None:
+def test_server_answers_accepted_requests_and_loses_none_when_terminated(tmp_path: Path) -> None:
     with server(tmp_path) as http:
         client = Client(http.serving.port, lambda n: numbered(http, n))
 
@@ -378,7 +378,7 @@ def test_waiting_for_an_edition_ends_with_the_server(tmp_path: Path) -> None:
         assert http.serving.process.wait(timeout=PATIENCE) == 0
 
 
-def test_other_machines_need_a_token_even_to_look(tmp_path: Path) -> None:
+def test_other_machines_need_a_token_even_for_pages(tmp_path: Path) -> None:
     with server(tmp_path, "", "--host", "0.0.0.0") as http:
         at = f"http://127.0.0.1:{http.serving.port}"
         assert httpx.get(f"{at}/health").status_code == 200
@@ -391,7 +391,7 @@ def test_other_machines_need_a_token_even_to_look(tmp_path: Path) -> None:
         assert "there is no TLS" in http.serving.process.stderr.read()
 
 
-def test_the_page_shows_each_stream_and_commands_that_work(http: Http) -> None:
+def test_page_shows_each_stream_and_commands_that_work(http: Http) -> None:
     page = http.get("/").text
     texts = Texts(page)
     assert {"readings", "notes"} <= set(texts.of["h2"])
@@ -407,7 +407,7 @@ def test_the_page_shows_each_stream_and_commands_that_work(http: Http) -> None:
         assert json.loads(done.stdout)["records"] == 1, done
 
 
-def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
+def test_how_to_page_shows_the_true_output_of_its_commands(tmp_path: Path) -> None:
     needed(shutil.which("curl"), "curl is not installed")
     page = (DOCS / "how-to/http.md").read_text("utf-8")
     blocks = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE))
@@ -423,7 +423,7 @@ def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
     assert done.stdout == blocks["answer"].strip(), done.stderr
 
 
-def test_the_openapi_document_describes_what_the_contract_takes(http: Http) -> None:
+def test_openapi_document_describes_the_records_of_a_contract(http: Http) -> None:
     said = http.get("/openapi.json").json()
     readings = said["components"]["schemas"]["readings"]
     assert readings["required"] == ["station", "number"]
@@ -436,7 +436,7 @@ def test_the_openapi_document_describes_what_the_contract_takes(http: Http) -> N
             found = found[part]
 
 
-def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path) -> None:
+def test_openapi_document_describes_every_path(tmp_path: Path) -> None:
     installed()
     from starlette.routing import Route
 
@@ -460,8 +460,8 @@ def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path)
     assert described == there
 
 
-def test_each_answer_comes_after_the_file_its_name_and_its_folder_are_on_the_disk(tmp_path: Path) -> None:
-    """As the kernel was asked, in its order."""
+def test_answer_is_sent_after_file_name_and_folder_are_on_disk(tmp_path: Path) -> None:
+    """Compare with the order of system calls."""
     needed(shutil.which("strace"), "strace is not installed: make test S=http")
     installed()
     settings, trace = shop(tmp_path / "shop"), tmp_path / "trace"
@@ -495,7 +495,7 @@ def numbered(http: Http, number: int) -> bytes:
 
 
 class Texts(HTMLParser):
-    """The texts of a page by element."""
+    """Texts of a page by element."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -510,8 +510,8 @@ class Texts(HTMLParser):
         self.of.setdefault(self.tag, []).append(data)
 
 
-def test_killed_under_load_it_has_lost_nothing_that_it_acknowledged(tmp_path: Path) -> None:
-    """200 times in `make soak`."""
+def test_kill_under_load_loses_no_acknowledged_record(tmp_path: Path) -> None:
+    """`make soak` kills it 200 times."""
     installed()
     outcome = soak(tmp_path, kills=5, seed=1)
     assert outcome.acknowledged > 0

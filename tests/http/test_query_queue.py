@@ -1,4 +1,4 @@
-"""The queue of readers' queries, with worker processes and without a server: limits, slots and memory. No JVM."""
+"""Queue of readers' queries with worker processes and no server: limits, slots and memory. No JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDLESS = "select levenshtein(repeat('a', 400000), repeat('b', 400000))"
 LARGE = "select len(list_transform(range(3000000), lambda x: repeat('a', 1000)))"
 
 
-def test_query_that_is_killed_at_its_limit_gives_its_slot_to_the_next(tmp_path: Path) -> None:
+def test_killed_query_releases_its_slot_to_the_next(tmp_path: Path) -> None:
     installed()
     project = small(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\nquery_memory = 134217728\n")
     endless, large, gone, last = asyncio.run(_asked(project))

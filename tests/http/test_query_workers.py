@@ -1,4 +1,4 @@
-"""Queries of `lake serve http` in their worker processes: what one takes beyond its limits ends that one alone."""
+"""Queries of `lake serve http` in worker processes: a query over its limits ends alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGE = {
     "list_transform": "select len(list_transform(range(3000000), lambda x: repeat('a', 1000)))",
     "repeat": "select length(repeat('a', 4000000000))",
 }
-"""They need gigabytes."""
+"""Each needs gigabytes."""
 BOMBS = {
     "damerau_max": "select max(damerau_levenshtein(repeat('a', 6000), repeat('b', 6000 + i::int))) from range(99) t(i)",
     "repeat_many": "select max(length(repeat('x' || i, 50000000))) from range(100) t(i)",
@@ -61,14 +61,14 @@ BOMBS = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server that ends queries soon."""
+    """Server with short limits for queries."""
     installed()
     with served(tmp_path_factory.mktemp("workers") / "shop", LIMITED) as site:
         yield site
 
 
 def workers(server: int) -> list[int]:
-    """The processes that a server has started and that are still there."""
+    """Return the running child processes of a server."""
     found = list[int]()
     for task in Path(f"/proc/{server}/task").glob("*/children"):
         with suppress(OSError):
@@ -77,7 +77,7 @@ def workers(server: int) -> list[int]:
 
 
 def seconds(process: int) -> float:
-    """The processor time of a process."""
+    """Return the processor time of a process."""
     with suppress(OSError):
         return int(Path(f"/proc/{process}/stat").read_text().split()[13]) / os.sysconf("SC_CLK_TCK")
     return 0
@@ -85,7 +85,7 @@ def seconds(process: int) -> float:
 
 @contextmanager
 def peaks(server: int) -> Iterator[dict[int, int]]:
-    """The most resident bytes of each worker, as often as they can be looked at while the block runs."""
+    """Sample the peak resident bytes of each worker while the block runs."""
     found, ended = dict[int, int](), threading.Event()
 
     def look() -> None:
@@ -106,13 +106,13 @@ def peaks(server: int) -> Iterator[dict[int, int]]:
 
 
 def asked(site: Served, queries: Sequence[str], by: str = "all") -> list[httpx.Response]:
-    """The answers to queries that are all asked at once."""
+    """Return the answers to queries sent at once."""
     site.reader(by)
     with ThreadPoolExecutor(len(queries)) as threads:
         return list(threads.map(lambda query: site.sql(query, by=by), queries))
 
 
-def test_queries_that_would_never_end_give_their_slots_back_at_the_limit(site: Served) -> None:
+def test_endless_queries_release_their_slots_at_the_time_limit(site: Served) -> None:
     site.reader("slow")
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(asked, site, [ENDLESS] * 4, "slow")
@@ -128,7 +128,7 @@ def test_queries_that_would_never_end_give_their_slots_back_at_the_limit(site: S
 
 
 @pytest.mark.parametrize("bomb", LARGE)
-def test_query_over_the_memory_limit_is_refused_before_it_has_twice_that(site: Served, bomb: str) -> None:
+def test_query_over_the_memory_limit_is_rejected_before_it_uses_twice_that(site: Served, bomb: str) -> None:
     with peaks(site.serving.pid) as found:
         answer = site.sql(LARGE[bomb], by=bomb)
     assert (kind(answer), answer.status_code) == ("too-much", 422)
@@ -139,7 +139,7 @@ def test_query_over_the_memory_limit_is_refused_before_it_has_twice_that(site: S
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_bomb_is_refused_and_the_server_goes_on(site: Served, bomb: str) -> None:
+def test_bomb_is_rejected_and_the_server_continues(site: Served, bomb: str) -> None:
     with peaks(site.serving.pid) as found:
         answer = site.sql(BOMBS[bomb])
     assert kind(answer) in {"too-much", "too-slow-query"}
@@ -154,7 +154,7 @@ def test_bombs_of_all_slots_stay_within_the_limit_together(site: Served) -> None
     assert max(found.values()) <= 2 * MEMORY
 
 
-def test_query_whose_process_is_killed_is_refused_and_the_next_has_another(site: Served) -> None:
+def test_query_is_rejected_when_its_process_is_killed_and_the_next_succeeds(site: Served) -> None:
     assert site.sql("select 1 as one").status_code == 200
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(site.sql, ENDLESS)
@@ -165,7 +165,7 @@ def test_query_whose_process_is_killed_is_refused_and_the_next_has_another(site:
     assert site.sql("select 1 as one").json() == [{"one": 1}]
 
 
-def test_download_whose_process_is_killed_is_cut_off(tmp_path: Path) -> None:
+def test_download_is_cut_off_when_its_process_is_killed(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         append(site.settings, 1000, 2_000_000)
@@ -189,7 +189,7 @@ def test_query_ends_when_its_client_hangs_up(tmp_path: Path) -> None:
         until(lambda: ("gone",) in site.reads("outcome"))
 
 
-def test_workers_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_server(tmp_path: Path) -> None:
     installed()
     project = small(tmp_path / "shop")
     with intake.start(project.project) as process:
@@ -218,7 +218,7 @@ def test_server_ends_by_sigterm_while_bombs_run(tmp_path: Path) -> None:
     assert {outcome for (outcome,) in site.reads("outcome")} == {"stopping"}
 
 
-def test_what_a_query_spilled_is_gone_once_it_is_killed(tmp_path: Path) -> None:
+def test_spilled_files_are_deleted_when_their_query_is_killed(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\nquery_memory = 67108864\nquery_seconds = 5\n") as site:
         spilled = site.settings.path(".lake/sql")
@@ -230,7 +230,7 @@ def test_what_a_query_spilled_is_gone_once_it_is_killed(tmp_path: Path) -> None:
 
 
 def _ask(site: Served, query: str) -> socket.socket:
-    """Sends a query whose answer nobody reads yet."""
+    """Send a query without reading its answer."""
     head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {site.reader('all')}\r\n"
     client = socket.create_connection(("127.0.0.1", site.serving.port))
     client.sendall(f"{head}content-length: {len(query)}\r\n\r\n{query}".encode())

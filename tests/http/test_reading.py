@@ -1,4 +1,4 @@
-"""`lake serve http` as readers meet it: tables and queries in every form, tokens, limits, and who hangs up."""
+"""Reading by `lake serve http`: tables and queries in every format, tokens, limits, disconnects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MEDIA = {
 }
 
 
-def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
+def test_how_to_page_shows_the_true_output_of_its_commands(tmp_path: Path) -> None:
     installed()
     needed(shutil.which("curl"), "curl is not installed")
     page = (DOCS / "how-to/serve.md").read_text("utf-8")
@@ -70,14 +70,14 @@ def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server whose project has no source, that the tests only read from."""
+    """Server without a source, shared by tests that only read."""
     installed()
     with served(tmp_path_factory.mktemp("reading") / "shop") as site:
         yield site
 
 
 def kind(answer: httpx.Response) -> str:
-    """Which problem an answer is, which says what, why and how to mend it."""
+    """Return the kind of problem, whose detail and fix are filled."""
     said = answer.json()
     assert answer.headers["content-type"] == "application/problem+json", said
     name = str(said["type"]).removeprefix("/problems#")
@@ -87,7 +87,7 @@ def kind(answer: httpx.Response) -> str:
     return name
 
 
-def test_a_reader_reads_until_the_token_is_revoked_and_every_read_is_on_record(tmp_path: Path) -> None:
+def test_reader_reads_until_its_token_is_revoked_and_each_read_is_recorded(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         answer = site.get("/tables/nothing.csv", by="ada")
@@ -104,7 +104,7 @@ def test_a_reader_reads_until_the_token_is_revoked_and_every_read_is_on_record(t
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("table", ["types", "local", "nothing", "numbers"])
-def test_a_table_is_the_same_by_http_by_sql_and_on_the_command_line(
+def test_table_is_the_same_by_http_by_sql_and_on_the_command_line(
     site: Served, table: str, form: str, tmp_path: Path
 ) -> None:
     output = tmp_path / f"answer.{form}"
@@ -132,12 +132,12 @@ def test_a_table_is_the_same_by_http_by_sql_and_on_the_command_line(
 
 
 def _rows(file: Path) -> str:
-    """The rows of a Parquet file, as texts: NaN equals itself."""
+    """Return the rows of a Parquet file as text, so that NaN equals itself."""
     with duckdb.connect() as con:
         return repr(con.execute("FROM read_parquet(?)", [str(file)]).fetchall())
 
 
-def test_values_are_what_they_were_in_the_forms_that_spreadsheets_and_programs_take(site: Served) -> None:
+def test_values_are_exact_in_csv_and_json(site: Served) -> None:
     one, two, three, four = site.get("/tables/types.json").json()
     assert Decimal(one["wide"]) == Decimal("12345678901234567890.1234567890")
     assert (one["money"], one["double"], one["bytes"], one["moment"]) == (
@@ -155,7 +155,7 @@ def test_values_are_what_they_were_in_the_forms_that_spreadsheets_and_programs_t
     assert [line["text"] for line in lines] == ["plain", 'two\nlines, "quoted"; =1+1', "", "żółć 🌊 null"]
 
 
-def test_a_table_that_did_not_change_is_not_sent_again_whatever_edition_it_is_in(tmp_path: Path) -> None:
+def test_unchanged_table_is_not_sent_again_in_any_edition(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         first = site.get("/tables/types.csv")
@@ -177,7 +177,7 @@ def test_a_table_that_did_not_change_is_not_sent_again_whatever_edition_it_is_in
         assert ("unchanged",) in site.reads("outcome")
 
 
-def test_what_is_wrong_with_a_request_is_told(site: Served) -> None:
+def test_wrong_requests_are_reported_with_the_kind_of_problem(site: Served) -> None:
     everybody = {"authorization": "Bearer nobody"}
     asked = {
         "no-reader": [
@@ -236,7 +236,7 @@ def test_detail_of_an_error_is_short_when_the_query_makes_it_long(site: Served) 
     assert 1_000 < len(answer.json()["detail"]) < 3_000
 
 
-def test_a_reader_of_some_tables_sees_no_sign_of_others(site: Served) -> None:
+def test_reader_of_some_tables_sees_no_sign_of_others(site: Served) -> None:
     site.reader("some", "silver.*", "types")
     site.reader("ledgers", "lake.runs", "log.*")
     assert [each["table"] for each in site.get("/tables", by="some").json()["tables"]] == [
@@ -266,7 +266,7 @@ def test_a_reader_of_some_tables_sees_no_sign_of_others(site: Served) -> None:
     assert "lake.runs" in site.sql("show tables", by="ledgers").text
 
 
-def test_a_token_is_a_bearers_or_a_password_and_ends_with_its_days(site: Served) -> None:
+def test_token_is_a_bearer_or_a_password_and_expires(site: Served) -> None:
     token = site.reader("brief", days=2 / 86_400)
     shown = base64.b64encode(f"anybody:{token}".encode()).decode()
     assert site.get("/tables", authorization=f"basic {shown}").status_code == 200
@@ -277,7 +277,7 @@ def test_a_token_is_a_bearers_or_a_password_and_ends_with_its_days(site: Served)
     assert not [file for file in files if token.encode() in file.read_bytes()]
 
 
-def test_no_query_gets_at_a_file_or_at_a_state_column(site: Served) -> None:
+def test_query_reaches_no_file_and_no_state_column(site: Served) -> None:
     [file] = reader(site.settings).table("types").files
     for query in (
         f"FROM '{file}'",
@@ -325,7 +325,7 @@ def test_no_query_gets_at_a_file_or_at_a_state_column(site: Served) -> None:
         assert (answer.status_code, "_state" in answer.text, str(file) in answer.text) == (200, False, False)
 
 
-def test_the_values_of_a_query_are_not_kept(site: Served) -> None:
+def test_query_values_are_not_stored(site: Served) -> None:
     site.sql("select text from types where text = 'ada lovelace' and id in (4711) -- for Mr Babbage", by="private")
     site.sql("selec 'ada lovelace'", by="private")
     site.sql("from nosuch where a = 'ada lovelace'", by="private")
@@ -343,7 +343,7 @@ LIMITS = "[tool.lake.serve]\nquery_rows = 100\nquery_bytes = 20000\nquery_second
 SLOW = "select count(*) as n from range(100000000000) t(i) where hash(i) = 1"
 
 
-def test_a_query_beyond_a_limit_is_told_which_and_the_server_goes_on(tmp_path: Path) -> None:
+def test_query_over_a_limit_is_reported_and_the_server_continues(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", LIMITS + "query_disk = 1000000\n") as site:
         assert len(site.sql("from numbers limit 100").json()) == 100
@@ -362,7 +362,7 @@ def test_a_query_beyond_a_limit_is_told_which_and_the_server_goes_on(tmp_path: P
         assert outcomes[4:] == ["time" if kind(large) == "too-slow-query" else "refused", "answered"]
 
 
-def test_a_download_that_nobody_takes_ends_and_gives_its_thread_back(tmp_path: Path) -> None:
+def test_download_ends_and_releases_its_slot_when_its_client_is_gone(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\n") as site:
         append(site.settings, 1000, 2_000_000)
@@ -379,7 +379,7 @@ def test_a_download_that_nobody_takes_ends_and_gives_its_thread_back(tmp_path: P
         until(lambda: ("answered", 2_001_000, len(whole.content)) in site.reads("outcome", "rows", "bytes"))
 
 
-def test_a_server_that_is_to_end_ends_though_somebody_takes_nothing_more(tmp_path: Path) -> None:
+def test_server_terminates_when_a_client_receives_nothing_more(tmp_path: Path) -> None:
     installed()
     project = small(tmp_path / "shop")
     append(project, 1000, 2_000_000)
@@ -396,7 +396,7 @@ def test_a_server_that_is_to_end_ends_though_somebody_takes_nothing_more(tmp_pat
     assert site.reads("outcome") == [("stopping",)]
 
 
-def test_a_download_that_takes_too_long_is_a_problem(tmp_path: Path) -> None:
+def test_download_over_the_time_limit_is_a_problem(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\ndownload_seconds = 0\n") as site:
         late = site.get("/tables/numbers.csv")
@@ -406,7 +406,7 @@ def test_a_download_that_takes_too_long_is_a_problem(tmp_path: Path) -> None:
 
 @contextmanager
 def slow_download(site: Served) -> Iterator[socket.socket]:
-    """A client that has taken the beginning of a table of two million rows, and takes no more for the time being."""
+    """Client that has received the beginning of a table of two million rows."""
     head = f"GET /tables/numbers.csv HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {site.reader('all')}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
         client.sendall(head.encode())
@@ -415,14 +415,14 @@ def slow_download(site: Served) -> Iterator[socket.socket]:
 
 
 def rest(client: socket.socket) -> bytes:
-    """All that a client is still sent, up to the last chunk or the end of the connection."""
+    """Return the remaining bytes, up to the last chunk or the end of the connection."""
     text = b""
     while not text.endswith(b"\r\n0\r\n\r\n") and (part := client.recv(1 << 20)):
         text += part
     return text
 
 
-def test_downloads_that_are_taken_slowly_hold_no_slot_of_queries(tmp_path: Path) -> None:
+def test_slow_downloads_use_no_slot_of_queries(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\n") as site:
         append(site.settings, 1000, 2_000_000)
@@ -434,7 +434,7 @@ def test_downloads_that_are_taken_slowly_hold_no_slot_of_queries(tmp_path: Path)
         until(lambda: site.reads("outcome", "rows").count(("answered", 2_001_000)) == 2)
 
 
-def test_oldest_answer_is_cut_off_when_answers_need_more_disk_than_they_may_take(tmp_path: Path) -> None:
+def test_oldest_answer_is_cut_off_when_answers_exceed_their_disk_space(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\nanswers_bytes = 60000000\n") as site:
         append(site.settings, 1000, 2_000_000)
@@ -445,14 +445,14 @@ def test_oldest_answer_is_cut_off_when_answers_need_more_disk_than_they_may_take
             assert rest(second).endswith(b"\r\n0\r\n\r\n")
 
 
-def test_an_answer_larger_than_all_answers_may_be_is_refused(tmp_path: Path) -> None:
+def test_answer_larger_than_the_limit_of_all_answers_is_rejected(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\nanswers_bytes = 1000\n") as site:
         for large in (site.get("/tables/numbers.csv"), site.sql("from numbers")):
             assert (kind(large), large.json()["detail"]) == ("too-large", "more than 1,000 bytes")
 
 
-def test_a_download_has_a_length_and_no_chunks_by_http_1_0(site: Served) -> None:
+def test_download_has_a_length_and_no_chunks_by_http_1_0(site: Served) -> None:
     request = f"GET /tables/numbers.csv HTTP/1.0\r\nauthorization: Bearer {site.reader('all')}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", site.serving.port)) as client:
         client.sendall(request.encode())
@@ -462,7 +462,7 @@ def test_a_download_has_a_length_and_no_chunks_by_http_1_0(site: Served) -> None
     assert body == site.get("/tables/numbers.csv").content
 
 
-def test_a_hundred_readers_at_once_are_all_answered_and_all_on_record(site: Served) -> None:
+def test_hundred_readers_at_once_are_all_answered_and_recorded(site: Served) -> None:
     token = site.reader("many")
 
     async def ask() -> list[httpx.Response]:
@@ -481,7 +481,7 @@ def test_a_hundred_readers_at_once_are_all_answered_and_all_on_record(site: Serv
     until(lambda: len([1 for each in site.reads("outcome", by="many") if each == ("answered",)]) == 100)
 
 
-def test_who_pages_by_an_edition_sees_one_while_new_ones_are_published(tmp_path: Path) -> None:
+def test_pages_of_one_edition_are_consistent_while_others_are_published(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         first = site.sql("select count(*) as n from numbers")
@@ -497,7 +497,7 @@ def test_who_pages_by_an_edition_sees_one_while_new_ones_are_published(tmp_path:
         assert kind(site.sql("from numbers", "?edition=1")) == "no-edition"
 
 
-def test_what_was_answered_is_on_record_though_the_server_is_killed(tmp_path: Path) -> None:
+def test_answered_queries_are_recorded_when_the_server_is_killed(tmp_path: Path) -> None:
     installed()
     project = small(tmp_path / "shop")
     with intake.start(project.project) as process:
@@ -514,7 +514,7 @@ def test_what_was_answered_is_on_record_though_the_server_is_killed(tmp_path: Pa
     assert not list(project.path(".lake/reads").iterdir())
 
 
-def test_what_is_not_recorded_is_not_answered(tmp_path: Path) -> None:
+def test_query_is_not_answered_when_it_cannot_be_recorded(tmp_path: Path) -> None:
     installed()
     project = small(tmp_path / "shop")
     limited = ["prlimit", "--fsize=4096"]
@@ -541,7 +541,7 @@ def test_files_stay_while_they_are_read_and_no_longer(tmp_path: Path) -> None:
         assert time.monotonic() - answered > 3, "while links hold, files stay"
 
 
-def test_damage_is_told_without_places_of_the_server(tmp_path: Path) -> None:
+def test_damage_is_reported_without_paths_of_the_server(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop") as site:
         [file] = reader(site.settings).table("numbers").files
@@ -552,7 +552,7 @@ def test_damage_is_told_without_places_of_the_server(tmp_path: Path) -> None:
         assert site.sql("select count(*) as n from types").json() == [{"n": 4}]
 
 
-def test_one_port_takes_events_and_answers_readers(tmp_path: Path) -> None:
+def test_server_accepts_events_and_answers_readers_on_one_port(tmp_path: Path) -> None:
     installed()
     project = shop(tmp_path / "shop")
     with intake.serving(project.project) as serving:
@@ -570,7 +570,7 @@ def test_one_port_takes_events_and_answers_readers(tmp_path: Path) -> None:
         assert "Post events to web" in page
 
 
-def test_on_an_address_that_others_reach_pages_need_a_token_too(tmp_path: Path) -> None:
+def test_pages_need_a_token_on_an_address_that_others_reach(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", words=["--host", "0.0.0.0"]) as site:
         url = f"http://127.0.0.1:{site.serving.port}"
@@ -582,7 +582,7 @@ def test_on_an_address_that_others_reach_pages_need_a_token_too(tmp_path: Path) 
         assert httpx.get(f"{url}/health").json() == {"status": "ok"}
 
 
-def test_the_pages_show_what_may_be_read_and_their_commands_work(site: Served) -> None:
+def test_pages_show_readable_tables_and_commands_that_work(site: Served) -> None:
     page = site.get("/tables", accept="text/html,*/*")
     assert page.headers["content-type"].startswith("text/html")
     for said in ("gold.types", "<code>wide</code>", "DECIMAL(38,10)", "/tables/types.parquet"):
@@ -596,7 +596,7 @@ def test_the_pages_show_what_may_be_read_and_their_commands_work(site: Served) -
     assert "/streams" not in document["paths"]
 
 
-def test_the_headers_of_head_are_those_of_get(site: Served) -> None:
+def test_head_answers_with_the_headers_of_get(site: Served) -> None:
     shared = "/delta-sharing/shares/lake/schemas/gold/tables/numbers"
     pages = ["/", "/problems", "/openapi.json", "/health", "/tables", "/tables/x", "/nosuch", "/sql"]
     tables = [f"/tables/{table}.{form}" for table in ("types", "nothing", "numbers") for form in FORMS]

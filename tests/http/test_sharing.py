@@ -1,4 +1,4 @@
-"""Delta Sharing: what the official client sees, and what the addresses of files let anybody do."""
+"""Delta Sharing: the official client, and the addresses of shared files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLE = SHARE + "/schemas/{}/tables/{}/query"
 
 
 def shared(site: Served, table: str, schema: str = "gold", by: str = "all", **said: Any) -> list[Any]:
-    """The lines of the answer to a query."""
+    """Return the lines of the answer to a query."""
     answer = site.post(TABLE.format(schema, table), said, by)
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.splitlines()]
@@ -36,7 +36,7 @@ def files(site: Served, table: str, **said: Any) -> list[str]:
 
 
 @pytest.mark.smoke
-def test_the_official_client_reads_an_edition_and_goes_on_reading_it(sharing: Sharing, tmp_path: Path) -> None:
+def test_official_client_reads_an_edition_and_its_successors(sharing: Sharing, tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
         append(site.settings, 1000, 10)
         until(lambda: site.get("/tables").headers["lake-edition"] == "2")
@@ -52,7 +52,7 @@ def test_the_official_client_reads_an_edition_and_goes_on_reading_it(sharing: Sh
 
 
 @pytest.mark.sharing
-def test_the_official_client_gets_every_type_and_no_state_column(sharing: Sharing, tmp_path: Path) -> None:
+def test_official_client_reads_every_type_and_no_state_column(sharing: Sharing, tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
         columns, texts, local, nothing, few = sharing.ask(
             site,
@@ -74,7 +74,7 @@ def test_the_official_client_gets_every_type_and_no_state_column(sharing: Sharin
 
 
 @pytest.mark.sharing
-def test_the_official_client_is_told_what_it_may_not_read(sharing: Sharing, tmp_path: Path) -> None:
+def test_official_client_reports_tables_that_it_may_not_read(sharing: Sharing, tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
         names, *told = sharing.ask(
             site,
@@ -91,7 +91,7 @@ def test_the_official_client_is_told_what_it_may_not_read(sharing: Sharing, tmp_
 
 
 @pytest.mark.http
-def test_files_that_are_handed_out_have_no_state_column_and_are_copied_once(tmp_path: Path) -> None:
+def test_shared_files_have_no_state_column_and_are_copied_once(tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
         copies = site.settings.path(".lake/copies")
         [own], [first], [second] = files(site, "numbers"), files(site, "types"), files(site, "types")
@@ -111,7 +111,7 @@ def test_files_that_are_handed_out_have_no_state_column_and_are_copied_once(tmp_
 
 
 @pytest.mark.http
-def test_copies_go_when_their_edition_has_gone_and_room_for_them_is_bounded(tmp_path: Path) -> None:
+def test_copies_are_deleted_with_their_edition_and_their_space_is_bounded(tmp_path: Path) -> None:
     with served(tmp_path / "shop", "[tool.lake.serve]\ncopies_bytes = 2000\n") as site:
         answer = site.post(TABLE.format("gold", "types"), {})
         assert (answer.status_code, answer.json()["errorCode"]) == (503, "BUSY")
@@ -121,7 +121,7 @@ def test_copies_go_when_their_edition_has_gone_and_room_for_them_is_bounded(tmp_
 
 
 @pytest.mark.http
-def test_an_address_holds_for_a_while_for_its_reader_and_cannot_be_made_up(tmp_path: Path) -> None:
+def test_address_is_valid_for_a_while_for_its_reader_and_cannot_be_forged(tmp_path: Path) -> None:
     with served(tmp_path / "shop", "[tool.lake.serve]\nlink_seconds = 3\n") as site:
         site.reader("ada")
         [url] = [line["file"]["url"] for line in shared(site, "numbers", by="ada") if "file" in line]
@@ -150,7 +150,7 @@ def test_an_address_holds_for_a_while_for_its_reader_and_cannot_be_made_up(tmp_p
 
 
 @pytest.mark.http
-def test_addresses_outlive_the_server_and_files_that_are_gone_are_told(tmp_path: Path) -> None:
+def test_addresses_outlive_the_server_and_missing_files_are_reported(tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
         path = files(site, "types")[0].partition("/delta-sharing/")[2]
     with intake.serving(site.settings.project) as again:
@@ -161,7 +161,7 @@ def test_addresses_outlive_the_server_and_files_that_are_gone_are_told(tmp_path:
 
 
 @pytest.mark.http
-def test_the_protocol_as_its_text_has_it(tmp_path: Path) -> None:
+def test_protocol_answers_as_its_specification_requires(tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
         table = f"{SHARE}/schemas/GOLD/tables/Numbers"
         assert site.get(f"{table}/version").headers["delta-table-version"] == "1"

@@ -1,4 +1,4 @@
-"""The files of acknowledged events, and the source that reads them: damage and gaps are told. No server."""
+"""Files of acknowledged events, and the source that reads them, with damage and gaps. No server."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read(project: Settings, after: Any = None) -> tuple[list[int], Any]:
     return [json.loads(record.text)["number"] for _, record in taken.records], progress
 
 
-def test_what_was_put_is_read_in_order_with_its_facts_and_places(project: Settings) -> None:
+def test_written_records_are_read_in_order_with_facts_and_places(project: Settings) -> None:
     folder = write(project, [1, 2], [3])
     taken = Kept()
     progress = source_of(project).read(None, taken)
@@ -74,7 +74,7 @@ def test_what_was_put_is_read_in_order_with_its_facts_and_places(project: Settin
     assert source_of(project).lag(progress) == Lag(0, None, 0)
 
 
-def test_what_one_range_cannot_hold_is_left_for_the_next(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_beyond_one_delivery_are_read_in_the_next(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     write(project, [1], [2, 3], [4])
     monkeypatch.setattr(http, "BATCH_BYTES", 1)
     source, at, told = source_of(project), None, []
@@ -87,7 +87,7 @@ def test_what_one_range_cannot_hold_is_left_for_the_next(project: Settings, monk
 
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(["put", "read", "commit", "acknowledge", "restart"]), max_size=30))
-def test_however_reads_commits_and_removals_interleave_each_record_is_committed_once(
+def test_record_is_committed_once_in_any_order_of_reads_commits_and_removals(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]
 ) -> None:
     project = shop(tmp_path_factory.mktemp("interleaved") / "shop")
@@ -110,7 +110,7 @@ def test_however_reads_commits_and_removals_interleave_each_record_is_committed_
     assert committed == list(range(1, given_ + 1))
 
 
-def test_a_group_that_is_being_written_is_no_file_yet(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_is_not_read_while_it_is_written(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = GroupWriter(IntakeFolder.of(project, "web"))
     synced = list[str]()
 
@@ -127,7 +127,7 @@ def test_a_group_that_is_being_written_is_no_file_yet(project: Settings, monkeyp
     writer.close()
 
 
-def test_a_full_disk_promises_nothing_and_leaves_no_gap(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_acknowledges_nothing_and_leaves_no_gap(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = GroupWriter(IntakeFolder.of(project, "web"))
     with monkeypatch.context() as broken:
 
@@ -142,7 +142,7 @@ def test_a_full_disk_promises_nothing_and_leaves_no_gap(project: Settings, monke
     assert read(project)[0] == [2]
 
 
-def test_only_one_process_writes_a_folder(project: Settings) -> None:
+def test_second_writer_of_a_folder_is_rejected(project: Settings) -> None:
     writer = GroupWriter(IntakeFolder.of(project, "web"))
     with pytest.raises(Unavailable, match="another lake serve http"):
         GroupWriter(IntakeFolder.of(project, "web"))
@@ -150,7 +150,7 @@ def test_only_one_process_writes_a_folder(project: Settings) -> None:
     GroupWriter(IntakeFolder.of(project, "web")).close()
 
 
-def test_a_file_that_is_gone_is_a_gap_until_it_is_given_up(project: Settings) -> None:
+def test_missing_file_is_a_gap_until_it_is_given_up(project: Settings) -> None:
     folder = write(project, [1], [2], [3], [4])
     first, second, *_ = folder.groups()
     (folder.path / second.name).unlink()
@@ -163,7 +163,7 @@ def test_a_file_that_is_gone_is_a_gap_until_it_is_given_up(project: Settings) ->
     assert first.number == 1
 
 
-def test_files_that_other_logs_took_are_a_gap(project: Settings) -> None:
+def test_files_ingested_by_other_logs_are_a_gap(project: Settings) -> None:
     folder = write(project, [1], [2])
     _, progress = read(project)
     source_of(project).acknowledge(progress)
@@ -175,7 +175,7 @@ def test_files_that_other_logs_took_are_a_gap(project: Settings) -> None:
     assert read(project, source_of(project).skip_gap(None))[0] == [3]
 
 
-def test_a_folder_that_was_made_anew_is_a_gap(project: Settings) -> None:
+def test_recreated_folder_is_a_gap(project: Settings) -> None:
     folder = write(project, [1], [2])
     _, progress = read(project)
     for file in folder.path.iterdir():
@@ -186,11 +186,11 @@ def test_a_folder_that_was_made_anew_is_a_gap(project: Settings) -> None:
     with pytest.raises(Gap, match="recreated"):
         read(project, progress)
     assert read(project, source_of(project).skip_gap(progress))[0] == [5]
-    source_of(project).acknowledge(progress)  # of the other folder: nothing is removed
+    source_of(project).acknowledge(progress)  # progress of the other folder deletes nothing
     assert read(project, source_of(project).skip_gap(progress))[0] == [5]
 
 
-def test_numbers_begin_above_those_of_the_logs_when_the_folder_is_given_up_before_it_is_recreated(
+def test_numbers_begin_above_those_of_the_logs_after_giving_up_a_folder(
     project: Settings,
 ) -> None:
     at = None
@@ -206,7 +206,7 @@ def test_numbers_begin_above_those_of_the_logs_when_the_folder_is_given_up_befor
         assert source_of(project).lag(at) == Lag(0, None, 0)
 
 
-def test_numbers_go_on_when_a_folder_lost_only_its_id(project: Settings) -> None:
+def test_numbers_continue_when_a_folder_lost_only_its_id(project: Settings) -> None:
     folder = write(project, [1], [2])
     (folder.path / "spool.json").unlink()
     writer = GroupWriter(folder, lambda: 1)
@@ -216,7 +216,7 @@ def test_numbers_go_on_when_a_folder_lost_only_its_id(project: Settings) -> None
 
 @given(st.data())
 @settings(max_examples=40)
-def test_a_file_cut_short_is_damage(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+def test_truncated_file_is_reported_as_damage(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     project = shop(tmp_path_factory.mktemp("cut") / "shop")
     folder = write(project, [1, 2, 3])
     file = folder.path / folder.groups()[0].name
@@ -240,7 +240,7 @@ def test_a_file_cut_short_is_damage(tmp_path_factory: pytest.TempPathFactory, da
         ("max_body = 'x'\nrate = -1", "(?s)2 faults.*max_body.*rate|2 faults.*rate.*max_body"),
     ],
 )
-def test_each_fault_of_a_declaration_is_told_and_no_secret_with_it(tmp_path: Path, options: str, told: str) -> None:
+def test_wrong_declarations_are_reported_without_secrets(tmp_path: Path, options: str, told: str) -> None:
     project = shop(tmp_path / "shop", options)
     sources, faults = sound_sources(project, load_contracts(project))
     assert not sources

@@ -1,4 +1,4 @@
-"""Answers that are kept on the disk until they are sent: their order, their limit, and how they end. No server."""
+"""Answers stored on disk until they are sent: their order, limit and end. No server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_oldest_answer_with_bytes_is_closed_when_all_are_over_the_limit(tmp_path
 
 
 @pytest.mark.parametrize("wait", [sent, StoredAnswer.wait_for_start])
-def test_client_that_waits_for_an_answer_learns_that_it_is_closed(
+def test_waiting_client_is_notified_when_its_answer_is_closed(
     tmp_path: Path, wait: Callable[[StoredAnswer], Coroutine[Any, Any, object]]
 ) -> None:
     async def close() -> None:

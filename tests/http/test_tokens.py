@@ -1,4 +1,4 @@
-"""Which batch and which edition a token of an acknowledged event is in, as the logs' commits say. No JVM, no server."""
+"""Batch and edition of the token of an acknowledged event, by the commits of logs. No JVM, no server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Commits = list[Position]
 
 @st.composite
 def logs(draw: Any) -> Commits:
-    """A log's commits, newest first: batches of deliveries of the source `web`, and others, that carry on what was."""
+    """Draw the commits of a log, newest first: some batches have a delivery of the source `web`."""
     commits, upto, sources = Commits(), 0, dict[str, Any]()
     for batch in range(1, draw(st.integers(0, 8)) + 1):
         if taken := draw(st.integers(0, 3)):
@@ -41,7 +41,7 @@ def logs(draw: Any) -> Commits:
 
 
 def batch_of(commits: Commits, group: int) -> int | None:
-    """The first batch whose delivery has a group, by looking at all."""
+    """Return the first batch whose delivery has a group, by a full search."""
     for commit in reversed(commits):
         said = commit.data.get("sources", {}).get("web")
         if said and said["progress"]["upto"] >= group:
@@ -56,7 +56,7 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
 
 
 @given(logs(), st.integers(1, 20))
-def test_a_token_is_in_the_batch_whose_delivery_had_its_group(
+def test_token_resolves_to_the_batch_whose_delivery_has_its_group(
     patched: pytest.MonkeyPatch, commits: Commits, group: int
 ) -> None:
     patched.setattr(delta, "exists", lambda _: bool(commits))
@@ -68,7 +68,7 @@ def test_a_token_is_in_the_batch_whose_delivery_had_its_group(
 
 
 @given(logs(), st.integers(0, 8), st.integers(1, 20))
-def test_readers_see_the_groups_of_their_editions_batch_and_no_others(
+def test_readers_see_only_the_groups_of_the_batch_of_their_edition(
     patched: pytest.MonkeyPatch, commits: Commits, cut_at: int, group: int
 ) -> None:
     batch = min(cut_at, len(commits))
@@ -83,7 +83,7 @@ def test_readers_see_the_groups_of_their_editions_batch_and_no_others(
     assert visible_groups(Settings(project=_nowhere()), "web", "readings", VisibleGroups(7, 99)) == VisibleGroups(7, 99)
 
 
-def test_what_no_log_has_is_in_no_batch(patched: pytest.MonkeyPatch) -> None:
+def test_token_without_a_log_resolves_to_no_batch(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(delta, "exists", lambda _: False)
     posted = RecordToken("readings", "web", 1, "readings@web:1:0")
     assert posted.resolve(Settings(project=_nowhere())) is posted

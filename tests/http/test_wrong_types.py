@@ -1,4 +1,4 @@
-"""Every member and parameter of every request, with values that it cannot have: refused as a problem, never a fault."""
+"""Wrong values of every member and parameter of every request: rejected as a problem, never a fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JSON: Final = (
     *('"0001-01-01T00:00:00+23:59"', '"9999-12-31T23:59:59-23:59"', '"2024-01-01"', '"' + "9" * 30 + '"'),
     *("[]", "[1]", "{}", '{"a": {}}', "[" * DEEP, "[" * 500 + "]" * 500, '{"a":' * 500 + "1" + "}" * 500),
 )
-"""Texts in the place of a member of JSON."""
+"""Values of a member of JSON."""
 TEXTS: Final = (
     *(
         "",
@@ -51,7 +51,7 @@ TEXTS: Final = (
     ),
     *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "2024-01-01", "%ff", "%ed%a0%80", "'", '"', "*"),
 )
-"""Parameters, parts of paths, and headers."""
+"""Values of parameters, parts of paths, and headers."""
 QUERY: Final = SHARE + "/schemas/gold/tables/numbers/query"
 TABLE: Final = SHARE + "/schemas/gold/tables/numbers"
 BODIES: Final = {
@@ -61,7 +61,7 @@ BODIES: Final = {
     "/streams/readings": ({"station": '"a"', "number": "1"}, ("station", "number", "value", "more")),
     "/streams/readings?decide": ({"station": '"a"', "number": "1"}, ("station", "number")),
 }
-"""The members that are right, and those that are tried, of each address that takes JSON."""
+"""Valid members and tested names of each address that accepts JSON."""
 PARAMETERS: Final = {
     "/tables": ("edition", "cut", "rows"),
     "/tables/numbers.csv": ("edition", "cut", "format"),
@@ -80,7 +80,7 @@ HEADERS: Final = ("accept", "if-none-match", "if-match", "content-type", "conten
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server that takes events and answers readers."""
+    """Server that accepts events and answers readers."""
     installed()
     settings = shop(tmp_path_factory.mktemp("wrong") / "shop", "secret.notes = 'env:NOTES_SECRET'\n")
     write(settings, "gold", "numbers", "SELECT 1::BIGINT AS n")
@@ -98,7 +98,7 @@ def client(site: Served, *, posts: bool = False) -> Iterator[httpx.Client]:
 
 
 def check(answer: httpx.Response, what: object) -> None:
-    """An answer is right, or says what is wrong with the request; 503 where it may be tried again."""
+    """Check that an answer is right or reports what is wrong with the request."""
     status = answer.status_code
     assert status in {200, 202, 206, 304} or 400 <= status < 500, (what, status, answer.text)
     if status >= 400 and answer.request.method != "HEAD" and answer.text != "Invalid HTTP request received.":
@@ -113,7 +113,7 @@ def body(members: dict[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("address", BODIES)
-def test_a_member_of_a_wrong_type_is_refused(site: Served, address: str) -> None:
+def test_member_of_a_wrong_type_is_rejected(site: Served, address: str) -> None:
     right, names = BODIES[address]
     with client(site, posts=address.startswith("/streams")) as asking:
         headers = {"content-type": "application/json"}
@@ -130,7 +130,7 @@ def test_a_member_of_a_wrong_type_is_refused(site: Served, address: str) -> None
 @pytest.mark.parametrize(
     "address", ["/sql", QUERY, "/streams", "/streams/readings", "/streams/notes?wait=edition&timeout=0"]
 )
-def test_a_body_that_is_anything_is_refused(site: Served, address: str, kind: str) -> None:
+def test_body_of_anything_is_rejected(site: Served, address: str, kind: str) -> None:
     bodies = [value.encode() for value in JSON]
     bodies += [
         b"",
@@ -160,7 +160,7 @@ def test_a_body_that_is_anything_is_refused(site: Served, address: str, kind: st
 
 
 @pytest.mark.parametrize("address", PARAMETERS)
-def test_a_parameter_of_a_wrong_type_is_refused(site: Served, address: str) -> None:
+def test_parameter_of_a_wrong_type_is_rejected(site: Served, address: str) -> None:
     with client(site) as asking:
         for name in PARAMETERS[address]:
             for value in TEXTS:
@@ -170,7 +170,7 @@ def test_a_parameter_of_a_wrong_type_is_refused(site: Served, address: str) -> N
             check(asking.get(f"{address}?{name}"), (address, name))
 
 
-def test_a_parameter_of_intake_of_a_wrong_type_is_refused(site: Served) -> None:
+def test_intake_parameter_of_a_wrong_type_is_rejected(site: Served) -> None:
     with client(site, posts=True) as asking:
         for name in ("wait", "timeout", "decide", "rows"):
             for value in TEXTS:
@@ -179,7 +179,7 @@ def test_a_parameter_of_intake_of_a_wrong_type_is_refused(site: Served) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_of_anything_is_refused(site: Served, path: str) -> None:
+def test_path_of_anything_is_rejected(site: Served, path: str) -> None:
     with client(site, posts=path.startswith("/streams")) as asking:
         for value in TEXTS:
             written = value if "%" in value else quote(value, safe="")
@@ -188,7 +188,7 @@ def test_a_path_of_anything_is_refused(site: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_a_header_of_anything_is_refused(site: Served, header: str) -> None:
+def test_header_of_anything_is_rejected(site: Served, header: str) -> None:
     for posts, method, address, content in (
         (False, "GET", "/tables", None),
         (False, "GET", "/tables/numbers.csv", None),
