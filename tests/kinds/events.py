@@ -1,4 +1,4 @@
-"""Rows of a declared function in the order of a log, and the table that a kind makes of them, however they come."""
+"""Rows of a declared function in the order of a log, and the table that a kind makes of them in any slicing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ PLACE = "_batch bigint, _arrival bigint, _bucket int, _offset bigint"
 
 
 def batch(spark: SparkSession, number: int, schema: str, *rows: Sequence[Any]) -> DataFrame:
-    """One batch of a log: `rows` in their order; without a key, that is a null in the first column, broadcast."""
+    """Return one batch of a log: `rows` in their order. A null in the first column broadcasts a row."""
     places = [(number, place, -1 if row[0] is None else 0, place) for place, row in enumerate(rows)]
     placed = [(*row, *at) for row, at in zip(rows, places, strict=True)]
     return event_order(spark.createDataFrame(placed, f"{schema}, {PLACE}"))
 
 
 def batches(spark: SparkSession, schema: str, *parts: Sequence[Sequence[Any]]) -> list[DataFrame]:
-    """A log of batches 1, 2, …"""
+    """Return a log of batches 1, 2, …."""
     return [batch(spark, number, schema, *rows) for number, rows in enumerate(parts, start=1)]
 
 
 def table(kind: Kind, parts: Sequence[DataFrame], *columns: str) -> list[tuple[Any, ...]]:
-    """The visible rows (all columns, or some), sorted; the same from everything at once and batch by batch."""
+    """Return the visible rows, sorted; assert that they are equal at once and batch by batch."""
     whole, sliced = at_once(kind, parts), by_slices(kind, parts)
     assert set(sliced.columns) == set(whole.columns)
     assert rows(sliced, *sorted(whole.columns)) == rows(whole, *sorted(whole.columns))

@@ -25,7 +25,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def table(kind: Enrich, parts: list[tuple[DataFrame, DataFrame]]) -> list[tuple[Any, ...]]:
-    """The visible rows, the same from everything at once and part by part."""
+    """Return the visible rows; assert that they are equal at once and part by part."""
     whole, sliced = at_once(kind, parts), by_slices(kind, parts)
     assert sliced.select(*whole.columns).exceptAll(whole).isEmpty()
     return sorted(tuple(row) for row in whole.select(*visible(whole.columns)).collect())
@@ -40,7 +40,7 @@ def both(
 
 
 @pytest.mark.long
-def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark: SparkSession) -> None:
+def test_enrich_joins_an_order_with_the_rate_of_its_time_as_in_flink(spark: SparkSession) -> None:
     from decimal import Decimal
 
     def at(text: str) -> datetime:
@@ -55,8 +55,8 @@ def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark: SparkSessio
 
 
 @pytest.mark.long
-def test_a_late_event_finds_the_version_of_its_own_time(spark: SparkSession) -> None:
-    """KIP-889: B is b0 at 0 and b3 at 3; a2, which comes after a4, must find b0."""
+def test_enrich_joins_a_late_event_with_the_version_of_its_time(spark: SparkSession) -> None:
+    """KIP-889: B is b0 at 0 and b3 at 3; a2 comes after a4 and must be joined with b0."""
     kind = Enrich("a", AsOf("key", time="t"), time="at")
     parts = both(
         spark,
@@ -78,8 +78,8 @@ def test_a_late_event_finds_the_version_of_its_own_time(spark: SparkSession) -> 
         ("left", [("A", 1, 3, None), ("B", 1, 5, "a"), ("C", 1, 9, None), ("D", 1, 15, "d")]),
     ],
 )
-def test_a_stream_meets_a_table_as_kafka_prints_it(spark: SparkSession, how: How, expected: Any) -> None:
-    """The table: a at 4, b at 6, gone at 8, c at 10, gone at 11, d at 14, as the versions of a history."""
+def test_enrich_joins_a_stream_with_a_table_as_in_kafka(spark: SparkSession, how: How, expected: Any) -> None:
+    """The table has the versions a at 4, b at 6, deleted at 8, c at 10, deleted at 11, d at 14."""
     kind = Enrich("left", AsOf("key", time="valid_from"), time="at", how=how)
     events = [("A", 1, 3), ("B", 1, 5), ("C", 1, 9), ("D", 1, 15)]
     versions = [(1, 4, 6, "a"), (1, 6, 8, "b"), (1, 10, 11, "c"), (1, 14, None, "d")]
@@ -89,7 +89,7 @@ def test_a_stream_meets_a_table_as_kafka_prints_it(spark: SparkSession, how: How
 
 
 @pytest.mark.long
-def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark: SparkSession) -> None:
+def test_enrich_uses_the_last_version_in_the_log_if_times_are_equal(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="t"), time="at")
     schemas = "id string, key int, at int", "key int, t int, value string"
     parts = both(spark, *schemas, ([("e", 1, 5)], [(1, 5, "first")]), ([], [(1, 5, "second")]))
@@ -97,8 +97,8 @@ def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark: SparkSess
 
 
 @pytest.mark.long
-def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark: SparkSession) -> None:
-    """Of two lines of an order, which tell the table's rows apart, the first is corrected."""
+def test_enrich_keeps_the_newest_row_of_an_identity_when_another_changes(spark: SparkSession) -> None:
+    """The identity is the line of an order; the first of two lines is corrected."""
     kind = Enrich("order", AsOf("key", time="t"), time="at")
     schemas = "order string, line int, key int, at int, what string", "key int, t int, value string"
     first, second, corrected = (("o1", line, 1, 5, what) for line, what in ((1, "x"), (2, "y"), (1, "z")))
@@ -114,7 +114,7 @@ def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark:
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["left", "inner"])
-def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark: SparkSession, how: How) -> None:
+def test_enrich_returns_to_the_hidden_version_when_an_ended_version_is_removed(spark: SparkSession, how: How) -> None:
     kind = Enrich("id", AsOf("key", time="since", until="until"), time="at", how=how)
     schemas = "id string, key int, at int", "key int, since int, until int, value string"
     old, ended, other = (1, 5, None, "a"), (1, 5, 6, "b"), (1, 7, 8, "c")
@@ -127,7 +127,7 @@ def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark: SparkS
 
 
 @pytest.mark.long
-def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark: SparkSession) -> None:
+def test_enrich_tolerance_ends_at_the_hour_if_versions_have_dates(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="since", tolerance=timedelta(hours=36)), time="at")
     within, beyond = datetime(2020, 1, 2, 10), datetime(2020, 1, 2, 13)
     events = [("e", 1, within), ("f", 1, beyond)]
@@ -146,12 +146,12 @@ def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark: Sp
         (lambda: Enrich("id", AsOf("k"), time="at", how="outer"), "how="),  # type: ignore[arg-type]
     ],
 )
-def test_an_impossible_enrichment_is_refused(wrong: Any, told: str) -> None:
+def test_enrich_rejects_invalid_options(wrong: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         wrong()
 
 
-def test_a_column_of_two_inputs_is_refused(spark: SparkSession) -> None:
+def test_enrich_rejects_a_column_of_two_inputs(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="t"), time="at")
     parts = both(spark, "id string, key int, at int, value int", "key int, t int, value int", ([], []))
     with pytest.raises(DeclarationError, match="'value' is a column of two inputs"):

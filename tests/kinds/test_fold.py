@@ -1,4 +1,4 @@
-"""Folds of events that a person can follow, in SQL and in Python."""
+"""Folds of events in SQL and in Python, small enough to follow by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AIRCRAFT_LOG = Fold(
 
 
 def ship(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any] | Refusal:
-    """An order goes from placed to paid to shipped, and nowhere else."""
+    """Move an order from placed to paid to shipped; refuse any other step."""
     after = {"placed": None, "paid": "placed", "shipped": "paid"}
     if after[event["what"]] != state["status"]:
         return Refusal(f"{event['what']} after {state['status']}")
@@ -63,7 +63,7 @@ def seen(table: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in table.select(*visible(table.columns)).collect())
 
 
-def test_an_aircraft_log_counts_legs_that_start_elsewhere(spark: SparkSession) -> None:
+def test_fold_counts_legs_of_an_aircraft_that_start_elsewhere(spark: SparkSession) -> None:
     legs = rows(spark, LEGS, "tailnum string, departs int, origin string, dest string, miles int")
     assert seen(AIRCRAFT_LOG.evaluate(legs)) == [
         ("N1", 3, 2939, ["JFK", "BOS", "EWR", "SFO"], "SFO", 1),
@@ -71,7 +71,7 @@ def test_an_aircraft_log_counts_legs_that_start_elsewhere(spark: SparkSession) -
     ]
 
 
-def test_a_newer_event_goes_on_from_the_state_and_a_late_one_folds_again(spark: SparkSession) -> None:
+def test_fold_continues_for_a_newer_event_and_refolds_for_a_late_event(spark: SparkSession) -> None:
     schema = "tailnum string, departs int, origin string, dest string, miles int"
     table = AIRCRAFT_LOG.evaluate(rows(spark, LEGS, schema))
     news = [("N1", 4, "SFO", "JFK", 2586), ("N2", 0, "JFK", "LGA", 11), ("N3", 1, "JFK", "BOS", 187)]
@@ -87,7 +87,7 @@ HISTORY = [("a", 1, "placed"), ("a", 2, "shipped"), ("a", 3, "paid"), ("a", 4, "
 
 
 @pytest.mark.long
-def test_a_refused_event_is_a_row_and_leaves_the_state(spark: SparkSession) -> None:
+def test_fold_records_a_refused_event_and_keeps_the_state(spark: SparkSession) -> None:
     events = rows(
         spark, [(i, at, f"{i}{at}", what) for i, at, what in HISTORY], "id string, at int, eid string, what string"
     )
@@ -140,7 +140,9 @@ def refused_event(events):
 
 
 @pytest.mark.long
-def test_two_job_files_share_a_reducer_that_no_worker_can_import(spark: SparkSession, project: Settings) -> None:
+def test_fold_shares_a_reducer_of_two_job_files_that_workers_cannot_import(
+    spark: SparkSession, project: Settings
+) -> None:
     project.path("schemas/order_events.avsc").write_text(STREAM)
     project.path("jobs/silver/purchase.py").write_text(PURCHASE)
     project.path("jobs/silver/refused_event.py").write_text(REFUSED_EVENT)
@@ -152,14 +154,14 @@ def test_two_job_files_share_a_reducer_that_no_worker_can_import(spark: SparkSes
 
 
 @pytest.mark.long
-def test_a_value_of_any_type_comes_through_a_python_fold_as_it_was(spark: SparkSession) -> None:
+def test_python_fold_keeps_values_of_any_type(spark: SparkSession) -> None:
     schema = (
         "key int, t timestamp, n timestamp_ntz, d date, m decimal(20, 4), a array<decimal(5, 2)>, "
         "s struct<x: int, y: array<string>>, b binary, f double"
     )
     values = (
         datetime(2024, 3, 10, 7, 30, 0, 123456, tzinfo=UTC),
-        datetime(2024, 3, 10, 2, 30, 0, 1),  # not a time in New York
+        datetime(2024, 3, 10, 2, 30, 0, 1),  # This local time does not exist in New York
         date(1582, 10, 4),
         Decimal("1234567890123456.7890"),
         [Decimal("1.50"), None],
@@ -177,7 +179,7 @@ def test_a_value_of_any_type_comes_through_a_python_fold_as_it_was(spark: SparkS
     assert echo.absorb(table, more).drop("_at", "refused", AGAIN).exceptAll(more.drop(ORDER, SIGN)).isEmpty()
 
 
-def test_the_start_may_be_of_any_type_in_both_reducers(spark: SparkSession) -> None:
+def test_fold_start_accepts_any_type_in_both_reducers(spark: SparkSession) -> None:
     state = "t timestamp, d date, m decimal(9, 3), a array<int>, s struct<x: int>, seen int"
     start = {
         "t": datetime(2024, 1, 1, tzinfo=UTC),
@@ -195,7 +197,7 @@ def test_the_start_may_be_of_any_type_in_both_reducers(spark: SparkSession) -> N
     assert (in_sql.m, in_sql.a, in_sql.s.x, in_sql.seen) == (Decimal("1.500"), [1, None], 3, 1)
 
 
-def test_the_whole_table_may_be_one_key(spark: SparkSession) -> None:
+def test_fold_accepts_the_whole_table_as_one_key(spark: SparkSession) -> None:
     total = Fold((), state="total bigint", start={"total": 0}, step={"total": "state.total + event.n"})
     events = rows(spark, [(1,), (2,)], "n int")
     assert seen(total.evaluate(events)) == [(3,)]
@@ -204,7 +206,7 @@ def test_the_whole_table_may_be_one_key(spark: SparkSession) -> None:
     assert seen(last.evaluate(events)) == [(3, 0)]
 
 
-def test_keys_that_cross_batches_stay_whole() -> None:
+def test_whole_keys_keeps_keys_that_cross_batches() -> None:
     import pyarrow as pa
 
     keys = [1, 1, 2, None, None, None, None, 5, 6, 6, 6]
@@ -214,7 +216,7 @@ def test_keys_that_cross_batches_stay_whole() -> None:
     assert all(before[-1] != after[0] for before, after in pairwise(parts))
 
 
-def test_keys_that_are_not_a_number_are_one_key() -> None:
+def test_key_starts_treats_nan_values_as_one_key() -> None:
     import pyarrow as pa
 
     nan = float("nan")
@@ -225,7 +227,7 @@ def test_keys_that_are_not_a_number_are_one_key() -> None:
         assert key_starts(batch, ["k", "l"]) == [0, 2, 4]
 
 
-def test_a_python_fold_has_one_row_for_the_key_that_is_not_a_number(spark: SparkSession) -> None:
+def test_python_fold_has_one_row_for_a_nan_key(spark: SparkSession) -> None:
     count = Fold("key", state="n int", start={"n": 0}, step=lambda state, _: {"n": state["n"] + 1})
     table = count.evaluate(rows(spark, [(float("nan"),), (1.5,), (float("nan"),)], "key double"))
     assert sorted((str(key), n) for key, n, _ in seen(table)) == [("1.5", 1), ("nan", 2)]
@@ -247,9 +249,7 @@ def fails(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=["raises", "type", "size", "fields", "nothing"],
 )
-def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
-    spark: SparkSession, step: Any, words: list[str]
-) -> None:
+def test_python_reducer_error_is_reported_in_one_line(spark: SparkSession, step: Any, words: list[str]) -> None:
     fold = Fold("key", state="n int", step=step)
     with pytest.raises(PythonException) as caught:
         fold.evaluate(rows(spark, [("x", 0)], "key string, n int")).collect()
@@ -276,7 +276,7 @@ def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
         ({"state": "n int, key int"}, "'key' is already a column"),
     ],
 )
-def test_a_wrong_fold_is_refused_when_it_is_declared(
+def test_fold_rejects_invalid_options_at_declaration(
     options: dict[str, Any] | dict[str, dict[str, int]] | dict[str, dict[str, str]] | dict[str, str], words: str
 ) -> None:
     with pytest.raises(DeclarationError, match=words):
@@ -292,5 +292,5 @@ def test_a_wrong_fold_is_refused_when_it_is_declared(
         ("n decimal(38, 2)", {"n": "1"}, 0),
     ],
 )
-def test_a_python_fold_of_more_digits_than_python_had_says_so(state: str, step: Any, other: int) -> None:
+def test_python_fold_revision_changes_for_decimals_of_more_digits(state: str, step: Any, other: int) -> None:
     assert Fold("key", state=state, step=step).revision == Fold.version + other

@@ -21,7 +21,7 @@ def user_history(**options: Any) -> History:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
-def test_c1_every_version_however_the_changes_come(spark: SparkSession, ends: Any) -> None:
+def test_history_has_every_version_of_c1_in_any_slicing(spark: SparkSession, ends: Any) -> None:
     assert table(user_history(), batches(spark, USERS, *sliced(CHANGES, ends)), "id", "name", "city", *SPAN) == [
         (123, "Isabel", "Chihuahua", 5, 6),
         (123, "Isabel", "Monterrey", 1, 5),
@@ -35,7 +35,7 @@ def test_c1_every_version_however_the_changes_come(spark: SparkSession, ends: An
 
 @pytest.mark.turns
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
-def test_c1_ignored_columns_follow_the_newest_event(spark: SparkSession, ends: Any) -> None:
+def test_history_ignored_columns_follow_the_newest_event_of_c1(spark: SparkSession, ends: Any) -> None:
     kind = user_history(ignore="city")
     assert table(kind, batches(spark, USERS, *sliced(CHANGES, ends)), "id", "name", "city", *SPAN) == [
         (123, "Isabel", "Chihuahua", 1, 6),
@@ -47,7 +47,7 @@ def test_c1_ignored_columns_follow_the_newest_event(spark: SparkSession, ends: A
 
 @pytest.mark.long
 @pytest.mark.parametrize("at", [0, 8])
-def test_a_truncate_closes_every_version_older_than_it(spark: SparkSession, at: int) -> None:
+def test_history_truncate_closes_every_older_version(spark: SparkSession, at: int) -> None:
     kind = user_history(ignore="city", truncate="_operation = 'TRUNCATE'")
     rows = [*CHANGES[:at], TRUNCATE, *CHANGES[at:]]
     assert table(kind, batches(spark, USERS, *sliced(rows, [5, 9])), "id", "city", *SPAN) == [
@@ -81,14 +81,14 @@ AFTER_1 = [
 
 
 @pytest.mark.long
-def test_c2_dumps_become_changes_and_deletes(spark: SparkSession) -> None:
+def test_history_derives_changes_and_deletes_from_dumps_of_c2(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True)
     for parts in ([DUMP_0, DUMP_1], [DUMP_0[:2], [*DUMP_0[2:], *DUMP_1]]):
         assert table(kind, batches(spark, DUMPS, *parts), "id", "city", *SPAN) == AFTER_1
 
 
 @pytest.mark.long
-def test_c2_a_dump_older_than_one_before_it_is_ignored(spark: SparkSession) -> None:
+def test_history_ignores_a_dump_older_than_the_previous_dump_of_c2(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True)
     three, four = [(1, "c", 3)], [(1, "d", 4), (2, "d", 4)]
     found = table(kind, batches(spark, DUMPS, DUMP_0, four, three), "id", "city", *SPAN)
@@ -96,7 +96,7 @@ def test_c2_a_dump_older_than_one_before_it_is_ignored(spark: SparkSession) -> N
 
 
 @pytest.mark.long
-def test_only_dumps_with_a_marker_count_and_empty_ones_delete_everything(spark: SparkSession) -> None:
+def test_history_uses_only_dumps_with_a_marker_and_deletes_all_for_an_empty_dump(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True, marker="city = 'complete'")
     marked = [(None, "complete", 0)], [(None, "complete", 1)], [(None, "complete", 2)]
     assert table(kind, batches(spark, DUMPS, DUMP_0 + marked[0], DUMP_1), "id", *SPAN) == [
@@ -109,7 +109,7 @@ def test_only_dumps_with_a_marker_count_and_empty_ones_delete_everything(spark: 
 
 
 @pytest.mark.long
-def test_c4_type_2_upsert_with_null_in_a_tracked_column(spark: SparkSession) -> None:
+def test_history_upserts_null_in_a_tracked_column_as_in_c4(spark: SparkSession) -> None:
     kind = History("pkey", sequence="_from")
     schema = "pkey int, attr1 string, attr2 string, _from date"
     start = date(2019, 1, 1)
@@ -131,8 +131,8 @@ MENU = "id int, name string, price string, _at timestamp_ntz, _gone boolean"
 
 
 @pytest.mark.long
-def test_c6_by_time_with_hard_deletes_at_the_time_of_the_run(spark: SparkSession) -> None:
-    """The first load counts from 1970, as SQLMesh has it; src2's row 4 is corrected to 2020-01-03 (ERRATUM)."""
+def test_history_by_time_closes_hard_deletes_at_the_run_time_as_in_c6(spark: SparkSession) -> None:
+    """The first load is dated 1970, as in SQLMesh; row 4 of src2 is corrected to 2020-01-03 (ERRATUM)."""
     parts: list[Rows] = [
         [
             (1, "Chicken Sandwich", "10.99", EPOCH, False),
@@ -164,7 +164,7 @@ def test_c6_by_time_with_hard_deletes_at_the_time_of_the_run(spark: SparkSession
 
 
 @pytest.mark.long
-def test_c6_by_column_every_boundary_is_the_time_of_the_dump(spark: SparkSession) -> None:
+def test_history_by_column_uses_dump_times_as_boundaries_as_in_c6(spark: SparkSession) -> None:
     menus = [
         (EPOCH, [(1, "10.99", "Chicken Sandwich"), (2, "8.99", "Cheeseburger"), (3, "4.99", "French Fries")]),
         (RUN_2, [(1, "12.99", "Chicken Sandwich"), (3, "4.99", "French Fries"), (4, "3.99", "Milkshake")]),
@@ -194,8 +194,8 @@ def test_c6_by_column_every_boundary_is_the_time_of_the_dump(spark: SparkSession
 
 
 @pytest.mark.long
-def test_c6_equal_neighbours_are_one_version(spark: SparkSession) -> None:
-    """Daily snapshots one by one; the first counts from 1970."""
+def test_history_merges_equal_neighbours_as_in_c6(spark: SparkSession) -> None:
+    """Daily snapshots one by one; the first is dated 1970."""
     days = [(1, 1, EPOCH), (1, 2, datetime(2025, 1, 2)), (1, 3, datetime(2025, 1, 3)), (1, 3, datetime(2025, 1, 4))]
     logs = batches(spark, "id int, v int, _at timestamp_ntz", *[[day] for day in days])
     assert table(History("id", sequence="_at"), logs, "v", *SPAN) == [
@@ -205,7 +205,7 @@ def test_c6_equal_neighbours_are_one_version(spark: SparkSession) -> None:
     ]
 
 
-def test_c8_a_changelog_answers_as_of_any_time(spark: SparkSession) -> None:
+def test_history_of_a_changelog_answers_as_of_any_time_as_in_c8(spark: SparkSession) -> None:
     schema = "id string, name string, price string, _at string, _kind string"
     changelog = [
         ("p_001", "scooter", "11.11", "00:01", "+I"),
@@ -226,7 +226,7 @@ def test_c8_a_changelog_answers_as_of_any_time(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_a_late_event_inside_a_version_that_was_one_splits_it(spark: SparkSession) -> None:
+def test_history_splits_a_version_when_a_late_event_falls_inside(spark: SparkSession) -> None:
     kind = History("k", sequence="_at")
     schema = "k int, v string, _at int"
     parts: list[Rows] = [[(1, "a", 1), (1, "a", 5)], [(1, "a", 9)], [(1, "b", 7)], [(1, "b", 3)]]
@@ -236,7 +236,7 @@ def test_a_late_event_inside_a_version_that_was_one_splits_it(spark: SparkSessio
 
 
 @pytest.mark.long
-def test_the_last_event_of_an_instant_counts_and_a_null_instant_does_not(spark: SparkSession) -> None:
+def test_history_uses_the_last_event_of_an_instant_and_ignores_null_instants(spark: SparkSession) -> None:
     kind = History(("k", "part"), sequence=("_day", "_number"), deletes="v = 'x'")
     schema = "k int, part string, v string, _day int, _number int"
     parts: list[Rows] = [
@@ -249,7 +249,7 @@ def test_the_last_event_of_an_instant_counts_and_a_null_instant_does_not(spark: 
 
 
 @pytest.mark.long
-def test_a_changed_key_closes_the_former_one(spark: SparkSession) -> None:
+def test_history_closes_the_former_key_when_a_key_changes(spark: SparkSession) -> None:
     kind = History("k", sequence="_at", former={"k": "_before"})
     parts: list[Rows] = [[(1, "a", 1, None)], [(2, "a", 4, 1)]]
     assert table(kind, batches(spark, "k int, v string, _at int, _before int", *parts), "k", *SPAN) == [
@@ -259,7 +259,7 @@ def test_a_changed_key_closes_the_former_one(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_a_version_keeps_its_id_whatever_comes_later(spark: SparkSession) -> None:
+def test_history_version_keeps_its_id_when_later_events_come(spark: SparkSession) -> None:
     kind, schema = History("k", sequence="_at"), "k int, v string, _at int"
     [(before,)] = table(kind, batches(spark, schema, [(1, "a", 1)]), "version_id")
     later = table(kind, batches(spark, schema, [(1, "a", 1)], [(1, "b", 2), (2, "a", 1)]), "version_id", "k", *SPAN)
@@ -279,6 +279,6 @@ def test_a_version_keeps_its_id_whatever_comes_later(spark: SparkSession) -> Non
         ({"sequence": "at", "snapshots": True, "partition": ("region", "at")}, "partition names 'at'"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options: dict[str, Any] | dict[str, str], message: str) -> None:
+def test_history_rejects_contradictory_options(options: dict[str, Any] | dict[str, str], message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         History("id", **options)

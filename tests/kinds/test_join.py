@@ -26,7 +26,7 @@ ALONE, ALONE_RIGHT = {("E", None), ("F", None), ("G", None)}, {(None, "f")}
 
 
 def side(spark: SparkSession, name: str, rows: list[tuple[str, int, int]]) -> DataFrame:
-    """Signed rows (value, second, sign) of one key."""
+    """Return signed rows (value, second, sign) of one key."""
     data = [(1, value, datetime(2020, 1, 1) + timedelta(seconds=at), sign) for value, at, sign in rows]
     frame = spark.createDataFrame(data, f"key int, {name} string, {name}_at timestamp, _sign int")
     return frame.withColumn(ORDER, F.struct(f"{name}_at"))
@@ -41,7 +41,9 @@ def pairs(table: DataFrame) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("how", "expected"), [("inner", NEAR), ("left", NEAR | ALONE), ("full", NEAR | ALONE | ALONE_RIGHT)]
 )
-def test_streams_meet_within_fifteen_seconds_as_kafka_prints_it(spark: SparkSession, how: How, expected: Any) -> None:
+def test_join_of_streams_matches_rows_within_fifteen_seconds_as_in_kafka(
+    spark: SparkSession, how: How, expected: Any
+) -> None:
     kind = Join(
         "key",
         left="left",
@@ -62,7 +64,7 @@ def test_streams_meet_within_fifteen_seconds_as_kafka_prints_it(spark: SparkSess
         assert set(found) == expected
 
 
-CHANGES = [  # second, side, the value from then on, and the row of an inner, a left and a full join after it
+CHANGES = [  # Second, side, new value, and the row of an inner, a left and a full join after the change
     (3, "left", "A", None, ("A", None), ("A", None)),
     (4, "right", "a", ("A", "a"), ("A", "a"), ("A", "a")),
     (5, "left", "B", ("B", "a"), ("B", "a"), ("B", "a")),
@@ -81,8 +83,8 @@ CHANGES = [  # second, side, the value from then on, and the row of an inner, a 
 @pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
-def test_tables_meet_by_key_as_kafka_prints_it(spark: SparkSession, how: How) -> None:
-    """Each second is a key of its own, whose changes end there."""
+def test_join_of_tables_matches_rows_by_key_as_in_kafka(spark: SparkSession, how: How) -> None:
+    """Each second is a key of its own; its last change is that of the second."""
     kind = Join("key", how=how)
     parts = []
     held: dict[str, str | None] = {"left": None, "right": None}
@@ -99,7 +101,7 @@ def test_tables_meet_by_key_as_kafka_prints_it(spark: SparkSession, how: How) ->
 
 
 def changed(spark: SparkSession, name: str, rows: list[tuple[int, str, int]]) -> DataFrame:
-    """Signed rows (key, value, sign)."""
+    """Return signed rows (key, value, sign)."""
     return spark.createDataFrame(rows, f"key int, {name} string, _sign int").withColumn(ORDER, F.struct("key"))
 
 
@@ -109,7 +111,7 @@ def union(parts: list[tuple[DataFrame, DataFrame]]) -> tuple[DataFrame, ...]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("ids", [{}, {"left": "left"}, {"right": "right"}, {"left": "left", "right": "right"}])
-def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark: SparkSession, ids: Any) -> None:
+def test_full_join_has_one_row_per_identity_if_keys_are_null(spark: SparkSession, ids: Any) -> None:
     kind = Join(("key", "part"), how="full", **ids)
     parts = []
     for name, other in (("left", "right"), ("right", "left")):
@@ -123,7 +125,7 @@ def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark: Spark
     assert met == (1 if ids else 3)
 
 
-def test_a_full_join_has_one_row_where_neither_side_has_a_partner_or_an_id(spark: SparkSession) -> None:
+def test_full_join_has_one_row_if_neither_side_has_a_partner_or_id(spark: SparkSession) -> None:
     options: dict[str, Any] = {"how": "full", "within": timedelta(minutes=1), "times": ("at", "rat")}
     at, late = datetime(2024, 1, 1, 10), datetime(2024, 1, 1, 11)
     left = [("a", None, at), ("a", 1, at), ("b", None, at), (None, None, at), ("c", None, late), ("d", None, at)]
@@ -147,7 +149,7 @@ def test_a_full_join_has_one_row_where_neither_side_has_a_partner_or_an_id(spark
 
 
 def part_of_key(spark: SparkSession, name: str, keys: list[tuple[int | None, int | None]]) -> DataFrame:
-    """A row of each key, whose value is `name`."""
+    """Return a row for each key, with the value `name`."""
     rows = spark.createDataFrame([(*key, name) for key in keys], f"key int, part int, {name} string")
     return rows.withColumns({SIGN: F.lit(1), ORDER: F.struct(name)})
 
@@ -163,6 +165,6 @@ def part_of_key(spark: SparkSession, name: str, keys: list[tuple[int | None, int
         (lambda: Join("k", how="full", within=timedelta(hours=1), times=("a", "b")), "would look alike"),
     ],
 )
-def test_an_impossible_join_is_refused(wrong: Any, told: str) -> None:
+def test_join_rejects_invalid_options(wrong: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         wrong()

@@ -32,7 +32,7 @@ def sliced(rows: list[Any], ends: list[int]) -> list[list[Any]]:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
-def test_c1_an_upsert_older_than_a_delete_stays_deleted(spark: SparkSession, ends: Any) -> None:
+def test_latest_keeps_a_row_deleted_after_an_older_upsert_of_c1(spark: SparkSession, ends: Any) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'")
     assert table(kind, batches(spark, USERS, *sliced(CHANGES, ends))) == [
         (124, "Raul", "Oaxaca"),
@@ -43,14 +43,14 @@ def test_c1_an_upsert_older_than_a_delete_stays_deleted(spark: SparkSession, end
 
 @pytest.mark.turns
 @pytest.mark.parametrize("at", [0, 8])
-def test_c1_a_truncate_leaves_what_is_newer(spark: SparkSession, at: int) -> None:
+def test_latest_truncate_keeps_newer_rows_of_c1(spark: SparkSession, at: int) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'", truncate="_operation = 'TRUNCATE'")
     rows = [*CHANGES[:at], TRUNCATE, *CHANGES[at:]]
     assert table(kind, batches(spark, USERS, *sliced(rows, [5, 9]))) == [(125, "Mercedes", "Guadalajara")]
 
 
 @pytest.mark.long
-def test_c13_a_null_keeps_the_value_before(spark: SparkSession) -> None:
+def test_partial_latest_keeps_the_previous_value_for_null_as_in_c13(spark: SparkSession) -> None:
     """Paimon, merge engine partial-update."""
     kind = Latest("k", partial=True)
     rows = [(1, "23.0", 10, None), (1, None, None, "This is a book"), (1, "25.2", None, None)]
@@ -63,7 +63,7 @@ GROUPED = "k int, a int, b int, g1 int, c int, d int, g2 int"
 
 
 @pytest.mark.long
-def test_c13_groups_of_columns_follow_sequences_of_their_own(spark: SparkSession) -> None:
+def test_latest_column_groups_follow_their_own_sequences_as_in_c13(spark: SparkSession) -> None:
     """Paimon, fields.<g>.sequence-group."""
     kind = Latest("k", groups={"g1": ("a", "b"), "g2": ("c", "d")})
     one, two, three = (1, 1, 1, 1, 1, 1, 1), (1, 2, 2, 2, 2, 2, None), (1, 3, 3, 1, 3, 3, 3)
@@ -72,7 +72,7 @@ def test_c13_groups_of_columns_follow_sequences_of_their_own(spark: SparkSession
 
 
 @pytest.mark.long
-def test_c13_event_time_orders_what_the_log_does_not(spark: SparkSession) -> None:
+def test_latest_orders_by_event_time_as_in_c13(spark: SparkSession) -> None:
     """Hudi, EVENT_TIME_ORDERING, and its partial merge."""
     schema = "id int, name string, ts int, price string"
     first, older, newer = (1, "a1", 1000, "10.0"), (1, "a1", 900, "20.0"), (1, None, 2000, "20.0")
@@ -81,7 +81,7 @@ def test_c13_event_time_orders_what_the_log_does_not(spark: SparkSession) -> Non
     assert table(partial, batches(spark, schema, [first], [newer])) == [(1, "a1", 2000, "20.0")]
 
 
-def test_a_changed_key_deletes_the_former_one_at_the_same_place(spark: SparkSession) -> None:
+def test_latest_deletes_the_former_key_when_a_key_changes(spark: SparkSession) -> None:
     schema = "id int, part int, name string, _before int"
     kind = Latest(("id", "part"), former={"id": "_before"})
     parts: list[list[tuple[Any, ...]]] = [
@@ -93,7 +93,7 @@ def test_a_changed_key_deletes_the_former_one_at_the_same_place(spark: SparkSess
     assert table(kind, batches(spark, schema, *parts)) == [(2, 8, "z"), (3, 7, "c")]
 
 
-def test_a_sequence_of_several_columns_puts_null_first(spark: SparkSession) -> None:
+def test_latest_sequence_of_several_columns_sorts_null_first(spark: SparkSession) -> None:
     kind = Latest("id", sequence=("day", "number"))
     rows = [(1, 2, None, "a"), (1, 2, 1, "b"), (1, None, 9, "c"), (2, None, None, "d"), (2, None, None, "e")]
     assert table(kind, batches(spark, "id int, day int, number int, v string", rows[:2], rows[2:])) == [
@@ -111,7 +111,7 @@ def test_first_starts_again_after_a_delete(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_first_counts_what_came_late_since_the_delete(spark: SparkSession) -> None:
+def test_first_counts_late_rows_newer_than_the_delete(spark: SparkSession) -> None:
     kind = First("k", sequence="at", deletes="v is null")
     rows = [(1, 5, "e"), (1, 2, "b"), (1, 1, "a"), (1, 3, None), (1, 4, "d"), (2, 9, None), (2, 8, "z")]
     assert table(kind, batches(spark, "k int, at int, v string", *[[row] for row in rows])) == [(1, 4, "d")]
@@ -126,7 +126,7 @@ def test_first_counts_what_came_late_since_the_delete(spark: SparkSession) -> No
         ({"former": {"ident": "before"}}, "'ident' is not a key column"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
+def test_latest_rejects_contradictory_options(
     options: dict[str, Any] | dict[str, dict[str, str]] | dict[str, dict[str, tuple[str]]] | dict[str, str],
     message: str,
 ) -> None:

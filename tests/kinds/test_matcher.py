@@ -1,4 +1,4 @@
-"""The matcher alone, without Spark: which matches later rows can change, tried with all later rows there could be."""
+"""The matcher without Spark: matches that later rows can change, tried with all possible later rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lake.kinds.matcher import BacktrackingMatcher, Find, KeyRows, LinearMatcher
 from lake.kinds.steps import Either, Part, Step, every_step
 
 HISTORIES = 25
-LATER = 2  # so many rows decide whatever is undecided in these patterns
+LATER = 2  # Number of later rows that decides every open match of these patterns
 
 PATTERNS: dict[str, list[Part]] = {
     "greedy": [Step("a"), Step("b", times="+")],
@@ -35,7 +35,7 @@ History = list[tuple[int, int]]
 def found(
     parts: list[Part], history: History, *, in_python: bool, within: int | None, past_last: bool, absent: int | None
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Of each match the rows of each step, and the last time of a row that could change it."""
+    """Return the rows of each step of each match, and the last time of a row that could change the match."""
     times, holds = [time for time, _ in history], [bits for _, bits in history]
     rows = KeyRows.of(holds, times, within, absent, 1 << len(list(every_step(parts))))
     events: list[dict[str, Any]] = [{} for _ in history]
@@ -71,7 +71,7 @@ def later(rows: History, before: int, steps: int, fixed: int) -> Iterator[tuple[
 @pytest.mark.parametrize("in_python", [False, True], ids=["in SQL", "in Python"])
 @pytest.mark.parametrize(("past_last", "within"), [(True, None), (False, None), (True, 3), (False, 3)])
 @pytest.mark.parametrize("name", PATTERNS)
-def test_a_match_is_final_when_no_row_that_is_not_late_can_change_it(
+def test_matcher_marks_a_match_final_when_no_timely_row_can_change_it(
     name: str, past_last: bool, within: int | None, in_python: bool
 ) -> None:
     parts, chance = PATTERNS[name], random.Random(name)
@@ -100,7 +100,7 @@ def test_a_match_is_final_when_no_row_that_is_not_late_can_change_it(
 
 
 def rows_of(match: tuple[int, ...], numbers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the rows that each step of a match took."""
+    """Return the numbers of the rows of each step of a match."""
     first, *counts = match
     ends = list(accumulate(counts, initial=first))
     return tuple(tuple(numbers[begin:end]) for begin, end in pairwise(ends))

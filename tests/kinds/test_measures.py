@@ -1,6 +1,5 @@
-"""Measures against published rows, and what they refuse.
-
-Source of the moving weights: Kafka Streams, KTable aggregation (C10).
+"""Measures against published rows, and their rejected arguments. Source of the moving weights: Kafka Streams, KTable
+aggregation (C10).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from tests.checks import present
 
 
 def signed(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
-    """Rows whose last field is the sign, in an order by their first."""
+    """Return rows whose last field is the sign, ordered by their first."""
     return spark.createDataFrame(rows, f"{schema}, {SIGN} int").withColumn(ORDER, F.expr("struct(*)").dropFields(SIGN))
 
 
@@ -48,7 +47,7 @@ def measured(spark: SparkSession, measures: dict[str, Any], rows: list[tuple[Any
     return {name: value for name, value in present(table.head()).asDict().items() if name in measures}
 
 
-def test_what_is_gone_is_subtracted_to_its_last_digit(spark: SparkSession) -> None:
+def test_sum_subtracts_removed_rows_to_the_last_digit(spark: SparkSession) -> None:
     """Spark rounds -x to 34 digits."""
     number, kind = "12345678912345678912345678912345678912", Aggregate("k", {"total": Sum("cast(x as decimal(38, 0))")})
     first = signed(spark, [(number, 7, 1), ("1", 7, 1)], "x string, k int")
@@ -57,8 +56,8 @@ def test_what_is_gone_is_subtracted_to_its_last_digit(spark: SparkSession) -> No
 
 
 @pytest.mark.long
-def test_a_row_that_moves_between_groups_takes_its_weight_along(spark: SparkSession) -> None:
-    """As Kafka's; but a group without rows has no row, where Kafka keeps a zero."""
+def test_aggregate_moves_the_weight_of_a_row_between_groups(spark: SparkSession) -> None:
+    """As in Kafka, except that a group without rows has no row; Kafka keeps a zero."""
     alice, bob, charlie = ("alice", "E"), ("bob", "A"), ("charlie", "A")
     steps = [
         ([(*alice, 1)], {"E": 5}),
@@ -78,7 +77,7 @@ def test_a_row_that_moves_between_groups_takes_its_weight_along(spark: SparkSess
     assert found == {("A", 5, 5, 1), ("E", 3, 3, 1)}
 
 
-def test_first_and_last_go_by_all_columns_named_and_then_by_the_log(spark: SparkSession) -> None:
+def test_first_and_last_value_sort_by_the_named_columns_then_the_log(spark: SparkSession) -> None:
     rows = [(1, 5, "b", "one"), (2, 5, "a", "two"), (3, 5, "b", "three"), (4, 9, "z", None), (5, None, "a", "five")]
     measures = {
         "first": FirstValue("name", by=("at", "code")),
@@ -107,7 +106,7 @@ def test_variance_is_exact(spark: SparkSession, type_: str) -> None:
     )
 
 
-def test_a_deviation_is_not_the_root_of_a_rounded_variance(spark: SparkSession) -> None:
+def test_stddev_is_not_the_root_of_a_rounded_variance(spark: SparkSession) -> None:
     frame = signed(spark, [(1, "0.001", 1), (2, "0.002", 1)], "n int, text string")
     frame = frame.withColumn("x", F.expr("cast(text as decimal(9, 3))"))
     found = Aggregate((), {"s": Stddev("x"), "p": Stddev("x", population=True)}).evaluate(frame).head()
@@ -134,7 +133,7 @@ def test_a_deviation_is_not_the_root_of_a_rounded_variance(spark: SparkSession) 
         ("decimal(38, 20)", ["0.5", "1"], Avg("x", scale=20), "0.75" + "0" * 18),
     ],
 )
-def test_a_quotient_is_rounded_once_and_half_up(
+def test_quotient_is_rounded_half_up_once(
     spark: SparkSession, type_: str, values: Any, measure: Any, expected: Any
 ) -> None:
     frame = signed(spark, [(n, str(value), 1) for n, value in enumerate(values)], "n int, text string")
@@ -145,8 +144,8 @@ def test_a_quotient_is_rounded_once_and_half_up(
 
 @pytest.mark.turns
 @pytest.mark.parametrize("places", [0, 4, 9, 18])
-def test_quotients_are_those_of_fractions(spark: SparkSession, places: int) -> None:
-    """Of sums of any number of decimal places; every other one lies at half a unit, or next to it."""
+def test_quotient_equals_that_of_fractions(spark: SparkSession, places: int) -> None:
+    """Sums of any number of decimal places; every other one lies at half a unit, or next to it."""
     chance, scales = random.Random(places), (0, 3, 6, 8, 16)
     data = []
     for _ in range(400):
@@ -165,7 +164,7 @@ def test_quotients_are_those_of_fractions(spark: SparkSession, places: int) -> N
 
 @pytest.mark.long
 @pytest.mark.parametrize("window", [None, Session(gap=timedelta(days=2), on="t")], ids=["whole", "session"])
-def test_sums_of_sums_lose_no_place(spark: SparkSession, window: Any) -> None:
+def test_sum_of_sums_loses_no_decimal_place(spark: SparkSession, window: Any) -> None:
     """Spark's + of two decimal(38, 9) has eight places."""
     types = {"a": (38, 9), "b": (28, 7), "c": (38, 37), "d": (38, 2), "e": (10, 0)}
     digits = [[(3, 1), (-8, 1)], [(4, 1)], [(2, 1), (-9, 1)]] + ([[(4, -1)], [(-9, -1), (2, -1)]] if not window else [])
@@ -181,7 +180,7 @@ def test_sums_of_sums_lose_no_place(spark: SparkSession, window: Any) -> None:
 
 
 @pytest.mark.long
-def test_the_least_integer_of_a_type_can_go_again(spark: SparkSession) -> None:
+def test_sum_and_avg_remove_the_least_integer_of_a_type(spark: SparkSession) -> None:
     least = -(2**63)
     steps = [[(least, 1)], [(least, -1), (0, 1)], [(0, -1), (least, 1), (1, 1)], [(least, -1)], [(1, -1), (2, 1)]]
     types = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -193,7 +192,7 @@ def test_the_least_integer_of_a_type_can_go_again(spark: SparkSession) -> None:
 
 
 def same_by_slices(kind: Aggregate, parts: list[DataFrame]) -> dict[str, Any]:
-    """The measures of the one row of the table, once it is the same by slices, types and state included."""
+    """Return the measures of the only row; assert that types, state and values are equal by slices."""
     whole, sliced = at_once(kind, parts), by_slices(kind, parts)
     assert sliced.select(*whole.columns).dtypes == whole.dtypes
     (row,), (other,) = whole.collect(), sliced.select(*whole.columns).collect()
@@ -201,7 +200,7 @@ def same_by_slices(kind: Aggregate, parts: list[DataFrame]) -> dict[str, Any]:
     return {name: value for name, value in row.asDict().items() if name in kind.measures}
 
 
-def test_what_is_not_there_does_not_count(spark: SparkSession) -> None:
+def test_measures_ignore_null_values(spark: SparkSession) -> None:
     measures = {
         "n": Count(),
         "sum": Sum("x", where="x > 10"),
@@ -229,6 +228,6 @@ def test_what_is_not_there_does_not_count(spark: SparkSession) -> None:
         (lambda: FirstValue("x", by=()), "needs an order"),
     ],
 )
-def test_what_could_never_be_measured_is_refused(wrong: Any, told: str) -> None:
+def test_measures_reject_invalid_arguments(wrong: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         wrong()

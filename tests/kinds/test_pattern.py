@@ -1,6 +1,5 @@
-"""Matches against published rows, and each quantifier against rows that a person can follow.
-
-Source of the V shape and of the running average: Flink, MATCH_RECOGNIZE (C9; the averages recomputed).
+"""Matches against published rows, and each quantifier against rows small enough to follow by hand. Source of the V
+shape and of the running average: Flink, MATCH_RECOGNIZE (C9; the averages recomputed).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def seconds(*times: datetime) -> tuple[int, ...]:
 
 
 @pytest.mark.long
-def test_a_v_shape_as_flink_prints_it(spark: SparkSession) -> None:
+def test_pattern_matches_a_v_shape_as_in_flink(spark: SparkSession) -> None:
     v_shape = Pattern(
         "symbol",
         sequence="at",
@@ -79,7 +78,7 @@ def cheap_so_far(event: dict[str, Any], matched: Mapping[str, list[dict[str, Any
     return bool(sum(prices) < 15 * len(prices))
 
 
-def test_a_condition_over_the_running_match_as_flink_prints_it(spark: SparkSession) -> None:
+def test_pattern_condition_reads_the_running_match_as_in_flink(spark: SparkSession) -> None:
     cheap = Pattern(
         "symbol",
         sequence="at",
@@ -93,7 +92,7 @@ def test_a_condition_over_the_running_match_as_flink_prints_it(spark: SparkSessi
     ]
 
 
-def test_the_first_row_of_a_match_may_have_no_value_the_first_value_is_one(spark: SparkSession) -> None:
+def test_first_of_returns_null_of_the_first_row_and_first_value_skips_null(spark: SparkSession) -> None:
     measures: dict[str, Measure] = {
         "first_row": FirstOf("v"),
         "last_row": LastOf("v"),
@@ -133,7 +132,7 @@ def one_of(accepted: str) -> Condition:
         ("aaac", [("a", "+"), ("b", 1)], "past last", []),
     ],
 )
-def test_quantifiers_take_many_rows_or_few(
+def test_pattern_quantifiers_are_greedy_or_reluctant(
     spark: SparkSession, letters: str, steps: Any, skip: Literal["past last", "to next"], expected: Any
 ) -> None:
     data = [(1, i, letter) for i, letter in enumerate(letters)]
@@ -156,8 +155,8 @@ def test_quantifiers_take_many_rows_or_few(
 
 @pytest.mark.long
 @pytest.mark.parametrize("in_python", [False, True])
-def test_the_first_alternative_wins_over_a_longer_match(spark: SparkSession, in_python: bool) -> None:
-    """SQL's `x (a | a b) c?` and the like: the leftmost alternative that leaves the rest possible."""
+def test_pattern_prefers_the_first_alternative_over_a_longer_match(spark: SparkSession, in_python: bool) -> None:
+    """SQL's `x (a | a b) c?`: the leftmost alternative that leaves the rest possible."""
 
     def step(name: str, letter: str, times: str = "{1}") -> Step:
         return Step(name, one_of(letter) if in_python else f"letter = '{letter}'", times=times)
@@ -176,7 +175,7 @@ def test_the_first_alternative_wins_over_a_longer_match(spark: SparkSession, in_
     assert found("xaby", step("x", "x"), long_first, step("y", "y", "?")) == ["xaby"]
 
 
-def test_within_a_match_ends_before_its_time_is_over(spark: SparkSession) -> None:
+def test_pattern_match_ends_before_its_within_time(spark: SparkSession) -> None:
     burst = Pattern(
         "symbol",
         sequence="at",
@@ -207,14 +206,14 @@ def legs(spark: SparkSession, *delays: tuple[int, int | None]) -> DataFrame:
     return rows(spark, [("N1", TEN + timedelta(hours=hour), "UA", hour, delay) for hour, delay in delays], LEG)
 
 
-def test_a_streak_of_delays_has_a_start_an_end_and_a_worst_leg(spark: SparkSession) -> None:
+def test_pattern_measures_start_end_and_worst_leg_of_a_delay_streak(spark: SparkSession) -> None:
     table = DELAY_STREAK.evaluate(legs(spark, (0, 45), (1, 31), (2, 90), (3, 30), (4, 99), (5, 99), (6, None)))
     [streak] = table.collect()
     assert (streak.start_at.hour, streak.end_at.hour) == (10, 12)
     assert (streak.legs, streak.worst, streak.minutes) == (3, 90, 166)
 
 
-def test_a_late_event_corrects_the_match_it_falls_into(spark: SparkSession) -> None:
+def test_pattern_late_event_corrects_its_match(spark: SparkSession) -> None:
     first = [(0, 45), (1, 50), (3, 60), (4, 70)]
     [before] = DELAY_STREAK.evaluate(legs(spark, *first)).collect()
     assert DELAY_STREAK.evaluate(legs(spark, *first, (2, 5))).isEmpty()
@@ -223,14 +222,14 @@ def test_a_late_event_corrects_the_match_it_falls_into(spark: SparkSession) -> N
     assert before.match_id == after.match_id
 
 
-def test_rows_of_one_place_in_the_sequence_make_matches_of_their_own(spark: SparkSession) -> None:
+def test_pattern_matches_rows_of_equal_sequence_separately(spark: SparkSession) -> None:
     each = Pattern((), sequence="at", steps=[Step("one")], measures={"n": Count()})
     table = each.evaluate(rows(spark, [(1,), (1,), (None,), (None,), (2,)], "at int"))
     assert visible(table.columns) == ["match_id", "n"]
     assert table.distinct().count() == 5
 
 
-def test_a_condition_that_fails_is_told_in_a_line(spark: SparkSession) -> None:
+def test_pattern_condition_error_is_reported_in_one_line(spark: SparkSession) -> None:
     def fails(event: dict[str, Any], _: object) -> bool:
         return bool(event["price"] / 0 > 1)
 
@@ -277,7 +276,7 @@ def pattern(**options: object) -> Pattern:
         (lambda: pattern(skip="nowhere"), "unknown skip"),
     ],
 )
-def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong: Any, words: str) -> None:
+def test_pattern_rejects_invalid_options_at_declaration(wrong: Any, words: str) -> None:
     with pytest.raises(DeclarationError, match=words):
         wrong()
 
@@ -290,7 +289,7 @@ def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong: Any, words:
         ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up floats"),
     ],
 )
-def test_what_the_types_forbid_is_refused_before_data_is_read(
+def test_pattern_rejects_invalid_types_before_reading_data(
     spark: SparkSession, options: dict[str, dict[str, Any]] | dict[str, timedelta], words: str
 ) -> None:
     with pytest.raises(DeclarationError, match=words):

@@ -1,4 +1,4 @@
-"""State keeps the log order of an event as its batch and arrival: a change of that would rebuild every table."""
+"""Type of the log order in state: its batch and arrival. A change of it would rebuild every table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_type_of_state_is_what_it_was(spark: SparkSession, name: Any) -> None:
+def test_state_keeps_the_type_of_the_log_order(spark: SparkSession, name: Any) -> None:
     kind, columns = KINDS[name]
     types = dict(kind.evaluate(batch(spark, 1, "k int, at int, v int, g int, w int", (1, 2, 3, 4, 5))).dtypes)
     assert [types[c] for c in columns if "struct<_batch:bigint,_arrival:bigint>" not in types[c]] == []

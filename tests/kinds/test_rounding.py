@@ -1,4 +1,4 @@
-"""What SQL makes of decimals is exact or refused: every way to combine two, against the numbers of Python."""
+"""SQL expressions of decimals, exact or rejected: every combination of two, compared with Python's numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Number = Decimal | None
 
 
 def lifted(function: Callable[[Decimal, Decimal], Any]) -> Callable[[Number, Number], Any]:
-    """Null where either is."""
+    """Return null if either argument is null."""
     return lambda a, b: None if a is None or b is None else function(a, b)
 
 
@@ -130,20 +130,20 @@ def sql_type(name: str) -> str:
 
 
 def full(name: str) -> Decimal:
-    """A number that has all digits of its type."""
+    """Return a number that has all digits of its type."""
     digits, places = DIGITS[name]
     return Decimal(("123456789" * 5)[:digits]).scaleb(-places, EXACT)
 
 
 def like(number: Decimal, name: str) -> Decimal:
-    """The number of another type that is `number` once that is rounded; else one of all digits."""
+    """Return the number of another type that equals `number` after rounding; else one of all digits."""
     digits, places = DIGITS[name]
     near = number.quantize(Decimal(1).scaleb(-places), context=EXACT)
     return near if near and near.adjusted() < digits - places else full(name)
 
 
 def pair(spark: SparkSession, one: str, other: str) -> tuple[DataFrame, list[tuple[Number, Number]]]:
-    """Columns a and b of two types: numbers that have all digits, none for the first, and two that nearly equal."""
+    """Return columns a and b of two types: numbers of all digits, null in the first, and two nearly equal."""
     values: list[tuple[Number, Number]] = [
         (full(one), full(other)),
         (None, full(other)),
@@ -154,7 +154,7 @@ def pair(spark: SparkSession, one: str, other: str) -> tuple[DataFrame, list[tup
 
 
 def made(frame: DataFrame, texts: list[str]) -> list[list[Any]]:
-    """What Spark makes of each text in the rows; nothing of one that fails."""
+    """Return Spark's values of each expression; an empty list for one that fails."""
     try:
         rows = frame.selectExpr(*(f"{text}\n as value" for text in texts)).collect()
         return [list(values) for values in zip(*rows, strict=True)]
@@ -164,7 +164,7 @@ def made(frame: DataFrame, texts: list[str]) -> list[list[Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("one", DIGITS)
-def test_what_is_made_of_two_decimals_is_exact_or_refused(spark: SparkSession, one: str) -> None:
+def test_expression_of_two_decimals_is_exact_or_rejected(spark: SparkSession, one: str) -> None:
     wrong = []
     for other in DIGITS:
         frame, values = pair(spark, one, other)
@@ -172,14 +172,14 @@ def test_what_is_made_of_two_decimals_is_exact_or_refused(spark: SparkSession, o
         for way, found in zip(taken, made(frame, taken), strict=True):
             with localcontext(EXACT):
                 exact = [WAYS[way](*row) for row in values]
-            if way.startswith("try_"):  # null where it has no room
+            if way.startswith("try_"):  # Null if the result does not fit
                 exact = [None if made is None else each for each, made in zip(exact, found, strict=False)]
             if found and found != exact:
                 wrong.append(f"{way} of {one} and {other}: {found}, not {exact}")
     assert wrong == []
 
 
-def test_what_is_exact_by_its_types_or_rounded_on_demand_is_taken(spark: SparkSession) -> None:
+def test_expression_exact_by_type_or_explicitly_rounded_is_accepted(spark: SparkSession) -> None:
     event = [*(f"{name} {sql_type(name)}" for name in DIGITS), "n bigint", "score double", "text string"]
     fields = ", ".join([*event, "at timestamp", "several array<decimal(18, 4)>"])
     state = "total decimal(28, 10), widest decimal(38, 10), n bigint, text string"

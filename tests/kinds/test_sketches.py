@@ -1,4 +1,4 @@
-"""Sketches are as near as they say: over many groups, sizes, signs and magnitudes."""
+"""Error of sketches over many groups, sizes, signs and magnitudes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ GROUPS = 60
 
 @pytest.mark.long
 @pytest.mark.parametrize("size", [30, 600, 2500, 12000])
-def test_the_standard_error_of_about_how_many_is_the_one_stated(spark: SparkSession, size: int) -> None:
-    """Small, around the number of registers, and many: no range where the estimator is worse."""
+def test_approx_distinct_keeps_its_standard_error(spark: SparkSession, size: int) -> None:
+    """Sizes below, around and above the number of registers."""
     precision = 10
     rows = spark.range(GROUPS * size).selectExpr(f"id div {size} as key", "id * 7919 as x")
     rows = rows.withColumns({SIGN: F.lit(1), ORDER: F.struct("x")})
@@ -29,7 +29,7 @@ def test_the_standard_error_of_about_how_many_is_the_one_stated(spark: SparkSess
     assert abs(sum(errors) / GROUPS) <= 0.015
 
 
-def test_repeated_values_count_once(spark: SparkSession) -> None:
+def test_distinct_counts_repeated_values_once(spark: SparkSession) -> None:
     rows = spark.range(10_000).selectExpr("id", "id % 100 as x").withColumns({SIGN: F.lit(1), ORDER: F.struct("id")})
     kind = Aggregate((), {"exact": CountDistinct("x"), "about": ApproxDistinct("x", precision=14)})
     found = kind.evaluate(rows).head()
@@ -39,7 +39,7 @@ def test_repeated_values_count_once(spark: SparkSession) -> None:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("error", [0.001, 0.01, 0.1])
-def test_a_quantile_is_within_its_relative_error_of_the_value_of_that_rank(spark: SparkSession, error: float) -> None:
+def test_quantile_keeps_its_relative_error(spark: SparkSession, error: float) -> None:
     chance = random.Random(7)
     values = [chance.choice([-1, 1, 1]) * chance.lognormvariate(0, 6) for _ in range(4000)] + [0.0] * 300
     values += [1e-300, -1.5e308, 1.5e308]

@@ -1,4 +1,4 @@
-"""Kinds over dates and wall-clock times: the same rows as over the instants that they are in UTC, in any slicing."""
+"""Kinds over dates and wall-clock times: the same rows as over their instants in UTC, in any slicing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASES = [
 
 
 def parts(spark: SparkSession, types: tuple[str, ...], as_types: tuple[str, ...]) -> list[list[DataFrame]]:
-    """Three slices of one log or two, whose times are of `types` and handed on cast to `as_types`."""
+    """Return three slices of one or two logs with times of `types`, cast to `as_types`."""
     chance = random.Random(5)
     found = []
     for part in range(3):
@@ -64,7 +64,7 @@ def parts(spark: SparkSession, types: tuple[str, ...], as_types: tuple[str, ...]
 
 
 def rows(table: DataFrame) -> list[list[Any]]:
-    """The visible rows, their times as instants."""
+    """Return the visible rows, their times as instants."""
     shown = [name for name in table.columns if not name.startswith("_") and name not in ("match_id", "version_id")]
     types = dict(table.dtypes)
     columns = [f"cast({name} as timestamp) as {name}" if types[name] in TYPES else name for name in shown]
@@ -73,7 +73,7 @@ def rows(table: DataFrame) -> list[list[Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "types"), CASES)
-def test_a_kind_over_times_without_a_zone_makes_the_rows_of_their_instants(
+def test_kind_over_times_without_zone_equals_kind_over_instants(
     spark: SparkSession, name: str, types: tuple[str, ...]
 ) -> None:
     kind = (ONE | TWO)[name]

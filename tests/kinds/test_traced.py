@@ -1,4 +1,4 @@
-"""What each kind says became of a row: decided, superseded, dropped, refused …"""
+"""Role that each kind traces for a row: decides, superseded, dropped, refused …."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ORDERS = "k int, at int, v string"
 
 
 def told(kind: Kind, frame: Any, side: int = 0) -> list[tuple[Any, ...]]:
-    """By log order, the identity of the row that each row goes into, and its role."""
+    """Return for each row, in log order, the identity of its result row and its role."""
     rows = kind.traced(kind.keeping_late.prepare(frame, side), side).orderBy(ORDER)
     return [(*(row[INTO] if INTO in rows.columns else ()), row[ROLE]) for row in rows.collect()]
 
 
-def test_of_latest_one_decides_unless_a_delete_does(spark: SparkSession) -> None:
+def test_latest_trace_has_one_deciding_row_or_a_delete(spark: SparkSession) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'", truncate="_operation = 'TRUNCATE'")
     assert told(kind, batch(spark, 1, USERS, *CHANGES)) == [
         (124, "decides"),
@@ -41,13 +41,13 @@ def test_of_latest_one_decides_unless_a_delete_does(spark: SparkSession) -> None
     assert truncated == {None: "truncates", 124: "deleted", 123: "deleted", 125: "deleted", 126: "deleted"}
 
 
-def test_of_latest_each_part_has_its_row(spark: SparkSession) -> None:
+def test_partial_latest_trace_has_a_deciding_row_per_column(spark: SparkSession) -> None:
     rows = [(1, "23.0", 10, None), (1, None, None, "a book"), (1, "25.2", None, None)]
     frame = batch(spark, 1, "k int, price string, stock int, note string", *rows)
     assert told(Latest("k", partial=True), frame) == [(1, "decides stock"), (1, "decides note"), (1, "decides")]
 
 
-def test_of_first_the_oldest_since_the_delete_decides(spark: SparkSession) -> None:
+def test_first_trace_has_the_oldest_row_after_the_delete_as_deciding(spark: SparkSession) -> None:
     rows = [(1, 5, "e"), (1, 2, "b"), (1, 3, None), (1, 4, "d")]
     assert told(First("k", sequence="at", deletes="v is null"), batch(spark, 1, ORDERS, *rows)) == [
         (1, "superseded"),
@@ -57,7 +57,7 @@ def test_of_first_the_oldest_since_the_delete_decides(spark: SparkSession) -> No
     ]
 
 
-def test_of_a_history_one_begins_each_version(spark: SparkSession) -> None:
+def test_history_trace_has_one_row_that_begins_each_version(spark: SparkSession) -> None:
     rows = [(1, 1, "a"), (1, 4, "b"), (1, 2, "a"), (1, 3, "x"), (1, 3, "a"), (1, 5, None), (1, None, "c"), (1, 7, "b")]
     kind = History("k", sequence="at", track="v", deletes="v is null")
     assert told(kind, batch(spark, 1, ORDERS, *rows)) == [
@@ -72,7 +72,7 @@ def test_of_a_history_one_begins_each_version(spark: SparkSession) -> None:
     ]
 
 
-def test_of_a_history_that_is_dated_by_another_column_the_greatest_time_so_far_counts(spark: SparkSession) -> None:
+def test_history_trace_with_dated_column_uses_the_greatest_time_so_far(spark: SparkSession) -> None:
     rows = [(1, 9, None, "z"), (1, 1, 10, "a"), (1, 2, 30, "a"), (1, 3, 20, "b"), (1, 5, 40, None), (1, 4, None, "c")]
     kind = History("k", sequence="_at", dated="_dated", track="v", deletes="v is null")
     assert told(kind, batch(spark, 1, "k int, _at int, _dated int, v string", *rows)) == [
@@ -85,7 +85,7 @@ def test_of_a_history_that_is_dated_by_another_column_the_greatest_time_so_far_c
     ]
 
 
-def test_of_an_aggregate_rows_count_in_their_session(spark: SparkSession) -> None:
+def test_aggregate_trace_counts_rows_in_their_session(spark: SparkSession) -> None:
     kind = Aggregate("k", {"n": Count()}, window=Session(gap=timedelta(hours=1), on="at"))
     rows = [(1, "2024-03-01 10:00"), (1, "2024-03-01 10:59"), (1, "2024-03-01 12:00")]
     frame = batch(spark, 1, "k int, at string", *rows).selectExpr("k", "timestamp(at) as at", ORDER, "_sign")
@@ -96,7 +96,7 @@ def test_of_an_aggregate_rows_count_in_their_session(spark: SparkSession) -> Non
     ]
 
 
-def test_of_a_fold_events_are_applied_or_refused(spark: SparkSession) -> None:
+def test_fold_trace_has_applied_and_refused_events(spark: SparkSession) -> None:
     kind = Fold(
         "k",
         state="total int",
@@ -109,7 +109,7 @@ def test_of_a_fold_events_are_applied_or_refused(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_of_a_pattern_rows_are_steps_of_their_match(spark: SparkSession) -> None:
+def test_pattern_trace_has_the_step_of_each_row(spark: SparkSession) -> None:
     measures: dict[str, Measure] = {"n": Count()}
     kind = Pattern("k", sequence="at", steps=[Step("low", "v = 'l'"), Step("high", "v = 'h'")], measures=measures)
     frame = batch(spark, 1, ORDERS, (1, 1, "h"), (1, 2, "l"), (1, 3, "h"), (1, 4, "h"))
@@ -118,7 +118,7 @@ def test_of_a_pattern_rows_are_steps_of_their_match(spark: SparkSession) -> None
 
 
 @pytest.mark.long
-def test_of_a_pattern_over_two_logs_the_rows_of_both_make_matches(spark: SparkSession) -> None:
+def test_pattern_trace_over_two_logs_has_rows_of_both(spark: SparkSession) -> None:
     kind = Pattern("k", sequence="at", steps=[Step("low", "v = 'l'"), Step("high", "w > 0")], measures={"n": Count()})
     lows, highs = batch(spark, 1, ORDERS, (1, 1, "l"), (1, 2, "l")), batch(spark, 1, "k int, at int, w int", (1, 2, 5))
     [row] = kind.evaluate(lows, highs).collect()
@@ -131,7 +131,7 @@ def test_of_a_pattern_over_two_logs_the_rows_of_both_make_matches(spark: SparkSe
     assert told == [(0, 2, True, "step low"), (1, 2, True, "step high")]
 
 
-def test_of_one_id_the_last_in_the_log_decides(spark: SparkSession) -> None:
+def test_join_and_enrich_trace_have_the_last_row_of_an_id_as_deciding(spark: SparkSession) -> None:
     one, other = batches(spark, ORDERS, [(1, 1, "a"), (1, 1, "b")], [(1, 2, "c")])
     assert told(Join("k", left="at"), one) == [(1, 1, "superseded"), (1, 1, "decides")]
     kind = Enrich("v", AsOf("k", time="at"), time="at")

@@ -54,7 +54,7 @@ def aggregate(spark: SparkSession, kind: Aggregate, rows: list[tuple[Any, ...]],
 
 
 def windows(spark: SparkSession, window: Window, times: list[datetime]) -> list[tuple[Any, ...]]:
-    """The windows of each time, in the order of `times`."""
+    """Return the windows of each time, in the order of `times`."""
     rows = spark.createDataFrame(list(enumerate(times)), "n int, t timestamp")
     return [tuple(row) for row in window.prepare(rows).orderBy("n", *window.names).select(*window.names).collect()]
 
@@ -74,7 +74,7 @@ TRIPS = [("22:00:00", 4), ("22:01:00", 6), ("22:02:10", 3), ("22:03:00", 7), ("2
         (timedelta(minutes=1), [("08:01", "08:11", 11), ("08:11", "08:21", 10)]),
     ],
 )
-def test_tumbling_sums_as_flink_prints_them(
+def test_tumbling_window_sums_as_in_flink(
     spark: SparkSession, offset: timedelta, expected: list[tuple[str, str, int]]
 ) -> None:
     kind = Aggregate(
@@ -90,14 +90,14 @@ def test_tumbling_sums_as_flink_prints_them(
     [(-16, "06-29 23:54"), (-6, "06-29 23:54"), (4, "06-29 23:54"), (-4, "06-29 23:56"), (6, "06-29 23:56"),
      (16, "06-29 23:56"), (0, "06-30 00:00")],
 )  # fmt: skip
-def test_an_offset_moves_windows_either_way(spark: SparkSession, minutes: int, start: str) -> None:
+def test_tumbling_window_offset_moves_either_way(spark: SparkSession, minutes: int, start: str) -> None:
     window = Tumbling(length=timedelta(minutes=10), on="t", offset=timedelta(minutes=minutes))
     [(found, end)] = windows(spark, window, [at("2021-06-30T00:00:04")])
     assert found.strftime("%m-%d %H:%M") == start
     assert end - found == timedelta(minutes=10)
 
 
-def test_tumbling_counts_as_risingwave_prints_them(spark: SparkSession) -> None:
+def test_tumbling_window_counts_as_in_risingwave(spark: SparkSession) -> None:
     kind = Aggregate(
         key=(), measures={"n": Count(), "km": Sum("km")}, window=Tumbling(length=timedelta(minutes=2), on="t")
     )
@@ -109,7 +109,7 @@ def test_tumbling_counts_as_risingwave_prints_them(spark: SparkSession) -> None:
 
 @pytest.mark.turns
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-10", 23), ("2013-11-03", 25), ("2013-07-04", 24)])
-def test_a_day_of_a_clock_change_has_its_own_number_of_hours(spark: SparkSession, day: str, hours: int) -> None:
+def test_day_window_has_the_hours_of_its_clock_change(spark: SparkSession, day: str, hours: int) -> None:
     zone = ZoneInfo(NEW_YORK)
     midnight = datetime.fromisoformat(day).replace(tzinfo=zone).astimezone(UTC)
     times = [midnight + timedelta(minutes=30) + timedelta(hours=h) for h in range(hours)]
@@ -121,13 +121,13 @@ def test_a_day_of_a_clock_change_has_its_own_number_of_hours(spark: SparkSession
     assert set(windows(spark, Calendar(unit="day", on="t", zone=NEW_YORK), times)) == {(date.fromisoformat(day),)}
 
 
-def test_the_last_window_of_a_short_day_ends_at_midnight(spark: SparkSession) -> None:
+def test_tumbling_window_ends_at_midnight_on_a_short_day(spark: SparkSession) -> None:
     times = [at("2013-03-11T02:00")]  # 22:00 in New York on the day of 23 hours, 21 elapsed
     [(start, end)] = windows(spark, Tumbling(length=timedelta(hours=6), on="t", zone=NEW_YORK), times)
     assert (start, end) == (datetime(2013, 3, 10, 23), datetime(2013, 3, 11, 4))
 
 
-def test_calendar_windows_begin_where_the_zone_says(spark: SparkSession) -> None:
+def test_calendar_window_begins_at_midnight_of_its_zone(spark: SparkSession) -> None:
     times = [at("2014-01-01T04:59:59"), at("2014-01-01T05:00:00")]
     units: list[tuple[Unit, date, date]] = [
         ("day", date(2013, 12, 31), date(2014, 1, 1)),
@@ -140,7 +140,7 @@ def test_calendar_windows_begin_where_the_zone_says(spark: SparkSession) -> None
 
 
 def day_starts(window: Hopping | Cumulative, length: timedelta, near: date) -> list[datetime]:
-    """Where windows of `length` (a day at most) begin around a date, by the standard library's time zones."""
+    """Return the starts of windows of `length` (at most a day) around a date, by the standard library's time zones."""
     zone, starts = ZoneInfo(present(window.zone)), []
     for day in (near + timedelta(days=n) for n in range(-4, 5)):
         midnight, following = (
@@ -161,9 +161,7 @@ HOPS = [(3 * HOUR, HOUR), (4 * HOUR, 2 * HOUR), (24 * HOUR, 8 * HOUR), (HOUR, 20
 
 @pytest.mark.long
 @pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
-def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(
-    spark: SparkSession, zone: Any, day: Any
-) -> None:
+def test_hopping_windows_contain_the_time_across_a_clock_change(spark: SparkSession, zone: Any, day: Any) -> None:
     near, place = date.fromisoformat(day), ZoneInfo(zone)
     times = [datetime.fromisoformat(day).replace(tzinfo=UTC) + n * timedelta(minutes=50) for n in range(-30, 60)]
     for length, every in HOPS:
@@ -181,7 +179,7 @@ def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(
 
 @pytest.mark.turns
 @pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
-def test_cumulative_windows_across_a_clock_change_grow_to_midnight(spark: SparkSession, zone: Any, day: Any) -> None:
+def test_cumulative_windows_grow_to_midnight_across_a_clock_change(spark: SparkSession, zone: Any, day: Any) -> None:
     near = date.fromisoformat(day)
     times = [datetime.fromisoformat(day).replace(tzinfo=UTC) + n * timedelta(minutes=50) for n in range(-30, 60)]
     window = Cumulative(length=DAY, step=6 * HOUR, on="t", zone=zone)
@@ -195,7 +193,7 @@ def test_cumulative_windows_across_a_clock_change_grow_to_midnight(spark: SparkS
     assert windows(spark, window, times) == expected
 
 
-# Where the local date jumps ahead by a day, or goes back to the day before, just after midnight.
+# Zones whose local date jumps ahead by a day, or back to the day before, just after midnight
 DATE_CHANGES = {
     "Pacific/Apia": "2011-12-30", "Pacific/Kwajalein": "1993-08-21", "Pacific/Kiritimati": "1995-01-01",
     "America/St_Johns": "2010-11-07", "America/Moncton": "2006-10-29", "Antarctica/Casey": "2010-03-05",
@@ -212,7 +210,7 @@ def of_all_kinds(zone: str, offset: timedelta) -> list[Window]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("zone", DATE_CHANGES)
-def test_a_window_is_one_and_holds_its_rows_where_a_zone_changes_the_date(spark: SparkSession, zone: str) -> None:
+def test_window_is_unique_and_contains_its_rows_when_a_zone_changes_the_date(spark: SparkSession, zone: str) -> None:
     day = datetime.fromisoformat(DATE_CHANGES[zone]).replace(tzinfo=UTC)
     rows = spark.createDataFrame([(day + n * 29 * MINUTE,) for n in range(-250, 250)], "t timestamp").coalesce(1)
     made = []
@@ -242,11 +240,11 @@ def test_a_window_is_one_and_holds_its_rows_where_a_zone_changes_the_date(spark:
         (None, 0),
     ],
 )
-def test_a_window_that_holds_other_rows_than_before_says_so(window: Window | None, other: int) -> None:
+def test_window_revision_changes_if_its_rows_change(window: Window | None, other: int) -> None:
     assert Aggregate("k", {"n": Count()}, window=window).revision == Aggregate.version + other
 
 
-def test_an_old_time_hops_as_its_zone_then_kept_time(spark: SparkSession) -> None:
+def test_hopping_window_uses_the_historical_offset_of_its_zone(spark: SparkSession) -> None:
     window = Hopping(length=3 * HOUR, every=HOUR, on="t", zone="Asia/Kolkata")
     found = windows(spark, window, [at("1900-06-01T12:00")])  # 5:21:10 ahead of UTC then
     assert [start.strftime("%H:%M:%S") for start, _ in found] == ["09:38:50", "10:38:50", "11:38:50"]
@@ -256,7 +254,7 @@ def shown(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [tuple(v.strftime("%H:%M") if isinstance(v, datetime) else v for v in row) for row in found]
 
 
-def test_hops_sum_as_flink_prints_them_and_count_each_price_twice(spark: SparkSession) -> None:
+def test_hopping_window_sums_as_in_flink_and_counts_each_price_twice(spark: SparkSession) -> None:
     window = Hopping(length=10 * MINUTE, every=5 * MINUTE, on="t")
     found = aggregate(spark, Aggregate((), {"price": Sum("price")}, window=window), [(at(t), p) for t, p in BIDS], BID)
     assert shown(found) == [
@@ -265,7 +263,7 @@ def test_hops_sum_as_flink_prints_them_and_count_each_price_twice(spark: SparkSe
     assert sum(price for _, _, price in found) == 2 * sum(price for _, price in BIDS)
 
 
-def test_cumulative_sums_are_as_flink_prints_them(spark: SparkSession) -> None:
+def test_cumulative_window_sums_as_in_flink(spark: SparkSession) -> None:
     window = Cumulative(length=10 * MINUTE, step=2 * MINUTE, on="t")
     found = aggregate(spark, Aggregate((), {"price": Sum("price")}, window=window), [(at(t), p) for t, p in BIDS], BID)
     assert shown(found) == [
@@ -274,7 +272,7 @@ def test_cumulative_sums_are_as_flink_prints_them(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
-def test_hops_sum_as_risingwave_prints_them(spark: SparkSession) -> None:
+def test_hopping_window_sums_as_in_risingwave(spark: SparkSession) -> None:
     window = Hopping(length=2 * MINUTE, every=MINUTE, on="t")
     kind = Aggregate((), {"n": Count(), "km": Sum("km")}, window=window)
     found = aggregate(spark, kind, [(at(f"2022-07-01T{t}"), km) for t, km in TRIPS], "t timestamp, km int")
@@ -284,8 +282,8 @@ def test_hops_sum_as_risingwave_prints_them(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
-def test_sessions_are_those_of_risingwave_with_an_exclusive_end(spark: SparkSession) -> None:
-    """RisingWave prints a session's end as its last event's time; ours is that and the gap."""
+def test_session_windows_equal_those_of_risingwave_with_an_exclusive_end(spark: SparkSession) -> None:
+    """RisingWave's session end is the time of its last event; this one adds the gap."""
     views = [
         (1, 1001, "22:00"), (1, 1002, "22:01"), (1, 1001, "22:03"), (1, 1003, "22:10"),
         (2, 1003, "22:05"), (2, 1006, "22:05:30"),
@@ -301,28 +299,28 @@ def test_sessions_are_those_of_risingwave_with_an_exclusive_end(spark: SparkSess
     ]
 
 
-def test_an_event_a_whole_gap_after_the_last_opens_a_session(spark: SparkSession) -> None:
+def test_session_begins_with_an_event_a_whole_gap_after_the_last(spark: SparkSession) -> None:
     kind = Aggregate((), {"n": Count()}, window=Session(gap=5 * MINUTE, on="t"))
     rows = [(at(t),) for t in ("2024-01-01T10:00", "2024-01-01T10:04:59.999999", "2024-01-01T10:09:59.999999")]
     assert [n for *_, n in aggregate(spark, kind, rows, "t timestamp")] == [2, 1]
 
 
-def test_a_look_back_holds_an_event_for_its_length_as_materialize_does(spark: SparkSession) -> None:
-    """An event enters at once and has left 30 seconds later."""
+def test_sliding_window_contains_an_event_for_its_length_as_in_materialize(spark: SparkSession) -> None:
+    """An event enters at once and leaves 30 seconds later."""
     entered = datetime.fromtimestamp(1686868190.714, UTC)
     rows = [(n, entered + timedelta(milliseconds=ms)) for n, ms in enumerate((0, 29_998, 30_000))]
     kind = Aggregate((), {"n": Count()}, window=Sliding(length=timedelta(seconds=30), on="t", id="id"))
     assert [(id, n) for id, _, n in aggregate(spark, kind, rows, "id int, t timestamp")] == [(0, 1), (1, 2), (2, 2)]
 
 
-def test_events_of_one_time_see_each_other(spark: SparkSession) -> None:
+def test_sliding_window_counts_all_events_of_one_time(spark: SparkSession) -> None:
     rows = [(1, at("2024-01-01")), (2, at("2024-01-01")), (2, at("2024-01-01"))]
     kind = Aggregate((), {"n": Count()}, window=Sliding(length=HOUR, on="t", id="id"))
     assert [(id, n) for id, _, n in aggregate(spark, kind, rows, "id int, t timestamp")] == [(1, 3), (2, 3)]
 
 
 def of_log(spark: SparkSession, rows: list[tuple[str, str | None, str]]) -> list[tuple[Any, ...]]:
-    """(event time, watermark, word) as rows of a log on one day."""
+    """Return rows (event time, watermark, word) of a log on one day."""
     day = "2024-01-01T"
     return [(at(day + t), at(day + t), at(day + w) if w else None, word) for t, w, word in rows]
 
@@ -330,7 +328,7 @@ def of_log(spark: SparkSession, rows: list[tuple[str, str | None, str]]) -> list
 LOG = "t timestamp, _time timestamp, _watermark timestamp, word string"
 
 
-def test_late_words_are_counted_or_dropped_as_in_sparks_guide(spark: SparkSession) -> None:
+def test_late_words_are_counted_or_dropped_as_in_spark(spark: SparkSession) -> None:
     """Window 10 minutes by 5, watermark 10 minutes behind.
 
     Spark promises only that what is within the delay is counted; here the row itself decides: what is beyond it is
@@ -352,7 +350,7 @@ def test_late_words_are_counted_or_dropped_as_in_sparks_guide(spark: SparkSessio
     assert {word for word, *_ in aggregate(spark, correcting, rows, LOG)} == {"dog", "cat", "owl", "donkey", "fox"}
 
 
-def test_the_row_behind_risingwaves_watermark_is_the_late_one(spark: SparkSession) -> None:
+def test_late_returns_the_row_behind_the_watermark_of_risingwave(spark: SparkSession) -> None:
     rows = of_log(
         spark,
         [("11:59:30", None, "F"), ("12:00:00", "11:59:30", "G"), ("12:00:11", "12:00:00", "H"),
@@ -364,7 +362,7 @@ def test_the_row_behind_risingwaves_watermark_is_the_late_one(spark: SparkSessio
 
 
 @pytest.mark.long
-def test_a_window_is_final_once_the_log_has_passed_its_end(spark: SparkSession) -> None:
+def test_window_is_final_when_the_log_has_passed_its_end(spark: SparkSession) -> None:
     kind = Aggregate((), {"n": Count()}, window=Tumbling(length=HOUR, on="t"), lateness=5 * MINUTE, is_final=True)
     frame = spark.createDataFrame(of_log(spark, [("10:30", None, "a"), ("11:30", None, "b")]), LOG)
     table = kind.evaluate(kind.prepare(frame.withColumns({SIGN: F.lit(1), ORDER: F.struct("t")})))
@@ -381,8 +379,8 @@ def test_a_window_is_final_once_the_log_has_passed_its_end(spark: SparkSession) 
 
 
 @pytest.mark.long
-def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark: SparkSession) -> None:
-    """A row at the greatest event time is not late, and is seen by all others of that time."""
+def test_sliding_window_is_not_final_before_a_later_event_time(spark: SparkSession) -> None:
+    """A row at the greatest event time is not late, and all others of that time count it."""
     window = Sliding(length=HOUR, on="t", id="word")
     kind = Aggregate((), {"n": Count()}, window=window, late="drop", is_final=True)
     log = of_log(spark, [("10:00", None, "a"), ("10:00", "10:00", "b"), ("10:00:00.000001", "10:00", "c")])
@@ -403,7 +401,7 @@ def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark:
     [("day", "2013-11-04T05:00"), ("week", "2013-11-04T05:00"), ("month", "2013-12-01T05:00"),
      ("quarter", "2014-01-01T05:00"), ("year", "2014-01-01T05:00")],
 )  # fmt: skip
-def test_a_calendar_window_ends_at_the_next_ones_midnight(spark: SparkSession, unit: Unit, end: str) -> None:
+def test_calendar_window_ends_at_the_midnight_of_the_next(spark: SparkSession, unit: Unit, end: str) -> None:
     window = Calendar(unit=unit, on="t", zone=NEW_YORK)
     frame = window.prepare(spark.createDataFrame([(at("2013-11-03T12:00"),)], "t timestamp"))
     assert present(frame.selectExpr(window.end).head())[0] == at(end).replace(tzinfo=None)
@@ -424,7 +422,7 @@ OF_WINDOWS: dict[str, Callable[[str], Window]] = {
 @pytest.mark.turns
 @pytest.mark.parametrize("on", ["window_start", "window_end"])
 @pytest.mark.parametrize("name", OF_WINDOWS)
-def test_windows_of_windows_are_those_of_any_time(spark: SparkSession, name: Any, on: str) -> None:
+def test_window_over_a_window_column_equals_window_over_a_time(spark: SparkSession, name: Any, on: str) -> None:
     rows = [(n, at(f"2024-01-01T{t}"), n) for n, t in enumerate(("10:00", "10:20", "10:50", "12:00"))]
     of_windows, of_times = (
         aggregate(
@@ -440,8 +438,8 @@ def test_windows_of_windows_are_those_of_any_time(spark: SparkSession, name: Any
 
 @pytest.mark.long
 @pytest.mark.parametrize("on", ["window_start", "window_end"])
-def test_sessions_of_windows_are_the_same_by_slices(spark: SparkSession, on: str) -> None:
-    """So are measures that look at a column which is called like one of the session."""
+def test_session_over_a_window_column_is_equal_by_slices(spark: SparkSession, on: str) -> None:
+    """Measures may read a column named like one of the session."""
     window = Session(gap=15 * MINUTE, on=on)
     kind = Aggregate("k", {"total": Sum("n"), "last": LastValue("n", by=on), "latest": Max(on)}, window=window)
     tens = [(1, at(f"2024-01-01T10:{minute}"), n) for minute, n in (("00", 1), ("20", 5), ("40", 2), ("10", 3))]
@@ -481,6 +479,6 @@ COUNT = {"n": Count()}
         (lambda: Aggregate("k", {"is_final": Count()}, is_final=True, window=Session(gap=HOUR, on="t")), "already"),
     ],
 )
-def test_what_could_never_be_a_window_is_refused(wrong: Any, told: str) -> None:
+def test_window_rejects_invalid_options(wrong: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         wrong()
