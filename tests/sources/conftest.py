@@ -1,4 +1,4 @@
-"""A database of a test's own."""
+"""Fixture of a test database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXCEPTION WHEN duplicate_object THEN NULL; END $$"""
 
 
 def opened(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """A new database whose tables the role that reads may read."""
+    """Return a new database with read rights for the reader role."""
     shop = Shop(server, server.database())
     shop.execute(ROLE, f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {READER}")
     monkeypatch.setenv(VARIABLE, shop.reader_dsn)
@@ -25,14 +25,14 @@ def opened(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 @pytest.fixture
 def shop(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """On the run's server."""
+    """Database on the server of the run."""
     with database(postgres, monkeypatch) as shop:
         yield shop
 
 
 @contextmanager
 def database(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    """A database until the end of the block; its slots are dropped, as a server has few of them."""
+    """Create a database for the block and drop its slots afterwards, because a server has few."""
     shop = opened(server, monkeypatch)
     yield shop
     shop.close()

@@ -20,7 +20,7 @@ from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceKin
 
 @dataclass
 class Fake:
-    """What reads it."""
+    """Source that reads the file."""
 
     file: Path
     at_once: int
@@ -34,7 +34,7 @@ class Fake:
         return said
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """A range of whole transactions."""
+        """Read a range of whole transactions."""
         outside, begin = self._outside(), int(after["to"]) if after else 0
         if begin < outside.get("lost", 0):
             raise Gap(f"transactions from {begin} on are gone", where=str(self.file), fix="lake ingest bank --give-up")
@@ -49,19 +49,19 @@ class Fake:
         return {"to": end}
 
     def acknowledge(self, upto: Progress) -> None:
-        """Notes it outside."""
+        """Record the acknowledgement in the file."""
         self.file.write_text(json.dumps(self._outside() | {"acknowledged": upto["to"]}))
 
     def lag(self, after: Progress | None) -> Lag:
-        """Transactions that wait."""
+        """Return the number of waiting transactions."""
         return Lag(events=len(self._outside()["transactions"]) - (int(after["to"]) if after else 0))
 
     def partitions(self, after: Progress) -> Mapping[str, int]:
-        """As many as the file says."""
+        """Return the number of partitions in the file."""
         return dict.fromkeys(self.streams, self._outside().get("partitions", 1))
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Behind what is lost."""
+        """Return the position after the lost transactions."""
         return {"to": self._outside()["lost"]}
 
     def close(self) -> None:
@@ -70,16 +70,16 @@ class Fake:
 
 @dataclass
 class Database(Fake):
-    """One whose streams can be copied again."""
+    """Fake source with repeatable copies of its streams."""
 
     copies: bool = True
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
-        """From here all that those streams have had so far comes again."""
+        """Deliver again everything that those streams have had so far."""
         return {**after, "again": sorted(streams)}
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """The copy alone, or as before."""
+        """Read the copy alone, or as before."""
         if after is None or "again" not in after:
             return super().read(after, spool)
         for number, transaction in enumerate(self._outside()["transactions"][: after["to"]]):

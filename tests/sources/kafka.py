@@ -1,4 +1,4 @@
-"""What tests of the Kafka source share: a source, its records, and a cluster that is made up."""
+"""Fixtures of the Kafka source: a source, its records, and a simulated cluster."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ WHERE = "sources/shop.toml"
 
 
 def stream(name: str, *facts: str, envelope: str | None = None) -> Contract:
-    """A contract that takes these facts, each in a field of its own."""
+    """Return a contract that reads these facts, each into its own field."""
     fields = tuple(Field(f"f{i}", "string", nullable=True, path=tuple(fact.split("."))) for i, fact in enumerate(facts))
     return Contract(name, "", f"schemas/{name}.avsc", fields, key=("f0",), envelope=envelope)
 
 
 def options(bootstrap: str, *contracts: Contract, topics: Mapping[str, Any], **said: Any) -> KafkaOptions:
-    """What a file says: `topics` is [streams], each the name of a topic or a table."""
+    """Return the options of a file; `topics` is [streams], each the name of a topic or a table."""
     streams = {name: {"topic": about} if isinstance(about, str) else about for name, about in topics.items()}
     known = {contract.name: contract for contract in contracts} or {name: stream(name) for name in streams}
     whole = {"kind": "kafka", "bootstrap": bootstrap, "seconds": 20, "streams": streams} | said
@@ -34,7 +34,7 @@ def options(bootstrap: str, *contracts: Contract, topics: Mapping[str, Any], **s
 
 
 def read_all(source: KafkaSource, after: Progress | None = None) -> tuple[Kept, Progress | None, int]:
-    """All that waits, delivery by delivery: the records, the last progress, the number of deliveries."""
+    """Read all waiting deliveries; return the records, the last progress and the number of deliveries."""
     kept, deliveries = Kept(), 0
     while (progress := source.read(after, kept)) is not None:
         after, deliveries = progress, deliveries + 1
@@ -42,22 +42,22 @@ def read_all(source: KafkaSource, after: Progress | None = None) -> tuple[Kept, 
 
 
 class Entry(NamedTuple):
-    """What a made-up partition has at an offset: `data` is delivered once it is committed, nothing else ever is."""
+    """Entry of a simulated partition; `data` is delivered only after its commit."""
 
-    transaction: int  # 0 where it is of none
+    transaction: int  # 0 outside a transaction
     data: bool
 
 
 @dataclass
 class Partition:
-    """A made-up partition: its entries by offset, the first that is kept, and what became of transactions."""
+    """Simulated partition: its entries by offset, the first retained offset, and the outcome of transactions."""
 
     entries: list[Entry] = field(default_factory=list)
     low: int = 0
     ended: dict[int, bool] = field(default_factory=dict)
 
     def append(self, random: Random) -> None:
-        """Records, within a transaction or not, the end of a transaction, a hole that compaction left."""
+        """Append records, inside or outside a transaction, the end of a transaction, or a hole left by compaction."""
         open_ = sorted({entry.transaction for entry in self.entries} - set(self.ended) - {0})
         match random.choice("rrrtttee" if open_ else "rrrt"):
             case "r":
@@ -72,14 +72,14 @@ class Partition:
 
     @property
     def end(self) -> int:
-        """The last stable offset."""
+        """Return the last stable offset."""
         undecided = (
             i for i, entry in enumerate(self.entries) if entry.transaction and entry.transaction not in self.ended
         )
         return next(undecided, len(self.entries))
 
     def committed(self, end: int) -> list[int]:
-        """The offsets of the records to be delivered before `end`."""
+        """Return the offsets of the records to be delivered before `end`."""
         entries = enumerate(self.entries[:end])
         return [i for i, entry in entries if entry.data and self.ended.get(entry.transaction, not entry.transaction)]
 
@@ -92,7 +92,7 @@ def answered(value: object) -> Future[Any]:
 
 @dataclass
 class MadeUp:
-    """A cluster that is made up: the consumer and the administrator at once. Consuming gives any part of what waits."""
+    """Simulated cluster: consumer and administrator at once. Consuming returns any part of the waiting records."""
 
     partitions: list[Partition]
     random: Random
@@ -142,7 +142,7 @@ class MadeUp:
         return [SimpleNamespace(offset=self._position[place.partition]) for place in places]
 
     def consume(self, number: int, timeout: float) -> list[Any]:
-        """Some of what comes next. The position goes over holes sooner or later, and at the end there is an event."""
+        """Return some of the next records. The position skips holes sooner or later; an event marks the end."""
         from confluent_kafka import KafkaError
 
         chosen = self.random.choice(list(self._at))
@@ -164,7 +164,7 @@ class MadeUp:
 
 @dataclass(frozen=True)
 class Message:
-    """A record of a made-up partition."""
+    """Record of a simulated partition."""
 
     of: str
     part: int
@@ -197,5 +197,5 @@ class Message:
 
 
 def places_of(partitions: Iterable[Partition], ends: Mapping[int, int] | None = None) -> dict[int, list[int]]:
-    """The offsets that are to be delivered, by partition."""
+    """Return the offsets to be delivered, by partition."""
     return {i: part.committed(ends[i] if ends else part.end) for i, part in enumerate(partitions)}

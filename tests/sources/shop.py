@@ -1,4 +1,4 @@
-"""A database with tables that streams are read from, a spool that is a list, and what a plain replay makes of it."""
+"""Database with tables for streams, a spool in memory, and a plain replay of its records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def contract(
     required: Mapping[str, Any] = MappingProxyType({}),
     **facts: Any,
 ) -> Contract:
-    """The contract of a stream of changes; the fields of the key, and those required, may not be null."""
+    """Return the contract of a stream of changes; key and required fields may not be null."""
     types = [{"name": name, "type": kind if name in key else ["null", kind]} for name, kind in fields.items()]
     types += [{"name": name, "type": kind} for name, kind in required.items()]
     about = {"key": list(key), "id": ["lsn", "ordinal"], "envelope": "debezium", "broadcast": "op = 't'"} | facts
@@ -55,10 +55,10 @@ def contract(
 
 
 class Spooled(Kept):
-    """A spool of messages."""
+    """Spool of messages."""
 
     def messages(self, stream: str | None = None) -> list[dict[str, Any]]:
-        """The messages as JSON, their numbers exact."""
+        """Return the messages as JSON, their numbers exact."""
         return [read(record) for of, record in self.records if stream in (None, of)]
 
 
@@ -69,7 +69,7 @@ def read(record: SourceRecord) -> dict[str, Any]:
 
 @dataclass
 class Shop:
-    """A database of its own on a server, and contracts for some of its tables."""
+    """Test database on a server, and contracts for some of its tables."""
 
     server: Postgres | None
     dsn: str
@@ -81,7 +81,7 @@ class Shop:
             source.close()
 
     def execute(self, *statements: str) -> None:
-        """Each in a transaction of its own."""
+        """Execute each statement in its own transaction."""
         with self.connect() as connection:
             for statement in statements:
                 connection.execute(statement.encode())
@@ -98,11 +98,11 @@ class Shop:
 
     @property
     def reader_dsn(self) -> str:
-        """How the role that reads connects, which is no superuser."""
+        """Return the DSN of the reader role, which is no superuser."""
         return make_conninfo(self.dsn, user=READER, password=PASSWORD)
 
     def source(self, tables: Mapping[str, str] | None = None, **options: Any) -> Source:
-        """The source of all streams, each of the table of its name. Closed by the test's end."""
+        """Return the source of all streams, each of the table of its name; it is closed after the test."""
         streams = dict(tables or {stream: f"public.{stream}" for stream in self.contracts})
         said = {
             "dsn": FromEnvironment(os.environ[VARIABLE]),
@@ -116,18 +116,18 @@ class Shop:
 
     @property
     def slot(self) -> str:
-        """Slots are of a server, so each database needs one of its own."""
+        """Return the slot name; slots belong to the server, so each database needs its own."""
         name = psycopg.conninfo.conninfo_to_dict(self.dsn)["dbname"]
         return f"lake_{name}"
 
     def table(self, table: str, key: Sequence[str] = ("id",)) -> dict[Any, dict[str, Any]]:
-        """Its rows by key, as messages say them."""
+        """Return the rows of the table by key, as in messages."""
         with self.connect() as connection:
             return rows(connection, table, key)
 
 
 def rows(connection: psycopg.Connection[Any], table: str, key: Sequence[str]) -> dict[Any, dict[str, Any]]:
-    """The rows of a table by key, as messages say them."""
+    """Return the rows of a table by key, as in messages."""
     cursor = connection.execute(f"SELECT * FROM {table}".encode())
     names = [column.name for column in cursor.description or ()]
     found = [dict(zip(names, map(said, row), strict=True)) for row in cursor]
@@ -136,7 +136,7 @@ def rows(connection: psycopg.Connection[Any], table: str, key: Sequence[str]) ->
 
 @contextmanager
 def exported(shop: Shop, name: str, tables: Iterable[str]) -> Iterator[tuple[int, psycopg.Connection[Any]]]:
-    """A place, and a connection that sees everything that was committed before it: by commands of the test's own."""
+    """Return a position, and a connection that sees everything committed before it."""
     with shop.connect() as reading:
         with psycopg.connect(shop.dsn, autocommit=True, replication="database") as exporting:
             create = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
@@ -149,18 +149,18 @@ def exported(shop: Shop, name: str, tables: Iterable[str]) -> Iterator[tuple[int
 
 
 def is_rewritten(connection: psycopg.Connection[Any], table: str) -> bool:
-    """Whether a table was emptied since the state that the connection sees, which it then shows as empty too."""
+    """Return whether a table was rewritten since the connection's snapshot, which then shows it empty."""
     same = f"SELECT relfilenode = pg_relation_filenode(oid) FROM pg_class WHERE relname = '{table}'"
     return connection.execute(same.encode()).fetchall() != [(True,)]
 
 
 def said(value: Any) -> Any:  # noqa: PLR0911 a line for each type
-    """What a message has for a value of the database."""
+    """Return the message value of a database value."""
     match value:
         case dt.datetime() if value.tzinfo is not None:
             return said(value.astimezone(dt.UTC).replace(tzinfo=None)) + "Z"
         case dt.datetime() | dt.time():
-            return re.sub(r"\.(\d*?)0+$", r".\1", value.isoformat())  # microseconds are there, or are 0
+            return re.sub(r"\.(\d*?)0+$", r".\1", value.isoformat())  # Microseconds are there, or are 0
         case dt.date():
             return value.isoformat()
         case bytes():
@@ -178,7 +178,7 @@ State = dict[str, dict[Any, dict[str, Any]]]
 
 
 def replay(records: Iterable[tuple[str, SourceRecord]], contracts: Mapping[str, Contract], state: State) -> State:
-    """`state` after the messages, one after another: what a change says is so; what it does not know stays."""
+    """Apply the messages to `state` in order; unknown values keep their old value."""
     for stream, record in records:
         message = read(record)
         key = contracts[stream].key
@@ -199,18 +199,18 @@ def replay(records: Iterable[tuple[str, SourceRecord]], contracts: Mapping[str, 
 
 
 def known(value: Any) -> bool:
-    """Whether a change left the value as it was."""
+    """Return whether the change has the value."""
     return isinstance(value, str) and value in UNAVAILABLE
 
 
 def order(record: SourceRecord) -> tuple[int, int]:
-    """Where a change is in the order of all of its source."""
+    """Return the order of a change among all changes of its source."""
     source = read(record)["source"]
     return source["lsn"], source["ordinal"]
 
 
 def drained(source: Source, after: Progress | None, spool: Spooled) -> Progress | None:
-    """Reads and acknowledges until there is nothing new."""
+    """Read and acknowledge until nothing is new."""
     while (progress := source.read(after, spool)) is not None:
         progress = json.loads(json.dumps(progress))
         source.acknowledge(progress)

@@ -1,6 +1,5 @@
-"""`lake` on sources that fail: one clear message, its exit code, no secret; all others go on, and it heals.
-
-And what it says of sources that do not: where they stand, how far the logs are behind, and where a row came from.
+"""Commands of `lake` on failing sources: one clear message, its exit code, no secret; other streams continue, and a
+later run recovers. On sound sources: their position, the lag of the logs, and the origin of a row.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ TOML: Final = "sources/shop.toml"
 
 @dataclass
 class Followed:
-    """A project of a stream `orders` that a source has, and of `notes` that land; its commands."""
+    """Project with a stream `orders` of a source and landed `notes`, and its commands."""
 
     house: Lakehouse
     commands: Commands
@@ -52,7 +51,7 @@ class Followed:
         self.house.land("notes", {"number": self.noted})
 
     def said(self, *words: str) -> Any:
-        """The answer as JSON."""
+        """Return the answer as JSON."""
         done = self.lake(*words, "--json")
         assert done.code == 0, done.err
         return json.loads(done.out)
@@ -83,7 +82,7 @@ def followed(folder: Path, commands: Commands, toml: str, fields: dict[str, Any]
 
 @dataclass
 class Topic:
-    """What is read of a broker."""
+    """Topic of a broker and its project."""
 
     kafka: Kafka
     name: str
@@ -109,7 +108,7 @@ def topic(kafka: Kafka, commands: Commands, tmp_path: Path) -> Iterator[Topic]:
 
 @dataclass(frozen=True)
 class Harm:
-    """What is done to a source, what is then said, and what makes it good."""
+    """Damage to a source, the expected report, and its repair."""
 
     name: str
     code: int
@@ -125,7 +124,7 @@ class Harm:
 
 
 def must_be_told(shop: Followed, harm: Harm) -> None:
-    """Both commands say it once, end so, and bring the other stream to its table."""
+    """Assert that both commands report the fault once, exit with its code, and update the other stream's table."""
     for words in (("ingest",), ("run", "--quiet")):
         shop.note()
         done = shop.lake(*words)
@@ -151,7 +150,7 @@ def must_heal(shop: Followed, harm: Harm) -> None:
 
 
 def replaced(old: str, new: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
-    """Says something else in the source's file, and what it said again."""
+    """Return actions that replace text in the source's file and restore it."""
 
     def change(of: Any, this: str, by: str) -> None:
         text = of.shop.toml.read_text()
@@ -183,7 +182,7 @@ def cleared(topic: Topic) -> None:
 
 
 def elsewhere(port: str, settings: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
-    """By another port of the broker, with these settings of the client."""
+    """Return actions that use another port of the broker, with these client settings."""
 
     def change(topic: Topic) -> None:
         topic.shop.environment |= {BOOTSTRAP: f"127.0.0.1:{topic.kafka.ports[port]}", "KAFKA_WORD": WRONG}
@@ -213,7 +212,7 @@ OF_KAFKA: Final = [
 
 
 @pytest.mark.parametrize("harm", OF_KAFKA, ids=str)
-def test_what_is_wrong_with_a_broker_is_told_and_heals(topic: Topic, harm: Harm) -> None:
+def test_kafka_fault_is_reported_and_recovers(topic: Topic, harm: Harm) -> None:
     topic.send("Ann", "Ben")
     topic.shop.note()
     assert topic.shop.lake("run").code == 0
@@ -225,7 +224,7 @@ def test_what_is_wrong_with_a_broker_is_told_and_heals(topic: Topic, harm: Harm)
     assert topic.shop.rows() == {1: "Cy", 2: "Ben"}
 
 
-def test_a_registry_that_is_gone_is_told_and_heals(topic: Topic) -> None:
+def test_missing_registry_is_reported_and_recovers(topic: Topic) -> None:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     from tests.sources.test_kafka_values import serialized
@@ -252,7 +251,7 @@ def test_a_registry_that_is_gone_is_told_and_heals(topic: Topic) -> None:
 
 @dataclass
 class Table:
-    """What is read of a database."""
+    """Table of a database and its project."""
 
     server: Postgres
     database: Shop
@@ -293,7 +292,7 @@ def run_sql(*statements: str) -> Callable[[Table], None]:
 
 
 def taken(table: Table) -> None:
-    """Another process reads the slot, and acknowledges nothing."""
+    """Read the slot in another process, without acknowledgement."""
     slot = table.database.slot
     command = [
         str(binaries() / "pg_recvlogical"),
@@ -323,7 +322,7 @@ def let_go(table: Table) -> None:
 
 
 def by(**change: str) -> Callable[[Table], None]:
-    """Connects otherwise."""
+    """Return an action that changes the connection."""
 
     def connect(table: Table) -> None:
         table.shop.environment[VARIABLE] = make_conninfo(table.database.reader_dsn, **change)
@@ -379,7 +378,7 @@ OF_POSTGRES: Final = [
 
 
 @pytest.mark.parametrize("harm", OF_POSTGRES, ids=str)
-def test_what_is_wrong_with_a_database_is_told_and_heals(table: Table, harm: Harm) -> None:
+def test_postgres_fault_is_reported_and_recovers(table: Table, harm: Harm) -> None:
     table.shop.note()
     assert table.shop.lake("run").code == 0
     harm.done(table)
@@ -392,7 +391,7 @@ def test_what_is_wrong_with_a_database_is_told_and_heals(table: Table, harm: Har
     assert table.shop.rows()[9] == "last"
 
 
-def test_where_a_topic_stands_and_where_a_row_came_from_is_told(topic: Topic) -> None:
+def test_commands_report_the_position_of_a_topic_and_the_origin_of_a_row(topic: Topic) -> None:
     shop, place = topic.shop, f"shop:{topic.name}/0"
     topic.send("Ann", "Ben")
     assert shop.lake("run").code == 0
@@ -421,7 +420,7 @@ def test_where_a_topic_stands_and_where_a_row_came_from_is_told(topic: Topic) ->
     assert f"{place}:2" in shop.lake("explain", "order", "id=1").out
 
 
-def test_where_a_database_stands_and_where_a_row_came_from_is_told(table: Table) -> None:
+def test_commands_report_the_position_of_a_database_and_the_origin_of_a_row(table: Table) -> None:
     shop = table.shop
     assert shop.lake("run").code == 0
     table.execute("UPDATE orders SET name = 'Bo' WHERE id = 2", "INSERT INTO orders VALUES (3, 'Cy')")
@@ -449,7 +448,7 @@ def test_where_a_database_stands_and_where_a_row_came_from_is_told(table: Table)
 
 
 def events_of(row: Any) -> list[Any]:
-    """Those behind a row, newest first."""
+    """Return the events behind a row, newest first."""
     [side] = row["from"]
     return sorted(side["events"], key=lambda event: event["batch"], reverse=True)
 
@@ -480,7 +479,7 @@ EXTRAS: Final = {
 
 @contextmanager
 def without(packages: set[str], folder: Path) -> Iterator[dict[str, str]]:
-    """An environment in which these are not installed."""
+    """Return an environment without these packages."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(HIDDEN.format(packages=packages))
     yield {"PYTHONPATH": f"{folder}:{ROOT}"}
@@ -488,9 +487,7 @@ def without(packages: set[str], folder: Path) -> Iterator[dict[str, str]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", EXTRAS)
-def test_an_extra_that_is_not_installed_is_named_and_others_go_on(
-    commands: Commands, tmp_path: Path, kind: str
-) -> None:
+def test_missing_extra_is_named_and_other_streams_continue(commands: Commands, tmp_path: Path, kind: str) -> None:
     packages, toml = EXTRAS[kind]
     fields = {"id": "int", "name": "string?", "op": ("string", {"from": "op"})}
     fields |= {name: ("long", {"from": f"source.{name}"}) for name in ("lsn", "ordinal")}
@@ -509,7 +506,7 @@ def test_an_extra_that_is_not_installed_is_named_and_others_go_on(
 
 
 @pytest.mark.long
-def test_a_server_whose_extra_is_not_installed_is_named(tmp_path: Path, commands: Commands) -> None:
+def test_serve_http_names_its_missing_extra(tmp_path: Path, commands: Commands) -> None:
     shop = followed(
         tmp_path, commands, 'kind = "http"\n[streams]\norders = {}\n', {"id": "int", "name": "string"}, 'Latest("id")'
     )
@@ -522,7 +519,7 @@ def test_a_server_whose_extra_is_not_installed_is_named(tmp_path: Path, commands
 
 
 def outside(shop: Followed, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in a new process."""
+    """Run a command in a new process."""
     settings = shop.house.settings
     own = {"LAKE_WAREHOUSE": str(settings.warehouse_path), "LAKE_LANDING": str(settings.path(settings.landing))}
     return subprocess.run(

@@ -75,7 +75,7 @@ def test_source_reads_each_record_once_from_the_position_of_the_commit(upstream:
     assert take(upstream, after) == ([], after)
 
 
-def test_source_repeats_what_was_read_until_it_is_acknowledged(upstream: Upstream) -> None:
+def test_source_repeats_records_until_they_are_acknowledged(upstream: Upstream) -> None:
     upstream.add(1, 2)
     first, _ = take(upstream, None)
     upstream.add(3)
@@ -90,7 +90,7 @@ def test_source_repeats_what_was_read_until_it_is_acknowledged(upstream: Upstrea
     assert [number_of(record) for record in repeated] == [number_of(record) for record in before] == [4]
 
 
-def test_source_counts_what_waits_or_does_not_know(upstream: Upstream) -> None:
+def test_source_counts_waiting_records_or_does_not_know(upstream: Upstream) -> None:
     upstream.add(1, 2, 3)
     _, at = take(upstream, None)
     acknowledge(upstream, at)
@@ -102,7 +102,7 @@ def test_source_counts_what_waits_or_does_not_know(upstream: Upstream) -> None:
         assert waiting is None or waiting >= 1  # Kafka counts the marker of the transaction too
 
 
-def test_source_that_is_closed_may_be_closed_again(upstream: Upstream) -> None:
+def test_source_may_be_closed_twice(upstream: Upstream) -> None:
     upstream.add(1)
     source = upstream.source()
     source.read(None, Kept())

@@ -73,7 +73,9 @@ def send_avro(kafka: Kafka, topic: str, registry: Registry, table: Iterable[Case
 
 
 @pytest.mark.http
-def test_kafka_posts_and_decisions_give_the_stated_values(kafka: Kafka, project: Settings, spark: SparkSession) -> None:
+def test_kafka_posts_and_decisions_deliver_the_stated_values(
+    kafka: Kafka, project: Settings, spark: SparkSession
+) -> None:
     table = cases(5, 20)
     request = {"request": ("string", {"from": "http.id"})}
     plain = [table_contract(name) for name in ("files", "messages", "avro", "posted")]
@@ -97,7 +99,7 @@ def test_kafka_posts_and_decisions_give_the_stated_values(kafka: Kafka, project:
     assert not differences(project, table, ways)
 
 
-def test_tables_of_postgres_give_the_stated_values(shop: Shop, project: Settings, spark: SparkSession) -> None:
+def test_postgres_tables_deliver_the_stated_values(shop: Shop, project: Settings, spark: SparkSession) -> None:
     table = [case for case in cases(6, 20) if is_csv(case) and case.name in PLAIN]
     facts = {"op": "op", "lsn": "source.lsn", "ordinal": "source.ordinal"}
     fields = {name: ("string" if name == "op" else "long", {"from": path}) for name, path in facts.items()}
@@ -113,7 +115,7 @@ def test_tables_of_postgres_give_the_stated_values(shop: Shop, project: Settings
         "ALTER TABLE rows REPLICA IDENTITY FULL",
         "CREATE PUBLICATION lake FOR TABLE rows",
     )
-    for some in (table[::2], table[1::2]):  # which are copied, and come as changes
+    for some in (table[::2], table[1::2]):  # Copied rows, then changes
         with shop.connect() as connection, connection.pipeline():
             for case in some:
                 query = f"INSERT INTO rows (id, {case.name}) VALUES (%s, %s)".encode()

@@ -1,4 +1,4 @@
-"""The Kafka source against a real broker: transactions, gaps, partitions, a broker that goes, secrets, formats."""
+"""Kafka source against a real broker: transactions, gaps, partitions, an unavailable broker, secrets, formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.spool import Kept
 
 @pytest.fixture
 def opened() -> Iterator[list[Source]]:
-    """Sources that are closed in the end."""
+    """Return a list of sources and close them afterwards."""
     sources: list[Source] = []
     yield sources
     for source in sources:
@@ -42,7 +42,7 @@ def source_of(opened: list[Source], bootstrap: str, *contracts: Any, topics: Any
 
 
 @pytest.mark.smoke
-def test_what_is_committed_is_read_once_and_holes_are_passed_over(kafka: Kafka, opened: list[Source]) -> None:
+def test_kafka_reads_committed_records_once_and_skips_holes(kafka: Kafka, opened: list[Source]) -> None:
     topic = kafka.topic()
     kafka.transaction(topic, [f'{{"n": {n}}}' for n in range(5)])
     kafka.transaction(topic, [f'{{"n": {n}}}' for n in range(5, 10)], end="abort")
@@ -67,7 +67,7 @@ def test_what_is_committed_is_read_once_and_holes_are_passed_over(kafka: Kafka, 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_limits_over_any_partitions_give_the_committed_records_once(
+def test_kafka_reads_committed_records_once_with_any_limits_and_partitions(
     kafka: Kafka, opened: list[Source], seed: int
 ) -> None:
     random = Random(seed)
@@ -107,7 +107,7 @@ def test_any_limits_over_any_partitions_give_the_committed_records_once(
     assert source.lag(after).events == 0
 
 
-def test_a_topic_that_was_made_anew_is_a_gap_until_it_is_given_up(kafka: Kafka, opened: list[Source]) -> None:
+def test_recreated_topic_is_a_gap_until_it_is_given_up(kafka: Kafka, opened: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}')
     source = source_of(opened, kafka.bootstrap, stream("events", "kafka.offset"), topics={"events": topic})
@@ -126,7 +126,7 @@ def test_a_topic_that_was_made_anew_is_a_gap_until_it_is_given_up(kafka: Kafka, 
     assert [int(facts["kafka.offset"]) for facts in kept.facts] == [GENERATION, GENERATION + 1]
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_gives_nothing(kafka: Kafka, opened: list[Source]) -> None:
+def test_kafka_delivers_nothing_when_a_topic_is_recreated_during_the_read(kafka: Kafka, opened: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}')
     source = source_of(opened, kafka.bootstrap, topics={"events": topic})
@@ -144,11 +144,11 @@ def test_a_topic_that_is_made_anew_while_it_is_read_gives_nothing(kafka: Kafka, 
 def made(kafka: Kafka, topic: str) -> bool:
     try:
         return bool(kafka.topic(topic))
-    except Exception:  # the one of before goes bit by bit
+    except Exception:  # The old topic disappears gradually
         return False
 
 
-def test_records_that_retention_took_are_a_gap_until_they_are_given_up(kafka: Kafka, opened: list[Source]) -> None:
+def test_records_deleted_by_retention_are_a_gap_until_they_are_given_up(kafka: Kafka, opened: list[Source]) -> None:
     from confluent_kafka import TopicPartition
 
     topic = kafka.topic()
@@ -167,7 +167,7 @@ def test_records_that_retention_took_are_a_gap_until_they_are_given_up(kafka: Ka
     assert first.texts == kept.texts
 
 
-def test_new_partitions_are_read_from_their_beginning_and_told(
+def test_new_partitions_are_read_from_their_beginning_with_a_warning(
     kafka: Kafka, opened: list[Source], caplog: pytest.LogCaptureFixture
 ) -> None:
     from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # its stub forgets to export it
@@ -192,7 +192,7 @@ def test_new_partitions_are_read_from_their_beginning_and_told(
     assert {p: end for p, (_, end) in after["topics"][topic]["ranges"].items()} == {"0": 6, "1": 0, "2": 1}
 
 
-def test_a_broker_that_goes_away_is_unavailable_and_what_was_committed_is_there_when_it_returns(
+def test_stopped_broker_is_unavailable_and_committed_records_are_read_after_its_return(
     kafka: Kafka, opened: list[Source]
 ) -> None:
     topic = kafka.topic()
@@ -216,7 +216,7 @@ def test_a_broker_that_goes_away_is_unavailable_and_what_was_committed_is_there_
     assert first.texts + more.texts == [f'{{"n": {n}}}' for n in range(4)]
 
 
-def test_a_broker_that_dies_while_a_range_is_read_is_unavailable(kafka: Kafka, opened: list[Source]) -> None:
+def test_broker_that_dies_during_a_range_is_unavailable(kafka: Kafka, opened: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(topic, *(f'{{"n": {n}, "pad": "{"x" * 2000}"}}' for n in range(20_000)))
     source = source_of(
@@ -244,7 +244,7 @@ def test_a_broker_that_dies_while_a_range_is_read_is_unavailable(kafka: Kafka, o
     assert [json.loads(text)["n"] for text in whole.texts] == list(range(20_000))
 
 
-def test_sasl_and_tls_are_settings_whose_secrets_come_from_the_environment(
+def test_sasl_and_tls_settings_read_their_secrets_from_the_environment(
     kafka: Kafka,
     project: Settings,
     monkeypatch: pytest.MonkeyPatch,
@@ -293,7 +293,7 @@ def test_sasl_and_tls_are_settings_whose_secrets_come_from_the_environment(
     assert capfd.readouterr().err == ""
 
 
-def test_what_librdkafka_refuses_is_told_without_its_value(
+def test_kafka_reports_a_setting_rejected_by_librdkafka_without_its_value(
     kafka: Kafka, opened: list[Source], capfd: pytest.CaptureFixture[str]
 ) -> None:
     for client, said in (
@@ -311,7 +311,7 @@ def test_what_librdkafka_refuses_is_told_without_its_value(
     assert capfd.readouterr().err == ""
 
 
-def test_facts_of_records_are_those_that_the_contract_takes(kafka: Kafka, opened: list[Source]) -> None:
+def test_kafka_delivers_the_facts_that_the_contract_reads(kafka: Kafka, opened: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(
         topic, '{"n": 1}', key="AA", headers=[("trace.id", b"1"), ("trace.id", b"2")], timestamp=1_357_034_400_123
@@ -338,7 +338,7 @@ def test_facts_of_records_are_those_that_the_contract_takes(kafka: Kafka, opened
     assert "kafka.headers.trace.id" not in second
 
 
-def test_a_clock_goes_by_the_broker_s_timestamps_alone(kafka: Kafka, opened: list[Source]) -> None:
+def test_clock_requires_the_timestamps_of_the_broker(kafka: Kafka, opened: list[Source]) -> None:
     events = stream("events", "sent", "kafka.timestamp")
     corrected = replace(events, clock=Clock(sent="f0", received="f1"))
     created, appended = kafka.topic(), kafka.topic(message_timestamp_type="LogAppendTime")
@@ -354,7 +354,7 @@ def test_a_clock_goes_by_the_broker_s_timestamps_alone(kafka: Kafka, opened: lis
     assert kept.facts[0]["kafka.timestamp"] == "1970-01-01T00:00:01.000+00:00"
 
 
-def test_a_null_value_is_control_an_event_or_refused_as_the_contract_says(kafka: Kafka, opened: list[Source]) -> None:
+def test_null_value_is_control_event_or_rejected_as_the_contract_declares(kafka: Kafka, opened: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(topic, None, key='{"id": 7.10, "on": null}')
     for contract, text in (
@@ -375,7 +375,7 @@ def test_a_null_value_is_control_an_event_or_refused_as_the_contract_says(kafka:
             assert kept.facts == [{"kafka.key.id": "7.10", "kafka.tombstone": "true"}]
 
 
-def test_several_topics_are_several_logs_of_one_progress(kafka: Kafka, opened: list[Source]) -> None:
+def test_kafka_reads_several_topics_into_several_logs_of_one_progress(kafka: Kafka, opened: list[Source]) -> None:
     first, second = kafka.topic(), kafka.topic(partitions=2)
     source = source_of(opened, kafka.bootstrap, topics={"a": first})
     kafka.send(first, '{"n": 1}')
@@ -392,7 +392,7 @@ def test_several_topics_are_several_logs_of_one_progress(kafka: Kafka, opened: l
     }
 
 
-def test_the_files_of_a_broker_are_for_its_owner_and_no_password_is_on_a_command_line(kafka: Kafka) -> None:
+def test_broker_keeps_its_files_private_and_passwords_off_the_command_line(kafka: Kafka) -> None:
     assert (kafka.home / "server.properties").stat().st_mode & 0o077 == 0
     assert kafka.process is not None
     line = Path(f"/proc/{kafka.process.pid}/cmdline").read_bytes()

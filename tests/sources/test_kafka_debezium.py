@@ -1,4 +1,6 @@
-"""Debezium's messages in Avro, keys and values by Confluent's serializers: the table of the database, and its past."""
+"""Debezium's messages in Avro, keys and values by Confluent's serializers: the table of the database and its
+history.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ MILLIS: Final = 1_700_000_000_000
 
 
 def envelope(row: list[dict[str, Any]]) -> dict[str, Any]:
-    """The schema that Debezium registers for a table of these columns."""
+    """Return the schema that Debezium registers for a table of these columns."""
     value = {"type": "record", "name": "Value", "fields": row, "connect.name": "pg.public.shops.Value"}
     source = [
         {"name": "connector", "type": "string"},
@@ -85,7 +87,9 @@ def envelope(row: list[dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass
 class Connector:
-    """Sends a table's changes as Debezium does, and keeps the table and how many versions each row has had."""
+    """Connector that sends a table's changes as Debezium does, and records the table and the number of versions per
+    row.
+    """
 
     kafka: Kafka
     topic: str
@@ -98,7 +102,7 @@ class Connector:
     row: list[dict[str, Any]] = field(default_factory=lambda: ROW)
 
     def change(self, count: int) -> None:
-        """So many changes as chance has them."""
+        """Make `count` random changes."""
         for _ in range(count):
             key, made = self.dice.randint(1, 25), self._row()
             if key not in self.rows:
@@ -110,7 +114,7 @@ class Connector:
                 self._put(key, "u", after=made | {"id": key})
 
     def truncate(self) -> None:
-        """Empties the table: a message without a key."""
+        """Empty the table: a message without a key."""
         self.rows.clear()
         self.produce(None, self._message("t"))
 
@@ -132,7 +136,7 @@ class Connector:
         return {"op": op, "before": before, "after": after, "source": source | {"table": "shops"}, "ts_ms": self.lsn}
 
     def produce(self, key: int | None, value: Any) -> None:
-        """A record; None for a tombstone."""
+        """Send a record, or a tombstone if `value` is None."""
         self.sent += 1
         self._producer.produce(
             self.topic,
@@ -183,7 +187,7 @@ def house_of(connector: Connector, folder: Path) -> Lakehouse:
     return Lakehouse(settings.project, folder)
 
 
-def test_a_table_in_avro_is_the_database_s_with_all_of_its_past(
+def test_debezium_table_in_avro_equals_the_database_with_its_history(
     connector: Connector, spark: SparkSession, tmp_path: Path
 ) -> None:
     house = house_of(connector, tmp_path)
@@ -208,7 +212,7 @@ def test_a_table_in_avro_is_the_database_s_with_all_of_its_past(
 
 
 def check_unchanged(house: Lakehouse, connector: Connector) -> None:
-    """Row for row; and every version is there, those that are gone closed."""
+    """Assert that rows are equal and that every version is there, deleted ones closed."""
     columns = ("id", "name", "price", "town")
     assert {row["id"]: {name: row[name] for name in columns} for row in house.table("shop")} == connector.rows
     versions = house.table("shop_version")

@@ -1,4 +1,4 @@
-"""The same events by files, by one partition and by eight, in any deliveries: the same table of each kind."""
+"""The same events by files, one partition and eight partitions, in any deliveries: the same table of each kind."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def from_topics(house: Lakehouse, kafka: Kafka, topics: dict[str, str], records:
 
 
 def made(dice: Random) -> dict[str, list[dict[str, Any]]]:
-    """Records as chance has them; several of one time, in no order."""
+    """Return random records, several of one time, in no order."""
     records: dict[str, list[dict[str, Any]]] = {"sales": [], "rates": []}
     for number in range(240):
         at = f"2024-05-0{dice.randint(1, 3)}T{dice.randint(0, 23):02}:{dice.choice('03')}0:00Z"
         records["sales"].append({"account": dice.choice("abcde"), "id": number, "at": at, "pence": dice.randint(0, 99)})
     for number in range(60):
-        at = f"2024-05-01T{number % 24:02}:{number // 24}5:00Z"  # a time of its own
+        at = f"2024-05-01T{number % 24:02}:{number // 24}5:00Z"  # A distinct time
         records["rates"].append(
             {"account": dice.choice("abcdef"), "id": number, "since": at, "rate": dice.randint(1, 9)}
         )
@@ -91,7 +91,7 @@ def made(dice: Random) -> dict[str, list[dict[str, Any]]]:
 
 
 def sent(kafka: Kafka, records: dict[str, list[dict[str, Any]]], partitions: int, dice: Random) -> dict[str, str]:
-    """Topics with the records, each in a partition by chance: a key spans them all."""
+    """Return topics with the records in random partitions, so that keys span all of them."""
     topics = {stream: kafka.topic(partitions=partitions) for stream in records}
     producer = kafka.producer()
     for stream, each in records.items():
@@ -102,7 +102,7 @@ def sent(kafka: Kafka, records: dict[str, list[dict[str, Any]]], partitions: int
 
 
 def cycles(house: Lakehouse, spark: SparkSession, kafka: Kafka) -> tuple[int, str]:
-    """Runs with one delivery each until nothing is left; how many they were, and what they said."""
+    """Run with one delivery at a time until nothing is left; return the number of runs and their output."""
     done, said = 0, list[str]()
     while True:
         pipeline.run(house.settings, lambda: spark, said.append, batches=1)
@@ -115,7 +115,7 @@ def cycles(house: Lakehouse, spark: SparkSession, kafka: Kafka) -> tuple[int, st
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_partitions_and_deliveries_make_no_difference_to_any_kind(
+def test_every_kind_is_equal_for_any_partitions_and_deliveries(
     kafka: Kafka, spark: SparkSession, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = Random(seed)
@@ -136,7 +136,7 @@ def test_partitions_and_deliveries_make_no_difference_to_any_kind(
         assert {table: streamed.table(table) for table in KINDS} == whole
 
 
-def test_tables_that_go_by_the_log_are_named_where_keys_span_partitions(
+def test_tables_ordered_by_the_log_are_named_if_keys_span_partitions(
     kafka: Kafka, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = Random(3)

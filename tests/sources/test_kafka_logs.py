@@ -1,4 +1,4 @@
-"""From topics into logs and tables: keys, tombstones, refused records with their places, one partition and eight."""
+"""Topics into logs and tables: keys, tombstones, rejected records with their places, one partition and eight."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LATEST = 'Latest("id", sequence="_at", deletes="_gone")'
 
 
 def customers(folder: Path, kafka: Kafka, topic: str, *, value: str = "json", lines: str = "") -> Lakehouse:
-    """A project whose customers are a compacted topic: of each key what was said last. `lines` are of its source."""
+    """Return a project whose customers are a compacted topic; `lines` are added to its source."""
     returns = 'rows.selectExpr("id", "email", "trace", "at AS _at", "gone AS _gone")'
     jobs = {"customer": job("customer", LATEST, 'log("customers")', returns=returns)}
     house = declare(empty(folder), contract("customers", FIELDS, id=["at"]), jobs=jobs)
@@ -54,7 +54,7 @@ def logged(house: Lakehouse) -> list[dict[str, Any]]:
     return list(duckdb_tables.rows(Log(house.settings, "customers").path, query))
 
 
-def test_a_compacted_topic_is_a_table_and_what_cannot_be_read_waits_with_its_place(
+def test_compacted_topic_becomes_a_table_and_unreadable_records_keep_their_place(
     kafka: Kafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = kafka.topic()
@@ -79,7 +79,7 @@ def test_a_compacted_topic_is_a_table_and_what_cannot_be_read_waits_with_its_pla
     assert refused.raw.startswith("cannot be decoded: not valid UTF-8 at byte 0; its bytes: \\xff")
 
 
-def test_avro_that_cannot_be_decoded_is_refused_and_the_stream_goes_on(
+def test_undecodable_avro_is_rejected_and_the_stream_continues(
     kafka: Kafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = kafka.topic()
@@ -102,7 +102,7 @@ def test_avro_that_cannot_be_decoded_is_refused_and_the_stream_goes_on(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_with_one_partition_and_with_eight_in_any_deliveries_the_table_is_the_same(
+def test_compacted_table_is_equal_for_one_and_eight_partitions_in_any_deliveries(
     kafka: Kafka, spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     random = Random(seed)
@@ -132,10 +132,10 @@ def with_more_partitions(kafka: Kafka, topic: str, partitions: int) -> None:
     until(lambda: len(kafka.admin.list_topics(topic).topics[topic].partitions) == partitions)
 
 
-def test_the_newest_record_of_a_key_wins_in_a_recreated_topic_and_in_new_partitions(
+def test_newest_record_of_a_key_wins_in_recreated_topics_and_new_partitions(
     kafka: Kafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Offsets begin anew, are alike in two partitions, and are part of the id and of the sequence."""
+    """Offsets restart, are equal in two partitions, and are part of the id and of the sequence."""
     topic = kafka.topic()
     house = customers(tmp_path / "shop", kafka, topic)
     kafka.send(topic, *(f'{{"email": "first{n}"}}' for n in range(4)), key="a")

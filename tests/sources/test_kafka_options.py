@@ -1,4 +1,4 @@
-"""What a file says of Kafka: every fault at once, each with its fix; and contracts that take facts of records."""
+"""Kafka options of a source file: all faults at once, each with its fix; and contracts that read facts of records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
 
 
 @pytest.mark.parametrize(("said", "what", "fix"), WRONG)
-def test_a_fault_is_told_with_its_fix_and_without_values_of_settings(said: dict[str, Any], what: str, fix: str) -> None:
+def test_kafka_fault_is_reported_with_its_fix_and_without_setting_values(
+    said: dict[str, Any], what: str, fix: str
+) -> None:
     with pytest.raises(DeclarationError) as told:
         options_of("shop", RIGHT | said, CONTRACTS, WHERE)
     assert what in str(told.value)
@@ -56,7 +58,7 @@ def test_a_fault_is_told_with_its_fix_and_without_values_of_settings(said: dict[
     assert "a-secret" not in str(told.value)
 
 
-def test_all_faults_of_a_file_are_told_at_once() -> None:
+def test_kafka_options_report_all_faults_at_once() -> None:
     whole: dict[str, Any] = {}
     for said, _, _ in WRONG:
         whole |= {name: value for name, value in said.items() if name not in {"streams", "client", "bootstrap"}}
@@ -66,7 +68,7 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
     assert "no bootstrap: where are the brokers?" in told.value.what
 
 
-def test_what_a_file_leaves_out_has_a_default_and_numbers_are_texts_for_librdkafka() -> None:
+def test_kafka_options_have_defaults_and_pass_numbers_as_text() -> None:
     client = {"fetch.min.bytes": 5, "enable.ssl.certificate.verification": False}
     found = options_of("shop", RIGHT | {"client": client}, CONTRACTS, WHERE)
     defaults = KafkaOptions("shop", WHERE, "localhost:9092", found.topics)
@@ -79,7 +81,7 @@ def test_what_a_file_leaves_out_has_a_default_and_numbers_are_texts_for_librdkaf
     assert (topic.value, topic.key, topic.facts) == ("json", "text", frozenset())
 
 
-def test_a_project_declares_a_source_and_its_contract_says_which_facts_it_takes(project: Settings) -> None:
+def test_kafka_source_takes_the_facts_declared_by_its_contract(project: Settings) -> None:
     events = contract("events", {"id": "string", "trace": "string", "gone": "boolean", "whose": "string"})
     facts = {"trace": "kafka.headers.trace.id", "gone": "kafka.tombstone", "whose": "kafka.key.customer.id"}
     for each in events["fields"][1:]:
@@ -97,7 +99,7 @@ def test_a_project_declares_a_source_and_its_contract_says_which_facts_it_takes(
 
 
 @pytest.mark.parametrize("path", ["kafka", "kafka.headers", "kafka.offset.x", "kafka.kei"])
-def test_a_fact_that_no_record_has_is_a_fault_of_the_contract(project: Settings, path: str) -> None:
+def test_contract_rejects_a_fact_that_no_record_has(project: Settings, path: str) -> None:
     events = contract("events", {"id": "string", "trace": "string"})
     events["fields"][1]["from"] = path
     declare(project, events)

@@ -1,4 +1,4 @@
-"""Ranges of offsets, against a cluster that is made up: every committed record once, in order, whatever the slices."""
+"""Ranges of offsets against a simulated cluster: every committed record once, in order, in any slicing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def offsets(kept: Kept) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_slices_give_every_committed_record_once_and_in_order(seed: int) -> None:
+def test_slices_deliver_every_committed_record_once_in_order(seed: int) -> None:
     random = Random(seed)
     cluster, kept, after = made_up(random), Kept(), None
     for _ in range(random.randint(1, 12)):
@@ -93,7 +93,7 @@ def test_any_slices_give_every_committed_record_once_and_in_order(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_same_range_is_read_again_to_the_same_records(seed: int) -> None:
+def test_kafka_range_repeats_the_same_records(seed: int) -> None:
     random = Random(seed)
     cluster = made_up(random)
     first, again = Kept(), Kept()
@@ -102,7 +102,7 @@ def test_the_same_range_is_read_again_to_the_same_records(seed: int) -> None:
     assert (again.records, again.places) == (first.records, first.places)
 
 
-def test_what_is_aborted_alone_moves_the_position_and_gives_no_record() -> None:
+def test_aborted_transaction_advances_the_position_without_records() -> None:
     random = Random(1)
     partition = Partition()
     partition.entries = [entry(1)] * 5 + [entry(1, data=False)]
@@ -120,7 +120,7 @@ def entry(transaction: int, *, data: bool = True) -> Entry:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_gets_its_share_and_no_more_than_it_wants(seed: int) -> None:
+def test_shares_divide_the_limit_and_never_exceed_demand(seed: int) -> None:
     random = Random(seed)
     wanted = [random.choice([1, random.randint(1, 50), random.randint(1, 5000)]) for _ in range(random.randint(1, 9))]
     most = random.randint(1, 6000)
@@ -134,7 +134,7 @@ def test_each_gets_its_share_and_no_more_than_it_wants(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_gap_is_told_with_its_way_out_and_what_is_left_is_read_after_it_is_given_up(seed: int) -> None:
+def test_kafka_gap_is_reported_with_its_fix_and_the_rest_is_read_after_give_up(seed: int) -> None:
     random = Random(seed)
     cluster = made_up(random, steps=40)
     source = source_of(cluster, records=20)
@@ -174,7 +174,7 @@ def test_every_gap_is_told_with_its_way_out_and_what_is_left_is_read_after_it_is
     mended = source.skip_gap(after)
     kept = Kept()
     if kind == "added":
-        end_transactions(cluster)  # what is undecided stands before new partitions too
+        end_transactions(cluster)  # Open transactions stand before new partitions too
     read_all(source_of(cluster), mended, kept)
     assert source.lag(after).events == source.lag(mended).events
     started = {int(p): r[1] for p, r in mended["topics"]["events"]["ranges"].items()}
@@ -190,7 +190,7 @@ def test_every_gap_is_told_with_its_way_out_and_what_is_left_is_read_after_it_is
     assert offsets(kept) == {p: found for p, found in expected.items() if found}
 
 
-def test_partitions_that_are_added_begin_at_0_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_new_partitions_begin_at_offset_0_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     random = Random(3)
     cluster = MadeUp([Partition([entry(0)] * 3)], random)
     source, kept = source_of(cluster), Kept()
@@ -205,7 +205,7 @@ def test_partitions_that_are_added_begin_at_0_with_a_warning(caplog: pytest.LogC
     assert not caplog.text
 
 
-def test_a_topic_that_is_left_out_keeps_its_place_until_it_is_named_again() -> None:
+def test_excluded_topic_keeps_its_position_until_it_is_named_again() -> None:
     position = ranges.KafkaOffsets("c", {"old": ranges.TopicOffsets("o", {0: (1, 9)})})
     here = {"new": ranges.TopicState("n", {0: ranges.PartitionBounds(2, 7, 7)})}
     behind = position.behind(here, [ranges.Range("new", 0, 2, 5)])
@@ -215,7 +215,7 @@ def test_a_topic_that_is_left_out_keeps_its_place_until_it_is_named_again() -> N
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_lag_is_what_waits_and_since_when_its_oldest_record_does(
+def test_kafka_lag_has_the_waiting_records_and_the_age_of_the_oldest(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(seed)
@@ -237,14 +237,14 @@ KEYS = 7
 
 @dataclass
 class Keyed(MadeUp):
-    """A topic to which one producer writes records of some keys, and another one transactions of no key."""
+    """Topic with records of some keys by one producer, and transactions without a key by another."""
 
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By era, partition and offset, the key of a record and its number in the order in which they were sent."""
     restarted: int = 0
 
     def send(self) -> None:
-        """A record of a key, in the partition that the key has by now; then something else, perhaps."""
+        """Send a record of a key to the key's current partition; then perhaps another record."""
         key = self.random.randrange(KEYS)
         part = key * 2654435761 // 7 % len(self.partitions)
         entries = self.partitions[part].entries
@@ -259,7 +259,7 @@ class Keyed(MadeUp):
         self.partitions = [Partition() for _ in range(self.random.randint(1, 3))]
 
     def lose(self, ends: Mapping[str, Sequence[int]]) -> None:
-        """A partition is restored as it was earlier: offsets that were read are given again."""
+        """Restore a partition to an earlier state: offsets already read are assigned again."""
         part = self.random.randrange(len(self.partitions))
         if end := ends.get(str(part), (0, 0))[1]:
             self.partitions[part].entries = self.partitions[part].entries[: self.random.randrange(end)]
@@ -267,8 +267,8 @@ class Keyed(MadeUp):
 
 
 @pytest.mark.parametrize("seed", [*range(20), *(pytest.param(n, marks=pytest.mark.long) for n in range(20, 400))])
-def test_offsets_and_the_log_order_records_of_a_key_wherever_they_were(seed: int) -> None:
-    """Partitions are added, and topics recreated or restored, between reads of any size."""
+def test_log_order_follows_records_of_a_key_across_partitions(seed: int) -> None:
+    """Partitions are added, and topics are recreated or restored, between reads of any size."""
     random = Random(seed)
     cluster = Keyed([Partition() for _ in range(random.randint(1, 3))], random)
     read: list[tuple[int, int, int]] = []
@@ -291,7 +291,7 @@ def test_offsets_and_the_log_order_records_of_a_key_wherever_they_were(seed: int
             after = progress
 
     cluster.send()
-    take(1)  # partitions are added to a topic that was read
+    take(1)  # Partitions are added to a topic after its first read
     for _ in range(random.randint(5, 40)):
         match random.choice(["send"] * 6 + ["read"] * 3 + ["add", "recreate", "lose"]):
             case "send":
@@ -300,8 +300,8 @@ def test_offsets_and_the_log_order_records_of_a_key_wherever_they_were(seed: int
             case "read":
                 take(random.randint(1, 4), records=random.randint(1, 9))
             case "add":
-                if after and len(cluster.partitions) == len(after["topics"]["events"]["ranges"]):  # all were seen
-                    cluster.partitions += [Partition() for _ in cluster.partitions]  # a key stays or moves to a new one
+                if after and len(cluster.partitions) == len(after["topics"]["events"]["ranges"]):  # All were seen
+                    cluster.partitions += [Partition() for _ in cluster.partitions]  # A key stays or moves
             case "recreate":
                 cluster.recreate()
                 take(2)

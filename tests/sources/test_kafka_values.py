@@ -1,4 +1,4 @@
-"""Values in the wire format, written by Confluent's own serializers, read as the text that contracts take."""
+"""Values in the wire format by Confluent's serializers, decoded to the text that contracts read."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def decoded(registry: Registry, value: bytes, headers: Headers = (), **said: str
 
 
 def an_order(random: Random, depth: int = 2) -> tuple[dict[str, Any], dict[str, Any]]:
-    """An order as the serializer takes it, and as a contract reads it."""
+    """Return an order as the serializer takes it, and as a contract reads it."""
     digits = random.choice([random.randint(-9, 9), random.randint(-(10**37), 10**37)])
     moment = datetime(1970, 1, 1) + timedelta(microseconds=random.randint(-(2**55), 2**55))
     day = random.choice([None, date(1, 1, 1) + timedelta(days=random.randrange(3_000_000))])
@@ -135,7 +135,7 @@ def an_order(random: Random, depth: int = 2) -> tuple[dict[str, Any], dict[str, 
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_avro_is_read_with_every_digit_and_microsecond(registry: Registry, client: Any, seed: int) -> None:
+def test_avro_is_decoded_with_every_digit_and_microsecond(registry: Registry, client: Any, seed: int) -> None:
     with localcontext(Context(prec=60)):
         given, read = an_order(Random(seed))
         value = serialized(client, ORDER, given)
@@ -143,7 +143,7 @@ def test_avro_is_read_with_every_digit_and_microsecond(registry: Registry, clien
     assert json.loads(decoded(registry, value)) == read
 
 
-def test_schemas_are_asked_for_once_and_each_record_is_read_by_its_own(registry: Registry, client: Any) -> None:
+def test_decoder_requests_schemas_once_and_decodes_each_record_by_its_own(registry: Registry, client: Any) -> None:
     first = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
     second = {
         "type": "record",
@@ -157,7 +157,7 @@ def test_schemas_are_asked_for_once_and_each_record_is_read_by_its_own(registry:
     assert registry.asked - asked == 2
 
 
-def test_a_schema_that_refers_to_others_is_read_with_them(registry: Registry, client: Any) -> None:
+def test_decoder_resolves_schema_references(registry: Registry, client: Any) -> None:
     from confluent_kafka.schema_registry import Schema, SchemaReference
 
     money = {"type": "record", "name": "Money", "namespace": "m", "fields": [{"name": "cents", "type": "long"}]}
@@ -172,7 +172,7 @@ def test_a_schema_that_refers_to_others_is_read_with_them(registry: Registry, cl
     assert json.loads(decoded(registry, value)) == {"a": {"cents": 1}, "b": {"cents": 2}}
 
 
-def test_the_id_of_a_schema_may_be_in_a_header(registry: Registry, client: Any) -> None:
+def test_decoder_reads_a_schema_id_from_a_header(registry: Registry, client: Any) -> None:
     from confluent_kafka.schema_registry import header_schema_id_serializer
 
     headers: list[tuple[str, bytes]] = []
@@ -183,7 +183,7 @@ def test_the_id_of_a_schema_may_be_in_a_header(registry: Registry, client: Any) 
     assert json.loads(decoded(registry, value, headers)) == {"a": 7}
 
 
-def test_a_message_of_debezium_has_its_times_and_decimals_as_text(registry: Registry, client: Any) -> None:
+def test_debezium_message_has_times_and_decimals_as_text(registry: Registry, client: Any) -> None:
     row = {"id": 1, "price": Decimal("-12.50"), "born": 19_000, "at": 1_700_000_000_123_456}
     value = serialized(client, ENVELOPE, {"before": None, "after": row, "op": "c", "ts_ms": 5})
     assert json.loads(decoded(registry, value)) == {
@@ -194,7 +194,7 @@ def test_a_message_of_debezium_has_its_times_and_decimals_as_text(registry: Regi
     }
 
 
-def test_json_in_the_wire_format_is_read_without_its_prefix(registry: Registry, client: Any) -> None:
+def test_decoder_removes_the_wire_format_prefix_of_json(registry: Registry, client: Any) -> None:
     from confluent_kafka.schema_registry.json_schema import JSONSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -223,14 +223,14 @@ SPOILT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_what_cannot_be_decoded_says_why(registry: Registry, client: Any, case: str) -> None:
+def test_undecodable_value_is_rejected_with_its_reason(registry: Registry, client: Any, case: str) -> None:
     spoil, why = SPOILT[case]
     with pytest.raises(UndecodableError, match=why):
         decoded(registry, spoil(serialized(client, ANY, {"s": "abc", "n": 300})))
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_bytes_end_the_stream(registry: Registry, client: Any, seed: int) -> None:
+def test_corrupt_bytes_never_stop_the_stream(registry: Registry, client: Any, seed: int) -> None:
     random = Random(seed)
     value = bytearray(
         serialized(client, ORDER if seed % 2 else ANY, an_order(random)[0] if seed % 2 else {"s": "a", "n": 1})
@@ -244,7 +244,7 @@ def test_no_bytes_end_the_stream(registry: Registry, client: Any, seed: int) -> 
         json.loads(decoded(registry, bytes(value)))
 
 
-def test_a_schema_that_is_another_kind_or_without_bounds_is_told(registry: Registry) -> None:
+def test_unsupported_schema_is_reported(registry: Registry) -> None:
     for schema, why in (
         ({"schema": "{}", "schemaType": "JSON", "guid": "g"}, "its schema is JSON, not Avro"),
         ({"schema": '{"type": "none"}', "guid": "g"}, "its schema cannot be read"),
@@ -256,7 +256,7 @@ def test_a_schema_that_is_another_kind_or_without_bounds_is_told(registry: Regis
 
 
 @pytest.mark.slow
-def test_a_registry_that_is_silent_is_unavailable_and_one_that_refuses_is_told(
+def test_silent_registry_is_unavailable_and_a_refusing_registry_is_reported(
     registry: Registry, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value = serialized(client, ANY, {"s": "abc", "n": 300})

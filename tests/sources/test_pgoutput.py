@@ -108,12 +108,12 @@ def encode(message: Decoded) -> bytes:  # noqa: PLR0911 a line for each message
 
 
 @given(DECODED)
-def test_what_is_encoded_is_decoded(message: Decoded) -> None:
+def test_pgoutput_message_is_decoded_after_encoding(message: Decoded) -> None:
     assert pgoutput.decode(encode(message)) == message
 
 
 @given(DECODED, st.data())
-def test_a_message_that_is_cut_short_or_goes_on_is_none(message: Decoded, data: st.DataObject) -> None:
+def test_pgoutput_rejects_truncated_and_extended_messages(message: Decoded, data: st.DataObject) -> None:
     whole = encode(message)
     short = whole[: data.draw(st.integers(0, len(whole) - 1))]
     for wrong in (short, whole + b"\0"):
@@ -122,12 +122,12 @@ def test_a_message_that_is_cut_short_or_goes_on_is_none(message: Decoded, data: 
 
 
 @given(st.binary(max_size=60))
-def test_any_other_bytes_are_a_message_or_a_value_error(data: bytes) -> None:
+def test_pgoutput_bytes_are_a_message_or_a_value_error(data: bytes) -> None:
     with suppress(ValueError):
         assert encode(pgoutput.decode(data))[:1] == data[:1]
 
 
-def test_a_value_in_binary_was_not_asked_for() -> None:
+def test_pgoutput_rejects_a_binary_value() -> None:
     binary = b"I" + struct.pack("!I", 1) + b"N" + struct.pack("!H", 1) + b"b" + struct.pack("!I", 1) + b"x"
     with pytest.raises(ValueError, match="a value of unknown kind 'b'"):
         pgoutput.decode(binary)

@@ -1,4 +1,4 @@
-"""From a real server into a spool: what a plain replay makes of the messages is the table."""
+"""PostgreSQL source against a real server: a plain replay of the messages equals the table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGE = "repeat(md5(random()::text), 200)"
 
 
 def orders(shop: Shop) -> None:
-    """A table and its stream."""
+    """Create a table and its stream."""
     shop.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, name text, price numeric(12, 2), note text)",
         "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
@@ -41,7 +41,7 @@ def after(progress: Progress | None) -> Progress:
 
 
 @pytest.mark.smoke
-def test_every_operation_of_a_database(shop: Shop) -> None:
+def test_postgres_reads_every_operation(shop: Shop) -> None:
     orders(shop)
     shop.execute(f"INSERT INTO orders SELECT i, 'n' || i, i / 3.0, {LARGE} FROM generate_series(1, 9) i")
     source, copy = shop.source(), Spooled()
@@ -89,8 +89,8 @@ def test_every_operation_of_a_database(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_two_writers_do_is_replayed_at_any_boundary(shop: Shop, seed: int) -> None:
-    """Deliveries are as large as chance has it, some are read twice, and some places are looked at by others too."""
+def test_postgres_replays_two_writers_at_any_boundary(shop: Shop, seed: int) -> None:
+    """Deliveries are of random size, some are read twice, and some positions are read by others too."""
     made(shop)
     dice = random.Random(seed)
     source, spool, state = shop.source(), Spooled(), State()
@@ -111,7 +111,7 @@ def test_what_two_writers_do_is_replayed_at_any_boundary(shop: Shop, seed: int) 
                             compared += 1
             else:
                 progress = source.read(place, delivery)
-                if dice.random() < 0.3:  # nobody acknowledged the first
+                if dice.random() < 0.3:  # The first was not acknowledged
                     again = Spooled()
                     source.read(place, again)
                     for table in TABLES:
@@ -136,7 +136,7 @@ def test_what_two_writers_do_is_replayed_at_any_boundary(shop: Shop, seed: int) 
     assert len({(of, record.place) for of, record in everything}) == len(everything)
 
 
-def test_a_transaction_larger_than_a_delivery_is_one_delivery(shop: Shop) -> None:
+def test_large_transaction_is_one_delivery(shop: Shop) -> None:
     orders(shop)
     source = shop.source(changes=1000)
     begun = after(source.read(None, Spooled()))
@@ -156,8 +156,8 @@ def test_a_transaction_larger_than_a_delivery_is_one_delivery(shop: Shop) -> Non
     assert ordinals == [1, *range(1, 100_001)]
 
 
-def test_memory_does_not_grow_with_a_transaction(shop: Shop) -> None:
-    """Neither with its rows nor with their size; nor does it with a table that is copied."""
+def test_postgres_memory_does_not_grow_with_a_transaction(shop: Shop) -> None:
+    """Memory grows neither with its rows nor with their size; nor with a table that is copied."""
 
     class Sink(Spooled):
         size = 0
@@ -180,8 +180,8 @@ def test_memory_does_not_grow_with_a_transaction(shop: Shop) -> None:
     assert peak < 40_000_000
 
 
-def test_a_new_stream_is_copied_where_the_others_are(shop: Shop) -> None:
-    """While writers write: at the end of that delivery, all tables are as of one place."""
+def test_new_stream_is_copied_at_the_position_of_the_others(shop: Shop) -> None:
+    """Writers are active; at the end of that delivery, all tables are as of one position."""
     made(shop)
     tables = {name: f"public.{name}" for name in TABLES}
     some = dict(list(tables.items())[:1])
@@ -209,8 +209,8 @@ def test_a_new_stream_is_copied_where_the_others_are(shop: Shop) -> None:
         assert state[table] == shop.table(table, key)
 
 
-def test_a_copy_on_purpose_says_what_is_gone_and_is_exact(shop: Shop) -> None:
-    """What nobody saw: rows of a state that has drifted, and a default for a new column of all rows."""
+def test_repeated_copy_reports_missing_rows_and_is_exact(shop: Shop) -> None:
+    """Rows of a drifted state, and a default for a new column of all rows."""
     made(shop)
     source, spool, state = shop.source(), Spooled(), State()
     place = after(source.read(None, spool))
@@ -233,7 +233,7 @@ def test_a_copy_on_purpose_says_what_is_gone_and_is_exact(shop: Shop) -> None:
         assert state[table] == shop.table(table, key)
 
 
-def test_rows_at_a_place_are_what_the_log_says_there(shop: Shop) -> None:
+def test_rows_at_a_position_equal_those_of_the_log(shop: Shop) -> None:
     made(shop)
     source, spool, state = shop.source(), Spooled(), State()
     place = after(source.read(None, spool))
@@ -252,7 +252,7 @@ def test_rows_at_a_place_are_what_the_log_says_there(shop: Shop) -> None:
         writers.join()
 
 
-def test_a_first_read_that_died_is_made_again(shop: Shop) -> None:
+def test_first_read_is_repeated_after_a_crash(shop: Shop) -> None:
     orders(shop)
     shop.execute("INSERT INTO orders SELECT i FROM generate_series(1, 100) i")
 
@@ -274,7 +274,7 @@ def test_a_first_read_that_died_is_made_again(shop: Shop) -> None:
     assert place is not None
 
 
-def test_a_stream_that_was_left_out_for_a_while_is_copied_anew(shop: Shop) -> None:
+def test_excluded_stream_is_copied_again_when_it_returns(shop: Shop) -> None:
     made(shop)
     spool, state = Spooled(), State()
     place = after(shop.source().read(None, spool))
@@ -288,7 +288,7 @@ def test_a_stream_that_was_left_out_for_a_while_is_copied_anew(shop: Shop) -> No
         state.clear()
 
 
-def test_without_a_copy_changes_begin_with_the_slot(shop: Shop) -> None:
+def test_postgres_changes_begin_with_the_slot_without_a_copy(shop: Shop) -> None:
     orders(shop)
     shop.execute("INSERT INTO orders VALUES (1)")
     source, spool = shop.source(snapshot=False), Spooled()
@@ -307,7 +307,7 @@ def test_without_a_copy_changes_begin_with_the_slot(shop: Shop) -> None:
     assert [(message["op"], message["after"]["id"]) for message in spool.messages()] == [("c", 2)]
 
 
-def test_what_waits_is_counted_as_it_would_be_taken(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgres_lag_counts_the_changes_to_be_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     orders(shop)
     source = shop.source()
     place = drained(source, None, Spooled())
@@ -328,8 +328,10 @@ def test_what_waits_is_counted_as_it_would_be_taken(shop: Shop, monkeypatch: pyt
     assert source.lag(after(caught_up)).events == 0
 
 
-def test_a_position_moves_once_a_minute_though_nothing_concerns_us(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or after much of the log."""
+def test_postgres_position_advances_once_a_minute_without_relevant_changes(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or after many bytes of the log."""
     orders(shop)
     source = shop.source()
     place = after(source.read(None, Spooled()))
@@ -354,8 +356,10 @@ def test_a_position_moves_once_a_minute_though_nothing_concerns_us(shop: Shop, m
     assert after(source.read(moved, Spooled()))["from"] == moved["to"]
 
 
-def test_a_server_that_crashes_sends_again_what_it_was_told(postgres: Postgres, shop: Shop) -> None:
-    """Where a slot is, is on the server's disk only at its next checkpoint; a position goes by the log alone."""
+def test_crashed_server_resends_acknowledged_changes_that_are_read_once(postgres: Postgres, shop: Shop) -> None:
+    """The slot's position reaches the server's disk only at its next checkpoint; the source's position follows the log
+    alone.
+    """
     orders(shop)
     source, spool = shop.source(changes=10), Spooled()
     place = after(drained(source, None, spool))
@@ -368,7 +372,7 @@ def test_a_server_that_crashes_sends_again_what_it_was_told(postgres: Postgres, 
     assert [message["after"]["id"] for message in spool.messages()] == [*range(101)]
 
 
-def test_names_that_need_quotes_partitions_and_row_filters(shop: Shop) -> None:
+def test_postgres_reads_quoted_names_partitions_and_row_filters(shop: Shop) -> None:
     shop.execute(
         'CREATE SCHEMA "My Shop"',
         'CREATE TABLE "My Shop"."Order" ("Id" int PRIMARY KEY, "a ""b""" text)',
@@ -403,8 +407,8 @@ def test_names_that_need_quotes_partitions_and_row_filters(shop: Shop) -> None:
     assert state["few"] == {(7,): {"id": 7, "name": "a"}}
 
 
-def test_values_of_every_type_are_exact(shop: Shop) -> None:
-    """The copy and the stream write the same value alike."""
+def test_postgres_values_of_every_type_are_exact(shop: Shop) -> None:
+    """The copy and the stream write a value alike."""
     shop.execute(
         "CREATE TYPE mood AS ENUM ('sad', 'ok')",
         "CREATE DOMAIN cents AS numeric(30, 2)",
@@ -450,7 +454,7 @@ def test_values_of_every_type_are_exact(shop: Shop) -> None:
     assert json.loads(copied["doc"]) == {"a": [None], "b": 1.1}
 
 
-def test_a_changed_key_with_a_full_identity_keeps_large_values(shop: Shop) -> None:
+def test_changed_key_with_full_identity_keeps_large_values(shop: Shop) -> None:
     orders(shop)
     shop.execute(
         "ALTER TABLE orders REPLICA IDENTITY FULL",
@@ -465,7 +469,7 @@ def test_a_changed_key_with_a_full_identity_keeps_large_values(shop: Shop) -> No
     assert "unavailable" not in "".join(record.text for _, record in spool.records)
 
 
-def test_one_transaction_has_one_place_in_all_tables(shop: Shop) -> None:
+def test_transaction_has_one_position_in_all_tables(shop: Shop) -> None:
     orders(shop)
     shop.execute("CREATE TABLE lines (id int PRIMARY KEY)", "ALTER PUBLICATION lake ADD TABLE lines")
     shop.stream("lines", ["id"], {"id": "int"})

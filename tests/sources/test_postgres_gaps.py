@@ -1,4 +1,4 @@
-"""What is gone is an error with its way out, never a silent jump; after it is given up the tables are right again."""
+"""Gaps of a PostgreSQL source: an error with its fix, never a silent jump; after give-up the tables are right again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.servers.postgres import Postgres, binaries, home, remove
 from tests.sources.conftest import opened
 from tests.sources.shop import PASSWORD, READER, VARIABLE, Shop, Spooled, State, drained, replay
 
-pytestmark = pytest.mark.postgres  # also of what starts servers of its own
+pytestmark = pytest.mark.postgres  # Also for servers started by the tests
 
 
 @pytest.fixture
 def spare() -> Iterator[Callable[..., Postgres]]:
-    """`spare(setting="value")` is a server of the test's own."""
+    """Return a function that starts a separate server with the given settings."""
     binaries()
     servers: list[Postgres] = []
 
@@ -56,7 +56,7 @@ def orders(shop: Shop) -> None:
 
 
 def begun(shop: Shop) -> tuple[Source, Progress, State]:
-    """A source that has read all, and some of it as a stream of changes."""
+    """Return a source that has read everything, some of it as a stream of changes."""
     source, spool = shop.source(), Spooled()
     place = drained(source, None, spool)
     shop.execute("UPDATE orders SET name = 'x' WHERE id = 1")
@@ -66,7 +66,7 @@ def begun(shop: Shop) -> tuple[Source, Progress, State]:
 
 
 def given_up(shop: Shop, source: Source, place: Progress, state: State, *found: str) -> Progress:
-    """What `found` says is an error; given up, the tables are what they are in the database, after the next read."""
+    """Assert that `found` is reported; give up, and assert that the tables equal the database after the next read."""
     for _ in range(2):
         with pytest.raises(Gap) as error:
             source.read(place, Spooled())
@@ -88,7 +88,7 @@ def given_up(shop: Shop, source: Source, place: Progress, state: State, *found: 
 
 
 def changed_unseen(shop: Shop) -> None:
-    """Changes of each kind that the source will not see."""
+    """Make changes of each kind that the source does not see."""
     shop.execute(
         "DELETE FROM orders WHERE id IN (2, 3)",
         "UPDATE orders SET name = 'y' WHERE id = 4",
@@ -96,7 +96,7 @@ def changed_unseen(shop: Shop) -> None:
     )
 
 
-def test_a_slot_that_was_dropped(shop: Shop) -> None:
+def test_dropped_slot_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     orders(shop)
     source, place, state = begun(shop)
     shop.execute(f"SELECT pg_drop_replication_slot('{shop.slot}')")
@@ -105,7 +105,7 @@ def test_a_slot_that_was_dropped(shop: Shop) -> None:
     assert (end["era"], end["system"]) == (0, place["system"])
 
 
-def test_a_slot_that_somebody_else_has_read(shop: Shop) -> None:
+def test_slot_read_by_another_reader_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     orders(shop)
     source, place, state = begun(shop)
     changed_unseen(shop)
@@ -113,8 +113,8 @@ def test_a_slot_that_somebody_else_has_read(shop: Shop) -> None:
     given_up(shop, source, place, state, "somebody else", place["to"])
 
 
-def test_a_slot_that_somebody_else_reads_at_the_same_moment(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After it was looked at, and before its changes were."""
+def test_slot_read_by_another_reader_during_the_read_is_a_gap(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the check of the slot and the read of its changes."""
     orders(shop)
     source, place, _ = begun(shop)
     changed_unseen(shop)
@@ -129,7 +129,9 @@ def test_a_slot_that_somebody_else_reads_at_the_same_moment(shop: Shop, monkeypa
         source.read(place, Spooled())
 
 
-def test_a_slot_that_needed_too_much(spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_slot_is_a_gap_until_it_is_given_up(
+    spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = spare(max_slot_wal_keep_size="1MB", min_wal_size="32MB", max_wal_size="32MB")
     shop = opened(server, monkeypatch)
     orders(shop)
@@ -143,8 +145,8 @@ def test_a_slot_that_needed_too_much(spare: Callable[..., Postgres], monkeypatch
     source.close()
 
 
-def test_a_table_that_was_dropped_and_made_again(shop: Shop) -> None:
-    """The others go on where they are."""
+def test_recreated_table_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
+    """Other tables continue."""
     orders(shop)
     source, place, state = begun(shop)
     shop.execute(
@@ -158,7 +160,7 @@ def test_a_table_that_was_dropped_and_made_again(shop: Shop) -> None:
     assert end["tables"]["others"] == place["tables"]["others"]
 
 
-def test_a_table_that_left_the_publication_for_a_while(shop: Shop) -> None:
+def test_table_absent_from_the_publication_for_a_time_is_a_gap(shop: Shop) -> None:
     orders(shop)
     source, place, state = begun(shop)
     shop.execute("ALTER PUBLICATION lake DROP TABLE orders")
@@ -169,7 +171,7 @@ def test_a_table_that_left_the_publication_for_a_while(shop: Shop) -> None:
     given_up(shop, source, place, state, "public.orders was out of the publication")
 
 
-def test_a_publication_that_was_made_again(shop: Shop) -> None:
+def test_recreated_publication_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     orders(shop)
     source, place, state = begun(shop)
     shop.execute("DROP PUBLICATION lake")
@@ -180,7 +182,7 @@ def test_a_publication_that_was_made_again(shop: Shop) -> None:
     given_up(shop, source, place, state, "publication 'lake' was dropped and recreated")
 
 
-def test_a_publication_that_left_something_out_for_a_while(shop: Shop) -> None:
+def test_publication_altered_for_a_time_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     orders(shop)
     source, place, state = begun(shop)
     shop.execute("ALTER PUBLICATION lake SET (publish = 'insert')")
@@ -191,7 +193,7 @@ def test_a_publication_that_left_something_out_for_a_while(shop: Shop) -> None:
     given_up(shop, source, place, state, "the publication 'lake' was altered")
 
 
-def test_a_schema_that_left_the_publication_for_a_while(shop: Shop) -> None:
+def test_schema_absent_from_the_publication_for_a_time_is_a_gap(shop: Shop) -> None:
     orders(shop)
     shop.execute("DROP PUBLICATION lake", "CREATE PUBLICATION lake FOR TABLES IN SCHEMA public")
     source, place, state = begun(shop)
@@ -201,10 +203,10 @@ def test_a_schema_that_left_the_publication_for_a_while(shop: Shop) -> None:
     given_up(shop, source, place, state, "public.orders was out of the publication")
 
 
-def test_another_server_of_the_same_name(
+def test_replaced_server_begins_a_new_era_when_it_is_given_up(
     shop: Shop, spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log begins anew, and yet what is read of it is newer than what was read of the other."""
+    """Its log restarts, but its changes are newer than those of the old server."""
     orders(shop)
     _, place, state = begun(shop)
     other = opened(spare(), monkeypatch)
@@ -230,8 +232,10 @@ def test_another_server_of_the_same_name(
     source.close()
 
 
-def test_a_standby_that_was_promoted(spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has everything that the primary had but the slot, and counts on from there on another timeline."""
+def test_promoted_standby_begins_a_new_era_when_it_is_given_up(
+    spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has everything of the primary except the slot, and continues on another timeline."""
     primary = spare()
     shop = opened(primary, monkeypatch)
     orders(shop)
@@ -273,8 +277,10 @@ def test_a_standby_that_was_promoted(spare: Callable[..., Postgres], monkeypatch
     source.close()
 
 
-def test_an_older_state_of_the_server(spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of the disk, as a snapshot of a virtual machine is: nothing but the end of the log tells it."""
+def test_restored_older_server_begins_a_new_era_when_it_is_given_up(
+    spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the disk, like a snapshot of a virtual machine: only the end of the log shows it."""
     server = spare()
     shop = opened(server, monkeypatch)
     orders(shop)
@@ -297,7 +303,7 @@ def test_an_older_state_of_the_server(spare: Callable[..., Postgres], monkeypatc
     source.close()
 
 
-def test_what_was_given_up_but_not_recorded_is_given_up_again(shop: Shop) -> None:
+def test_unrecorded_give_up_is_repeated(shop: Shop) -> None:
     orders(shop)
     source, place, state = begun(shop)
     shop.execute(f"SELECT pg_drop_replication_slot('{shop.slot}')")
@@ -307,7 +313,7 @@ def test_what_was_given_up_but_not_recorded_is_given_up_again(shop: Shop) -> Non
     given_up(shop, source, place, state, "somebody else")
 
 
-def test_where_there_is_no_gap_nothing_is_given_up(shop: Shop) -> None:
+def test_skip_gap_is_rejected_without_a_gap(shop: Shop) -> None:
     orders(shop)
     source, place, _ = begun(shop)
     for at, told in ((place, "nothing is gone"), (None, "nothing has been read yet")):
@@ -315,7 +321,9 @@ def test_where_there_is_no_gap_nothing_is_given_up(shop: Shop) -> None:
             source.skip_gap(at)
 
 
-def test_a_server_that_is_away_and_returns(spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_server_is_unavailable_and_read_after_its_return(
+    spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = spare()
     shop = opened(server, monkeypatch)
     orders(shop)
@@ -338,7 +346,7 @@ def test_a_server_that_is_away_and_returns(spare: Callable[..., Postgres], monke
     source.close()
 
 
-def test_a_slot_in_use_is_waited_for(shop: Shop) -> None:
+def test_slot_in_use_is_unavailable(shop: Shop) -> None:
     orders(shop)
     source, place, _ = begun(shop)
     command = [str(binaries() / "pg_recvlogical"), "-d", shop.dsn, "--slot", shop.slot, "--start", "-f", "/dev/null"]
@@ -354,7 +362,9 @@ def test_a_slot_in_use_is_waited_for(shop: Shop) -> None:
         other.kill()
 
 
-def test_a_server_without_another_slot_is_told(spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_without_a_free_slot_is_unavailable(
+    spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop = opened(spare(max_replication_slots="1"), monkeypatch)
     orders(shop)
     source = shop.source()
@@ -375,7 +385,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("statement", FAULTS)
-def test_what_does_not_fit_the_contracts_is_told_before_anything_is_read(shop: Shop, statement: str) -> None:
+def test_postgres_reports_a_contract_mismatch_before_reading(shop: Shop, statement: str) -> None:
     orders(shop)
     shop.stream("orders", ["id"], {"id": "int", "tags": {"type": "array", "items": "int"}}, required={"name": "string"})
     source, spool = shop.source(), Spooled()
@@ -387,7 +397,7 @@ def test_what_does_not_fit_the_contracts_is_told_before_anything_is_read(shop: S
     assert spool.records == []
 
 
-def test_all_that_does_not_fit_is_told_at_once(shop: Shop) -> None:
+def test_postgres_reports_all_mismatches_at_once(shop: Shop) -> None:
     orders(shop)
     shop.execute(*list(FAULTS)[-2:], "ALTER PUBLICATION lake SET (publish = 'insert')")
     shop.stream("orders", ["id"], {"id": "int", "tags": {"type": "array", "items": "int"}})
@@ -395,7 +405,7 @@ def test_all_that_does_not_fit_is_told_at_once(shop: Shop) -> None:
         shop.source().read(None, Spooled())
 
 
-def test_a_role_without_rights_is_told_which(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgres_names_the_missing_rights_of_a_role(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     orders(shop)
     role = f"poor_{shop.slot}"
     shop.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
@@ -410,7 +420,7 @@ def test_a_role_without_rights_is_told_which(shop: Shop, monkeypatch: pytest.Mon
     assert shop.source().read(None, Spooled()) is not None
 
 
-def test_a_policy_that_hides_rows_from_a_copy_is_told(shop: Shop) -> None:
+def test_postgres_reports_a_policy_that_hides_rows_from_a_copy(shop: Shop) -> None:
     orders(shop)
     shop.execute("ALTER TABLE orders ENABLE ROW LEVEL SECURITY", "CREATE POLICY few ON orders USING (id < 3)")
     with pytest.raises(DeclarationError, match="row-level security"):
@@ -424,7 +434,7 @@ def test_a_policy_that_hides_rows_from_a_copy_is_told(shop: Shop) -> None:
         ({"dbname": "nowhere"}, "does not exist"),
     ],
 )
-def test_a_connection_that_is_refused_is_not_tried_again(
+def test_refused_connection_is_not_retried(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], told: str
 ) -> None:
     from psycopg.conninfo import make_conninfo
@@ -437,7 +447,9 @@ def test_a_connection_that_is_refused_is_not_tried_again(
     assert "wrong" not in str(error.value)
 
 
-def test_a_server_that_cannot_be_decoded(spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_without_logical_decoding_is_reported(
+    spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop = opened(spare(wal_level="replica"), monkeypatch)
     orders(shop)
     source = shop.source()
@@ -446,7 +458,7 @@ def test_a_server_that_cannot_be_decoded(spare: Callable[..., Postgres], monkeyp
     source.close()
 
 
-def test_no_process_list_shows_a_password(shop: Shop) -> None:
+def test_process_list_shows_no_password(shop: Shop) -> None:
     orders(shop)
     source, _, _ = begun(shop)
     lines = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists()]

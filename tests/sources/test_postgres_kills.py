@@ -1,4 +1,4 @@
-"""The reader and the server are killed again and again under load: every change is delivered once, in its order."""
+"""Repeated kills of the reader and the server under load: every change is delivered once, in order."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tests.sources.shop import VARIABLE, Shop, Spooled, State, order, replay
 from tests.sources.writers import TABLES
 from tests.workloads.postgres import Load, prepared, resolved
 
-pytestmark = pytest.mark.postgres  # it kills a server of its own
+pytestmark = pytest.mark.postgres  # It kills a separate server
 KILLS = 8
 
 
 def deliveries(folder: Path) -> list[Path]:
-    """What has been committed, oldest first."""
+    """Return the committed deliveries, oldest first."""
     return sorted(folder.glob("*.json"), key=lambda file: int(file.stem))
 
 
 def read_on(folder: Path, shop: Shop, seed: int) -> None:
-    """Reads, commits by one rename, acknowledges: until it is killed."""
+    """Read, commit by one rename and acknowledge, until the process is killed."""
     dice = random.Random(seed)
     tables = {table: f"public.{table}" for table in TABLES}
     said = {"dsn": FromEnvironment(os.environ[VARIABLE]), "publication": "lake", "slot": shop.slot, "streams": tables}
@@ -66,7 +66,9 @@ def reader(folder: Path, shop: Shop, seed: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
 
-def test_every_change_is_delivered_once_whoever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgres_delivers_every_change_once_when_reader_or_server_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     binaries()
     server = Postgres(home())
     server.home.chmod(0o711)

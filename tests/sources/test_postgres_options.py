@@ -1,4 +1,4 @@
-"""What a source's file may say of a PostgreSQL database: all that is wrong is told at once. Nothing is connected to."""
+"""Options of a PostgreSQL source file: all faults are reported at once, without a connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WELL: dict[str, Any] = {"dsn": "service=shop", "publication": "lake", "streams":
 SECRET = "s3cret"
 
 
-def test_what_is_not_said_has_a_default() -> None:
+def test_postgres_options_have_defaults() -> None:
     source = PostgresSource(read_options("my_shop", WELL, CONTRACTS, "sources/my_shop.toml"))
     options = source.options
     assert (options.slot, options.snapshot, options.changes) == ("lake_my_shop", True, 100_000)
@@ -51,7 +51,7 @@ def test_what_is_not_said_has_a_default() -> None:
         ({"streams": {"orders": "public.orders", "plain": "public.orders"}}, "both read the table"),
     ],
 )
-def test_a_fault_is_told(change: dict[str, Any], told: str) -> None:
+def test_postgres_options_report_a_fault(change: dict[str, Any], told: str) -> None:
     with pytest.raises(DeclarationError) as error:
         read_options("shop", WELL | change, CONTRACTS, "sources/shop.toml")
     assert told in str(error.value)
@@ -60,19 +60,19 @@ def test_a_fault_is_told(change: dict[str, Any], told: str) -> None:
     assert SECRET not in str(error.value)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_postgres_options_report_all_faults_at_once() -> None:
     with pytest.raises(DeclarationError, match="4 faults"):
         read_options(
             "shop", {"slot": "", "changes": -1, "streams": {"orders": "public.orders"}}, CONTRACTS, "sources/shop.toml"
         )
 
 
-def test_a_password_is_in_the_environment() -> None:
+def test_postgres_password_comes_from_the_environment() -> None:
     dsn = FromEnvironment(f"host=x password={SECRET}")
     read_options("shop", WELL | {"dsn": dsn}, CONTRACTS, "sources/shop.toml")
 
 
-def test_a_contract_that_reads_no_changes_is_told() -> None:
+def test_postgres_options_reject_a_contract_without_changes() -> None:
     plain = replace(CONTRACTS["orders"], envelope=None)
     with pytest.raises(DeclarationError, match="reads no changes"):
         read_options("shop", WELL, {"orders": plain}, "sources/shop.toml")

@@ -1,4 +1,4 @@
-"""From a database to a table by the page's own contract and job: after each run it is the database's table."""
+"""Database to table by the contract and job of the guide: after each run the table equals the database's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = ("id", "customer", "note", "price")
 
 
 def guide(language: str, beginning: str) -> str:
-    """The code block of the guide that begins so."""
+    """Return the code block of the guide with this beginning."""
     return present(re.search(rf"```{language}\n({re.escape(beginning)}.*?)```", GUIDE, re.DOTALL))[1]
 
 
@@ -69,7 +69,7 @@ def in_the_lake(lakehouse: Lakehouse) -> list[dict[str, Any]]:
 
 
 def must_have_its_history(lakehouse: Lakehouse, shop: Shop) -> None:
-    """The versions that hold are the rows of now, and none began after the server's time."""
+    """Assert that the current versions are the database's rows, and that none begins after the server's time."""
     versions = lakehouse.table("order_history")
     now = {row["id"]: (row["customer"], row["price"]) for row in versions if row["is_current"]}
     assert now == {row["id"]: (row["customer"], row["price"]) for row in in_the_database(shop)}
@@ -79,7 +79,7 @@ def must_have_its_history(lakehouse: Lakehouse, shop: Shop) -> None:
 
 
 def reads(lakehouse: Lakehouse) -> int:
-    """How many rows copies have put into the log."""
+    """Return the number of rows that copies have put into the log."""
     [counted] = duckdb_tables.rows(Log(lakehouse.settings, "orders").path, "SELECT count(*) AS n FROM t WHERE op = 'r'")
     return int(counted["n"])
 
@@ -89,7 +89,7 @@ def run(lakehouse: Lakehouse, spark: SparkSession) -> None:
 
 
 def changed(shop: Shop, dice: random.Random) -> None:
-    """Some transactions, with large values that change, become null, or are not touched, and with keys that change."""
+    """Run some transactions: large values that change, become null or stay, and keys that change."""
     for _ in range(15):
         key, other = dice.randint(1, 30), dice.randint(1, 30)
         large = dice.choice("abc") * 4000
@@ -109,7 +109,7 @@ def changed(shop: Shop, dice: random.Random) -> None:
         )
 
 
-def test_the_guide_s_table_is_the_database_s(
+def test_table_of_the_guide_equals_that_of_the_database(
     lakehouse: Lakehouse, shop: Shop, spark: SparkSession, postgres: Postgres
 ) -> None:
     dice = random.Random(1)
@@ -127,7 +127,7 @@ def test_the_guide_s_table_is_the_database_s(
     assert not [*quarantined_records(lakehouse.settings)]
 
 
-def test_what_was_missed_while_the_slot_was_gone_is_found_by_a_copy(
+def test_copy_finds_changes_missed_without_a_slot(
     lakehouse: Lakehouse, shop: Shop, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(lakehouse, spark)

@@ -40,25 +40,25 @@ def array_text(value: Any) -> str:
 @pytest.mark.long
 @pytest.mark.slow
 @given(NESTED)
-def test_an_array_is_an_array(value: Any) -> None:
+def test_postgres_array_is_written_as_a_json_array(value: Any) -> None:
     write = codec(TEXT_ARRAY, DECLARED).write
     assert json.loads(write(array_text(value))) == value
     assert json.loads(write("[0:1]=" + array_text(value))) == value
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False))
-def test_a_number_keeps_its_digits(number: Decimal) -> None:
+def test_postgres_number_keeps_its_digits(number: Decimal) -> None:
     digits = f"{number:f}"
     assert codec(DOMAIN, DECLARED).write(digits) == digits
 
 
 @given(st.binary())
-def test_bytes_are_base64(data: bytes) -> None:
+def test_postgres_bytes_are_written_as_base64(data: bytes) -> None:
     assert base64.b64decode(json.loads(codec(BYTEA, {}).write("\\x" + data.hex()))) == data
 
 
 @given(st.text())
-def test_a_text_is_that_text(text: str) -> None:
+def test_postgres_text_is_written_unchanged(text: str) -> None:
     assert json.loads(codec(ENUM, {}).write(text)) == text
 
 
@@ -80,18 +80,18 @@ def test_a_text_is_that_text(text: str) -> None:
         (INT_ARRAY, "{{1,NULL},{3,4}}", "[[1,null],[3,4]]"),
     ],
 )
-def test_a_value_is_written_so(kind: int, text: str, json_text: str) -> None:
+def test_postgres_value_is_written_as_json(kind: int, text: str, json_text: str) -> None:
     assert codec(kind, DECLARED).write(text) == json_text
 
 
-def test_what_an_update_does_not_say_is_what_debezium_says() -> None:
+def test_postgres_unchanged_value_is_written_as_the_debezium_placeholder() -> None:
     assert json.loads(codec(25, {}).placeholder) == PLACEHOLDER
     assert json.loads(codec(TEXT_ARRAY, DECLARED).placeholder) == [PLACEHOLDER]
     assert base64.b64decode(json.loads(codec(BYTEA, {}).placeholder)).decode() == PLACEHOLDER
 
 
 @given(st.integers(0, 2**56 - 1), st.integers(0, 2**56 - 1), st.integers(0, 100), st.integers(0, 100))
-def test_a_place_is_ordered_by_era_and_log(lsn: int, other: int, era: int, later: int) -> None:
+def test_position_sorts_by_era_then_log(lsn: int, other: int, era: int, later: int) -> None:
     assert read_lsn(lsn_text(lsn)) == lsn
     assert (place(lsn, era) < place(other, later)) == ((era, lsn) < (later, other))
     assert place(lsn) == lsn

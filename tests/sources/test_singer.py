@@ -1,4 +1,4 @@
-"""A real tap, from its files into a log."""
+"""Real Singer tap, from its files into a log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shop(tmp_path: Path) -> Settings:
 
 
 @pytest.mark.smoke
-def test_its_rows_come_with_its_state_which_it_is_handed_again(singer: Singer, shop: Settings) -> None:
+def test_singer_tap_delivers_rows_with_its_state_and_receives_it_again(singer: Singer, shop: Settings) -> None:
     singer.write("a.jsonl", 1, 2, 3)
     taken, source = Kept(), command_line_tap(shop, "tap_orders", "orders", singer.command)
     progress = source.read(None, taken)
@@ -48,11 +48,11 @@ def test_its_rows_come_with_its_state_which_it_is_handed_again(singer: Singer, s
     assert after is not None
     partitions = after["state"]["bookmarks"]["orders"]["partitions"]
     names = [Path(partition["context"]["_sdc_filename"]).name for partition in partitions]
-    assert names == ["a.jsonl", "b.jsonl"]  # of the first it knows by its state alone
+    assert names == ["a.jsonl", "b.jsonl"]  # It knows the first by its state alone
     assert [json.loads(record.text)["order_id"] for _, record in later.records] == [4]
 
 
-def test_lake_tap_appends_what_is_new(singer: Singer, shop: Settings, spark: SparkSession) -> None:
+def test_lake_tap_appends_new_rows(singer: Singer, shop: Settings, spark: SparkSession) -> None:
     singer.write("a.jsonl", 1, 2, 3)
     counts = append_tapped(shop, lambda: spark, "orders", singer.command)
     assert (counts.read, counts.accepted) == (3, 3)

@@ -44,47 +44,49 @@ PARTITIONS: Final = 3
 
 
 class Outside(ABC):
-    """A system outside whose records are for two logs."""
+    """External system with records for two logs."""
 
     streams: tuple[str, str]
     house: Lakehouse
 
     @abstractmethod
     def write(self, dice: random.Random) -> None:
-        """Has it have more than one delivery takes, and some that are never committed."""
+        """Write more records than one delivery takes, and some that are never committed."""
 
     @abstractmethod
     def told(self) -> dict[Any, int]:
-        """What it was told is committed, by partition."""
+        """Return the acknowledged positions, by partition."""
 
     @abstractmethod
     def position(self, at: SourcePosition) -> dict[Any, int]:
-        """The same of a position in the logs."""
+        """Return the same for a position in the logs."""
 
     @abstractmethod
     def compare_logs(self) -> None:
-        """Fails where the logs do not have each of its records once."""
+        """Assert that the logs have each record once."""
 
     @abstractmethod
     def compare_tables(self) -> None:
-        """Fails where the tables are not what it has."""
+        """Assert that the tables equal the external system."""
 
     def at(self) -> SourcePosition:
-        """Where the logs stand."""
+        """Return the position of the logs."""
         return source_position(self.house.settings, "shop", self.streams)
 
     def logged(self, stream: str, columns: str, batch: int | None = None) -> list[tuple[Any, ...]]:
-        """What is in a log, in its order, up to a batch."""
+        """Return the rows of a log, in order, up to a batch."""
         upto = Log(self.house.settings, stream).head().batch if batch is None else batch
         query = f"SELECT {columns} FROM t WHERE _bucket >= 0 AND _batch <= $1 ORDER BY _batch, _arrival"
         return [tuple(row.values()) for row in duckdb_tables.rows(Log(self.house.settings, stream).path, query, upto)]
 
     def must_never_be_told_too_much(self, point: str) -> None:
-        """What was told is not ahead of what both logs have, and at an acknowledgement's two sides what it must be."""
+        """Assert that the acknowledged position is never ahead of both logs, and exact on both sides of an
+        acknowledgement.
+        """
         at, told = self.at(), self.told()
         there = self.position(at)
         assert all(told[place] <= there.get(place, 0) for place in told)
-        if at.number > 1 and (at.lacking or point == "acknowledge.before"):  # a copy may be where its slot began
+        if at.number > 1 and (at.lacking or point == "acknowledge.before"):  # A copy may be at its slot
             assert told != there
         if point == "acknowledge.after":
             assert told == there
@@ -140,7 +142,7 @@ class Broker(Outside):
         return known | {(topic, partition): end for topic, partition, end in ends}
 
     def records(self, stream: str) -> list[tuple[str, str, int]]:
-        """Place, account and number of what was committed."""
+        """Return place, account and number of the committed records."""
         committed = self.kafka.committed(self.topics[stream])
         return [(f"shop:{each.place}", each.key, number_of(each)) for each in committed]
 
@@ -155,7 +157,7 @@ class Broker(Outside):
 
 
 class Database(Outside):
-    """Two tables of one publication; each transaction adds entries, and changes the balance that counts them."""
+    """Two tables of one publication; each transaction adds entries and changes the balance that counts them."""
 
     streams = ("balances", "entries")
 
@@ -211,7 +213,7 @@ class Database(Outside):
         return {"slot": read_lsn(at.progress["to"])} if at.progress else self.told()
 
     def compare_logs(self) -> None:
-        """Entries never change, and the balances count their changes: each is there once, in its order."""
+        """Entries never change, and the balances count their changes: each is there once, in order."""
         assert self.logged("entries", "number, account") == self.shop.query("SELECT * FROM entries ORDER BY number")
         logged = self.logged("balances", "account, changes")
         first = dict(reversed(logged))
@@ -239,11 +241,11 @@ def number_of(record: Committed) -> int:
 
 
 def killed(outside: Outside, commands: Commands, point: str, **environment: Any) -> int:
-    """Kills `lake ingest` at a point again and again, each time as what has come, and runs it; how often it died."""
+    """Kill `lake ingest` at a point repeatedly, run it, and return the number of kills."""
     dice, landed, house = random.Random(point), 0, outside.house
     for _ in range(ATTEMPTS):
         outside.write(dice)
-        again = outside.at().number > 0 and point.startswith("acknowledge")  # the first pass says what was said before
+        again = outside.at().number > 0 and point.startswith("acknowledge")  # The first repeats the last
         kill = Kill(point, dice.randint(1, POINTS[point] if landed else 1) + again)
         done = commands.lake("ingest", at=house, kill=kill, **environment)
         assert done.landed or done.code == 0, done.err
@@ -262,14 +264,14 @@ def killed(outside: Outside, commands: Commands, point: str, **environment: Any)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_whenever_it_dies_topics_are_in_their_logs_once(
+def test_topics_are_in_their_logs_once_after_any_crash(
     commands: Commands, kafka: Kafka, tmp_path: Path, point: str
 ) -> None:
     assert killed(Broker(kafka, tmp_path), commands, point) == LANDED
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_whenever_it_dies_transactions_are_in_their_logs_once_and_in_a_cut_whole(
+def test_transactions_are_in_their_logs_once_and_whole_in_a_cut_after_any_crash(
     commands: Commands, shop: Shop, tmp_path: Path, point: str
 ) -> None:
     assert killed(Database(shop, tmp_path), commands, point, **{VARIABLE: shop.reader_dsn}) == LANDED

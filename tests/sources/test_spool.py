@@ -1,4 +1,4 @@
-"""Spools: records and columns of records are on disk in the order in which they came, each with its facts."""
+"""Spools: records and columns of records are on disk in their order, each with its facts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lake.sources.source import SourceRecord
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_records_and_columns_are_one_file_in_their_order(
+def test_spool_keeps_records_and_columns_in_one_file_in_order(
     project: Settings, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(seed)

@@ -1,4 +1,4 @@
-"""A Singer tap as a source: what it wrote up to a STATE is delivered with that state, whatever became of it then."""
+"""Singer tap as a source: rows up to a STATE are delivered with that state, however the tap ends."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def declared(project: Settings) -> TapSource:
 
 
 def runs(project: Settings) -> list[Any]:
-    """The states that the tap was started with."""
+    """Return the states with which the tap was started."""
     return [json.loads(line) for line in project.path("script.runs").read_text().splitlines()]
 
 
 def delivered(
     source: TapSource, at: Progress | None = None
 ) -> tuple[list[list[int]], Progress | None, list[LakeError]]:
-    """All deliveries of one opening, as `lake ingest` takes them; where the source stands then; what it failed with."""
+    """Return all deliveries of one opening, the last position, and the failures."""
     deliveries, faults = list[list[int]](), list[LakeError]()
     while True:
         taken = Kept()
@@ -87,7 +87,7 @@ def state(at: Progress | None) -> Any:
     return at["state"] if at else None
 
 
-def test_rows_come_with_the_state_behind_them_and_go_on_there_next_time(project: Settings) -> None:
+def test_tap_delivers_rows_with_the_next_state_and_continues_from_it(project: Settings) -> None:
     source = tap(project, ("row", 1), ("state", 1), ("row", 2), ("row", 3), ("state", 3))
     deliveries, at, faults = delivered(source)
     assert (deliveries, state(at), faults) == ([[1, 2, 3]], {"row": 3}, [])
@@ -98,7 +98,7 @@ def test_rows_come_with_the_state_behind_them_and_go_on_there_next_time(project:
     assert runs(project) == [None, {"row": 3}, {"row": 4}]
 
 
-def test_a_delivery_ends_at_the_first_state_after_enough_rows_and_the_tap_runs_on(project: Settings) -> None:
+def test_tap_delivery_ends_at_the_first_state_after_enough_rows(project: Settings) -> None:
     steps = [step for n in range(1, 8) for step in (("row", n), ("state", n))]
     source = tap(project, *steps, lines="records = 3")
     deliveries, at, _ = delivered(source)
@@ -106,7 +106,7 @@ def test_a_delivery_ends_at_the_first_state_after_enough_rows_and_the_tap_runs_o
     assert runs(project) == [None]
 
 
-def test_a_tap_that_dies_has_given_what_came_up_to_its_last_state(project: Settings) -> None:
+def test_tap_that_dies_delivers_rows_up_to_its_last_state(project: Settings) -> None:
     for end in (("exit", 3), ("die", None)):
         source = tap(project, ("row", 1), ("state", 1), ("row", 2), end)
         deliveries, at, [fault] = delivered(source)
@@ -116,27 +116,27 @@ def test_a_tap_that_dies_has_given_what_came_up_to_its_last_state(project: Setti
         assert delivered(tap(project, ("row", 1), ("row", 2), ("state", 2)), at)[0] == [[2]]
 
 
-def test_a_tap_that_dies_in_the_middle_of_a_line_is_dead_and_not_at_fault(project: Settings) -> None:
+def test_tap_that_dies_within_a_line_is_unavailable(project: Settings) -> None:
     source = tap(project, ("row", 1), ("state", 1), ("line", '{"type": "RECORD", "str'), ("die", None))
     deliveries, _, [fault] = delivered(source)
     assert deliveries == [[1]]
     assert isinstance(fault, Unavailable)
 
 
-def test_a_tap_that_dies_before_any_state_has_given_nothing(project: Settings) -> None:
+def test_tap_that_dies_before_any_state_delivers_nothing(project: Settings) -> None:
     deliveries, at, [fault] = delivered(tap(project, ("row", 1), ("exit", 1)))
     assert (deliveries, at) == ([], None)
     assert isinstance(fault, Unavailable)
 
 
-def test_a_tap_without_states_delivers_all_its_rows_at_each_run(project: Settings) -> None:
+def test_tap_without_states_delivers_all_its_rows_at_each_run(project: Settings) -> None:
     steps = (("row", 1), ("row", 2))
     deliveries, at, faults = delivered(tap(project, *steps))
     assert (deliveries, state(at), faults) == ([[1, 2]], None, [])
     assert delivered(tap(project, *steps), at)[0] == [[1, 2]]
 
 
-def test_rows_behind_the_last_state_of_a_tap_that_ends_well_are_delivered(project: Settings) -> None:
+def test_tap_delivers_rows_after_its_last_state_when_it_ends_well(project: Settings) -> None:
     deliveries, at, faults = delivered(tap(project, ("row", 1), ("state", 1), ("row", 2)))
     assert (deliveries, state(at), faults) == ([[1, 2]], {"row": 1}, [])
 
@@ -152,7 +152,7 @@ def test_rows_behind_the_last_state_of_a_tap_that_ends_well_are_delivered(projec
         ('{"type": "STATE", "value": NaN}\n', "line 3"),
     ],
 )
-def test_what_is_no_message_stops_it_and_what_was_before_is_kept(project: Settings, line: str, told: str) -> None:
+def test_tap_stops_at_an_invalid_message_and_keeps_earlier_rows(project: Settings, line: str, told: str) -> None:
     source = tap(project, ("row", 1), ("state", 1), ("line", line), ("row", 2), ("state", 2))
     deliveries, at, [fault] = delivered(source)
     assert (deliveries, state(at)) == ([[1]], {"row": 1})
@@ -171,7 +171,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_tap_delivers_a_line_that_is_no_json_as_a_record_that_is_refused(project: Settings, line: str) -> None:
+def test_tap_delivers_a_line_that_is_not_json_as_a_rejected_record(project: Settings, line: str) -> None:
     steps = ("row", 1), ("line", f"{line}\n"), ("row", 2), ("state", 2)
     for source in (
         tap(project, *steps),
@@ -185,7 +185,7 @@ def test_tap_delivers_a_line_that_is_no_json_as_a_record_that_is_refused(project
             SingleReader(load_contracts(project)["rows"], 1000).values(LINES[line].encode(), {})
 
 
-def test_tap_of_several_streams_names_the_line_that_belongs_to_none(project: Settings) -> None:
+def test_tap_of_several_streams_reports_a_line_without_a_stream(project: Settings) -> None:
     lines = '{"type": "RECORD", "stream": "s", "record": {\nINFO hello\n'
     source, taken = tap(project, ("line", lines), streams="rows = 's'\nothers = 'o'"), Kept()
     with pytest.raises(DeclarationError, match=r"line 2 of the output of .* is not JSON: INFO hello"):
@@ -193,7 +193,7 @@ def test_tap_of_several_streams_names_the_line_that_belongs_to_none(project: Set
     source.close()
 
 
-def test_tap_delivers_bytes_that_are_no_text_as_a_record_that_is_refused(project: Settings) -> None:
+def test_tap_delivers_bytes_that_are_not_text_as_a_rejected_record(project: Settings) -> None:
     script = project.path("tap.py")
     line = b'{"type": "RECORD", "stream": "s", "record": {"number": "\xff"}}\n'
     script.write_text(f"import sys\nsys.stdout.buffer.write({line!r})\n")
@@ -205,7 +205,7 @@ def test_tap_delivers_bytes_that_are_no_text_as_a_record_that_is_refused(project
         SingleReader(load_contracts(project)["rows"], 1000).values(record.text.encode(), {})
 
 
-def test_streams_schemas_facts_and_digits(project: Settings) -> None:
+def test_tap_delivers_streams_facts_and_exact_digits(project: Settings) -> None:
     lines = [
         '{"type": "SCHEMA", "stream": "s", "schema": {}, "key_properties": []}',
         "",
@@ -229,20 +229,20 @@ def test_streams_schemas_facts_and_digits(project: Settings) -> None:
     assert one.place != two.place
 
 
-def test_a_tap_on_the_line_gives_its_only_stream(project: Settings) -> None:
+def test_command_line_tap_delivers_its_only_stream(project: Settings) -> None:
     script = project.path("script.json")
     script.write_text(json.dumps([("row", 1), ("state", 1)]))
     source = command_line_tap(project, "tap_rows", "rows", [sys.executable, FAKE, str(script)])
     assert delivered(source)[0] == [[1]]
 
 
-def test_it_is_not_run_again_before_its_time(project: Settings) -> None:
+def test_tap_is_not_run_again_before_its_interval(project: Settings) -> None:
     assert delivered(tap(project, ("row", 1), ("state", 1), lines="every = 3600"))[0] == [[1]]
     assert delivered(declared(project), {"state": {"row": 1}, "run": "r"})[0] == []
     assert runs(project) == [None]
 
 
-def test_closing_it_ends_the_tap(project: Settings) -> None:
+def test_tap_process_ends_when_the_source_is_closed(project: Settings) -> None:
     source = tap(project, ("row", 1), ("state", 1), ("wait", str(project.path("never"))), lines="records = 1")
     assert source.read(None, Kept()) is not None
     assert source._run is not None
@@ -252,7 +252,7 @@ def test_closing_it_ends_the_tap(project: Settings) -> None:
     assert process.poll() is not None
 
 
-def test_a_program_that_is_not_there_is_told(project: Settings) -> None:
+def test_tap_reports_a_missing_program(project: Settings) -> None:
     with pytest.raises(DeclarationError, match="no-such-tap cannot be run: No such file"):
         command_line_tap(project, "tap_rows", "rows", ["no-such-tap"]).read(None, Kept())
     for name in ("no-such-tap", "./script.json"):
@@ -264,10 +264,10 @@ def test_a_program_that_is_not_there_is_told(project: Settings) -> None:
 @pytest.mark.long
 @options(max_examples=25)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12), st.integers(1, 4))
-def test_however_often_it_dies_each_row_is_delivered_with_its_state_once(
+def test_tap_delivers_each_row_once_after_any_deaths(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[bool, bool]], records: int
 ) -> None:
-    """Rows that are followed by a state, or not, and after which the tap dies, or not: each place of death, once."""
+    """Rows with or without a following state or death of the tap; each death happens once."""
     project = shop(tmp_path_factory.mktemp("tap") / "shop")
     at, found = None, list[int]()
     deaths = [number for number, (_, dies) in enumerate(rows, 1) if dies]
@@ -295,7 +295,7 @@ def test_however_often_it_dies_each_row_is_delivered_with_its_state_once(
         ("command = ['x']\nstreams = ['rows']", "invalid streams"),
     ],
 )
-def test_each_fault_of_a_declaration_is_told(project: Settings, text: str, told: str) -> None:
+def test_tap_declaration_reports_each_fault(project: Settings, text: str, told: str) -> None:
     project.path("sources/t.toml").write_text(f'kind = "tap"\n{text}\n')
     with pytest.raises(DeclarationError, match=f"(?s){told}"):
         declared(project)

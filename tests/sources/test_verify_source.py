@@ -1,4 +1,4 @@
-"""A source beside the tables that are to be what it has, while others write."""
+"""Comparison of tables with their source during writes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["lakehouse"]
 
 @contextmanager
 def writing(shop: Shop) -> Iterator[None]:
-    """Another connection writes while the block lasts."""
+    """Write by another connection during the block."""
     done = threading.Event()
 
     def write() -> None:
         dice = random.Random(2)
         while not done.is_set():
-            with suppress(psycopg.errors.UniqueViolation):  # a key may be changed to one that is there
+            with suppress(psycopg.errors.UniqueViolation):  # A key may be changed to an existing one
                 changed(shop, dice)
 
     writer = threading.Thread(target=write)
@@ -43,7 +43,7 @@ def writing(shop: Shop) -> Iterator[None]:
         writer.join()
 
 
-def test_tables_are_what_the_source_has_at_one_place_while_others_write(
+def test_verify_source_finds_tables_identical_at_one_position_during_writes(
     lakehouse: Lakehouse, shop: Shop, spark: SparkSession
 ) -> None:
     run(lakehouse, spark)
@@ -54,17 +54,17 @@ def test_tables_are_what_the_source_has_at_one_place_while_others_write(
     assert verdicts[0][0].rows > 0
 
 
-def test_what_differs_from_the_source_is_told_row_by_row(lakehouse: Lakehouse, shop: Shop, spark: SparkSession) -> None:
+def test_verify_source_reports_differences_row_by_row(lakehouse: Lakehouse, shop: Shop, spark: SparkSession) -> None:
     run(lakehouse, spark)
     shop.execute("ALTER TABLE orders DISABLE TRIGGER ALL", "SET session_replication_role = replica")
-    shop.execute("ALTER TABLE orders ALTER COLUMN price SET DATA TYPE numeric(14, 2) USING price + 1")  # no log of it
+    shop.execute("ALTER TABLE orders ALTER COLUMN price SET DATA TYPE numeric(14, 2) USING price + 1")  # Not in the log
     [verdict] = verify_source(lakehouse.project, lambda: spark, "orders")
     assert verdict.verdict == "differs"
     assert {row["change"] for row in verdict.differences} == {"differs"}
     assert all([*row["columns"]] == ["price"] for row in verdict.differences)
 
 
-def test_the_command_names_the_keys_that_differ_while_others_write(
+def test_verify_command_names_the_differing_keys_during_writes(
     lakehouse: Lakehouse, shop: Shop, commands: Commands
 ) -> None:
     settings: dict[str, Any] = {VARIABLE: shop.reader_dsn}
@@ -80,7 +80,7 @@ def test_the_command_names_the_keys_that_differ_while_others_write(
     told, _ = verify(0)
     [table] = told["tables"]
     assert (table["table"], table["verdict"], table["differences"]) == ("current_order", "identical", [])
-    shop.execute(  # no log of it
+    shop.execute(  # Not in the log
         "ALTER TABLE orders ALTER COLUMN price SET DATA TYPE numeric(13, 2)"
         " USING CASE WHEN id > 499 THEN price + 1 ELSE price END"
     )
@@ -93,7 +93,9 @@ def test_the_command_names_the_keys_that_differ_while_others_write(
     assert all(word in done.out for word in ("current_order id=500: differs", "current_order id=501: differs", "price"))
 
 
-def test_a_stream_that_no_latest_reads_or_no_source_feeds_is_told(lakehouse: Lakehouse, spark: SparkSession) -> None:
+def test_verify_source_rejects_a_stream_without_a_latest_table_or_a_source(
+    lakehouse: Lakehouse, spark: SparkSession
+) -> None:
     with pytest.raises(DeclarationError, match="orderz"):
         verify_source(lakehouse.project, lambda: spark, "orderz")
     (lakehouse.source.project / "sources/shop.toml").unlink()

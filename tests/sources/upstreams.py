@@ -130,7 +130,7 @@ class OfKafka:
 @dataclass
 class OfPostgres:
     shop: Shop
-    repeats_places: bool = False  # a copy that is repeated is of another position of the log
+    repeats_places: bool = False  # A repeated copy has another position of the log
 
     def __post_init__(self) -> None:
         self.shop.execute("CREATE TABLE rows (number bigint PRIMARY KEY)", "CREATE PUBLICATION lake FOR TABLE rows")

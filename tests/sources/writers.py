@@ -1,4 +1,4 @@
-"""Two programs that write to a database at once, as chance has it: changes of rows and keys, rollbacks, savepoints."""
+"""Two programs that write to a database at once, at random: changes of rows and keys, rollbacks, savepoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 def made(shop: Shop) -> None:
-    """The tables, some rows, and their streams; large values are kept beside the rows."""
+    """Create the tables, some rows and their streams; large values are stored out of line."""
     shop.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, name text, price numeric(20, 4), at timestamptz, note text)",
         "CREATE TABLE lines (order_id int, line int, pieces int, note text, PRIMARY KEY (order_id, line))",
@@ -36,14 +36,14 @@ def made(shop: Shop) -> None:
 
 
 def streams(shop: Shop) -> None:
-    """The streams of the tables."""
+    """Declare the streams of the tables."""
     shop.stream("orders", ["id"], {"id": "int", "name": "string", "note": "string"})
     shop.stream("lines", ["order_id", "line"], {"order_id": "int", "line": "int", "note": "string"})
     shop.stream("people", ["id"], {"id": "string", "email": "string", "raw": "bytes"})
 
 
 class Writers:
-    """Two connections at work on `transactions` transactions each, until the block ends or all are done."""
+    """Two connections that run `transactions` transactions each, until the block ends or all are done."""
 
     def __init__(self, shop: Shop, seed: int, *, transactions: int, writers: int = 2) -> None:
         self._shop, self._transactions, self._stopped = shop, transactions, False
@@ -66,7 +66,7 @@ class Writers:
         return any(thread.is_alive() for thread in self._threads)
 
     def join(self) -> None:
-        """Waits until all have ended; raises what one of them died of."""
+        """Wait until all have ended; raise the error of one."""
         for thread in self._threads:
             thread.join()
         for fault in self._faults:
@@ -85,7 +85,7 @@ class Writers:
 
 
 def transaction(connection: Connection, dice: random.Random, name: str) -> None:
-    """One that is committed, given up, or ended in two phases; or given up as another one is in its way."""
+    """Run a transaction and commit it, roll it back, or end it in two phases; roll it back on a conflict."""
     with suppress(errors.DeadlockDetected, errors.UniqueViolation):
         try:
             connection.execute("BEGIN")
@@ -105,7 +105,7 @@ def transaction(connection: Connection, dice: random.Random, name: str) -> None:
 
 
 def step(connection: Connection, dice: random.Random) -> None:
-    """One statement, or some within a savepoint that may be given up."""
+    """Run one statement, or some within a savepoint that may be rolled back."""
     if dice.random() < 0.15:
         connection.execute("SAVEPOINT inner_part")
         for _ in range(dice.randint(1, 3)):
@@ -116,7 +116,6 @@ def step(connection: Connection, dice: random.Random) -> None:
 
 
 def statement(connection: Connection, dice: random.Random) -> None:
-    """One statement."""
     sql = dice.choices([sql for sql, _ in STATEMENTS], [weight for _, weight in STATEMENTS])[0]
     values = {
         "id": dice.randint(1, KEYS),
@@ -138,14 +137,14 @@ STATEMENTS: Final[list[tuple[bytes, int]]] = [
     ),
     (b"UPDATE orders SET name = %(text)s WHERE id BETWEEN %(id)s AND %(id)s + 3", 6),
     (b"UPDATE orders SET note = %(large)s WHERE id = %(id)s", 2),
-    (b"UPDATE orders SET id = -id, note = %(large)s WHERE id = %(id)s", 2),  # a key and a large value at once
+    (b"UPDATE orders SET id = -id, note = %(large)s WHERE id = %(id)s", 2),  # A key and a large value at once
     (b"DELETE FROM orders WHERE id IN (%(id)s, %(other)s, -%(other)s)", 3),
     (
         b"""INSERT INTO lines SELECT %(id)s, line, %(number)s, %(large)s FROM generate_series(1, %(line)s) line
             ON CONFLICT (order_id, line) DO UPDATE SET pieces = excluded.pieces""",
         6,
     ),
-    (b"UPDATE lines SET order_id = order_id + 1000 WHERE order_id = %(id)s", 3),  # its large value is not touched
+    (b"UPDATE lines SET order_id = order_id + 1000 WHERE order_id = %(id)s", 3),  # Its large value is unchanged
     (b"UPDATE lines SET pieces = pieces + 1 WHERE line = %(line)s AND order_id < %(id)s", 2),
     (b"DELETE FROM lines WHERE order_id IN (%(id)s, %(id)s + 1000)", 3),
     (
