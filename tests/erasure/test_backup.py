@@ -1,4 +1,4 @@
-"""`lake backup`: what is copied while others write is a warehouse, and brings back nobody who was forgotten since."""
+"""`lake backup`: a copy made during writes is a warehouse, and restores nobody forgotten since."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def quiet(_: object) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
-    """The published shop, in which nothing is personal."""
+    """Return the published shop, which has no personal fields."""
     settings = published(tmp_path / "shop").settings
     file = settings.project / "schemas/orders.avsc"
     contract = json.loads(file.read_text())
@@ -74,8 +74,8 @@ def restored(settings: Settings, folder: Path) -> Settings:
     return replace(settings, warehouse=folder / "warehouse")
 
 
-def test_a_copy_is_read_as_the_warehouse_is(shop: Project, tmp_path: Path) -> None:
-    done = backup(shop, tmp_path / "copy", keys=None, on_progress=quiet)
+def test_backup_reads_like_the_warehouse(shop: Project, tmp_path: Path) -> None:
+    done = backup(shop, tmp_path / "copy", keys=None, tell=quiet)
     assert done.left_out == []
     assert {name for name in done.tables if not name.startswith("meta/")} == {
         "logs/orders",
@@ -90,10 +90,8 @@ def test_a_copy_is_read_as_the_warehouse_is(shop: Project, tmp_path: Path) -> No
     assert kept_editions(copy) == kept_editions(shop.settings)
 
 
-def test_a_copy_speaks_of_nothing_that_it_has_not_however_much_is_written_meanwhile(
-    shop: Project, tmp_path: Path
-) -> None:
-    """After each table that is copied: a batch, a cut of it, and an edition."""
+def test_backup_is_consistent_when_writers_continue(shop: Project, tmp_path: Path) -> None:
+    """After each copied table, the writer adds a batch, a cut and an edition."""
     batches = iter(range(3, 100))
 
     def writes(_: str) -> None:
@@ -113,7 +111,7 @@ def test_a_copy_speaks_of_nothing_that_it_has_not_however_much_is_written_meanwh
     assert len(kept_editions(shop.settings)) > len(done.tables) - 2, "none of this stopped a writer"
 
 
-def test_a_backup_is_in_nobodys_way(shop: Project, tmp_path: Path) -> None:
+def test_backup_rejects_a_folder_in_use_and_a_missing_key_store(shop: Project, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/mine").touch()
     for folder, keys, what in (
@@ -127,21 +125,21 @@ def test_a_backup_is_in_nobodys_way(shop: Project, tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"shop", "taken"}
 
 
-def test_where_there_is_nothing_yet_that_is_told(tmp_path: Path) -> None:
+def test_backup_rejects_an_empty_warehouse(tmp_path: Path) -> None:
     init(tmp_path / "shop")
     with pytest.raises(DeclarationError, match="nothing to back up yet"):
         backup(load(load_settings(tmp_path / "shop")), tmp_path / "copy", keys=None, on_progress=quiet)
     assert not (tmp_path / "copy").exists()
 
 
-def test_what_is_damaged_is_not_copied_in_silence(shop: Project, tmp_path: Path) -> None:
+def test_backup_rejects_a_damaged_log(shop: Project, tmp_path: Path) -> None:
     shutil.rmtree(shop.settings.warehouse_path / "logs/orders/_delta_log")
     with pytest.raises(StorageError, match="the log of orders"):
         backup(shop, tmp_path / "copy", keys=None, on_progress=quiet)
     assert not (tmp_path / "copy").exists()
 
 
-def test_what_is_quarantined_about_people_is_copied_without_its_text(tmp_path: Path) -> None:
+def test_backup_copies_quarantined_records_of_people_without_their_text(tmp_path: Path) -> None:
     project = published(tmp_path / "shop")
     at = datetime(2024, 3, 31, tzinfo=UTC)
     faults = [("joan.csv", "joan is no number"), ("b.csv", "cut short")]
@@ -154,7 +152,7 @@ def test_what_is_quarantined_about_people_is_copied_without_its_text(tmp_path: P
     assert quarantine.put_files(copy, "orders", 3, faults, at=at) == 2, "it can be written on"
 
 
-def test_keys_are_copied_to_a_place_of_their_own(shop: Project, tmp_path: Path) -> None:
+def test_backup_copies_keys_to_a_separate_place(shop: Project, tmp_path: Path) -> None:
     store = open_store(shop.settings, make=True)
     store.make("orders", ["ada", "joan"])
     for keys, what in ((tmp_path / "copy/keys", "can read everything"), (shop.settings.keys_path, "exists already")):
@@ -170,7 +168,7 @@ def test_keys_are_copied_to_a_place_of_their_own(shop: Project, tmp_path: Path) 
     assert not list((tmp_path / "copy").rglob("*keys*"))
 
 
-def test_keys_are_restored_from_a_copy_where_there_are_none(shop: Project, tmp_path: Path) -> None:
+def test_restore_keys_copies_a_key_store_to_a_project_without_keys(shop: Project, tmp_path: Path) -> None:
     def restored_from(file: Path) -> Result:
         return CliRunner().invoke(lake, ["restore-keys", str(file), "--json", "--project", str(shop.settings.project)])
 
@@ -191,7 +189,7 @@ def test_keys_are_restored_from_a_copy_where_there_are_none(shop: Project, tmp_p
     assert (all_keys(store), store.destroyed("orders")) == (people, {"joan"})
 
 
-def test_a_copy_that_fails_leaves_nothing(shop: Project, tmp_path: Path) -> None:
+def test_backup_leaves_nothing_when_it_fails(shop: Project, tmp_path: Path) -> None:
     def fails(_: str) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
@@ -205,9 +203,7 @@ def people(shop: Lakehouse) -> dict[int, Any]:
 
 
 @pytest.mark.long
-def test_who_is_forgotten_after_a_backup_stays_forgotten_where_it_is_restored(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_restored_backup_keeps_people_forgotten_who_were_forgotten_later(spark: SparkSession, tmp_path: Path) -> None:
     live = new_shop(tmp_path / "live")
     live.land("orders", order(1, JOAN, note="call me"), order(2, "grace"), order(9, JOAN) | {"amount": "a lot"}).run()
     done = backup(live.project, tmp_path / "copy", keys=None, on_progress=quiet)
@@ -232,7 +228,7 @@ def test_who_is_forgotten_after_a_backup_stays_forgotten_where_it_is_restored(
 
 @contextmanager
 def landing(folder: Path) -> Iterator[None]:
-    """A producer that lands an order every second; every other one is Joan's."""
+    """Land an order every second for the block; every other one is Joan's."""
     over = threading.Event()
 
     def produce() -> None:
@@ -251,9 +247,7 @@ def landing(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_copies_taken_beside_lake_run_follow_are_restored_and_bring_back_nobody(
-    tmp_path: Path, commands: Commands
-) -> None:
+def test_restored_backups_taken_during_follow_keep_people_forgotten(tmp_path: Path, commands: Commands) -> None:
     live, orders = tmp_path / "live", "select order_id, customer from current_order order by all"
     init(live)
     environment = os.environ | commands.environment | {"LAKE_KEYS": str(tmp_path / "keys.sqlite")}

@@ -1,4 +1,4 @@
-"""People of a stream: sealed in the log, in clear to jobs, and gone for good once they are forgotten."""
+"""People of a stream: encrypted in the log, in clear to jobs, and erased by `lake forget`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from tests.shop import all_keys, new_shop, order
 
 @pytest.fixture(scope="module")
 def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The project of `lake init`, in which two people have ordered, one of them not quite rightly. Only to look at."""
+    """Return the project of `lake init` with orders of two people, one of them partly rejected. Read only."""
     home = tmp_path_factory.mktemp("calm")
     shop = new_shop(home)
     broken = order(9, "margaret hamilton") | {"amount": "a lot"}
@@ -67,7 +67,7 @@ def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakeh
 
 @pytest.fixture
 def shop(calm: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy of it, to do with as one likes."""
+    """Return a writable copy of `calm`."""
     shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
     return Lakehouse(tmp_path / "shop", tmp_path)
 
@@ -98,10 +98,10 @@ def stored(shop: Lakehouse) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("most", [20_000, 1, 0])
 @pytest.mark.parametrize("searched", [None, [1], [1, 2], [3]])
-def test_few_events_are_read_with_the_keys_of_their_people_alone(
+def test_log_reads_the_keys_of_its_people_only_for_few_events(
     calm: Lakehouse, monkeypatch: pytest.MonkeyPatch, most: int, searched: list[int] | None
 ) -> None:
-    """Whom the events of a log, or those with some keys, are about; of more than that many events, everybody."""
+    """For more than that many events, the keys of all people are read."""
     monkeypatch.setattr(cost, "SCAN_ROWS", most)
     asked: list[set[str] | None] = []
     living, all_living = KeyStore.living, KeyStore.every
@@ -128,7 +128,7 @@ def test_few_events_are_read_with_the_keys_of_their_people_alone(
     assert asked == [None if many else tokens]
 
 
-def test_the_log_holds_sealed_what_jobs_see_in_clear(calm: Lakehouse) -> None:
+def test_log_stores_personal_fields_encrypted_and_jobs_read_them_in_clear(calm: Lakehouse) -> None:
     assert customers(calm) == {1: "margaret hamilton", 2: "grace"}
     first, second = stored(calm)
     assert first["_subject"] != second["_subject"]
@@ -148,14 +148,14 @@ def test_the_log_holds_sealed_what_jobs_see_in_clear(calm: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_a_redelivery_is_known_by_its_token_and_another_content_is_a_conflict(shop: Lakehouse) -> None:
+def test_redelivery_is_recognized_by_its_token_and_other_content_is_a_conflict(shop: Lakehouse) -> None:
     head = shop.land("orders", order(1, "margaret hamilton", note="call +44 20 7946"), order(2, "ada")).run()
     counts = Log(head.settings, "orders").head().counts
     assert (counts["duplicates"], counts["quarantined"], counts["accepted"]) == (1, 1, 0)
     assert check(shop.settings, "orders") == []
 
 
-def test_a_forgotten_person_is_null_in_every_table_and_in_no_byte_of_the_warehouse(shop: Lakehouse) -> None:
+def test_forget_nulls_a_person_in_every_table_and_every_byte_of_the_warehouse(shop: Lakehouse) -> None:
     before = search_files(shop.settings, {"margaret hamilton"})
     assert {Path(file).relative_to(shop.home).parts[1] for file in before.found} == {"silver", "gold", "quarantine"}
     done = forgotten(shop)
@@ -177,7 +177,7 @@ def test_a_forgotten_person_is_null_in_every_table_and_in_no_byte_of_the_warehou
 
 
 @pytest.mark.long
-def test_what_is_found_still_goes_when_somebody_is_forgotten_once_more(shop: Lakehouse) -> None:
+def test_second_forget_deletes_remaining_traces(shop: Lakehouse) -> None:
     first = forgotten(shop)
     left = shop.settings.warehouse_path / "silver/.current_order.gone"
     left.mkdir()
@@ -192,7 +192,7 @@ def test_what_is_found_still_goes_when_somebody_is_forgotten_once_more(shop: Lak
 
 
 @pytest.mark.long
-def test_who_was_forgotten_does_not_come_back(shop: Lakehouse) -> None:
+def test_person_stays_forgotten_when_their_records_arrive_again(shop: Lakehouse) -> None:
     forgotten(shop)
     known = order(1, "margaret hamilton", note="call +44 20 7946")
     refused = (known | {"order_id": 2, "amount": "1"}, known | {"status": "lost"}, order(2, "grace") | {"amount": "2"})
@@ -207,7 +207,7 @@ def test_who_was_forgotten_does_not_come_back(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop: Lakehouse) -> None:
+def test_person_stays_forgotten_when_the_erasures_table_is_lost(shop: Lakehouse) -> None:
     forgotten(shop)
     shutil.rmtree(Warehouse(shop.settings).book("erasures").path.local)
     refused = order(5, "margaret hamilton") | {"amount": "a lot"}
@@ -218,7 +218,7 @@ def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop: Lakeho
 
 
 @pytest.mark.long
-def test_what_could_not_be_read_is_blanked_when_somebody_is_forgotten_again(shop: Lakehouse) -> None:
+def test_second_forget_blanks_unreadable_records(shop: Lakehouse) -> None:
     first = forgotten(shop)
     shop.land("orders", '{"order_id": 7, "customer": "margaret \\u0068amilton"').run()
     assert search_files(shop.settings, first.values).found
@@ -229,7 +229,7 @@ def test_what_could_not_be_read_is_blanked_when_somebody_is_forgotten_again(shop
 
 
 @pytest.mark.long
-def test_a_crash_after_the_erasure_is_made_good_by_the_next_run(
+def test_run_completes_an_erasure_after_a_crash_before_key_destruction(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "destroy_keys", lambda _: None)
@@ -245,7 +245,7 @@ def test_a_crash_after_the_erasure_is_made_good_by_the_next_run(
 
 
 @pytest.mark.long
-def test_a_crash_before_the_checkpoint_of_a_new_beginning_is_made_good_by_the_next_run(
+def test_run_completes_an_erasure_after_a_crash_before_a_checkpoint(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(_: DeltaTable) -> None:
@@ -261,8 +261,8 @@ def test_a_crash_before_the_checkpoint_of_a_new_beginning_is_made_good_by_the_ne
 
 
 @pytest.mark.long
-def test_what_killed_processes_have_left_goes_too(shop: Lakehouse) -> None:
-    """An unfinished upload of delta-rs, a table whose removal was cut short, and what a query has spilled."""
+def test_forget_deletes_files_left_by_killed_processes(shop: Lakehouse) -> None:
+    """An unfinished upload of delta-rs, an interrupted removal of a table, and spilled data of a query."""
     parquet = next((shop.settings.warehouse_path / "silver/current_order").glob("*.parquet"))
     gone = shop.settings.warehouse_path / "silver/.current_order@1.gone"
     gone.mkdir()
@@ -277,7 +277,7 @@ def test_what_killed_processes_have_left_goes_too(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_what_spark_has_said_goes_too(shop: Lakehouse) -> None:
+def test_forget_truncates_logs_of_spark(shop: Lakehouse) -> None:
     logs = [shop.settings.path(f".lake/spark/{name}.log") for name in ("driver", "connect")]
     for log_file in logs:
         log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -287,7 +287,7 @@ def test_what_spark_has_said_goes_too(shop: Lakehouse) -> None:
     assert search_files(shop.settings, done.values).found == ()
 
 
-def test_what_was_spilled_before_anybody_at_work_began_goes(project: Settings) -> None:
+def test_purge_deletes_spilled_files_older_than_every_process(project: Settings) -> None:
     def spilled(name: str) -> Path:
         folder = file_modes.scratch(project, "sql") / name
         folder.mkdir()
@@ -297,7 +297,7 @@ def test_what_was_spilled_before_anybody_at_work_began_goes(project: Settings) -
     before = spilled("headwater-1-00")
     with other_process(project, "reading"):
         theirs, [other] = spilled("headwater-2-00"), list(activity.others(project))
-        soon = other.since.timestamp() + 0.001  # the kernel's ticks may lie before
+        soon = other.since.timestamp() + 0.001  # Ticks of the kernel may be earlier
         os.utime(theirs, (soon, soon))
         purging._clear_left(project)
         assert (before.exists(), theirs.exists()) == (False, True)
@@ -306,7 +306,7 @@ def test_what_was_spilled_before_anybody_at_work_began_goes(project: Settings) -
 
 
 @pytest.mark.long
-def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(
+def test_purge_keeps_published_rows_when_a_table_advances_meanwhile(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     still_read = purging._still_read
@@ -324,7 +324,7 @@ def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", ["run", "maintain"])
-def test_editions_that_damage_brings_back_expire_again(shop: Lakehouse, first: str) -> None:
+def test_expired_editions_expire_again_when_damage_restores_them(shop: Lakehouse, first: str) -> None:
     forgotten(shop)
     [*_, expiry] = sorted((Warehouse(shop.settings).book("editions").path / "_delta_log").local.glob("*.json"))
     os.truncate(expiry, 100)
@@ -343,7 +343,7 @@ class Times(type):
 
 
 class Ahead(datetime, metaclass=Times):
-    """The class of times, by a clock that is ahead."""
+    """Class of times by a clock that is ahead."""
 
     by = timedelta(0)
 
@@ -356,7 +356,7 @@ class Ahead(datetime, metaclass=Times):
 
 
 def clock_ahead(patch: pytest.MonkeyPatch, by: timedelta) -> None:
-    """Sets the clock that `lake` goes by."""
+    """Set the clock that `lake` reads."""
     patch.setattr(Ahead, "by", by)
     for name, loaded in list(sys.modules.items()):
         if name.startswith("lake.") and getattr(loaded, "datetime", None) is datetime:
@@ -364,7 +364,7 @@ def clock_ahead(patch: pytest.MonkeyPatch, by: timedelta) -> None:
 
 
 def command(shop: Lakehouse, *words: str) -> str:
-    """What a command says that does what it is to."""
+    """Run a command that must succeed, and return its output."""
     shell = Shell(project=shop.source.project)
     shell.__dict__ |= {"settings": shop.settings, "spark": shop.spark}
     done = CliRunner().invoke(lake, list(words), obj=shell, catch_exceptions=False)
@@ -374,7 +374,7 @@ def command(shop: Lakehouse, *words: str) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(days=366)])
-def test_editions_that_come_after_a_purge_stay_where_the_clock_went_back(
+def test_editions_after_a_purge_stay_when_the_clock_goes_back(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch, ahead: timedelta
 ) -> None:
     with monkeypatch.context() as patch:
@@ -408,7 +408,7 @@ def guest(rows):
 
 
 @pytest.mark.long
-def test_a_table_that_was_of_the_stream_before_it_was_redefined_in_place_loses_its_past_too(shop: Lakehouse) -> None:
+def test_forget_purges_the_past_of_a_table_redefined_in_place(shop: Lakehouse) -> None:
     def declared(stream: str) -> Lakehouse:
         job = shop.settings.path("jobs/silver/guest.py")
         job.write_text(GUEST.replace("STREAM", stream))
@@ -429,7 +429,7 @@ def test_a_table_that_was_of_the_stream_before_it_was_redefined_in_place_loses_i
     assert verdicts(after) == {"identical"}
 
 
-def test_a_destroyed_key_is_not_in_the_file_any_more(shop: Lakehouse) -> None:
+def test_destroyed_key_is_absent_from_the_file(shop: Lakehouse) -> None:
     store = open_store(shop.settings)
     key = all_keys(store)[store.token("orders", "margaret hamilton")]
     assert key in shop.settings.keys_path.read_bytes()
@@ -438,7 +438,7 @@ def test_a_destroyed_key_is_not_in_the_file_any_more(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_an_old_copy_of_the_key_store_brings_nobody_back(shop: Lakehouse) -> None:
+def test_old_copy_of_the_key_store_restores_no_forgotten_person(shop: Lakehouse) -> None:
     copy = shop.settings.keys_path.read_bytes()
     forgotten(shop)
     shop.settings.keys_path.write_bytes(copy)
@@ -451,7 +451,7 @@ def test_an_old_copy_of_the_key_store_brings_nobody_back(shop: Lakehouse) -> Non
 
 
 @pytest.mark.long
-def test_a_lost_key_store_is_told_and_can_be_given_up(shop: Lakehouse) -> None:
+def test_lost_key_store_is_reported_and_can_be_given_up(shop: Lakehouse) -> None:
     copy = shop.settings.keys_path.read_bytes()
     shop.settings.keys_path.unlink()
     with pytest.raises(DeclarationError, match="there is no key store"):
@@ -470,7 +470,7 @@ def test_a_lost_key_store_is_told_and_can_be_given_up(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_once_keys_are_given_up_nothing_that_was_refused_is_kept(shop: Lakehouse) -> None:
+def test_given_up_keys_blank_rejected_records(shop: Lakehouse) -> None:
     shop.settings.keys_path.unlink()
     give_up(shop.project, "orders")
     shop.run()
@@ -480,7 +480,7 @@ def test_once_keys_are_given_up_nothing_that_was_refused_is_kept(shop: Lakehouse
 
 
 @pytest.mark.long
-def test_who_is_known_from_a_refused_record_alone_can_be_forgotten(shop: Lakehouse) -> None:
+def test_forget_finds_a_person_known_only_from_a_rejected_record(shop: Lakehouse) -> None:
     shop.land("orders", order(7, "katherine johnson") | {"amount": "none"}).run()
     assert search_files(shop.settings, {"katherine johnson"}).found
     done = forgotten(shop, "katherine johnson")
@@ -493,7 +493,7 @@ def test_who_is_known_from_a_refused_record_alone_can_be_forgotten(shop: Lakehou
 
 @pytest.mark.long
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_who_is_known_from_a_refused_record_alone_is_found_again_after_a_crash(
+def test_forget_finds_a_person_of_a_rejected_record_again_after_a_crash(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     shop.land("orders", order(7, "katherine johnson") | {"amount": "none"}).run()
@@ -514,7 +514,7 @@ def test_who_is_known_from_a_refused_record_alone_is_found_again_after_a_crash(
 
 
 @pytest.mark.long
-def test_a_value_of_few_is_nobodys_own(shop: Lakehouse) -> None:
+def test_forget_ignores_values_shared_by_many_people(shop: Lakehouse) -> None:
     schema = shop.settings.path("schemas/orders.avsc")
     plans = '{"type": "enum", "name": "plan", "symbols": ["basic", "gold"]}'
     more = f"""{{"name": "member", "type": ["null", "boolean"], "default": null, "doc": "d", "personal": true}},
@@ -530,7 +530,7 @@ def test_a_value_of_few_is_nobodys_own(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop: Lakehouse) -> None:
+def test_person_stays_forgotten_when_other_keys_are_lost(shop: Lakehouse) -> None:
     forgotten(shop)
     shop.settings.keys_path.unlink()
     assert give_up(shop.project, "orders") == LostKeysResult(1, renamed=False)
@@ -541,7 +541,7 @@ def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop: Lakehouse
 
 
 @pytest.mark.long
-def test_a_purge_makes_no_key_store_where_the_log_had_one(shop: Lakehouse) -> None:
+def test_purge_creates_no_key_store_if_the_log_had_one(shop: Lakehouse) -> None:
     for who in ("margaret hamilton", "grace"):
         forget(shop.project, lambda: shop.spark, "orders", who)
     shop.settings.keys_path.unlink()
@@ -552,14 +552,14 @@ def test_a_purge_makes_no_key_store_where_the_log_had_one(shop: Lakehouse) -> No
 
 
 def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:
-    """Who is in the log, read anew."""
+    """Read the log anew and return its people."""
     inputs = Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None))
     [source] = shop.project.tables["current_order"].inputs
     return {row["customer"] for row in inputs.whole(source).select("customer").collect()}
 
 
 @pytest.mark.long
-def test_nothing_is_purged_while_somebody_may_read_it(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purge_waits_for_running_readers(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_WAREHOUSE", str(shop.settings.warehouse_path))
     with other_process(shop.settings, "reading"):
         done = forgotten(shop)
@@ -583,18 +583,18 @@ def test_nothing_is_purged_while_somebody_may_read_it(shop: Lakehouse, monkeypat
         ("order", "ada", "no stream 'order'"),
     ],
 )
-def test_whom_nobody_knows_cannot_be_forgotten(calm: Lakehouse, stream: str, who: str, message: str) -> None:
+def test_forget_rejects_an_unknown_person(calm: Lakehouse, stream: str, who: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         forget(calm.project, lambda: calm.spark, stream, who)
 
 
-def test_a_store_that_is_no_database_is_told(shop: Lakehouse) -> None:
+def test_open_store_reports_a_file_that_is_no_database(shop: Lakehouse) -> None:
     shop.settings.keys_path.write_bytes(b"no database at all, but long enough to be looked at" * 99)
     with pytest.raises(DeclarationError, match="the key store cannot be read"):
         open_store(shop.settings)
 
 
-def test_what_is_looked_for_is_found_in_every_guise(shop: Lakehouse) -> None:
+def test_search_finds_a_value_in_every_encoding(shop: Lakehouse) -> None:
     home = shop.settings.warehouse_path
     assert search_files(shop.settings, {"Ørsted & Söhne"}).found == ()
     guises = ('"Ørsted & Söhne"', '{"a": "\\u00d8rsted & S\\u00f6hne"}', "x=%C3%98rsted%20%26%20S%C3%B6hne/")
@@ -605,7 +605,7 @@ def test_what_is_looked_for_is_found_in_every_guise(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_hmac_and_tokens_are_those_of_the_standard_library(calm: Lakehouse) -> None:
+def test_hmac_tokens_equal_those_of_the_standard_library(calm: Lakehouse) -> None:
     store = open_store(calm.settings)
     rows = calm.spark.createDataFrame([("grace", "x")], "customer string, _id string")
     pads = to_frame(calm.spark, encryption.hmac_pads(store.secret))

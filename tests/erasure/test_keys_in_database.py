@@ -1,4 +1,4 @@
-"""People whose keys are in a database of PostgreSQL: sealed, read, forgotten, copied; and a server that is away."""
+"""Keys in a PostgreSQL database: encrypt, read, forget, copy; and an unavailable server."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.shop import contract, new_shop, order
 
 @pytest.fixture
 def keys(postgres: Postgres) -> str:
-    """The URL of a database without a key store."""
+    """Return the URL of a database without a key store."""
     return url(postgres.database())
 
 
 @pytest.fixture
 def shop(spark: SparkSession, keys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
-    """The shop of `lake init`, its keys in that database."""
+    """Return the shop of `lake init` with its keys in that database."""
     monkeypatch.setenv("LAKE_KEYS", keys)
     return new_shop(tmp_path)
 
 
 @pytest.mark.postgres
-def test_people_are_forgotten_by_keys_of_a_database(
+def test_forget_uses_keys_of_a_database(
     spark: SparkSession, commands: Commands, shop: Lakehouse, keys: str, tmp_path: Path
 ) -> None:
     settings = shop.settings
@@ -60,7 +60,7 @@ def test_people_are_forgotten_by_keys_of_a_database(
 
 
 @pytest.mark.postgres
-def test_a_database_that_is_away_holds_up_what_is_personal_alone(
+def test_unavailable_key_database_blocks_personal_streams_only(
     commands: Commands, postgres: Postgres, shop: Lakehouse, keys: str
 ) -> None:
     pings = contract("pings", {"id": "int"}, id=["id"])

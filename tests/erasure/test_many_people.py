@@ -1,4 +1,4 @@
-"""Of more people than this process holds keys at once: in parts, with the same tables, and the same forgotten."""
+"""More people than keys are held in memory at once: keys in parts, equal tables, equal erasures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORGOTTEN = "person 5"
 
 
 def landed(shop: Lakehouse, first: int) -> None:
-    """Orders of all people and of some who are new; some again, one with other content, one refused."""
+    """Land orders of all people and some new ones: some repeated, one with other content, one rejected."""
     orders = [order(number, f"person {number % PEOPLE}", note=f"to {number}") for number in range(first, first + 30)]
     orders += [order(first + 100 + number, f"new {first + number}") for number in range(NEW)]
     broken = order(999, "person 1") | {"amount": "a lot"}
@@ -40,13 +40,13 @@ def landed(shop: Lakehouse, first: int) -> None:
 
 
 def told(shop: Lakehouse) -> list[Any]:
-    """What the tables have, and the log of its own."""
+    """Return the rows of the tables, and the log."""
     head = logs.Log(shop.settings, "orders").head()
     return [*(shop.table(name) for name in shop.project.tables), head.offsets, head.counts, head.keys["subjects"]]
 
 
 def story(shop: Lakehouse) -> Iterator[Any]:
-    """What a project tells after each thing that is done with its people's keys."""
+    """Return the state of the project after each step with the keys of its people."""
 
     def spark() -> SparkSession:
         return shop.spark
@@ -76,14 +76,14 @@ def story(shop: Lakehouse) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def within(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """The story where everybody's key is held at once."""
+    """Return the story with all keys in memory at once."""
     del spark
     return [*story(new_shop(tmp_path_factory.mktemp("within")))]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("most", [1, 5, 12, 14])
-def test_tables_are_the_same_whether_keys_come_at_once_or_in_parts(
+def test_tables_are_equal_for_keys_loaded_at_once_or_in_parts(
     within: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     parts: Counter[str] = Counter()
@@ -92,7 +92,7 @@ def test_tables_are_the_same_whether_keys_come_at_once_or_in_parts(
         def spooled(spark: SparkSession, tables: Iterator[pa.Table]) -> DataFrame:
             def each() -> Iterator[pa.Table]:
                 for number, table in enumerate(tables, 1):
-                    # Whom a part of a batch is about goes by the digits of a token: about as many each.
+                    # The digits of a token select a part of a batch: about as many people in each.
                     assert where == "log" or table.num_rows <= 4 * most + 4
                     parts[where] = max(parts[where], number)
                     yield table

@@ -1,4 +1,4 @@
-"""Where a person is mentioned: in quarantined records, in names of files, in what a check has seen. No JVM."""
+"""Mentions of a person in quarantined records, file names and checks, without a JVM."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SCHEMA = Path(public.__file__).parent / "templates/project/schemas/orders.avsc"
 
 @pytest.fixture
 def orders() -> Contract:
-    """The orders of `lake init`, whose customer was once called a buyer."""
+    """Return the orders of `lake init`, whose customer was formerly named buyer."""
     text = SCHEMA.read_text("utf-8").replace('"name": "customer",', '"name": "customer", "aliases": ["buyer"],')
     return read_contract(text, file="schemas/orders.avsc")
 
@@ -80,7 +80,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("subject", "raw"), TOLD)
-def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(
+def test_quarantined_record_of_a_person_is_found_and_blanked(
     tmp_path: Path, orders: Contract, subject: Any, raw: Any
 ) -> None:
     settings = Settings(project=tmp_path)
@@ -99,13 +99,13 @@ def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(
 
 
 @pytest.mark.parametrize(("subject", "raw"), OTHERS)
-def test_a_record_that_tells_of_somebody_else_stays(tmp_path: Path, orders: Contract, subject: Any, raw: Any) -> None:
+def test_quarantined_record_of_another_person_stays(tmp_path: Path, orders: Contract, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
     assert search.quarantined_records(settings, orders, subject, {subject}) == []
 
 
-def test_a_number_is_the_same_however_it_is_written(tmp_path: Path, orders: Contract) -> None:
+def test_quarantine_search_matches_a_number_in_any_notation(tmp_path: Path, orders: Contract) -> None:
     [customer] = [field for field in orders.fields if field.name == "customer"]
     numbered = replace(orders, fields=(replace(customer, type="int"),))
     settings = Settings(project=tmp_path)
@@ -113,14 +113,14 @@ def test_a_number_is_the_same_however_it_is_written(tmp_path: Path, orders: Cont
     assert [row["_number"] for row in search.quarantined_records(settings, numbered, "7", {"7"})] == [1, 2]
 
 
-def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path: Path, orders: Contract) -> None:
+def test_quarantine_search_blanks_the_name_of_a_file_with_the_person(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":', source="orders/margaret hamilton.jsonl")
     [told] = search.quarantined_records(settings, orders, "margaret hamilton", {"margaret hamilton"})
     assert not told["source"]
 
 
-def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) -> None:
+def test_proof_reports_a_file_named_after_the_person(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     landed = [("orders", 1, f"orders/{name}.jsonl", 1, 1, None) for name in ("margaret hamilton", "monday")]
     landing.LANDED.append(settings, landed)
@@ -130,7 +130,9 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) 
     assert search_files(settings, {"hamil"}).names == ()
 
 
-def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_returns_blank_records_blanked_after_the_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
     settings, raw = load_settings(tmp_path / "shop"), '{"customer":"margaret hamilton"}'
     row = (0, 1, "wrong type", "amount", raw, "orders/1.jsonl:1", NOW)
@@ -153,7 +155,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     assert come == ["", "{}"]
 
 
-def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contract) -> None:
+def test_quarantined_record_without_text_matches_no_person(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     duckdb_tables.append(
         Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)]
@@ -162,7 +164,7 @@ def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contrac
 
 
 @pytest.mark.slow
-def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: Path, orders: Contract) -> None:
+def test_blanking_thousands_of_records_is_one_commit(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     path = Warehouse(settings).quarantine("orders").path
     duckdb_tables.append(path, quarantine.SCHEMA, [])
@@ -180,14 +182,14 @@ def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: 
 
 
 @pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= search.SHORTEST])
-def test_the_proof_finds_what_is_quarantined_however_it_is_written(tmp_path: Path, subject: Any, raw: Any) -> None:
+def test_proof_finds_a_quarantined_value_in_any_notation(tmp_path: Path, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
     [*_, parquet] = Warehouse(settings).quarantine("orders").path.local.glob("*.parquet")
     assert str(parquet) in search_files(settings, {subject}).found
 
 
-def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
+def test_proof_reports_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, "{}")
     [whole] = Warehouse(settings).quarantine("orders").path.local.glob("*.parquet")
@@ -225,7 +227,7 @@ SPELLED = [
 
 @pytest.mark.parametrize(("kind", "value", "text"), SPELLED, ids=lambda each: ascii(each)[:20])
 @pytest.mark.parametrize("column", ["t", "born"])
-def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it(
+def test_proof_finds_a_value_in_rows_and_statistics_in_any_notation(
     tmp_path: Path, column: str, kind: Any, value: Any, text: Any
 ) -> None:
     settings = Settings(project=tmp_path)
@@ -236,7 +238,7 @@ def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it
 
 
 @pytest.mark.parametrize("end", ["", "\ufffd"])
-def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path: Path, end: str) -> None:
+def test_proof_finds_the_truncated_statistics_of_a_long_text(tmp_path: Path, end: str) -> None:
     settings = Settings(project=tmp_path)
     settings.warehouse_path.mkdir(parents=True)
     (settings.warehouse_path / "0.json").write_text(json.dumps({"minValues": {"note": LONG[:32] + end}}))
@@ -247,14 +249,14 @@ def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path: Path, end: st
 @pytest.mark.parametrize(
     "other", ["52310.01", "5231.0", "152310.00", "1990-05-01 12:30:01", LONG[:32] + "klm", "123.05"]
 )
-def test_the_proof_does_not_take_one_value_for_another(tmp_path: Path, other: Any) -> None:
+def test_proof_does_not_match_similar_values(tmp_path: Path, other: Any) -> None:
     settings = Settings(project=tmp_path)
     duckdb_tables.append(Warehouse(settings).table("silver", "guest").path, "v VARCHAR", [[other]])
     assert search_files(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 
 @pytest.mark.parametrize("name", ["airflow/logs/attempt=1.log", "spark/local/block", "sql_history"])
-def test_what_is_kept_of_what_was_printed_and_typed_is_told_as_the_owners(tmp_path: Path, name: str) -> None:
+def test_proof_reports_kept_output_and_history_as_the_owners(tmp_path: Path, name: str) -> None:
     settings = Settings(project=tmp_path)
     kept = settings.path(".lake") / name
     kept.parent.mkdir(parents=True)
@@ -263,7 +265,7 @@ def test_what_is_kept_of_what_was_printed_and_typed_is_told_as_the_owners(tmp_pa
     assert (found.found, found.outside) == ((), (str(kept),))
 
 
-def test_the_proof_goes_on_where_files_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proof_continues_when_files_are_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(project=tmp_path)
     settings.warehouse_path.mkdir(parents=True)
     there, then = (settings.warehouse_path / name for name in ("part-1.txt", "part-2.txt"))
@@ -283,7 +285,7 @@ def test_the_proof_goes_on_where_files_come_and_go(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_the_proof_finds_what_lies_across_the_parts_in_which_it_reads(
+def test_proof_finds_a_value_across_chunk_boundaries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool
 ) -> None:
     monkeypatch.setattr(audit, "CHUNK", 16)
@@ -300,7 +302,7 @@ def with_customer(contract: Contract, **facts: Any) -> Contract:
     return replace(contract, fields=tuple(replace(f, **facts) if f.name == "customer" else f for f in contract.fields))
 
 
-def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(orders: Contract) -> None:
+def test_searchable_values_names_the_reason_for_an_omission_without_the_value(orders: Contract) -> None:
     assert search.searchable_values(orders, "margaret hamilton", {"0798"}) == ({"margaret hamilton", "0798"}, [])
     assert search.searchable_values(orders, "7", {"0798"}) == (
         {"0798"},
@@ -315,7 +317,7 @@ def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(
         assert search.searchable_values(with_customer(orders, **facts), "female", {}) == ({"female"}, [few])
 
 
-def test_a_report_says_what_was_not_searched_for(
+def test_proof_report_lists_values_not_searched_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
@@ -341,6 +343,6 @@ def test_a_report_says_what_was_not_searched_for(
         ("expect_column_sum_to_be_between", None),
     ],
 )
-def test_of_a_table_about_people_only_counts_are_kept_of_what_an_expectation_saw(kind: str, kept: int | None) -> None:
+def test_gate_stores_only_counts_for_tables_about_people(kind: str, kept: int | None) -> None:
     seen = {"type": kind, "observed": 7, "examples": [{"customer": "ada"}]}
     assert gate._without_values(seen) == {"type": kind, "observed": kept, "examples": []}
