@@ -1,4 +1,4 @@
-"""Oracle of what expectations mean: Python's fractions, floats and `re`, without DuckDB, pandas and Spark."""
+"""Oracle of expectations: Python's fractions, floats and `re`, without DuckDB, pandas and Spark."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ VALUES: Final[Mapping[str, Sequence[Any]]] = {
 
 
 class Refused(Exception):
-    """An expectation that the types of its columns do not suit."""
+    """Expectation unsuited to the types of its columns."""
 
 
 def rows() -> list[dict[str, Any]]:
-    """One row for each place, twice, of which the second has the columns against each other, and one of nulls."""
+    """Return two rows for each place, the second with its columns reversed, and one of nulls."""
     places = range(7)
     columns = {name: [*values, None] for name, values in VALUES.items()}
     return [
@@ -81,7 +81,7 @@ def table(some: Sequence[Row]) -> pa.Table:
 
 
 def number(column: str, given: Any) -> Any:
-    """A written number as a value of the column: exact, or the nearest float."""
+    """Return a number of a quality file as a value of the column: exact, or the nearest float."""
     if isinstance(given, bool) or not isinstance(given, int | float | Decimal):
         raise Refused
     exact = Decimal(str(given))
@@ -93,7 +93,7 @@ def number(column: str, given: Any) -> Any:
 
 
 def written(column: str, given: Any) -> Any:
-    """A written value as one of the column."""
+    """Return a value of a quality file as one of the column."""
     if column in NUMBERS:
         return number(column, given)
     if column in TIMES and isinstance(given, str):
@@ -112,7 +112,7 @@ def written(column: str, given: Any) -> Any:
 
 
 def value(column: str, held: Any) -> Any:
-    """A stored value as one to compare."""
+    """Return a stored value as a comparable one."""
     return Fraction(held) if column in NUMBERS and column not in FLOATS and held is not None else held
 
 
@@ -147,7 +147,7 @@ def matches(column: str, held: Any, pattern: str) -> bool:
 
 
 def compared(a: tuple[str, Any], b: tuple[str, Any]) -> tuple[Any, Any]:
-    """Two stored values as they are compared: beside a float all are doubles."""
+    """Return two stored values as they are compared: beside a float, both are doubles."""
     (a_column, x), (b_column, y) = a, b
     if {a_column, b_column} <= {*NUMBERS}:
         as_double = a_column in FLOATS or b_column in FLOATS
@@ -188,7 +188,7 @@ def adds_up(cells: Sequence[tuple[str, Any]], given: Any) -> bool:
 
 
 def meets(type_: str, kwargs: Mapping[str, Any], row: Row) -> bool:  # noqa: PLR0911, PLR0912  one branch a type
-    """Whether a row that is considered meets an expectation."""
+    """Return whether a considered row meets an expectation."""
     column = str(kwargs.get("column"))
     held = row.get(column)
     cells = [(name, row[name]) for name in kwargs.get("column_list", ())]
@@ -253,7 +253,7 @@ def considers(type_: str, kwargs: Mapping[str, Any], row: Row) -> bool:
 
 
 def failing(type_: str, kwargs: Mapping[str, Any], some: Sequence[Row]) -> list[int] | None:
-    """The ids of rows that fail; None if the types of the columns do not suit."""
+    """Return the ids of rows that fail, or None if the column types are unsuited."""
     probe = {"id": -1, **{name: values[0] for name, values in VALUES.items()}}
     try:
         if type_ in UNIQUE:
@@ -289,7 +289,7 @@ def deviation(values: Sequence[Fraction]) -> Fraction:
 
 
 def statistics(values: Sequence[Fraction]) -> dict[str, Fraction]:
-    """The statistics of exact numbers, by the word that an expectation has for them."""
+    """Return the statistics of exact numbers by their name in expectations."""
     ordered, n = sorted(values), len(values)
     return {
         "min": ordered[0],

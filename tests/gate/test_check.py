@@ -1,4 +1,4 @@
-"""Check: every table is judged at the cut, in order, and one answer is given for all."""
+"""Check: every table is judged at the cut, in order, with one answer for all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Settings:
-    """The project of `lake init`, both tables at cut 1, without a JVM."""
+    """Return the project of `lake init` with both tables at cut 1, without a JVM."""
     init(tmp_path / "shop")
     settings = load_settings(tmp_path / "shop")
     cuts.record_cut(settings, {"orders": 1}, 0)
@@ -57,14 +57,14 @@ def expect(settings: Settings, table: str, kind: str, severity: str = "stop", **
     (settings.path("quality") / f"{table}.json").write_text(json.dumps(suite))
 
 
-def test_every_table_is_judged_without_spark(shop: Settings) -> None:
+def test_check_judges_every_table_without_spark(shop: Settings) -> None:
     assert [(check.table, check.outcome, check.version) for check in judge(shop, strict=True)] == [
         ("current_order", "passed", 0),
         ("customer_daily", "passed", 0),
     ]
 
 
-def test_all_tables_are_judged_and_recorded_before_one_stops(shop: Settings) -> None:
+def test_check_judges_and_records_all_tables_before_it_stops(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_be_between", min_value=3)
     expect(shop, "customer_daily", "expect_column_values_to_be_unique", column="day")
     with pytest.raises(QualityError, match=r"current_order: .*found 2(.|\n)*customer_daily: .* failed for 2 of 2 rows"):
@@ -75,7 +75,7 @@ def test_all_tables_are_judged_and_recorded_before_one_stops(shop: Settings) -> 
     }
 
 
-def test_a_stop_binds_its_cut_only(shop: Settings) -> None:
+def test_stop_applies_to_its_cut_only(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_be_between", max_value=2)
     cuts.record_cut(shop, {"orders": 2}, 0)
     put(shop, "silver", "current_order", {"order_id": ["a", "b", "c"], "customer": ["x"] * 3, "amount": [1] * 3}, cut=2)
@@ -85,7 +85,7 @@ def test_a_stop_binds_its_cut_only(shop: Settings) -> None:
     assert [check.outcome for check in judge(shop, cut=1)] == ["passed", "passed"]
 
 
-def test_warnings_are_told_and_stop_nothing(shop: Settings) -> None:
+def test_warnings_are_reported_and_stop_nothing(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_equal", severity="warn", value=3)
     checks = judge(shop)
     assert [check.outcome for check in checks] == ["warned", "passed"]
@@ -94,20 +94,20 @@ def test_warnings_are_told_and_stop_nothing(shop: Settings) -> None:
     ]
 
 
-def test_a_table_without_a_quality_file_is_refused_only_when_strict(shop: Settings) -> None:
+def test_strict_check_rejects_a_table_without_a_quality_file(shop: Settings) -> None:
     (shop.path("quality") / "current_order.json").unlink()
     assert [check.table for check in judge(shop)] == ["customer_daily"]
     with pytest.raises(DeclarationError, match=r"current_order: has no expectations \(jobs/silver/current_order.py"):
         judge(shop, strict=True)
 
 
-def test_a_table_that_is_not_at_the_cut_cannot_be_judged(shop: Settings) -> None:
+def test_check_rejects_a_table_that_is_not_at_the_cut(shop: Settings) -> None:
     cuts.record_cut(shop, {"orders": 2}, 0)
     with pytest.raises(DeclarationError, match=r"(?s)current_order: not at cut 2.*customer_daily: not at cut 2"):
         judge(shop)
 
 
-def test_a_table_behind_a_gate_that_stopped_is_not_to_be_advanced(shop: Settings) -> None:
+def test_table_behind_a_stopped_gate_has_no_fix_by_advance(shop: Settings) -> None:
     cuts.record_cut(shop, {"orders": 2}, 0)
     result: dict[str, Any] = {
         "type": "expect_column_values_to_not_be_null",
@@ -141,7 +141,7 @@ def test_a_table_behind_a_gate_that_stopped_is_not_to_be_advanced(shop: Settings
         judge(shop)
 
 
-def test_faults_of_all_quality_files_are_told_at_once(shop: Settings) -> None:
+def test_check_reports_faults_of_all_quality_files_at_once(shop: Settings) -> None:
     expect(shop, "current_order", "expect_column_values_to_be_unique", column="order")
     expect(shop, "customer_daily", "expect_column_values_to_be_unik", column="day")
     expect(shop, "customer_dayly", "expect_column_values_to_be_unique", column="day")

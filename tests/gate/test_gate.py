@@ -1,4 +1,4 @@
-"""The gate: what stops a diff and a table, what only warns, and how it is told."""
+"""Gate: expectations that stop a diff or a table, warnings, and their reports."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Expect = Callable[..., None]
 
 @pytest.fixture
 def expect(project: Settings) -> Expect:
-    """`expect(("expect_…", {...}), severity="warn")` writes the quality file."""
+    """Return a function that writes the quality file: `expect(("expect_…", {...}), severity="warn")`."""
 
     def write(*expectations: tuple[str, Mapping[str, Any]], severity: str = "stop") -> None:
         written = [{"type": name, "kwargs": kwargs, "severity": severity} for name, kwargs in expectations]
@@ -81,7 +81,7 @@ def between(column: str, **exact_bounds: object) -> tuple[str, Mapping[str, Any]
     return "expect_column_values_to_be_between", {"column": column, **exact_bounds}
 
 
-def test_a_diff_that_meets_every_expectation_passes_and_is_not_recorded(
+def test_gate_passes_and_records_nothing_if_a_diff_meets_every_expectation(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(not_null("day"), between("at", min_value="2013-01-01T00:00:00Z"))
@@ -89,7 +89,7 @@ def test_a_diff_that_meets_every_expectation_passes_and_is_not_recorded(
     assert checks.last_checks(project) == {}
 
 
-def test_a_failing_row_stops_and_is_told_by_its_key(
+def test_gate_stops_for_a_failing_row_and_names_its_key(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(between("flights", min_value=0))
@@ -104,7 +104,7 @@ def test_a_failing_row_stops_and_is_told_by_its_key(
     assert check.results[0]["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
 
 
-def test_a_warning_is_recorded_and_lets_the_diff_through(
+def test_gate_records_a_warning_and_passes_the_diff(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(not_null("carrier"), severity="warn")
@@ -114,7 +114,7 @@ def test_a_warning_is_recorded_and_lets_the_diff_through(
     assert check.results[0]["examples"] == [{"carrier": None, "day": "2013-01-03"}]
 
 
-def test_all_that_stops_is_told_at_once(project: Settings, declaration: Declaration, expect: Expect) -> None:
+def test_gate_reports_all_stops_at_once(project: Settings, declaration: Declaration, expect: Expect) -> None:
     expect(not_null("carrier"), between("flights", min_value=0))
     with pytest.raises(QualityError, match=r"not_be_null\(carrier\)(.|\n)*be_between\(flights\)"):
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
@@ -155,7 +155,7 @@ FAILING: list[tuple[tuple[str, Mapping[str, Any]], int]] = [
 
 
 @pytest.mark.parametrize("copies", [1, 1000])
-def test_nulls_decimals_instants_and_dates_compare_as_they_should(
+def test_gate_compares_nulls_decimals_instants_and_dates(
     project: Settings, declaration: Declaration, expect: Expect, copies: int
 ) -> None:
     expect(*(expectation for expectation, _ in FAILING), severity="warn")
@@ -164,7 +164,7 @@ def test_nulls_decimals_instants_and_dates_compare_as_they_should(
     assert [result["failed"] for result in results] == [failing * copies for _, failing in FAILING]
 
 
-def test_the_first_ten_failing_rows_are_shown_in_the_order_of_their_keys(
+def test_gate_shows_the_first_ten_failing_rows_by_key(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(between("flights", min_value=0))
@@ -175,11 +175,11 @@ def test_the_first_ten_failing_rows_are_shown_in_the_order_of_their_keys(
         gate.judge_diff(at(project), declaration, rows, cut=1)
 
 
-def test_a_table_without_a_quality_file_is_let_through(project: Settings, declaration: Declaration) -> None:
+def test_gate_passes_a_table_without_a_quality_file(project: Settings, declaration: Declaration) -> None:
     gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
-def test_a_share_of_rows_is_a_statement_about_the_whole_table(project: Settings, expect: Expect) -> None:
+def test_suite_judges_a_share_of_rows_over_the_whole_table(project: Settings, expect: Expect) -> None:
     expect(not_null("day"), (not_null("share")[0], {"column": "share", "mostly": 0.7}), unique := compound())
     suite = load_suite(project, "carrier_daily")
     assert suite is not None
@@ -204,9 +204,8 @@ def row_count(**exact_bounds: int) -> tuple[str, Mapping[str, Any]]:
 
 @pytest.fixture
 def put(project: Settings) -> Callable[..., int]:
-    """`put(rows)` appends to the table in one commit with a position, and returns its version.
-
-    `met`: whether the rows have been judged as a diff, by the expectations as they are.
+    """Return a function that appends rows in one commit with a position, and returns its version. `met`: the rows have
+    been judged as a diff by the current expectations.
     """
     path, app = at(project).path, at(project).app
 
@@ -224,7 +223,7 @@ def put(project: Settings) -> Callable[..., int]:
 
 @pytest.fixture
 def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.MonkeyPatch) -> Callable[..., checks.Check]:
-    """`judged(version)` is the table's check; `judged.times` counts how often rows were looked at."""
+    """Return a function that checks a version of the table; `judged.times` counts its judgements of rows."""
     monkeypatch.setattr(Declaration, "layer", "silver")
 
     def judge(version: int, cut: int = 1) -> checks.Check:
@@ -238,7 +237,7 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
     return judge
 
 
-def test_a_whole_table_is_judged_by_what_only_it_can_fail(
+def test_gate_judges_a_whole_table_by_whole_table_expectations(
     expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(compound(), row_count(min_value=9))
@@ -255,7 +254,7 @@ def test_a_whole_table_is_judged_by_what_only_it_can_fail(
     )
 
 
-def test_a_judged_version_is_not_judged_again(
+def test_gate_judges_a_version_once(
     expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect(compound())
@@ -268,7 +267,7 @@ def test_a_judged_version_is_not_judged_again(
     assert (again.version, again.cut, again.outcome, again.results) == (empty, 2, "passed", first.results)
 
 
-def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(
+def test_gate_judges_changed_rows_by_whole_table_expectations(
     expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(compound(), between("flights", min_value=-1))
@@ -276,7 +275,7 @@ def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(
     assert [result["type"] for result in judged(put(ROWS, met=True), cut=2).results] == [compound()[0]]
 
 
-def test_rows_that_met_another_suite_are_judged_even_where_an_older_cut_passes(
+def test_gate_judges_rows_of_another_suite_when_an_older_cut_passes(
     expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(between("flights", min_value=-1))
@@ -290,7 +289,7 @@ def test_rows_that_met_another_suite_are_judged_even_where_an_older_cut_passes(
     ]
 
 
-def test_rows_that_only_warned_are_told_with_the_whole_table(
+def test_gate_reports_warned_rows_with_the_whole_table(
     project: Settings,
     declaration: Declaration,
     expect: Expect,
@@ -305,7 +304,7 @@ def test_rows_that_only_warned_are_told_with_the_whole_table(
     assert [told.partition(":")[0] for told in failures.warning_messages([check])] == ["carrier_daily"]
 
 
-def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(
+def test_gate_judges_rows_of_another_tool_by_every_expectation(
     project: Settings, expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(between("flights", min_value=0))
@@ -314,7 +313,7 @@ def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(
     assert judged(put(ROWS.slice(0, 1), met=True), cut=2).outcome == "stopped"
 
 
-def test_a_changed_suite_judges_the_rows_that_are_there_already(
+def test_gate_judges_existing_rows_when_the_suite_changes(
     expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(compound())
@@ -325,7 +324,7 @@ def test_a_changed_suite_judges_the_rows_that_are_there_already(
     assert judged(put(pa.concat_tables([ROWS]).slice(0, 0)), cut=2).outcome == "stopped"
 
 
-def test_a_column_that_no_file_has_yet_is_null_and_of_its_type(
+def test_gate_treats_a_column_absent_from_all_files_as_null(
     project: Settings, expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     put(ROWS)
@@ -349,7 +348,9 @@ def test_a_column_that_no_file_has_yet_is_null_and_of_its_type(
     ]
 
 
-def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]) -> None:
+def test_gate_judges_an_empty_table(
+    expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
+) -> None:
     expect(compound(), between("share", min_value=0), row_count(min_value=1))
     assert [result["success"] for result in judged(put(ROWS.slice(0, 0))).results] == [True, True, False]
 
@@ -408,7 +409,7 @@ def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judge
         ),
     ],
 )
-def test_a_wrong_quality_file_says_what_and_where(
+def test_gate_reports_a_faulty_quality_file_with_its_place(
     project: Settings, declaration: Declaration, text: str, told: str
 ) -> None:
     (project.path("quality") / "carrier_daily.json").write_text(text)
@@ -416,7 +417,7 @@ def test_a_wrong_quality_file_says_what_and_where(
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
-def test_an_unknown_column_is_told_with_its_line_and_the_nearest_one(
+def test_gate_reports_an_unknown_column_with_its_line_and_the_nearest_name(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(not_null("day"), not_null("carier"))
@@ -424,7 +425,7 @@ def test_an_unknown_column_is_told_with_its_line_and_the_nearest_one(
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
-def test_arguments_that_the_library_refuses_are_told_with_their_line(
+def test_gate_reports_arguments_rejected_by_great_expectations_with_their_line(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(("expect_column_value_lengths_to_be_between", {"column": "carrier", "min_value": "two"}))
@@ -432,7 +433,7 @@ def test_arguments_that_the_library_refuses_are_told_with_their_line(
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
-def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_line(
+def test_gate_reports_an_expectation_unsuited_to_a_column_type_with_its_line(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(between("carrier", min_value=0))
@@ -443,7 +444,7 @@ def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_
 # --- large ones
 
 
-def test_diff_of_spark_has_the_findings_of_one_in_memory(
+def test_gate_judges_a_spark_diff_like_one_in_memory(
     spark: SparkSession, project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(*(expectation for expectation, _ in FAILING), severity="warn")
@@ -459,7 +460,7 @@ def test_diff_of_spark_has_the_findings_of_one_in_memory(
         gate.judge_diff_frame(at(project), declaration, to_frame(spark, ROWS), cut=1)
 
 
-def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
+def test_gate_imports_lazy_modules_only_when_needed() -> None:
     script = """
         import sys
         from lake.gate.gx import LAZY_MODULES, LazyModule, prepare
@@ -469,7 +470,7 @@ def test_the_gate_is_ready_before_what_it_seldom_needs_is_imported() -> None:
     subprocess.run([sys.executable, "-c", dedent(script)], check=True)
 
 
-def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest) -> None:
+def test_quality_files_of_this_repository_are_complete(request: pytest.FixtureRequest) -> None:
     from lake.config import load_settings
     from lake.gate.suites import load_suites
     from lake.project.project import load
@@ -487,14 +488,16 @@ def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest
         )
 
 
-def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(
+def test_gate_compares_keys_rows_and_sums_with_the_last_edition(
     project: Settings,
     declaration: Declaration,
     expect: Expect,
     put: Callable[..., int],
     judged: Callable[..., checks.Check],
 ) -> None:
-    """No edition yet: all is met. Then a quarter of the keys, of the rows, and of a sum go; then everything."""
+    """Every expectation passes without an edition. Then a quarter of the keys, of the rows and of a sum disappear; then
+    everything.
+    """
 
     def since(**shares: float) -> list[tuple[str, Mapping[str, Any]]]:
         gone, rows, flights = shares["gone"], shares["rows"], shares["flights"]

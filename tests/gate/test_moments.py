@@ -1,4 +1,4 @@
-"""Times in expectations: a day, or a time in the zone of the table's windows, for columns of every kind of time."""
+"""Times in expectations: a day, or a time in the zone of the table's windows, for columns of every time type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ pytestmark = pytest.mark.slow
 
 VIENNA = "Europe/Vienna"
 FIRST = datetime(2024, 3, 30, 22, 30, tzinfo=UTC)
-INSTANTS = [FIRST + timedelta(minutes=30 * n) for n in range(6)]  # around midnight in Vienna, an hour before UTC's
+INSTANTS = [
+    FIRST + timedelta(minutes=30 * n) for n in range(6)
+]  # Around midnight in Vienna, an hour before that of UTC
 ROWS = pa.table(
     {
         "k": list(range(6)),
@@ -59,21 +61,21 @@ def expectations() -> list[tuple[Expectation, str | None, list[int]]]:
     ]
 
 
-def test_a_day_is_its_midnight_and_a_time_is_one_in_the_tables_zone() -> None:
+def test_expectation_reads_a_day_as_midnight_and_a_time_in_the_zone_of_the_table() -> None:
     for expectation, zone, failing in expectations():
         (finding,) = judge_rows([expectation], ROWS, ("k",), zone=zone)
         assert [row["k"] for row in finding.examples] == failing, (expectation, zone)
         assert (finding.success, finding.failed) == (False, len(failing))
 
 
-def test_the_extremes_of_a_column_are_judged_alike() -> None:
+def test_expectation_of_extremes_reads_times_in_the_zone_of_the_table() -> None:
     for column, zone, least in (("at", VIENNA, "2024-03-30T23:30"), ("local", None, "2024-03-30T22:30")):
         for kwargs, holds in (({"min_value": least}, True), ({"min_value": "2024-03-31"}, False)):
             said = Expectation("expect_column_min_to_be_between", {"column": column, **kwargs}, "stop", "", "")
             assert judge_rows([said], ROWS, (), zone=zone)[0].success is holds
 
 
-def test_a_condition_on_rows_takes_times_alike() -> None:
+def test_row_condition_reads_times_in_the_zone_of_the_table() -> None:
     since = {"type": "comparison", "column": {"name": "at"}, "operator": ">=", "parameter": "2024-03-31"}
     until = since | {"operator": "<", "parameter": "2024-03-31T00:30"}
     both = {"type": "and", "conditions": [since, until]}
@@ -99,7 +101,7 @@ def test_a_condition_on_rows_takes_times_alike() -> None:
         ("day", "2024-03-31T00:00"),
     ],
 )
-def test_what_is_no_time_of_the_column_is_told_with_the_form(column: str, text: str) -> None:
+def test_expectation_reports_an_invalid_time_with_the_format(column: str, text: str) -> None:
     for name, value in (("min_value", text), ("value_set", ["2024-03-31", text])):
         type_ = f"expect_column_values_to_be_{'in_set' if name == 'value_set' else 'between'}"
         said = Expectation(type_, {"column": column, name: value}, "stop", "", "quality/t.json:3")
@@ -109,7 +111,7 @@ def test_what_is_no_time_of_the_column_is_told_with_the_form(column: str, text: 
         assert "2013-01-31" in raised.value.fix
 
 
-def test_the_zone_is_that_of_the_windows() -> None:
+def test_zone_of_a_table_is_that_of_its_window() -> None:
     hour = timedelta(hours=1)
     for window, zone in (
         (Tumbling(on="at", length=hour, zone=VIENNA), VIENNA),

@@ -1,4 +1,6 @@
-"""Rows that an expectation parks are in `<table>__parked` and not in the table, by every verb and in any slicing."""
+"""Rows parked by an expectation are in `<table>__parked` and not in the table, after every command and in any
+slicing.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +67,11 @@ PARKING: Final[dict[str, list[dict[str, Any]]]] = {
 }
 EVENTS: Final = [
     {"shop": "a", "sale": 1, "amount": 1.5},
-    {"shop": "a", "sale": 2, "amount": -1.0},  # parked
-    {"shop": "b", "sale": 3, "amount": 60.0},  # parked out of the totals
-    {"shop": "b", "sale": 3, "amount": None},  # parked: the former one stays
-    {"shop": "x", "sale": 4, "amount": -2.0},  # parked by two
-    {"shop": "a", "sale": 1, "amount": None, "op": "D"},  # a delete has no amount
+    {"shop": "a", "sale": 2, "amount": -1.0},  # Parked
+    {"shop": "b", "sale": 3, "amount": 60.0},  # Parked out of the totals
+    {"shop": "b", "sale": 3, "amount": None},  # Parked: the former row stays
+    {"shop": "x", "sale": 4, "amount": -2.0},  # Parked by two
+    {"shop": "a", "sale": 1, "amount": None, "op": "D"},  # A delete has no amount
     {"shop": "c", "sale": 5, "amount": 50.0},
 ]
 
@@ -94,7 +96,7 @@ def shop(spark: SparkSession, project: Settings) -> Lakehouse:
 
 
 @pytest.mark.long
-def test_parked_rows_are_beside_the_table_by_every_verb(shop: Lakehouse) -> None:
+def test_parked_rows_are_in_their_own_table_after_every_command(shop: Lakehouse) -> None:
     for at in range(0, len(EVENTS), 3):
         shop.land("sales", *EVENTS[at : at + 3]).run()
     assert {row["sale"]: row["amount"] for row in shop.table("current_sale")} == {3: 60.0, 5: 50.0}
@@ -133,7 +135,7 @@ def test_tables_of_parked_rows_keep_the_laws(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_what_parks_is_part_of_the_definition(shop: Lakehouse, project: Settings) -> None:
+def test_parking_expectations_are_part_of_the_definition(shop: Lakehouse, project: Settings) -> None:
     shop.land("sales", *EVENTS).run()
     more = {
         "current_sale": [{"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "shop", "value_set": []}}]
@@ -163,7 +165,7 @@ def test_what_parks_is_part_of_the_definition(shop: Lakehouse, project: Settings
         ),
     ],
 )
-def test_of_what_is_no_row_for_a_kind_nothing_is_parked(project: Settings, text: str, said: str) -> None:
+def test_parking_is_rejected_for_a_kind_without_rows(project: Settings, text: str, said: str) -> None:
     park(project, {"odd": PARKING["current_sale"][:1]})
     job = (
         f'from lake import *\n\n{text}\ndef odd(sales):\n    """A sale."""\n    return sales.select("sale", "amount")\n'
@@ -174,7 +176,7 @@ def test_of_what_is_no_row_for_a_kind_nothing_is_parked(project: Settings, text:
     assert "quality/odd.json:1" in str(fault.value)
 
 
-def test_the_name_of_a_table_of_parked_rows_is_taken(project: Settings) -> None:
+def test_name_of_a_parked_table_is_reserved(project: Settings) -> None:
     park(project, PARKING)
     job = JOBS["silver/first_sale"].replace("first_sale", "current_sale__parked")
     project.path("jobs/silver/current_sale__parked.py").write_text(job)
@@ -185,7 +187,7 @@ def test_the_name_of_a_table_of_parked_rows_is_taken(project: Settings) -> None:
 
 
 @pytest.mark.long
-def test_a_column_that_the_function_does_not_return_is_told(shop: Lakehouse, project: Settings) -> None:
+def test_parking_reports_a_column_that_the_function_does_not_return(shop: Lakehouse, project: Settings) -> None:
     park(project, {"first_sale": [{"type": "expect_column_values_to_be_null", "kwargs": {"column": "amout"}}]})
     shop.land("sales", *EVENTS)
     with pytest.raises(DeclarationError, match="parks by 'amout', which the function does not return") as fault:
@@ -209,7 +211,7 @@ MOMENTS: Final = [f"2024-01-0{day}T{time}" for day in (1, 2, 3) for time in ("00
 
 
 def visits(project: Settings, **bound: str) -> Lakehouse:
-    """A table of days in India where what is before the bound of a column is parked."""
+    """Return a table of days in India that parks rows before the bound of a column."""
     [(column, text)] = bound.items()
     expectation = {"type": "expect_column_values_to_be_between", "kwargs": {"column": column, "min_value": text}}
     park(project, {"visited": [expectation]})
@@ -229,7 +231,7 @@ def visits(project: Settings, **bound: str) -> Lakehouse:
         ({"local": "2024-01-02T18:30"}, 6),
     ],
 )
-def test_a_time_parks_in_the_zone_that_the_windows_declare(
+def test_parking_reads_times_in_the_zone_of_the_windows(
     spark: SparkSession, project: Settings, bound: dict[str, str], parked: int
 ) -> None:
     shop = visits(project, **bound)
@@ -240,7 +242,7 @@ def test_a_time_parks_in_the_zone_that_the_windows_declare(
 
 @pytest.mark.long
 @pytest.mark.parametrize("bound", [{"at": "2024-13-01"}, {"day": "2024-01-02T06:00"}, {"local": "2024-01-02T06:00Z"}])
-def test_what_is_no_time_of_its_column_is_told_with_its_place(
+def test_parking_reports_an_invalid_time_with_its_place(
     spark: SparkSession, project: Settings, bound: dict[str, str]
 ) -> None:
     shop = visits(project, **bound).land("visits", {"who": "a", "at": "2024-01-01T00:00:00Z"})
@@ -289,10 +291,8 @@ def judged_cases() -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("small_diff_rows", [10_000, 0])
-def test_rows_that_park_are_those_that_the_gate_fails(
-    spark: SparkSession, project: Settings, small_diff_rows: int
-) -> None:
-    """One verdict, the oracle's, however the rows of a change are held."""
+def test_parked_rows_are_those_that_fail_the_gate(spark: SparkSession, project: Settings, small_diff_rows: int) -> None:
+    """The verdict is the oracle's, however the rows of a change are held."""
     cases, rows = judged_cases(), oracle.rows()
     for name, severity in (("warned", "warn"), ("kept", "park")):
         listed = [{"type": type_, "kwargs": kwargs, "severity": severity} for type_, kwargs in cases]

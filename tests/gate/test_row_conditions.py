@@ -1,4 +1,4 @@
-"""What expectations mean: every type over every type of column, against an oracle, in memory, in files and by Spark."""
+"""Meaning of expectations: every type over every column type, against an oracle, in memory, in files and by Spark."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OF_LISTS: Final[Sequence[dict[str, str]]] = ({}, {"ignore_row_if": "any_value_is
 
 
 def single() -> Iterator[Case]:
-    """Expectations about one column."""
+    """Yield expectations about one column."""
     for column in TYPES:
         of: dict[str, Any] = {"column": column}
         for null in ("not_be_null", "be_null"):
@@ -73,7 +73,7 @@ def single() -> Iterator[Case]:
 
 
 def several() -> Iterator[Case]:
-    """Expectations about several columns."""
+    """Yield expectations about several columns."""
     for a, b in product(TYPES, TYPES):
         pair = {"column_A": a, "column_B": b}
         for ignored in IGNORED if a in NUMBERS and b in NUMBERS else IGNORED[:1]:
@@ -141,7 +141,7 @@ def must_agree(cases: Sequence[Case], findings: Sequence[ExpectationResult], row
         assert shown == sorted(failing)[:10], case
 
 
-def test_every_type_that_is_not_refused_has_one_meaning() -> None:
+def test_expectation_type_has_exactly_one_rule() -> None:
     for name in known_types():
         rule = rule_of(name)
         if not (rule.unsupported or rule.compares_editions):
@@ -152,7 +152,7 @@ def test_every_type_that_is_not_refused_has_one_meaning() -> None:
     assert judged == {name for name in known_types() if name in ROW_CONDITIONS or name in oracle.UNIQUE}
 
 
-def test_the_metrics_are_those_that_great_expectations_asks_for() -> None:
+def test_metrics_equal_those_of_great_expectations() -> None:
     prepare()
     import great_expectations.expectations as gxe
 
@@ -161,7 +161,7 @@ def test_the_metrics_are_those_that_great_expectations_asks_for() -> None:
 
 
 @pytest.mark.parametrize("many", [250, pytest.param(10**6, marks=pytest.mark.long)])
-def test_rows_fail_as_the_oracle_says_for_every_type_of_column(many: int) -> None:
+def test_gate_fails_the_rows_of_the_oracle_for_every_column_type(many: int) -> None:
     cases = suitable(CASES)
     assert len(cases) > 900
     cases = [*random.Random(5).sample(cases, min(many, len(cases))), *conditioned()]
@@ -170,7 +170,7 @@ def test_rows_fail_as_the_oracle_says_for_every_type_of_column(many: int) -> Non
         must_agree(part, judge_rows([*map(expectation, part)], oracle.table(ROWS), ["id"]), ROWS)
 
 
-def test_a_type_that_does_not_suit_is_refused_however_many_rows_there_are() -> None:
+def test_unsuited_expectation_is_rejected_for_any_number_of_rows() -> None:
     some = random.Random(4).sample(CASES, 300)
     cases = [case for case in some if wanted(case, ROWS) is None]
     assert len(cases) > 100
@@ -187,8 +187,8 @@ def test_a_type_that_does_not_suit_is_refused_however_many_rows_there_are() -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_slices_of_rows_fail_as_they_do_together(seed: int) -> None:
-    """A value has no influence on the verdict about its neighbours."""
+def test_gate_judges_rows_equally_in_slices(seed: int) -> None:
+    """A value has no influence on the verdict about other rows."""
     random.Random(seed).shuffle(some := list(ROWS))
     cases = [case for case in suitable(CASES) if case[0] in ROW_CONDITIONS]
     cases = random.Random(seed).sample(cases, 60)
@@ -196,7 +196,7 @@ def test_slices_of_rows_fail_as_they_do_together(seed: int) -> None:
         must_agree(cases, judge_rows([*map(expectation, cases)], oracle.table(part), ["id"]), part)
 
 
-def test_files_of_a_table_are_judged_alike(tmp_path: Path) -> None:
+def test_gate_judges_files_like_rows_in_memory(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), oracle.table(ROWS), mode="append")
     scan = Scan(Address(str(tmp_path)))
     cases = random.Random(1).sample(suitable(CASES), 60)
@@ -206,7 +206,7 @@ def test_files_of_a_table_are_judged_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_spark_judges_a_large_diff_and_parks_alike(spark: SparkSession) -> None:
+def test_spark_judges_and_parks_rows_like_the_gate(spark: SparkSession) -> None:
     cases = [case for case in suitable([*CASES, *conditioned()]) if case[0] in ROW_CONDITIONS]
     frame = to_frame(spark, oracle.table(ROWS)).repartition(3)
     columns = expectation_columns(oracle.table([]).schema, None)
@@ -219,7 +219,7 @@ def test_spark_judges_a_large_diff_and_parks_alike(spark: SparkSession) -> None:
 
 
 def near(key: Fraction) -> tuple[Decimal, Decimal, bool]:
-    """The nearest numbers of 50 digits below and above one, and whether they are that number."""
+    """Return the nearest numbers of 50 digits below and above one, and whether they equal it."""
     from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
     low, high = (
@@ -249,7 +249,7 @@ SAMPLES: Final = [
 
 
 @pytest.mark.parametrize(("kind", "values"), SAMPLES)
-def test_statistics_are_exact_and_without_order(kind: str, values: Sequence[Any]) -> None:
+def test_column_statistics_are_exact_in_any_order(kind: str, values: Sequence[Any]) -> None:
     rows = column(kind, random.Random(3).sample(values, len(values)))
     held = [Fraction(value) for value in values if value is not None]
     for word, statistic in oracle.statistics(held).items():
@@ -270,7 +270,7 @@ def test_statistics_are_exact_and_without_order(kind: str, values: Sequence[Any]
             assert not one(type_, rows, column="v", max_value=low), word
 
 
-def test_a_statistic_of_nan_is_within_nothing_and_one_of_nothing_neither() -> None:
+def test_statistic_of_nan_or_of_no_rows_fails() -> None:
     for word in ("min", "max", "sum", "mean", "median", "stdev"):
         for values in ([1.0, oracle.NAN], [1.0, float("inf"), float("-inf"), oracle.NAN]):
             assert not one(f"expect_column_{word}_to_be_between", column("double", values), column="v", max_value=9)
@@ -278,7 +278,7 @@ def test_a_statistic_of_nan_is_within_nothing_and_one_of_nothing_neither() -> No
         assert empty is (word == "sum"), word
 
 
-def test_sets_counts_shares_and_quantiles_are_of_exact_values() -> None:
+def test_sets_counts_shares_and_quantiles_use_exact_values() -> None:
     money = column("money", [*map(Decimal, ("0.35", "0.35", "9.95", "1.00")), None])
     zeros = column("double", [0.0, -0.0, oracle.NAN, oracle.NAN, None])
     distinct, share = "expect_column_distinct_values_to", "expect_column_proportion_of"
@@ -319,7 +319,7 @@ def test_sets_counts_shares_and_quantiles_are_of_exact_values() -> None:
         one("unexpected_rows_expectation", money, unexpected_rows_query="SELECT rlike(v) FROM {batch}")
 
 
-def test_days_and_times_have_extremes_and_quantiles() -> None:
+def test_dates_and_times_have_extremes_and_quantiles() -> None:
     for kind in oracle.TIMES:
         rows, text = column(kind, VALUES[kind]), "2024-02-01"
         least, most = min(VALUES[kind]), max(VALUES[kind])
@@ -328,7 +328,7 @@ def test_days_and_times_have_extremes_and_quantiles() -> None:
         assert one("expect_column_distinct_values_to_contain_set", rows, column="v", value_set=[text])
 
 
-def test_z_scores_and_outliers_are_measured_on_finite_values() -> None:
+def test_outliers_and_z_scores_use_finite_values() -> None:
     values = [*[1.0, 2.0, 3.0, 4.0] * 5, 1000.0, oracle.NAN, float("inf"), None]
     rows = column("double", values).append_column("id", pa.array(range(len(values))))
     for type_, kwargs in (
@@ -338,18 +338,18 @@ def test_z_scores_and_outliers_are_measured_on_finite_values() -> None:
     ):
         (finding,) = judge_rows([Expectation(type_, {"column": "v", **kwargs}, "stop", "", "")], rows, ["id"])
         assert [row["id"] for row in finding.examples] == [20, 21, 22], (type_, kwargs)
-    fence = column("money", [*map(Decimal, ("1.00", "2.00", "3.00", "4.00", "7.00"))])  # quartiles 2 and 4
+    fence = column("money", [*map(Decimal, ("1.00", "2.00", "3.00", "4.00", "7.00"))])  # Quartiles 2 and 4
     assert one("expect_column_values_to_not_be_outliers", fence, column="v", multiplier=1.5)
     assert not one("expect_column_values_to_not_be_outliers", fence, column="v", multiplier=1.49)
 
 
-def test_a_share_of_rows_is_of_those_considered() -> None:
+def test_mostly_is_a_share_of_the_considered_rows() -> None:
     rows = column("money", [Decimal("0.35")] * 7 + [Decimal("0.36")] * 3 + [None] * 5)
     for mostly, met in ((0.7, True), (0.71, False)):
         assert one("expect_column_values_to_be_between", rows, column="v", max_value=0.35, mostly=mostly) is met
 
 
-def test_numbers_of_a_quality_file_are_read_as_they_are_written(tmp_path: Path) -> None:
+def test_quality_file_numbers_are_read_exactly(tmp_path: Path) -> None:
     hashes = set()
     for text, met in (
         ("0.35", True),
@@ -384,7 +384,7 @@ WHOLE: Final[Mapping[str, tuple[dict[str, Any], Sequence[str]]]] = {
 """Expectations about a whole column, with arguments, and the columns that they suit."""
 
 
-def test_expectations_about_a_whole_column_are_refused_where_they_do_not_suit() -> None:
+def test_whole_column_expectation_is_rejected_for_unsuited_types() -> None:
     cases = [
         Expectation(type_, {"column": name} | kwargs, "stop", "", "here")
         for type_, (kwargs, _) in WHOLE.items()
@@ -397,7 +397,7 @@ def test_expectations_about_a_whole_column_are_refused_where_they_do_not_suit() 
 
 
 @pytest.mark.parametrize("name", COMPARABLE)
-def test_extremes_of_every_type_are_those_of_the_oracle(name: str) -> None:
+def test_column_extremes_equal_those_of_the_oracle(name: str) -> None:
     held = [value for value in VALUES[name] if not isinstance(value, float) or math.isfinite(value)]
     least, most = min(held, key=oracle.code_points), max(held, key=oracle.code_points)
     for type_, extreme in (("expect_column_min_to_be_between", least), ("expect_column_max_to_be_between", most)):
@@ -409,7 +409,7 @@ def test_extremes_of_every_type_are_those_of_the_oracle(name: str) -> None:
 
 
 @pytest.mark.parametrize(("quantiles", "ranges"), [([1.5], [[0, 1]]), ([0.5], []), ([0.5], [[0, 1], [0, 1]])])
-def test_quantiles_that_do_not_suit_are_refused_however_many_rows_there_are(
+def test_unsuited_quantiles_are_rejected_for_any_number_of_rows(
     quantiles: list[float], ranges: list[list[int]]
 ) -> None:
     wanted = {"quantiles": quantiles, "value_ranges": ranges}
