@@ -1,4 +1,4 @@
-"""The flights' tables as DuckDB computes them from the landing files, by queries that share nothing with the jobs."""
+"""Tables of the flights as DuckDB computes them from the landing files, by queries that share nothing with the jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEATHER: Final = """
     from read_json('{landed}/weather/2013-??.jsonl',
                    columns = {{origin: 'varchar', time_hour: 'timestamp', temp: 'varchar', visib: 'varchar'}})
 """
-# Each query gives the columns that its test compares.
+# Each query returns the columns that its test compares.
 QUERIES: Final = {
     "aircraft_operator": """
         with seen as (
@@ -93,7 +93,7 @@ QUERIES: Final = {
 
 
 def computed(landed: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of `table`; instants are naive, in UTC."""
+    """Return the rows of `table`; instants are naive, in UTC."""
     files = sorted(str(file) for file in (landed / "flights").iterdir() if "made" not in file.name)
     with duckdb.connect() as con:
         con.execute(FLIGHTS.format(files=files))

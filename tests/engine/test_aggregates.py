@@ -1,4 +1,4 @@
-"""Aggregates end to end: their state, written by either writer, rows that move between groups, windows that close."""
+"""Aggregates end to end: state of either writer, rows that move between groups, windows that close."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def meters(request: pytest.FixtureRequest, spark: SparkSession, project: Setting
     return declare(project, READING, jobs={name: HEAD + text for name, text in JOBS.items()})
 
 
-def test_aggregates_keep_their_promise_cycle_by_cycle(meters: Lakehouse) -> None:
+def test_aggregates_keep_the_laws_cycle_by_cycle(meters: Lakehouse) -> None:
     meters.land("readings", reading("a", 1, "1.00"), reading("b", 2, "2.00", kind="GAS"), reading("a", 5, "5.00")).run()
     assert [(r["meter"], r["readings"], r["is_final"]) for r in meters.table("sitting")] == [
         ("a", 1, True), ("a", 1, False), ("b", 1, True)
@@ -122,7 +122,7 @@ def test_aggregates_keep_their_promise_cycle_by_cycle(meters: Lakehouse) -> None
 
 
 @pytest.mark.long
-def test_sessions_without_a_key_split_when_a_row_moves(spark: SparkSession, project: Settings) -> None:
+def test_session_without_a_key_splits_when_a_row_moves(spark: SparkSession, project: Settings) -> None:
     jobs = {"silver/meter": HEAD + JOBS["silver/meter"], "gold/busy_time": HEAD + BUSY_TIME}
     meters = declare(project, READING, jobs=jobs)
     meters.land("readings", reading("a", 1), reading("b", 2, "9.00"), reading("c", 3)).run()

@@ -1,4 +1,4 @@
-"""Tables over a log of which batches were archived, beside those of a log of which none ever was: the same rows."""
+"""Tables over a log with archived batches, compared with those over a full log."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def inputs(lakehouse: Lakehouse) -> Inputs:
 
 @pytest.mark.long
 @pytest.mark.parametrize("writer", WRITERS)
-def test_every_kind_has_the_rows_that_it_has_over_a_log_of_which_nothing_was_archived(
+def test_kind_over_an_archived_log_equals_kind_over_a_full_log(
     spark: SparkSession, tmp_path: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches are archived between micro-batches, compacted ones too."""
@@ -102,17 +102,17 @@ def test_every_kind_has_the_rows_that_it_has_over_a_log_of_which_nothing_was_arc
 
 
 def emptied(lakehouse: Lakehouse, name: str) -> None:
-    """Deletes the rows of a table behind its writers' back."""
+    """Delete the rows of a table without its writers."""
     path = lakehouse.project.table(lakehouse.project.tables[name]).path
     with delta.changing(path, delta.head_or_start(path, f"table:{path.name}").again()) as (table, properties):
         table.delete(commit_properties=properties)
 
 
 @pytest.mark.long
-def test_of_every_kind_a_backfill_and_a_replay_give_what_they_give_where_nothing_was_archived(
+def test_backfill_and_rebuild_over_an_archived_log_equal_those_over_a_full_log(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Rows that somebody deleted come back by the events of a range of time, wherever these are now."""
+    """Deleted rows come back from the events of a time range, archived or not."""
     chance = random.Random(5)
     project = matrix.write(tmp_path / "project", list(matrix.tables(bold=True)))
     ours, theirs = both = with_cold(Lakehouse(project, tmp_path / "ours")), Lakehouse(project, tmp_path / "theirs")
@@ -148,15 +148,13 @@ def test_of_every_kind_a_backfill_and_a_replay_give_what_they_give_where_nothing
         command(ours, "backfill", name, "--from", "2011-01-01", "--to", "2013-01-01")
         command(theirs, "backfill", name, "--from", "2011-01-01", "--to", "2013-01-01")
         assert contents(ours) == contents(theirs) == wanted, name
-    rebuild_all(
-        inputs(ours), (), on_progress=quiet
-    )  # what was deleted by others is right again, but was never recorded
+    rebuild_all(inputs(ours), (), tell=quiet)  # Repairs rows deleted outside; their deletion was never recorded
     assert contents(ours) == wanted
     proved(ours)
 
 
 def command(shop: Lakehouse, *words: str) -> Any:
-    """What a command says as JSON."""
+    """Run a command and return its JSON."""
     settings = {"LAKE_WAREHOUSE": str(shop.settings.warehouse), "LAKE_LANDING": str(shop.settings.landing)}
     settings |= {"LAKE_COLD": str(shop.settings.cold)} if shop.settings.cold else {}
     line = [*words, "--json", "--project", str(shop.settings.project)]
@@ -170,8 +168,8 @@ def place_of(shop: Lakehouse, number: int) -> str:
 
 
 @pytest.mark.long
-def test_what_is_done_to_archived_events_is_done_as_to_others(spark: SparkSession, tmp_path: Path) -> None:
-    """Voided, sent again, corrected late, explained, backfilled, read at a cut, copied, forgotten: by commands."""
+def test_commands_treat_archived_events_like_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Commands void, resend, correct, explain, backfill, query at a cut, copy and forget."""
     ours, theirs = both = with_cold(new_shop(tmp_path / "ours")), new_shop(tmp_path / "theirs")
     for number in range(3):
         for shop in both:

@@ -1,7 +1,6 @@
-"""Log order is the order of arrival: how records were cut into files and batches decides nothing.
-
-The tables have another key than their log, so a key's events are in many buckets; sequences have ties, truncates come
-in the middle of a file, keys change, and dumps overlap.
+"""Order of arrival is the log order: files and batches make no difference to tables. The tables have another key
+than their log, so a key's events are in many buckets; sequences have ties, truncates come in the middle of a file,
+keys change, and dumps overlap.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from tests.shop import contract, declare
 
 Record = dict[str, Any]
 
-AHEAD = 1000  # the number of the first event that is too far ahead of NOW
+AHEAD = 1000  # Number of the first event too far ahead of NOW
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
@@ -122,7 +121,7 @@ def declared(spark: SparkSession, project: Settings, request: pytest.FixtureRequ
 
 
 def moves(chance: random.Random, count: int) -> list[Record]:
-    """Changes of a few owners by many things; times have ties and gaps."""
+    """Return changes of a few owners of many things; times have ties and gaps."""
     found: list[Record] = []
     for n in range(count):
         op = chance.choice(["put", "put", "put", "put", "delete"])
@@ -136,7 +135,7 @@ def moves(chance: random.Random, count: int) -> list[Record]:
 
 
 def lists(chance: random.Random, numbers: list[int]) -> list[Record]:
-    """Full lists that come one after the other, some late, each with its end; a row may come after the next began."""
+    """Return full dumps in sequence, some late, each with its end; a row may come after the next has begun."""
     found: list[Record] = []
     for number in numbers:
         rows = [{"thing": chance.randrange(20), "owner": o, "v": chance.randrange(3), "at": number} for o in "abcde"]
@@ -154,11 +153,11 @@ def records() -> dict[str, list[Record]]:
     ]
     some = {"moves": moves(chance, 60), "lists": lists(chance, [1, 3, 2, 4, 6, 5, 7])}
     told_of = {stream: [told | each for each in of] for stream, of in some.items()}
-    return told_of | {"moves": [*ahead, *told_of["moves"]]}  # of dumps with refused records, files may decide
+    return told_of | {"moves": [*ahead, *told_of["moves"]]}  # For dumps with rejected records, files make a difference
 
 
 def taken_in(home: Path, project: Path, records: dict[str, list[Record]], *, files: int, runs: int) -> Lakehouse:
-    """The records in their order, in so many `runs` of so many `files` each, cut at random places."""
+    """Ingest the records in order, in `runs` runs of `files` files each, cut at random places."""
     chance, house = random.Random(files * 10 + runs), Lakehouse(project, home)
     cuts = {
         stream: sorted([0, len(rows), *(chance.randrange(len(rows)) for _ in range(files * runs - 1))])
@@ -186,7 +185,7 @@ def tables(house: Lakehouse) -> dict[str, list[Record]]:
     ids=str,
     indirect=["declared"],
 )
-def test_how_records_are_cut_into_files_and_batches_decides_nothing(
+def test_tables_are_equal_for_any_files_and_batches(
     declared: Path, tmp_path: Path, records: dict[str, list[Record]], files: int, runs: int
 ) -> None:
     whole = taken_in(tmp_path / "whole", declared, records, files=1, runs=1)
@@ -204,13 +203,13 @@ def test_how_records_are_cut_into_files_and_batches_decides_nothing(
 
 @pytest.mark.long
 @pytest.mark.parametrize("declared", [[*jobs()]], indirect=True)
-def test_every_table_keeps_the_laws(declared: Path, tmp_path: Path, records: dict[str, list[Record]]) -> None:
+def test_tables_keep_the_laws_in_log_order(declared: Path, tmp_path: Path, records: dict[str, list[Record]]) -> None:
     taken_in(tmp_path / "home", declared, records, files=2, runs=1).check_laws(slices=3)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("declared", [["first"]], indirect=True)
-def test_the_laws_see_a_table_that_goes_by_buckets(
+def test_check_laws_detects_a_table_that_depends_on_buckets(
     declared: Path, tmp_path: Path, records: dict[str, list[Record]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def by_bucket(rows: DataFrame, *, sign: int = 1) -> DataFrame:
@@ -227,7 +226,7 @@ def test_the_laws_see_a_table_that_goes_by_buckets(
 
 
 def of_moves(pieces: int, chance: random.Random) -> LandedStream:
-    """A stream of lines, each an event of its own; one in ten was refused."""
+    """Return a stream of lines, each an event; one in ten was rejected."""
     lines = [RecordPiece(f"moves/1.jsonl:{n}", ".jsonl", b"%d\n" % n) for n in range(pieces)]
     refused = frozenset(line.source for line in chance.sample(lines, pieces // 10))
     taken = {line.source: [(1, 0, n)] for n, line in enumerate(lines) if line.source not in refused}
@@ -235,7 +234,7 @@ def of_moves(pieces: int, chance: random.Random) -> LandedStream:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_it(seed: Any) -> None:
+def test_recut_mixes_records_and_keeps_the_order_that_matters(seed: Any) -> None:
     chance, count = random.Random(seed), 200
     groups = [{1 + chance.randrange(20), 100 + chance.randrange(50)} for _ in range(count)]
     for n in chance.sample(range(count), 3):
@@ -262,7 +261,7 @@ def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_
     ]
 
 
-def test_files_that_are_facts_of_their_events_come_as_they_are() -> None:
+def test_recut_keeps_files_whose_names_are_facts_of_events() -> None:
     fields = {**MOVES, "fields": [*MOVES["fields"], {"name": "file", "type": "string", "from": "file.name"}]}
     contract = read_contract(json.dumps(fields), file="moves.avsc")
     files = [RecordPiece(f"moves/{n:02}.csv", ".csv", b"%d\n" % n, whole=True, time=n * 10**9) for n in range(20)]

@@ -1,4 +1,4 @@
-"""Tables at an old cut, whether or not its edition is kept."""
+"""Tables at an old cut, with or without a kept edition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 
 def invoked(lakehouse: Lakehouse, *words: str) -> Result:
-    """Runs a command on the lakehouse in this process, with its session."""
+    """Run a command on the lakehouse in this process, with its session."""
     shell = Shell(project=lakehouse.settings.project)
     shell.__dict__ |= {"settings": lakehouse.settings, "spark": lakehouse.spark}
     return CliRunner().invoke(command_line, list(words), obj=shell, standalone_mode=False)
@@ -44,7 +44,7 @@ def fault(lakehouse: Lakehouse, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The shop, whose first edition has expired: a batch is void, a customer forgotten, a definition changed since."""
+    """Return the shop with an expired first edition, a void batch, a forgotten customer and a changed definition."""
     home = tmp_path_factory.mktemp("shop")
     lakehouse = new_shop(home)
     lakehouse.land("orders", order(1), order(2, "margaret hamilton"), order(3)).run()
@@ -63,7 +63,7 @@ def files(settings: Settings) -> set[Path]:
     return {file for folder in folders for file in folder.rglob("*") if "locks" not in file.parts}
 
 
-def test_any_old_cut_is_asked_by_the_definitions_of_now(shop: Lakehouse) -> None:
+def test_old_cut_is_queried_by_the_current_definitions(shop: Lakehouse) -> None:
     assert "edition 1 has expired" in fault(shop, "sql", "--cut", "1", "from customer_daily")
     before = files(shop.settings)
     query = "select customer, orders, all_orders from customer_daily order by all"
@@ -79,7 +79,7 @@ def test_any_old_cut_is_asked_by_the_definitions_of_now(shop: Lakehouse) -> None
     assert files(shop.settings) == before, "nothing is left, and nothing changed"
 
 
-def test_a_row_of_an_old_cut_is_traced_to_its_events(shop: Lakehouse) -> None:
+def test_row_of_an_old_cut_is_explained_by_its_events(shop: Lakehouse) -> None:
     explained = json.loads(done(shop, "explain", "current_order", "order_id=1", "--at-cut", "1", "--json").stdout)
     [row] = explained["rows"]
     assert row["row"]["customer"] == "joan"
@@ -88,7 +88,7 @@ def test_a_row_of_an_old_cut_is_traced_to_its_events(shop: Lakehouse) -> None:
     assert note.startswith("of cut 1 nothing is kept")
 
 
-def test_a_query_of_an_old_cut_cannot_leave_it(shop: Lakehouse) -> None:
+def test_query_of_an_old_cut_reads_only_that_cut(shop: Lakehouse) -> None:
     at = ("sql", "--cut", "1", "--recompute")
     [live, *_] = (file for file in files(shop.settings) if "/gold/customer_daily/part-" in str(file))
     for outside in ("read_text('/etc/passwd')", f"read_parquet('{live}')", f"glob('{shop.settings.path('.lake')}/**')"):
@@ -109,11 +109,11 @@ def test_a_query_of_an_old_cut_cannot_leave_it(shop: Lakehouse) -> None:
         (["rebuild", "--all", "--to", "/etc/passwd"], "this is not a folder"),
     ],
 )
-def test_what_cannot_be_asked_of_an_old_cut_is_told(shop: Lakehouse, words: list[str], said: str) -> None:
+def test_old_cut_reports_an_unsupported_query(shop: Lakehouse, words: list[str], said: str) -> None:
     assert said in fault(shop, *words)
 
 
-def test_tables_of_an_old_cut_are_written_to_a_folder(shop: Lakehouse, tmp_path: Path) -> None:
+def test_rebuild_writes_tables_of_an_old_cut_to_a_folder(shop: Lakehouse, tmp_path: Path) -> None:
     folder, before = tmp_path / "old", files(shop.settings)
     told = json.loads(done(shop, "rebuild", "--all", "--cut", "1", "--to", str(folder), "--json").stdout)
     assert told == {

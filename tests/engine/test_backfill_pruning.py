@@ -1,4 +1,4 @@
-"""What a backfill reads of a log: the part that has the events of its range, and of the keys that these affect."""
+"""Part of a log that a backfill reads: the events of its range, and of the keys that these affect."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ from lake.testing import Lakehouse
 from tests.shop import contract, declare, job
 
 TIMES: Final = (
-    *(datetime(2024, 3, 30, tzinfo=UTC) + timedelta(hours=5 * n) for n in range(20)),  # London puts its clock forward
+    *(
+        datetime(2024, 3, 30, tzinfo=UTC) + timedelta(hours=5 * n) for n in range(20)
+    ),  # The clock goes forward in London
     *(datetime(2011, 12, 29, 8, tzinfo=UTC) + timedelta(hours=5 * n) for n in range(12)),  # Samoa skips a day
     datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
     datetime(1970, 1, 1, tzinfo=UTC),
@@ -70,7 +72,7 @@ def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def meters(project: Settings, kinds: Mapping[str, str]) -> Lakehouse:
-    """Readings of meters, and a table of each kind; `shifted` makes times of its own of the events'."""
+    """Return readings of meters and a table of each kind; `shifted` derives other times from those of the events."""
     jobs = {name: job(name, kind, "log('readings')") for name, kind in kinds.items()}
     jobs["shifted"] = job("shifted", KINDS["day"], "log('readings')", returns=RENAMED)
     of = contract("readings", {"meter": "string", "at": "timestamp", "value": "int?"}, time="at", id=["value"])
@@ -78,7 +80,7 @@ def meters(project: Settings, kinds: Mapping[str, str]) -> Lakehouse:
 
 
 def land(shop: Lakehouse, random: Random, times: tuple[datetime, ...]) -> None:
-    """A file of each time, in any order, and one of all: late events, and some that are void afterwards."""
+    """Land a file for each time, in any order, and one of all: late events, and some voided afterwards."""
     events = [
         {"meter": random.choice("abc"), "at": at.isoformat().replace("+00:00", "Z"), "value": number}
         for number, at in enumerate(times * 2)
@@ -90,7 +92,7 @@ def land(shop: Lakehouse, random: Random, times: tuple[datetime, ...]) -> None:
 
 
 def taken_in(shop: Lakehouse) -> None:
-    """What was landed, as the next batch."""
+    """Ingest the landed files as the next batch."""
     ingest(shop.settings, lambda: shop.spark, shop.project.contracts)
 
 
@@ -100,13 +102,13 @@ def rows_of(inputs: Inputs, declaration: Declaration, keys: pa.Table) -> list[st
 
 
 def listed(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows whose times, which windows have beyond the years of Python, are numbers."""
+    """Return rows with times as numbers if they are beyond the years of Python."""
     kinds = [pa.int64() if pa.types.is_timestamp(kind) else kind for kind in rows.schema.types]
     return list(rows.cast(pa.schema(list(zip(rows.column_names, kinds, strict=True)))).to_pylist())
 
 
 def slices(random: Random, rows: pa.Table, key: tuple[str, ...]) -> Iterator[pa.Table]:
-    """A key, and keys that lie together."""
+    """Yield single keys, and adjacent keys."""
     keys = rows.select(key).group_by(list(key)).aggregate([]).sort_by([(name, "ascending") for name in reversed(key)])
     first = random.randrange(keys.num_rows)
     yield keys.slice(first, 1)
@@ -115,7 +117,7 @@ def slices(random: Random, rows: pa.Table, key: tuple[str, ...]) -> Iterator[pa.
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_keys_are_the_same_evaluated_from_the_part_of_the_log_that_has_their_times(
+def test_keys_are_equal_when_evaluated_from_the_part_of_the_log_with_their_times(
     spark: SparkSession, project: Settings, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(seed)
@@ -130,21 +132,21 @@ def test_keys_are_the_same_evaluated_from_the_part_of_the_log_that_has_their_tim
             wanted = {*map(str, listed(keys))}
             expected = sorted(str(row) for row in listed(whole) if str({c: row[c] for c in key}) in wanted)
             for limit in ("SCAN_ROWS", "HANDED_ROWS"):
-                monkeypatch.setattr(cost, limit, number * 1000)  # read by Spark, and in this process
+                monkeypatch.setattr(cost, limit, number * 1000)  # Read by Spark, and in this process
             assert rows_of(inputs, declaration, keys) == expected, name
             times = times_read(inputs, declaration, Rows(keys))["readings"]
             assert (times is not None) == (name in NARROWED), name
-            if name == "hour":  # as of more keys than one process takes
-                assert times_read(inputs, declaration, Rows(to_frame(spark, keys)))["readings"] == times
+            if name == "hour":  # More keys than one process takes
+                assert read_at(inputs, declaration, Rows(to_frame(spark, keys)))["readings"] == times
             if times and len(Scan(log.path, times=times).files()) < len(Scan(log.path).files()):
                 less.add(name)
-    assert less  # of which, goes by what the files happen to have: their events are of any time
+    assert less  # Which ones depends on the files: their events are of any time
 
 
 @pytest.mark.turns
 @pytest.mark.parametrize("zone", ["Pacific/Apia", "Europe/London", "Asia/Manila", "America/Sao_Paulo", "UTC"])
-def test_the_rows_of_a_window_are_where_it_says(spark: SparkSession, zone: str) -> None:
-    """From years in which towns kept the time of their sun to those without a rule yet, and at each clock change."""
+def test_window_rows_are_near_the_time_that_it_declares(spark: SparkSession, zone: str) -> None:
+    """Times from local solar time to years without a rule, and each clock change."""
     random, hour, day = Random(zone), timedelta(hours=1), timedelta(days=1)
     at = [datetime(1800, 1, 1, tzinfo=UTC) + random.random() * 300 * 365 * day for _ in range(1000)]
     at += [datetime(2011, 12, 28, tzinfo=UTC) + n * hour for n in range(96)]
@@ -167,7 +169,7 @@ def test_the_rows_of_a_window_are_where_it_says(spark: SparkSession, zone: str) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("maintained", [True, False])
-def test_a_backfill_mends_its_range_reads_little_else_and_copies_no_damage_of_it(
+def test_backfill_repairs_its_range_and_reads_little_else(
     spark: SparkSession, project: Settings, *, maintained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = meters(project, {"day": KINDS["day"]})
@@ -193,7 +195,7 @@ def test_a_backfill_mends_its_range_reads_little_else_and_copies_no_damage_of_it
     assert len(near) <= 10
     unread = every - {file for batch in near for file in Scan(log.path, bounds={"_batch": (batch, batch)}).files()}
     assert unread
-    for file in unread:  # what is not read may be damaged
+    for file in unread:  # Unread files may be damaged
         Path(file).write_bytes(Path(file).read_bytes()[:-30] + bytes(30))
 
     [mended] = backfill(lambda: spark, shop.project, table, (start, end), on_progress=lambda _: None)

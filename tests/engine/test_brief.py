@@ -1,4 +1,4 @@
-"""A run that has little to do has its JVM compile soon rather than well; which one has, all that it goes by tells."""
+"""Short runs: compiler options of the JVM, and the pending work that selects them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.checks import present
 from tests.shop import new_shop, order
 
 
-def test_little_is_what_waits_for_little_that_is_published(
+def test_run_has_little_to_do_if_little_is_pending_and_published(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = new_shop(tmp_path)
@@ -60,7 +60,7 @@ def test_little_is_what_waits_for_little_that_is_published(
 
 
 @pytest.mark.parametrize("follows", [False, True])
-def test_a_run_says_so_before_its_session_starts_and_a_cycle_of_many_does_not(
+def test_short_run_announces_itself_before_its_session_starts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, follows: bool
 ) -> None:
     shop = new_shop(tmp_path).land_samples().run()
@@ -77,7 +77,7 @@ def test_a_run_says_so_before_its_session_starts_and_a_cycle_of_many_does_not(
     assert said[: said.index("started")] == ([] if follows else ["little"])
 
 
-def test_the_jvm_is_told(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_run_sets_compiler_options_of_the_jvm(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session._Started, "brief", False)
     options = "spark.driver.extraJavaOptions"
     usual = session.embedded_conf(project)[options]

@@ -1,6 +1,5 @@
-"""Events without a key touch all keys: TRUNCATE, and the marker of a full dump.
-
-Source of the users: Databricks, AUTO CDC (C1), whose columns have other names.
+"""Events without a key affect all keys: TRUNCATE, and the marker of a full dump. Source of the users: Databricks,
+AUTO CDC (C1), whose columns have other names.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def stock(dump: int, *, ended: bool = True, **pieces: int) -> list[dict[str, Any
 
 
 @pytest.mark.parametrize("slices", [(9,), (2, 5, 9), (4, 5, 9)], ids=str)
-def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse: Lakehouse, slices: tuple[int, ...]) -> None:
+def test_truncate_affects_every_key_in_any_slicing(lakehouse: Lakehouse, slices: tuple[int, ...]) -> None:
     done = 0
     for end in slices:
         lakehouse.land("changes", *changes(*USERS[done:end])).run()
@@ -106,14 +105,14 @@ def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse: Lakehouse, sl
     assert {row["user_id"]: row["moves"] for row in lakehouse.table("moves")} == {123: 3, 124: 1, 125: 3, 126: 1}
 
 
-def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse: Lakehouse) -> None:
+def test_event_older_than_a_truncate_stays_deleted_in_a_later_batch(lakehouse: Lakehouse) -> None:
     lakehouse.land("changes", *changes((1, "Oslo", "INSERT", 1), (None, None, "TRUNCATE", 3))).run()
     assert lakehouse.table("user") == []
     lakehouse.land("changes", *changes((1, "Rome", "UPDATE", 2), (2, "Bern", "INSERT", 4))).run()
     assert [(row["user_id"], row["city"]) for row in lakehouse.table("user")] == [(2, "Bern")]
 
 
-def test_a_dump_counts_once_it_is_complete_and_an_older_one_never(lakehouse: Lakehouse) -> None:
+def test_dump_counts_when_it_is_complete_and_an_older_dump_never(lakehouse: Lakehouse) -> None:
     def items() -> set[tuple[Any, ...]]:
         return {(r["item"], r["pieces"], r["valid_from"], r["valid_to"]) for r in lakehouse.table("item")}
 

@@ -1,4 +1,4 @@
-"""What `check_laws` is for: tables that are what their recomputation says, and wrong all the same."""
+"""Faults found by `check_laws`: tables that equal their recomputation and are wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lake.config import Settings
 from lake.errors import LawError
 from tests.shop import contract, declare
 
-SALES = contract("sales", {"shop": "string", "n": "int", "at": "int"}, id=["n"])  # several may share a minute `at`
+SALES = contract("sales", {"shop": "string", "n": "int", "at": "int"}, id=["n"])  # Several may share a minute `at`
 JOB = '''
 from lake import View, log, table
 
@@ -35,7 +35,9 @@ BY_CHANCE = JOB.format(options=', identity=("shop", "n")', query=TIED)
     ],
     ids=["not local", "ties"],
 )
-def test_a_table_that_breaks_a_law_is_told(spark: SparkSession, project: Settings, job: str, told: str) -> None:
+def test_check_laws_reports_a_table_that_breaks_a_law(
+    spark: SparkSession, project: Settings, job: str, told: str
+) -> None:
     sales = [{"shop": f"s{n % 5}", "n": n, "at": 7} for n in range(60)]
     house = declare(project, SALES, jobs={"shares": job}).land("sales", *sales).run()
     with pytest.raises(LawError, match=told):

@@ -1,4 +1,4 @@
-"""Commands that may be refused: claims of user names, decided by First in log order, and what became of the others."""
+"""Refusable commands: claims of user names, decided by First in log order, and the outcome of the others."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def names(project: Settings) -> Lakehouse:
 
 
 @pytest.mark.long
-def test_a_published_winner_is_never_revoked_and_every_other_claim_is_refused(
-    spark: SparkSession, names: Lakehouse
-) -> None:
+def test_published_claim_is_never_revoked_and_other_claims_are_refused(spark: SparkSession, names: Lakehouse) -> None:
     published: list[dict[str, Any]] = []
     for claims in CYCLES:
         names.land("claims", *[dict(zip(("claim_id", "username", "who"), claim, strict=True)) for claim in claims])

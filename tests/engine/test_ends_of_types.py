@@ -1,4 +1,4 @@
-"""Tables of numbers at the ends of their types: one table, or one fault that names the key, in any slicing."""
+"""Numbers at the ends of their types: one table, or one fault that names the key, in any slicing."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def verdicts(lakehouse: Lakehouse) -> set[str]:
     return {f"{verdict.table}: {verdict.verdict} {verdict.why}".strip() for verdict in found}
 
 
-def test_a_sum_that_has_no_room_is_one_fault_in_a_run_a_rebuild_and_a_verification(
-    spark: SparkSession, project: Settings
-) -> None:
+def test_sum_overflow_is_one_fault_in_run_rebuild_and_verify(spark: SparkSession, project: Settings) -> None:
     jobs = {"totals": shop.job("totals", TOTAL, 'log("pay")'), "seen": shop.job("seen", 'Latest("id")', 'log("pay")')}
     pay = shop.declare(project, PAYMENTS, jobs=jobs)
     pay.land("pay", *({"id": k, "n": 10 * k, "x": x} for k, x in enumerate([5, MOST, -MOST - 1, 0]))).run()
@@ -86,7 +84,7 @@ def test_a_sum_that_has_no_room_is_one_fault_in_a_run_a_rebuild_and_a_verificati
 
 
 @pytest.mark.long
-def test_verify_names_the_table_the_measure_and_the_key_when_a_sum_has_no_room(
+def test_verify_names_table_measure_and_key_when_a_sum_overflows(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pay = shop.declare(project, PAYMENTS, jobs={"totals": shop.job("totals", TOTAL, 'log("pay")')})
@@ -99,7 +97,7 @@ def test_verify_names_the_table_the_measure_and_the_key_when_a_sum_has_no_room(
 
 
 def written(lakehouse: Lakehouse) -> dict[str, str]:
-    """The rows of each table, in which 0.0 is not -0.0."""
+    """Return the rows of each table; 0.0 differs from -0.0."""
     return {name: repr(lakehouse.table(name)) for name in JOBS}
 
 
@@ -108,7 +106,7 @@ def event(number: int, zero: float) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_tables_of_zeros_are_the_same_in_any_order(spark: SparkSession, project: Settings) -> None:
+def test_tables_of_signed_zeros_are_equal_in_any_order(spark: SparkSession, project: Settings) -> None:
     numbers = shop.declare(project, NUMBERS, jobs=JOBS)
     numbers.land("numbers", event(1, -0.0)).run()
     first = written(numbers)
@@ -120,9 +118,7 @@ def test_tables_of_zeros_are_the_same_in_any_order(spark: SparkSession, project:
 
 
 @pytest.mark.long
-def test_an_event_that_comes_again_with_the_other_zero_is_the_same_event(
-    spark: SparkSession, project: Settings
-) -> None:
+def test_event_with_the_other_zero_is_a_duplicate(spark: SparkSession, project: Settings) -> None:
     numbers = shop.declare(project, NUMBERS, jobs={})
     numbers.land("numbers", event(1, -0.0)).run()
     numbers.land("numbers", event(1, 0.0)).run()

@@ -1,4 +1,4 @@
-"""What can still change, told through the engine: rows become final as the logs go on, though none of theirs came."""
+"""Finality through the engine: rows become final as the logs advance, even without events of their own."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def order(number: int, minutes: int) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_rows_become_final_as_the_logs_go_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_become_final_as_the_logs_advance(spark: SparkSession, tmp_path: Path) -> None:
     jobs = {name: HEAD + text for name, text in JOBS.items()}
     shop = declare(empty(tmp_path / "shop"), ORDERS, PAYMENTS, PRICES, jobs=jobs)
 
@@ -103,7 +103,7 @@ def unpaid(orders, payments):
 
 
 @pytest.mark.long
-def test_what_does_not_follow_in_another_stream_is_known_when_both_have_gone_on(
+def test_absence_in_another_stream_is_final_when_both_streams_have_advanced(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     jobs = {name: HEAD + text for name, text in STREAMS.items()}
@@ -117,7 +117,7 @@ def test_what_does_not_follow_in_another_stream_is_known_when_both_have_gone_on(
     shop.land("payments", {"order_id": 1, "paid_at": at(20)}, {"order_id": 3, "paid_at": at(69)}).run()
     assert unpaid() == {2: True, 4: False}
     shop.land("payments", {"order_id": 3, "paid_at": at(200)}).run()
-    assert unpaid() == {2: True, 4: False}  # of orders, the last is of minute 90
+    assert unpaid() == {2: True, 4: False}  # The last order is of minute 90
     shop.land("orders", order(5, 160)).run()
     assert unpaid() == {2: True, 4: True, 5: False}
     [row] = explain(shop.project, lambda: shop.spark, "unpaid", ["order_id=2"]).rows
@@ -134,7 +134,7 @@ def test_what_does_not_follow_in_another_stream_is_known_when_both_have_gone_on(
         ("Pattern('shop', sequence='at', steps=[Step('a')], measures={'is_final': Count()}, is_final=True)", "already"),
     ],
 )
-def test_what_can_never_be_final_is_refused_when_it_is_declared(kind: str, words: str) -> None:
+def test_declaration_rejects_a_kind_that_is_never_final(kind: str, words: str) -> None:
     names: dict[str, Any] = {}
     exec(HEAD, names)
     with pytest.raises(DeclarationError, match=words):

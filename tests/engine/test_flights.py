@@ -1,4 +1,4 @@
-"""The promise on real data: this repository's tables from days of flights, taken in slice by slice."""
+"""Flights end to end: this repository's tables from days of real data, ingested slice by slice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COLUMNS = "{carrier: 'varchar', dep_time: 'int', arr_delay: 'int'}"
 
 @pytest.fixture(scope="module")
 def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Landing files of the first days, with re-deliveries and broken lines."""
+    """Return landing files of the first days, with redeliveries and broken lines."""
     folder = tmp_path_factory.mktemp("flights")
     command: list[str | Path] = [sys.executable, REPOSITORY / "infra/flights.py", folder, "--days", str(DAYS)]
     subprocess.run(command, check=True, capture_output=True)
@@ -50,7 +50,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sliced(spark: SparkSession, landed: Path, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The tables after three cycles; in the second, a writer dies between two tables."""
+    """Return the tables after three cycles; in the second, a writer dies between two tables."""
     lakehouse = Lakehouse(REPOSITORY, tmp_path_factory.mktemp("sliced"))
     landing = lakehouse.settings.path(lakehouse.settings.landing)
     for stream in landed.iterdir():
@@ -82,11 +82,11 @@ def proving(lakehouse: Lakehouse) -> Inputs:
     return replace(inputs_of(lakehouse), recompute=True)
 
 
-def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced: Lakehouse) -> None:
-    sliced.check_laws(slices=0)  # it is sliced already
+def test_flight_tables_equal_their_recomputation_in_any_row_order(sliced: Lakehouse) -> None:
+    sliced.check_laws(slices=0)  # It is sliced already
 
 
-def test_the_league_agrees_with_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path) -> None:
+def test_league_equals_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path) -> None:
     files = [str(file) for file in (landed / "flights").iterdir() if "made" not in file.name]
     with duckdb.connect() as con:
         expected = con.execute(
@@ -105,7 +105,7 @@ def test_the_league_agrees_with_a_computation_on_the_source_files(sliced: Lakeho
 
 
 @pytest.mark.parametrize("name", reference.QUERIES)
-def test_a_table_agrees_with_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path, name: Any) -> None:
+def test_flight_table_equals_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path, name: Any) -> None:
     expected = reference.computed(landed, name)
     found = [{column: naive(row[column]) for column in expected[0]} for row in sliced.table(name)]
     assert sorted(map(str, found)) == sorted(map(str, expected))
@@ -115,7 +115,7 @@ def naive(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
-def test_a_table_stands_at_every_cut_once(sliced: Lakehouse) -> None:
+def test_table_commits_each_cut_once(sliced: Lakehouse) -> None:
     from lake.store.delta import positions
 
     for declaration in sliced.project.tables.values():
@@ -124,7 +124,7 @@ def test_a_table_stands_at_every_cut_once(sliced: Lakehouse) -> None:
         assert cuts == [3, 2, 1], declaration.name
 
 
-def test_every_commit_and_the_edition_say_what_the_rows_of_each_table_are(sliced: Lakehouse) -> None:
+def test_commits_and_edition_record_the_content_of_each_table(sliced: Lakehouse) -> None:
     from lake.store.delta import positions
 
     edition = latest_edition(sliced.settings)
@@ -136,7 +136,7 @@ def test_every_commit_and_the_edition_say_what_the_rows_of_each_table_are(sliced
         assert present(edition).tables[name].rows == table.rows(table.version())
 
 
-def test_advancing_again_does_nothing(sliced: Lakehouse) -> None:
+def test_repeated_advance_commits_nothing(sliced: Lakehouse) -> None:
     inputs = inputs_of(sliced)
     for declaration in sliced.project.tables.values():
         version = present(inputs.table(declaration).position()).version
@@ -144,7 +144,7 @@ def test_advancing_again_does_nothing(sliced: Lakehouse) -> None:
         assert (again.verb, again.version) == ("none", version)
 
 
-def test_the_state_of_a_lost_race_is_left_alone(sliced: Lakehouse) -> None:
+def test_write_of_a_lost_race_is_unavailable(sliced: Lakehouse) -> None:
     inputs, declaration = inputs_of(sliced), sliced.project.tables["route_first"]
     table = inputs.table(declaration)
     stale = Evaluation(inputs, declaration, table, table.head_at(1))
@@ -152,7 +152,7 @@ def test_the_state_of_a_lost_race_is_left_alone(sliced: Lakehouse) -> None:
         write(stale, Rows(empty_diff(table)), verb="advance")
 
 
-def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced: Lakehouse) -> None:
+def test_verify_finds_tampered_rows_and_rebuild_repairs_them(sliced: Lakehouse) -> None:
     from deltalake import DeltaTable
 
     inputs, declaration = inputs_of(sliced), sliced.project.tables["carrier_daily"]
@@ -170,7 +170,7 @@ def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced
     assert verify(proving(sliced), declaration).verdict == "identical"
 
 
-def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced: Lakehouse, tmp_path: Path) -> None:
+def test_voided_event_leaves_every_table(sliced: Lakehouse, tmp_path: Path) -> None:
     shutil.copytree(sliced.home, tmp_path, dirs_exist_ok=True)
     lakehouse = Lakehouse(REPOSITORY, tmp_path)
     before = {row["carrier"]: row["flights"] for row in lakehouse.table("carrier_league")}
@@ -191,14 +191,16 @@ def one_event(lakehouse: Lakehouse) -> tuple[str, str]:
     return f"{row['_batch']}:{row['_bucket']}:{row['_offset']}", row["carrier"]
 
 
-def test_a_rebuild_of_what_is_right_changes_nothing(sliced: Lakehouse) -> None:
+def test_rebuild_of_a_correct_table_changes_nothing(sliced: Lakehouse) -> None:
     inputs = inputs_of(sliced)
     for declaration in sliced.project.tables.values():
         done = rebuild(inputs, declaration)
         assert (done.inserted, done.updated, done.deleted) == (0, 0, 0), declaration.name
 
 
-def test_laws_are_broken_by_a_table_that_is_not_its_log(sliced: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_laws_detects_a_table_that_differs_from_its_log(
+    sliced: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest = Inputs.evaluate
 
     def evaluate(self: Inputs, declaration: Declaration) -> DataFrame:

@@ -1,8 +1,6 @@
-"""What is gathered in this process up to a limit, and done by Spark beyond it, is the same either way.
-
-The same batches go into two lakes: one with the limits as they are, one with limits of ten rows. There nearly all is
-beyond them: new, changed, late, repeated and conflicting events, their net changes, the keys that these reach, the rows
-that the time has changed.
+"""Work gathered in this process up to a limit equals that of Spark beyond it. The same batches go into two lakes,
+one with normal limits, one with limits of ten rows. In the second, nearly everything exceeds them: new, changed,
+late, repeated and conflicting events, their net changes, the affected keys, and the rows changed by time.
 """
 
 from __future__ import annotations
@@ -84,7 +82,7 @@ EVERY: Final = tuple(name.rpartition("/")[2] for name in JOBS)
 
 
 def batch(chance: random.Random, number: int, size: int, sent: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """New and late orders, some again, some with other content."""
+    """Return new and late orders, some repeated, some with other content."""
     new = []
     for _ in range(size):
         hours = chance.randrange(24 * number) if chance.random() < 0.2 else 24 * number
@@ -110,7 +108,7 @@ def land(lake: Lakehouse, number: int, size: int, chance: random.Random, sent: l
 
 @contextmanager
 def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Limits of ten rows while the block runs."""
+    """Set limits of ten rows for the block."""
     with monkeypatch.context() as limited:
         for name in LIMITS:
             limited.setattr(cost, name, FEW)
@@ -119,7 +117,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def beyond(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often more than a limit was met, by where."""
+    """Return the number of times that a limit was exceeded, by place."""
     met: Counter[str] = Counter()
 
     def counted(owner: Any, name: str, is_beyond: Callable[[Any], bool]) -> None:
@@ -153,7 +151,7 @@ def made(folder: Path, tables: tuple[str, ...]) -> Lakehouse:
 
 
 def beside(lake: Lakehouse) -> tuple[Any, ...]:
-    """What stands beside the log of orders, and how it is numbered."""
+    """Return the tables beside the log of orders, and their numbers."""
     again = duckdb_tables.rows(Warehouse(lake.settings).redeliveries("purchase").path, "SELECT * FROM t ORDER BY ALL")
     rejected = [replace(row, ingested_at=BEGAN) for row in quarantine.rejected(lake.settings, "purchase", upto=9)]
     return again, rejected, [(head.offsets, head.counts) for head in Log(lake.settings, "purchase").heads()]
@@ -162,7 +160,7 @@ def beside(lake: Lakehouse) -> tuple[Any, ...]:
 @pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("tables", [("current", "per_client"), EVERY], ids=["two tables", "every kind"])
-def test_tables_are_the_same_within_limits_and_beyond_them(
+def test_tables_are_equal_within_and_beyond_the_memory_limits(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: Counter[str], tables: tuple[str, ...]
 ) -> None:
     lakes = [made(tmp_path / name, tables) for name in ("many", "few")]

@@ -1,4 +1,4 @@
-"""Tables over streams of which nothing has come yet: they are built, advanced and proved as others are."""
+"""Tables over streams without events: they are built, advanced and verified like others."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.options import project as matrix
     ("first", "kinds"),
     [("others", {"Enrich"}), *(pytest.param(first, {}, marks=pytest.mark.long) for first in ("others", "events"))],
 )
-def test_a_table_of_every_kind_is_there_before_its_events(
+def test_table_of_every_kind_exists_before_its_events(
     spark: SparkSession, tmp_path: Path, first: str, kinds: set[str]
 ) -> None:
-    """No stream has events, then `first` alone, then both: as in one run of all that has come by then."""
+    """No stream has events, then `first` alone, then both; tables equal those of one run of all events."""
     some = [table for table in matrix.tables(bold=True) if not kinds or table.kind in kinds]
     folder, land, come = matrix.write(tmp_path / "project", some), next(iter(events.batches())), set[str]()
     ours = Lakehouse(folder, tmp_path / "ours")

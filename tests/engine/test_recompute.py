@@ -1,4 +1,4 @@
-"""What a changed definition, a wrong table and a range of time need: plan, deploy, rebuild, backfill, verify."""
+"""Recomputation for a changed definition, a damaged table or a time range: plan, deploy, rebuild, backfill, verify."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ JOB = "jobs/silver/current_order.py"
 
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
-    """The project of `lake init`, run once."""
+    """Return the project of `lake init`, run once."""
     return new_shop(tmp_path).land_samples().run()
 
 
 def again(shop: Lakehouse) -> Lakehouse:
-    """The same project with its declarations read anew."""
+    """Return the project with its declarations read anew."""
     return Lakehouse(shop.settings.project, shop.settings.warehouse_path.parent)
 
 
@@ -97,7 +97,7 @@ IDENTICAL = {"current_order": "identical", "customer_daily": "identical"}
 
 
 @pytest.mark.long
-def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_back(shop: Lakehouse) -> None:
+def test_changed_definition_is_planned_deployed_and_rolled_back(shop: Lakehouse) -> None:
     assert states(shop) == {"current_order": "unchanged", "customer_daily": "unchanged"}
     twice = '(orders.amount * 2).cast("decimal(9, 2)").alias("amount"), orders.changed_at.alias("noted"),'
     changed = edit(shop, '"amount",', twice)
@@ -147,7 +147,7 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
 
 
 @pytest.mark.long
-def test_an_expectation_of_a_new_column_comes_with_it(shop: Lakehouse) -> None:
+def test_deploy_accepts_an_expectation_of_a_new_column(shop: Lakehouse) -> None:
     changed = edit(shop, '"amount",', '"amount", orders.changed_at.alias("noted"),')
     file = changed.settings.path("quality/current_order.json")
     noted = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "noted"}}
@@ -161,7 +161,7 @@ def test_an_expectation_of_a_new_column_comes_with_it(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_a_table_that_went_on_meanwhile_is_verified_as_it_was(shop: Lakehouse) -> None:
+def test_verify_reads_the_version_of_the_cut_when_a_table_has_advanced(shop: Lakehouse) -> None:
     then = Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None), recompute=True)
     shop.land("orders", order(7, "9.00")).run()
     found = verify(then, shop.project.tables["customer_daily"])
@@ -169,7 +169,9 @@ def test_a_table_that_went_on_meanwhile_is_verified_as_it_was(shop: Lakehouse) -
 
 
 @pytest.mark.long
-def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deploy_follows_an_edition_published_during_its_checks(
+    shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     live = shop.project
     changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
 
@@ -188,9 +190,7 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, mon
 
 
 @pytest.mark.long
-def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(
-    shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_deploy_keeps_readers_and_micro_batches(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
     quality = changed.settings.path("quality/current_order.json")
     suite = quality.read_text()
@@ -221,7 +221,7 @@ def interrupted(*_: object, **__: object) -> None:
 
 
 @pytest.mark.long
-def test_a_table_whose_job_is_gone_is_retired_and_a_new_one_joins(shop: Lakehouse) -> None:
+def test_deploy_retires_a_table_without_a_job_and_adds_a_new_table(shop: Lakehouse) -> None:
     gone, new = (shop.settings.path(f"jobs/gold/{name}.py") for name in ("customer_daily", "daily"))
     new.write_text(gone.read_text().replace("def customer_daily", "def daily").replace('key="customer"', "key=()"))
     gone.unlink()
@@ -235,7 +235,7 @@ def test_a_table_whose_job_is_gone_is_retired_and_a_new_one_joins(shop: Lakehous
 
 
 @pytest.mark.long
-def test_what_was_tampered_with_is_found_shown_and_mended_in_the_range_that_is_asked(shop: Lakehouse) -> None:
+def test_backfill_repairs_tampered_rows_of_its_range(shop: Lakehouse) -> None:
     shop.land("orders", order(7, "9.00"), order(8, "5.00", day="2024-05-01")).run()
     orders, daily = (shop.project.tables[name] for name in ("current_order", "customer_daily"))
     path = str(shop.project.table(orders).path)
@@ -290,7 +290,7 @@ LOST: Mapping[str, Callable[[Path], object]] = {
 @pytest.mark.long
 @pytest.mark.parametrize("table", ["current_order", "customer_daily"])
 @pytest.mark.parametrize("lost", LOST)
-def test_a_table_of_which_files_are_lost_is_made_again_by_a_rebuild(shop: Lakehouse, lost: str, table: str) -> None:
+def test_rebuild_restores_a_table_with_lost_files(shop: Lakehouse, lost: str, table: str) -> None:
     path = shop.project.table(shop.project.tables[table]).path.local
     before = shop.table(table)
     for file in path.glob("*.parquet"):

@@ -1,4 +1,4 @@
-"""A refusal is not nothing: what was refused of a full dump is not taken for deleted, however the files came."""
+"""Rejected records of a full dump: they are not treated as deleted, in any order of the files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def broken(lakehouse: Lakehouse, stream: str, *, content: bytes = b"no gzip") ->
 
 
 @pytest.mark.long
-def test_an_emptied_dump_is_held_by_the_keys_that_are_gone_until_the_next_good_one(lakehouse: Lakehouse) -> None:
+def test_gate_stops_an_emptied_dump_until_the_next_complete_one(lakehouse: Lakehouse) -> None:
     gone = {
         "type": "expect_keys_gone_since_last_edition_to_be_at_most",
         "kwargs": {"share": 0.5},
@@ -78,14 +78,14 @@ def test_an_emptied_dump_is_held_by_the_keys_that_are_gone_until_the_next_good_o
 
 
 def seen(lakehouse: Lakehouse) -> tuple[int, list[tuple[Any, ...]]]:
-    """The edition that readers are given, and the items that it has."""
+    """Return the edition of readers, and its items."""
     read, query = reader(lakehouse.settings), "SELECT item, pieces FROM marked_item WHERE is_current ORDER BY item"
     with read.connect(query) as con:
         return read.edition.number, con.execute(query).fetchall()
 
 
 def repair(lakehouse: Lakehouse, stream: str) -> None:
-    """Takes in everything of `stream` that waits, `b` as one piece, and what is no record as a piece of `a`."""
+    """Ingest everything of `stream` that waits, `b` as one piece, and unreadable text as a piece of `a`."""
     texts = [
         {"stream": stream, "batch": row.batch, "number": row.number, "raw": json.dumps(rows(2, a=2)[0])}
         if row.raw == "no record"
@@ -96,7 +96,7 @@ def repair(lakehouse: Lakehouse, stream: str) -> None:
 
 
 def identical(lakehouse: Lakehouse, *, every: bool) -> None:
-    """Of each log that it keeps its promises, and of one table or of `every` that it is what its log makes of it."""
+    """Check each log, and verify one table, or all if `every`."""
     inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None), recompute=True)
     for declaration in list(lakehouse.project.tables.values())[: None if every else 1]:
         assert verify(inputs, declaration).verdict == "identical"
@@ -105,10 +105,10 @@ def identical(lakehouse: Lakehouse, *, every: bool) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("sliced", [False, True], ids=["at once", "by file"])
-def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_accepted(
+def test_dump_with_a_rejected_record_closes_no_key_until_repair_or_acceptance(
     lakehouse: Lakehouse, sliced: bool
 ) -> None:
-    """`daily` has a file for each dump, `parts` some in one file and says which is which, `marked` ends each."""
+    """`daily` has a file for each dump, `parts` several in one file with a name for each, `marked` ends each."""
 
     def items(stream: str) -> dict[str, tuple[int, int | None]]:
         return spans(lakehouse, f"{stream}_item")

@@ -37,14 +37,14 @@ def unpacked(release: str, home: Path) -> Lakehouse:
     """Return a copy of the fixture of a release."""
     written = FIXTURES / release
     shutil.copytree(written, home / "shop", ignore=shutil.ignore_patterns("*.gz", "answers.json", "__pycache__"))
-    (home / "shop/rows.json").write_text("[]")  # the tap has no more
+    (home / "shop/rows.json").write_text("[]")  # The tap has no more
     with tarfile.open(written / "warehouse.tar.gz") as packed:
         packed.extractall(home, filter="data")
     return Lakehouse(home / "shop", home)
 
 
 def command(shop: Lakehouse, *words: str) -> Result:
-    """`lake` with these words, in this process, with its session if there is one; it must end well."""
+    """Run `lake` in this process, with its session if there is one; it must succeed."""
     shell = Shell(project=shop.source.project)
     if session := SparkSession.getActiveSession():
         shell.__dict__["spark"] = session
@@ -65,7 +65,7 @@ def order(number: int, customer: str, status: str, **other: Any) -> dict[str, An
 
 
 def land_more(shop: Lakehouse) -> None:
-    """A further batch of every stream: new, late and delivered again."""
+    """Land a further batch of every stream: new, late and redelivered."""
     again = {"address": "12 st james's square", "amount": "12.50", "pieces": 2}
     orders = [
         order(3, "joan clarke", "paid", address="bletchley park, hut 8"),
@@ -93,7 +93,7 @@ def land_more(shop: Lakehouse) -> None:
 
 
 def must_be_right(shop: Lakehouse) -> None:
-    """The tables are what the logs say, and the logs are whole."""
+    """Assert that the tables equal the logs, and that the logs are intact."""
     verdicts = answered(shop, "verify", "--all")["tables"]
     assert {each["verdict"] for each in verdicts} == {"identical"}
     assert {each["table"] for each in verdicts} == set(shop.project.tables)
@@ -102,7 +102,7 @@ def must_be_right(shop: Lakehouse) -> None:
 
 
 def must_answer(shop: Lakehouse, release: str) -> None:
-    """Queries answer what they did then, and no table asks to be built anew."""
+    """Assert that queries return their former answers, and that no table needs a rebuild."""
     for edition, tables in json.loads((FIXTURES / release / "answers.json").read_text()).items():
         rows = "select '{0}' as name, unnest(list_sort(list({0}::varchar))) as row from {0}"
         answers = answered(shop, "sql", " union all ".join(map(rows.format, tables)), "--edition", edition)
@@ -120,14 +120,14 @@ def must_answer(shop: Lakehouse, release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_release_answers_what_it_did_when_it_is_read(tmp_path: Path, release: str) -> None:
+def test_release_answers_its_former_queries(tmp_path: Path, release: str) -> None:
     must_answer(unpacked(release, tmp_path), release)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("writer", ["delta-rs", "spark"])
-def test_release_goes_on_when_events_come(
+def test_release_advances_with_new_events(
     spark: SparkSession, tmp_path: Path, release: str, writer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = unpacked(release, tmp_path)
@@ -146,7 +146,7 @@ def test_release_goes_on_when_events_come(
     changes = command(shop, "changes", "customer_rank", "--consumer", "crm", "--json").stdout.splitlines()
     told = [json.loads(line)["change"] for line in changes]
     assert ("snapshot" in told, told[-1]) == (False, "complete"), "the consumer goes on from the edition that it had"
-    command(shop, "changes", "customer_rank", "--consumer", "crm", "--forget")  # else the purge waits for it
+    command(shop, "changes", "customer_rank", "--consumer", "crm", "--forget")  # Otherwise the purge waits for it
     command(shop, "forget", "orders", "subject=joan clarke", "--yes", "--proof")
     assert {row["customer"] for row in shop.table("current_order") if row["order_id"] in (3, 5)} == {None}
     must_be_right(shop)

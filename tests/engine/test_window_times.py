@@ -1,4 +1,4 @@
-"""Windows over dates, wall-clock times and instants: the engine's tables, slice by slice, against a model."""
+"""Windows over dates, wall-clock times and instants: tables of the engine, slice by slice, against a model."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def declared(window: str, on: str, zone: str | None) -> str:
 
 
 def events(seed: int, zone: str, around: str) -> list[dict[str, Any]]:
-    """Sights around a clock change of a zone: the instant, and the wall clock and the calendar that showed it there."""
+    """Return sights around a clock change of a zone: the instant, and the local wall clock and calendar."""
     chance, place = random.Random(seed), ZoneInfo(zone)
     near = datetime.fromisoformat(around).replace(tzinfo=UTC)
     instants = [near + timedelta(minutes=chance.randint(-4 * 1440, 4 * 1440)) for _ in range(25)]
-    instants += [near.replace(hour=0) + n * HOUR for n in range(12)]  # the hours of the clock change
+    instants += [near.replace(hour=0) + n * HOUR for n in range(12)]  # The hours of the clock change
     walls = [at.astimezone(place).replace(tzinfo=None) for at in instants]
     return [
         {"id": n, "day": wall.date(), "wall": wall, "at": at}
@@ -74,12 +74,12 @@ def as_json(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value as a table has it: instants without their zone."""
+    """Return a value as it is in a table: instants without their zone."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 def expected(kind: lake.Aggregate, rows: list[dict[str, Any]], time: str) -> set[tuple[Any, ...]]:
-    """The table by the model: bounds, count, finality where `time` is the event time."""
+    """Return the table of the model: bounds, count, and finality if `time` is the event time."""
     window, horizon = present(kind.window), max(utc(row[time]) for row in rows) - kind.lateness
     values = [row[window.on] for row in rows]
     if isinstance(window, lake.Session):
@@ -101,7 +101,7 @@ def utc(value: date | datetime) -> datetime:
 
 
 def before(value: Any, length: timedelta) -> Any:
-    """The greatest value that a look-back of `length` from `value` does not see; of dates, by their midnights."""
+    """Return the greatest value that a window of `length` up to `value` excludes; for dates, by their midnights."""
     at = utc(value) - length
     if isinstance(value, datetime):
         return at if value.tzinfo else at.replace(tzinfo=None)
@@ -109,7 +109,7 @@ def before(value: Any, length: timedelta) -> Any:
 
 
 def sessions(gap: timedelta, values: Iterable[Any]) -> list[tuple[Any, datetime, int]]:
-    """(start, end, rows); the end of a session of dates is a timestamp."""
+    """Return (start, end, rows); the end of a session of dates is a timestamp."""
     found: list[tuple[Any, Any, int]] = []
     for value in sorted(values):
         if found and utc(value) < utc(found[-1][1]) + gap:
@@ -149,7 +149,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("on", "zone", "kinds"), CASES, ids=lambda case: str(case) if case is None or isinstance(case, str) else ""
 )
-def test_windows_hold_the_rows_of_the_model_in_any_slicing(  # noqa: PLR0917  in all combinations
+def test_windows_equal_the_model_in_any_slicing(  # noqa: PLR0917  in all combinations
     tmp_path: Path,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
@@ -157,14 +157,14 @@ def test_windows_hold_the_rows_of_the_model_in_any_slicing(  # noqa: PLR0917  in
     zone: str | None,
     kinds: dict[str, str],
 ) -> None:
-    monkeypatch.setattr(cost, "PRUNED_LOG_ROWS", 0)  # reads only the part of the log with a window's times
+    monkeypatch.setattr(cost, "PRUNED_LOG_ROWS", 0)  # Reads only the part of the log with the times of a window
     time = "at" if zone else on
     keeps_to_the_model(build(tmp_path / "p", on, zone, kinds, time=time), on, zone, time)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("on", ["day", "wall"])
-def test_windows_that_spark_commits_hold_the_rows_of_the_model(tmp_path: Path, spark: SparkSession, on: str) -> None:
+def test_windows_committed_by_spark_equal_the_model(tmp_path: Path, spark: SparkSession, on: str) -> None:
     keeps_to_the_model(build(tmp_path / "p", on, None, FEW | ROWS, time=on, settings=BY_SPARK), on, None, on)
 
 
@@ -197,9 +197,7 @@ def keeps_to_the_model(house: Lakehouse, on: str, zone: str | None, time: str) -
         ("at", None, "hopping_days", "needs a time zone"),
     ],
 )
-def test_a_window_that_its_times_do_not_fit_is_refused(
-    spark: SparkSession, on: str, zone: str | None, window: str, told: str
-) -> None:
+def test_window_rejects_unsuited_times(spark: SparkSession, on: str, zone: str | None, window: str, told: str) -> None:
     names: dict[str, Any] = {}
     exec(HEAD, names)
     made = eval((WHOLE_DAYS | HOURS)[window].format(on=repr(on), zone=repr(zone)), names)
@@ -209,7 +207,7 @@ def test_a_window_that_its_times_do_not_fit_is_refused(
     assert told in str(fault.value)
 
 
-def test_a_table_over_dates_in_a_zone_is_refused_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
+def test_table_over_dates_in_a_zone_is_rejected_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
     house = build(tmp_path / "p", "day", "America/New_York", {"per_day": WHOLE_DAYS["per_day"]})
     house.land("seen", *map(as_json, events(1, *CHANGES[0])))
     with pytest.raises(DeclarationError, match=r"a date, which has no zone \(jobs/silver/per_day\.py:\d+\)") as fault:
@@ -218,7 +216,7 @@ def test_a_table_over_dates_in_a_zone_is_refused_with_its_line(tmp_path: Path, s
 
 
 @pytest.mark.long
-def test_a_table_over_dates_in_a_zone_that_is_there_is_advanced_no_further(
+def test_existing_table_over_dates_in_a_zone_is_not_advanced(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house = build(tmp_path / "p", "day", "America/New_York", {"per_day": WHOLE_DAYS["per_day"]})
