@@ -1,4 +1,4 @@
-"""One server for every command: tables of all kinds, made through Spark Connect, are those of an embedded session."""
+"""One Spark Connect server for every command: its tables of all kinds equal those of an embedded session."""
 
 from __future__ import annotations
 
@@ -108,9 +108,8 @@ def order_slow(orders):
 
 @dataclass(frozen=True)
 class Client:
-    """`lake` commands in a project, each a process of its own, all at one server.
-
-    Those that are waited for are forks; those that something happens to are started as a person does.
+    """Commands of `lake` in a project, each a process, all with one server. Commands that are waited for are forks;
+    commands that are signalled are started as by a user.
     """
 
     project: Path
@@ -127,7 +126,7 @@ class Client:
         )
 
     def call(self, *arguments: str, said: str = "", code: int = 0, **environment: Any) -> Any:
-        """The answer of a command that must end with `code` and say `said`."""
+        """Return the answer of a command that must end with `code` and print `said`."""
         house = Lakehouse(self.project, self.project / ".lake")
         house.settings = house.source
         done = self.forks.lake(*arguments, "--json", at=house, **environment)
@@ -140,7 +139,7 @@ FEW = ("silver/order_past", "silver/order_change", "gold/order_rank")
 
 @pytest.fixture
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A project with a table of every kind, or with the few that are asked for."""
+    """Return a project with a table of every kind, or of the requested ones."""
     project = tmp_path / "shop"
     init(project)
     for name in getattr(request, "param", JOBS):
@@ -150,7 +149,7 @@ def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("listens", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_probe_fails_soon_where_no_server_answers(tmp_path: Path, listens: bool) -> None:
+def test_probe_fails_when_no_server_answers(tmp_path: Path, listens: bool) -> None:
     init(tmp_path / "shop")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -166,7 +165,7 @@ def changes(table: dict[str, Any]) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize("shop", [FEW, tuple(JOBS)], ids=["few kinds", "every kind"], indirect=True)
-def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkSession) -> None:
+def test_tables_of_a_connect_server_equal_those_of_an_embedded_session(shop: Path, spark: SparkSession) -> None:
     with serving(shop, SMALL) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)
         assert lake.call("serve", "ready", "--port", server.remote.rpartition(":")[2])["spark"] == version("pyspark")
@@ -189,7 +188,7 @@ PATIENT = {"spark.connect.execute.manager.detachedTimeout": "1h"}
 @pytest.mark.long
 @pytest.mark.parametrize("shop", [FEW], ids=["few kinds"], indirect=True)
 @pytest.mark.parametrize("conf", [{}, PATIENT], ids=["killed", "signalled"])
-def test_a_command_that_ends_leaves_the_server_nothing_to_do(shop: Path, conf: dict[str, str]) -> None:
+def test_terminated_command_leaves_no_job_on_the_server(shop: Path, conf: dict[str, str]) -> None:
     ui = free_port()
     conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui), **conf}
     with serving(shop, SMALL | {"LAKE_SPARK__CONF": json.dumps(conf)}) as server, Commands(server.remote) as forks:
@@ -205,7 +204,7 @@ def test_a_command_that_ends_leaves_the_server_nothing_to_do(shop: Path, conf: d
         if PATIENT.keys() <= conf.keys():
             assert running(ui), "nobody has told the server"
             job.write_text(HEAD + SLOW.replace("1000000000000000", "1"))
-            lake.call("advance", "order_slow")  # which takes the lease of the dead
+            lake.call("advance", "order_slow")  # Takes over the lease of the dead process
         until(lambda: not running(ui))
 
 
@@ -225,7 +224,7 @@ def order_peek(orders):
 
 @pytest.mark.long
 @pytest.mark.parametrize("shop", [FEW], ids=["few kinds"], indirect=True)
-def test_a_client_of_the_server_reads_the_edition_by_name(shop: Path) -> None:
+def test_connect_client_reads_the_edition_by_table_name(shop: Path) -> None:
     with serving(shop, SHORT_LIVED) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)
         assert asked(lake, "show databases", "show tables in gold") == [[["default"], ["gold"], ["silver"]], []]
@@ -249,7 +248,7 @@ def test_a_client_of_the_server_reads_the_edition_by_name(shop: Path) -> None:
 
 
 def asked(lake: Client, *queries: str) -> list[Any]:
-    """What a program that knows nothing of Headwater gets of the server."""
+    """Return the answers of the server to a program without Headwater."""
     token = (lake.project / ".lake/spark/connect.token").read_text()
     done = subprocess.run(
         [LAKE.with_name("python"), "-c", LOOK, lake.remote, *queries],
@@ -264,7 +263,7 @@ def asked(lake: Client, *queries: str) -> list[Any]:
 
 
 def a_late_event(lake: Client) -> None:
-    """It splits a period of one table, which Spark merges; the other tables are left behind."""
+    """Land an event that splits a period of one table, which Spark merges; other tables stay behind."""
     event = {"order_id": 2, "customer": "grace", "status": "shipped", "amount": "250.00"}
     times = {"placed_at": "2024-03-30T10:40:00Z", "changed_at": "2024-03-31T07:30:00Z"}
     (lake.project / "late.jsonl").write_text(json.dumps(event | times))
@@ -275,7 +274,7 @@ def a_late_event(lake: Client) -> None:
 
 
 def two_at_once(lake: Client) -> None:
-    """Two cycles beside each other: either may give way, and neither leaves a wrong table."""
+    """Run two cycles at once: either may fail with exit code 75, and neither leaves a wrong table."""
     with lake.start("run") as one, lake.start("run") as other:
         told = [command.communicate()[1] for command in (one, other)]
     assert {one.returncode, other.returncode} <= {0, 75}, told
@@ -288,7 +287,7 @@ def embedded_agrees(shop: Path, spark: SparkSession) -> None:
 
 
 def ended(lake: Client, ui: int, number: signal.Signals, code: int) -> str:
-    """What a command says that a signal ends while the server is at work for it."""
+    """Return the output of a command ended by a signal while the server works for it."""
     with lake.start("advance", "order_slow") as command:
         try:
             until(lasts(ui))
@@ -301,14 +300,14 @@ def ended(lake: Client, ui: int, number: signal.Signals, code: int) -> str:
 
 
 def running(ui: int) -> set[int]:
-    """The jobs that the server is at work on."""
+    """Return the running jobs of the server."""
     (application,) = json.load(urlopen(f"http://127.0.0.1:{ui}/api/v1/applications"))
     jobs = f"http://127.0.0.1:{ui}/api/v1/applications/{application['id']}/jobs?status=running"
     return {job["jobId"] for job in json.load(urlopen(jobs))}
 
 
 def lasts(ui: int) -> Callable[[], bool]:
-    """Whether one job was running at each of twenty looks: the slow one, by then."""
+    """Return a condition that is true after one job has run at twenty looks."""
     looks: list[set[int]] = []
 
     def look() -> bool:

@@ -1,4 +1,4 @@
-"""A Spark Connect server behind TLS, as one on another host is reached."""
+"""Spark Connect server behind TLS, as on another host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.tls import certificate, front
 
 
 @pytest.mark.long
-def test_a_server_behind_tls_is_used_by_who_trusts_it_and_has_the_token(tmp_path: Path) -> None:
+def test_tls_server_requires_a_trusted_certificate_and_the_token(tmp_path: Path) -> None:
     shop, file = tmp_path / "shop", tmp_path / "tls.pem"
     init(shop)
     file.write_bytes(certificate())

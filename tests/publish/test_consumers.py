@@ -1,4 +1,4 @@
-"""Consumers of a shop's tables, while the engine runs, deploys, rebuilds, rolls back and forgets."""
+"""Consumers of a shop's tables while the engine runs, deploys, rebuilds, rolls back and forgets."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tests.shop import new_shop, order
 
 @pytest.fixture(scope="module")
 def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The project of `lake init`, in which two people have ordered. Only to look at."""
+    """Return the project of `lake init` with orders of two people. Read only."""
     home = tmp_path_factory.mktemp("calm")
     return new_shop(home).land("orders", order(1, "joan"), order(2, "grace")).run()
 
 
 @pytest.fixture
 def shop(calm: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy of it."""
+    """Return a writable copy of `calm`."""
     shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
     return Lakehouse(tmp_path / "shop", tmp_path)
 
 
 class Copy:
-    """A copy of a table by the changes that it is given; it says what they were."""
+    """Copy of a table by its change feed; it records the changes."""
 
     def __init__(self, settings: Settings, table: str) -> None:
         self.settings = settings
@@ -44,7 +44,7 @@ class Copy:
         self.rows: dict[Any, Any] = {}
 
     def follow(self, **options: Any) -> list[str]:
-        """Applies what there is: each time it has the rows of the edition."""
+        """Apply the pending changes; after each, the copy equals the edition."""
         kinds = []
         for changes in subscribe(self.settings, self.table, consumer="crm", **options):
             if changes.snapshot:
@@ -60,7 +60,7 @@ class Copy:
         return kinds
 
     def seen(self, edition: int) -> list[dict[str, Any]]:
-        """The rows that readers see in an edition."""
+        """Return the rows that readers see in an edition."""
         read = reader(self.settings, edition)
         if self.table not in read.edition.tables:
             return []
@@ -69,13 +69,13 @@ class Copy:
 
 
 def twice(shop: Lakehouse) -> None:
-    """Has the job count every amount twice."""
+    """Change the job so that it counts every amount twice."""
     job = shop.source.path("jobs/gold/customer_daily.py")
     job.write_text(job.read_text().replace('Sum("amount"),', 'Sum("amount * 2"),'))
 
 
 @pytest.mark.long
-def test_a_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: Commands, shop: Lakehouse) -> None:
+def test_consumer_copy_follows_late_events_rebuild_deploy_and_rollback(commands: Commands, shop: Lakehouse) -> None:
     def lake(*words: str) -> None:
         done = commands.lake(*words, at=shop)
         assert done.code == 0, done.err
@@ -102,7 +102,7 @@ def test_a_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: 
 
 
 @pytest.mark.long
-def test_who_was_given_the_first_edition_of_a_deploy_need_not_start_over(commands: Commands, shop: Lakehouse) -> None:
+def test_consumer_of_the_first_edition_of_a_deploy_continues(commands: Commands, shop: Lakehouse) -> None:
     copy = Copy(shop.settings, "customer_daily")
     copy.follow()
     twice(shop)
@@ -115,7 +115,7 @@ def test_who_was_given_the_first_edition_of_a_deploy_need_not_start_over(command
 
 
 @pytest.mark.long
-def test_a_purge_waits_for_a_consumer_and_then_nothing_of_the_person_is_left(shop: Lakehouse) -> None:
+def test_purge_waits_for_a_consumer_and_then_deletes_the_person(shop: Lakehouse) -> None:
     said = list[str]()
     copy = Copy(shop.settings, "current_order")
     copy.follow()
@@ -132,7 +132,7 @@ def test_a_purge_waits_for_a_consumer_and_then_nothing_of_the_person_is_left(sho
 
 
 @pytest.mark.long
-def test_a_purge_does_not_wait_for_ever_and_the_consumer_is_told_to_start_over(shop: Lakehouse) -> None:
+def test_purge_stops_waiting_and_the_consumer_starts_over(shop: Lakehouse) -> None:
     copy = Copy(shop.settings, "current_order")
     copy.follow()
     forget(shop.project, lambda: shop.spark, "orders", "joan")

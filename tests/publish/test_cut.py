@@ -1,4 +1,4 @@
-"""The cut of logs that several sources deliver to: the greatest that divides no delivery, whichever source stopped."""
+"""Cut of logs with several sources: the greatest that splits no delivery, whichever source stopped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STEPS = st.lists(
 
 @dataclass
 class Model:
-    """Logs as their commits describe them, and which batches are of each delivery."""
+    """Logs as described by their commits, and the batches of each delivery."""
 
     steps: list[Step]
     logs: dict[str, list[LogHead]] = field(
@@ -62,7 +62,7 @@ class Model:
                 stopped |= {source} if len(batches) < len(streams) else set()
 
     def append(self, stream: str, said: Mapping[str, dict[str, Any]]) -> int:
-        """The number of a next batch that says so."""
+        """Append a batch with these deliveries, and return its number."""
         last = self.logs[stream][-1]
         new = {name: {**one, "batch": last.batch + 1} for name, one in said.items()}
         self.logs[stream].append(
@@ -72,14 +72,14 @@ class Model:
         return last.batch + 1
 
     def divides(self, cut: Mapping[str, int]) -> bool:
-        """Whether some delivery is in one of its logs and not in another."""
+        """Return whether some delivery is in one of its logs and not in another."""
         return any(
             len({stream in batches and batches[stream] <= cut[stream] for stream in streams}) > 1
             for streams, batches in self.deliveries.values()
         )
 
     def greatest(self) -> dict[str, int]:
-        """The greatest cut that divides none, of all there are."""
+        """Return the greatest cut of all that splits no delivery."""
         cuts = product(*(range(len(self.logs[stream])) for stream in STREAMS))
         fine = [cut for numbers in cuts if not self.divides(cut := dict(zip(STREAMS, numbers, strict=True)))]
         greatest = {stream: max(cut[stream] for cut in fine) for stream in STREAMS}
@@ -87,17 +87,14 @@ class Model:
         return greatest
 
     def cut(self) -> dict[str, int]:
-        """That of the code."""
-        return consistent_prefix(
-            {stream: log[-1] for stream, log in self.logs.items()}, lambda stream: reversed(self.logs[stream])
-        )
+        """Return the cut of the code."""
+        return whole({stream: log[-1] for stream, log in self.logs.items()}, lambda stream: reversed(self.logs[stream]))
 
 
 @dataclass
 class Growing:
-    """The logs of a model while they grow: at each look at one, so many batches have come since the last, by `pace`.
-
-    What was looked at is known, in a store, until it is to be looked at again.
+    """Logs of a model that grow meanwhile: at each read, `pace` batches are added. A read log is cached, as in a store,
+    until it is invalidated.
     """
 
     model: Model
@@ -131,7 +128,7 @@ BEHIND_A_HALF: list[Step] = [("b", ("x", "z"), 3), ("a", ("x", "y"), 1), ("b", (
 
 @given(STEPS)
 @example(BEHIND_A_HALF)
-def test_a_cut_is_the_greatest_that_divides_no_delivery(steps: list[Step]) -> None:
+def test_cut_is_the_greatest_that_splits_no_delivery(steps: list[Step]) -> None:
     model = Model(steps)
     assert model.cut() == model.greatest()
 
@@ -139,7 +136,7 @@ def test_a_cut_is_the_greatest_that_divides_no_delivery(steps: list[Step]) -> No
 @given(STEPS, st.lists(st.integers(0, 3), max_size=30))
 @example([(LANDED, ("x",), 3), ("a", ("x", "y"), 3), ("a", ("y",), 3)], [1, 2, 0, 0, 1])
 @example([("a", ("x", "y"), 3), ("a", ("y",), 3)], [0, 3])
-def test_logs_that_grow_while_they_are_looked_at_divide_no_delivery(steps: list[Step], pace: list[int]) -> None:
+def test_cut_splits_no_delivery_when_logs_grow_meanwhile(steps: list[Step], pace: list[int]) -> None:
     model = Model(steps)
     growing = Growing(model, iter(pace))
     with pytest.MonkeyPatch.context() as patch:
@@ -150,16 +147,16 @@ def test_logs_that_grow_while_they_are_looked_at_divide_no_delivery(steps: list[
     assert not model.divides(consistent_prefix(heads, lambda stream: reversed(model.logs[stream])))
 
 
-def test_what_another_source_delivered_behind_half_a_delivery_is_left_out_in_all_of_its_logs() -> None:
+def test_cut_excludes_deliveries_behind_an_incomplete_one_in_all_logs() -> None:
     assert Model(BEHIND_A_HALF).cut() == {"x": 1, "y": 0, "z": 1}
 
 
-def test_a_stream_that_the_project_no_longer_has_holds_up_nothing() -> None:
+def test_removed_stream_does_not_block_the_cut() -> None:
     heads = {stream: log[-1] for stream, log in Model([("a", ("x", "y"), 3)]).logs.items() if stream != "y"}
     assert consistent_prefix(heads, unread) == {"x": 1, "z": 0}
 
 
-def test_nothing_is_read_where_every_delivery_is_in_all_of_its_logs() -> None:
+def test_cut_reads_no_history_if_every_delivery_is_complete() -> None:
     model = Model([("a", ("x", "y"), 3), ("b", ("x", "z"), 3), (LANDED, ("y",), 3)])
     assert consistent_prefix({stream: log[-1] for stream, log in model.logs.items()}, unread) == {
         "x": 2,
@@ -169,6 +166,6 @@ def test_nothing_is_read_where_every_delivery_is_in_all_of_its_logs() -> None:
 
 
 def unread(stream: str) -> Iterator[LogHead]:
-    """Fails once the past is read."""
+    """Fail if the past is read."""
     pytest.fail(f"the past of {stream} was read")
     yield

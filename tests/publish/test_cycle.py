@@ -1,4 +1,4 @@
-"""Cycles of a small shop: what a gate stops, what a pin holds, what a changed definition needs."""
+"""Cycles of a small shop: stops of the gate, pins, and changed definitions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.shop import new_shop, order
 
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
-    """The project of `lake init`, run once."""
+    """Return the project of `lake init`, run once."""
     return new_shop(tmp_path).land_samples().run()
 
 
 def again(shop: Lakehouse) -> Lakehouse:
-    """The same project with its declarations read anew."""
+    """Return the project with its declarations read anew."""
     return Lakehouse(shop.settings.project, shop.settings.warehouse_path.parent)
 
 
@@ -39,7 +39,7 @@ def expect(shop: Lakehouse, most: int) -> None:
 
 
 @pytest.mark.long
-def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) -> None:
+def test_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) -> None:
     expect(shop, most=500)
     before = shop.table("current_order")
     shop.land("orders", order(7, amount="9000.00"))
@@ -57,7 +57,7 @@ def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) 
 
 
 @pytest.mark.long
-def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop: Lakehouse) -> None:
+def test_readers_stay_at_a_pinned_edition_until_resume(shop: Lakehouse) -> None:
     pin_edition(shop.settings, 1)
     shop.land("orders", order(7)).run()
     assert present(current_edition(shop.settings)).number == 1
@@ -67,7 +67,7 @@ def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop: Lakehouse) ->
 
 
 @pytest.mark.long
-def test_a_changed_definition_waits_for_a_rebuild(shop: Lakehouse) -> None:
+def test_changed_definition_requires_a_rebuild(shop: Lakehouse) -> None:
     job = shop.settings.path("jobs/silver/current_order.py")
     text = job.read_text().replace(".select(", ".selectExpr(")
     for number, (twice, shown) in enumerate([("amount * 2", "18.00"), ("concat(amount, '')", "9.00")], start=7):
@@ -82,7 +82,7 @@ def test_a_changed_definition_waits_for_a_rebuild(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_a_table_that_someone_else_writes_is_left_to_them(shop: Lakehouse) -> None:
+def test_run_leaves_a_table_locked_by_another_writer(shop: Lakehouse) -> None:
     shop.land("orders", order(7))
     shop.settings = replace(shop.settings, lease_seconds=0.1)
     taken, done = threading.Event(), threading.Event()
@@ -103,7 +103,7 @@ def test_a_table_that_someone_else_writes_is_left_to_them(shop: Lakehouse) -> No
 
 
 @pytest.mark.long
-def test_what_is_too_large_for_one_process_goes_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_diff_larger_than_the_memory_limit_is_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     shop = new_shop(tmp_path)
     shop.settings = replace(shop.settings, small_diff_rows=0)
     shop.land_samples().run()

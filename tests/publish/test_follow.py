@@ -1,4 +1,4 @@
-"""`lake run --follow`: cycle after cycle in one process, past failures, until it is told to stop."""
+"""`lake run --follow`: cycles in one process, past failures, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 class Following:
-    """A running `lake run --follow`, and the lines that it says."""
+    """Running `lake run --follow`, and the lines of its output."""
 
     def __init__(self, project: Path) -> None:
         command: list[str | Path] = [LAKE, "run", "--follow", "--every", "1s", "--project", project]
@@ -57,7 +57,9 @@ class Following:
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """What others than its owner may read there. The JVM, a moment behind its client, still removes its own."""
+    """Return the files readable by others than their owner. The JVM deletes its own files shortly after its client
+    ends.
+    """
     found = []
     for inside, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -68,7 +70,7 @@ def open_to_others(folder: Path) -> list[Path]:
 
 
 @pytest.mark.long
-def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> None:
+def test_follow_continues_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> None:
     broken = json.loads((shop / "schemas/orders.avsc").read_text()) | {"name": "returns"}
     (shop / "schemas/returns.avsc").write_text(json.dumps(broken))
     (shop / "landing/returns").write_text("a file where a folder should be")
@@ -85,7 +87,7 @@ def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> No
         assert following.process.wait(timeout=PATIENCE) == 0
     finally:
         following.end()
-    assert open_to_others(shop / ".lake") == []  # written by Python, delta-rs, DuckDB and the JVM
+    assert open_to_others(shop / ".lake") == []  # Written by Python, delta-rs, DuckDB and the JVM
     query: list[str | Path] = [LAKE, "sql", "select customer from current_order where order_id = 9", "--format", "csv"]
     shown = subprocess.run([*query, "--project", shop], check=True, capture_output=True, text=True)
     assert shown.stdout.split() == ["customer", "joan"]

@@ -1,4 +1,4 @@
-"""Cycles of a project in publish groups: whatever breaks and is mended, each group is what its recorded cut gives."""
+"""Cycles of a project in publish groups: after any failures and repairs, each group equals its recorded cut."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONTENT: Final = {
 
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
-    """A project in groups, run once."""
+    """Return a project in groups, run once."""
     return begun(tmp_path, setting(GROUPS))
 
 
@@ -57,7 +57,7 @@ def visit(number: int, page: str = "/") -> dict[str, Any]:
 
 
 def again(shop: Lakehouse) -> Lakehouse:
-    """The same project with its declarations read anew."""
+    """Return the project with its declarations read anew."""
     return Lakehouse(shop.settings.project, shop.home)
 
 
@@ -68,7 +68,7 @@ def edit(shop: Lakehouse, name: str, old: str, new: str) -> Lakehouse:
 
 
 class World:
-    """A model of the shop: what has landed, what is broken, and what readers are to see of each table."""
+    """Model of the shop: landed records, failures, and the rows that readers see of each table."""
 
     def __init__(self, shop: Lakehouse) -> None:
         self.shop = shop
@@ -79,7 +79,7 @@ class World:
         self.show(set())
 
     def rows(self, table: str) -> Rows:
-        """What a table is of all that has landed."""
+        """Return the rows of a table for all landed records."""
         if table == "sale":
             return sorted((number, *values) for number, values in self.sales.items())
         if table == "visit":
@@ -92,13 +92,13 @@ class World:
         return sorted((customer, len(amounts), sum(amounts)) for customer, amounts in totals.items())
 
     def show(self, held: set[str]) -> None:
-        """Has readers see all groups but those that are `held` as they are now."""
+        """Publish all groups except the `held` ones."""
         cut = present(cuts.latest_cut(self.shop.settings)).number
         for group, members in self.shop.project.groups.items():
             self.seen |= {table.name: (cut, self.rows(table.name)) for table in members if group not in held}
 
     def land(self, choice: random.Random) -> None:
-        """Some events of each stream, of what is new and of what is there."""
+        """Land some events of each stream, of new and existing keys."""
         sales = {
             choice.randint(1, 9): (choice.choice("abc"), choice.randint(0, 9)) for _ in range(choice.randint(0, 3))
         }
@@ -123,7 +123,7 @@ class World:
         self.shop = edit(self.shop, table, "", "")
 
     def cycle(self) -> None:
-        """One cycle; the model says whom it holds."""
+        """Run one cycle, and return the blocked groups of the model."""
         groups = self.shop.project.groups
         held = {group for table in self.broken for group in held_by(groups, table)}
         before = present(editions.latest_edition(self.shop.settings)).tables
@@ -135,7 +135,7 @@ class World:
             assert (before[table].path, before[table].version) == (after[table].path, after[table].version), table
 
     def check(self) -> None:
-        """Readers see of each table what the model says, and it is what was published."""
+        """Assert that readers see the rows of the model in each table, as published."""
         edition = present(editions.latest_edition(self.shop.settings))
         assert at(edition) == {name: cut for name, (cut, _) in self.seen.items()}
         shown = reader(self.shop.settings)
@@ -146,7 +146,7 @@ class World:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("seed", "groups"), [(2, GROUPS), (3, GROUPS), (4, GROUPS), (5, {})])
-def test_whatever_breaks_and_is_mended_each_group_is_what_its_cut_gives(
+def test_groups_equal_their_cut_after_any_failures_and_repairs(
     spark: SparkSession, tmp_path: Path, seed: int, groups: dict[str, list[str]]
 ) -> None:
     choice = random.Random(seed)
@@ -168,7 +168,7 @@ def test_whatever_breaks_and_is_mended_each_group_is_what_its_cut_gives(
 
 
 @pytest.mark.long
-def test_what_was_refused_of_a_stream_holds_what_is_derived_from_it_until_it_is_accepted(shop: Lakehouse) -> None:
+def test_rejected_records_block_derived_tables_until_acceptance(shop: Lakehouse) -> None:
     shop.land("sales", sale(2, amount="many")).land("visits", visit(2))
     with pytest.raises(QualityError, match="sales: 1 of 1 records of batch 2 were refused"):
         shop.run()
@@ -184,7 +184,7 @@ def test_what_was_refused_of_a_stream_holds_what_is_derived_from_it_until_it_is_
 
 
 @pytest.mark.long
-def test_a_failing_job_holds_its_group_and_is_what_the_cycle_ends_with(spark: SparkSession, tmp_path: Path) -> None:
+def test_failing_job_blocks_its_group_and_fails_the_cycle(spark: SparkSession, tmp_path: Path) -> None:
     dividing = (
         JOBS["silver/sale"].replace("select(", "selectExpr(").replace('"amount")', '"100 div (13 - amount) as amount")')
     )
@@ -200,9 +200,7 @@ def test_a_failing_job_holds_its_group_and_is_what_the_cycle_ends_with(spark: Sp
 
 
 @pytest.mark.long
-def test_a_deploy_goes_by_groups_where_none_that_is_held_has_a_changed_table(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_deploy_publishes_groups_if_no_blocked_group_has_a_changed_table(spark: SparkSession, tmp_path: Path) -> None:
     jobs = {name: text for name, text in JOBS.items() if name != "gold/overview"}
     shop = begun(tmp_path, setting(GROUPS), jobs)
     stop(shop.settings, "sale")
@@ -229,7 +227,7 @@ def test_a_deploy_goes_by_groups_where_none_that_is_held_has_a_changed_table(
 
 
 @pytest.mark.long
-def test_a_person_is_purged_when_every_group_is_published_without_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_purge_completes_when_every_group_is_published_without_the_person(spark: SparkSession, tmp_path: Path) -> None:
     people = contract("visits", {"visit": "int", "page": "string?"}, subject="page")
     people["fields"].append(field("who", "string?") | {"personal": True})
     shop = begun(tmp_path, setting(GROUPS), JOBS, (CONTRACTS[0], people))

@@ -1,4 +1,4 @@
-"""Publish groups: what is held stays as it was, what has nothing against it moves on, and readers are told."""
+"""Publish groups: blocked groups stay, others advance, and readers are warned."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def setting(groups: Mapping[str, Iterable[str]]) -> str:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
-    """A project in groups whose tables are at cut 1, without a JVM."""
+    """Return a project in groups with tables at cut 1, without a JVM."""
     return built(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """The same with editions of cuts 1 and 2, to be read: `sales` and `default` are held at cut 1."""
+    """Return a project with editions of cuts 1 and 2, read only: `sales` and `default` are blocked at cut 1."""
     shop = built(tmp_path_factory.mktemp("held"))
     published(shop)
     move(shop)
@@ -126,7 +126,7 @@ def built(folder: Path) -> Project:
 
 
 def move(project: Project, *names: str) -> None:
-    """One more batch in each log, a cut of it, and the named tables (default: all) at that cut."""
+    """Add a batch to each log, record a cut, and advance the named tables (default: all) to it."""
     settings = project.settings
     for stream in ("sales", "visits"):
         log = Log(settings, stream)
@@ -147,7 +147,7 @@ def move(project: Project, *names: str) -> None:
 
 
 def stop(settings: Settings, table: str = "sale", *, most: int = 0) -> None:
-    """Has the gate stop a table of more than so many rows."""
+    """Let the gate stop a table of more than `most` rows."""
     expectation = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": most}, "severity": "stop"}
     settings.path(f"quality/{table}.json").write_text(json.dumps({"expectations": [expectation]}))
 
@@ -157,7 +157,7 @@ def let(settings: Settings, table: str = "sale") -> None:
 
 
 def published(project: Project, cut: int | None = None) -> tuple[editions.Edition, BlockedGroups | None, list[str]]:
-    """An edition, what of it is held, and what was said."""
+    """Return an edition, its blocked groups, and the printed lines."""
     lines, held = list[str](), list[BlockedGroups]()
     project = load(project.settings)
     edition = publish(project, pick_cut(project, cut), spark_forbidden, lines.append, on_held=held.append)
@@ -165,7 +165,7 @@ def published(project: Project, cut: int | None = None) -> tuple[editions.Editio
 
 
 def at(edition: editions.Edition | None) -> dict[str, int]:
-    """The cut of each table of an edition."""
+    """Return the cut of each table of an edition."""
     return {name: present(edition).cut_of(name) for name in present(edition).tables}
 
 
@@ -173,7 +173,7 @@ def lake_(settings: Settings, *words: str) -> Result:
     return CliRunner().invoke(lake, list(words), obj=Shell(project=settings.project))
 
 
-def test_a_held_group_stays_as_it_was_with_what_is_derived_from_it_and_the_others_move_on(shop: Project) -> None:
+def test_blocked_group_stays_with_its_derived_groups_and_others_advance(shop: Project) -> None:
     first, held, _ = published(shop)
     assert held is None
     assert at(first) == dict.fromkeys(TABLES, 1)
@@ -200,7 +200,7 @@ def test_a_held_group_stays_as_it_was_with_what_is_derived_from_it_and_the_other
     assert (last.number, at(last), held, lines) == (4, dict.fromkeys(TABLES, 3), None, [])
 
 
-def test_where_no_group_moves_there_is_no_edition_and_a_second_call_makes_none(shop: Project) -> None:
+def test_publish_makes_no_edition_if_no_group_advances(shop: Project) -> None:
     published(shop)
     move(shop)
     stop(shop.settings)
@@ -212,7 +212,7 @@ def test_where_no_group_moves_there_is_no_edition_and_a_second_call_makes_none(s
     assert [published(shop)[0].number for _ in range(2)] == [2, 2]
 
 
-def test_a_table_that_is_not_at_the_cut_holds_its_group_and_is_named_alone(shop: Project) -> None:
+def test_table_behind_the_cut_blocks_its_group_and_is_named_alone(shop: Project) -> None:
     published(shop)
     move(shop, "visit")
     edition, held, _ = published(shop)
@@ -222,7 +222,7 @@ def test_a_table_that_is_not_at_the_cut_holds_its_group_and_is_named_alone(shop:
     assert "derived from customer_total" in present(held).groups["default"]
 
 
-def test_a_group_that_was_never_published_is_in_no_edition_until_it_is(shop: Project) -> None:
+def test_unpublished_group_is_absent_from_editions(shop: Project) -> None:
     stop(shop.settings)
     edition, _, lines = published(shop)
     assert at(edition) == {"visit": 1}
@@ -233,7 +233,7 @@ def test_a_group_that_was_never_published_is_in_no_edition_until_it_is(shop: Pro
     assert at(published(shop)[0]) == dict.fromkeys(TABLES, 1)
 
 
-def test_without_groups_one_table_holds_all_and_the_book_says_no_cut_of_a_table(shop: Project) -> None:
+def test_table_blocks_all_tables_without_groups(shop: Project) -> None:
     shop.settings.path("pyproject.toml").write_text("[tool.lake]\n")
     whole = load(load_settings(shop.settings.project))
     published(whole)
@@ -252,7 +252,7 @@ def test_without_groups_one_table_holds_all_and_the_book_says_no_cut_of_a_table(
     assert state["edition"]["cut"] == 2
 
 
-def test_who_publishes_beside_another_takes_no_group_back(shop: Project) -> None:
+def test_publish_never_moves_a_group_back_beside_another_publisher(shop: Project) -> None:
     published(shop)
     move(shop)
     published(shop)
@@ -270,7 +270,7 @@ def test_who_publishes_beside_another_takes_no_group_back(shop: Project) -> None
         ({"sales": ["sale"], "empty": []}, "group 'empty' has no table", "name one"),
     ],
 )
-def test_faults_of_groups_are_told_with_their_place(
+def test_group_faults_are_reported_with_their_place(
     tmp_path: Path, groups: dict[str, list[str]], found: str, fix: str
 ) -> None:
     settings = empty(tmp_path / "project", setting(groups))
@@ -283,28 +283,28 @@ def test_faults_of_groups_are_told_with_their_place(
 
 
 @pytest.mark.parametrize("value", ['["sale"]', '{sales = "sale"}', "{sales = [1]}"])
-def test_what_is_no_table_of_lists_is_told(tmp_path: Path, value: str) -> None:
+def test_group_setting_rejects_other_values_than_lists_of_names(tmp_path: Path, value: str) -> None:
     with pytest.raises(DeclarationError, match=r"'publish\.groups': expected a table of lists of names"):
         empty(tmp_path / "project", f"publish.groups = {value}\n")
 
 
-def test_groups_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_setting_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_PUBLISH__GROUPS", json.dumps(GROUPS))
     assert empty(tmp_path / "project").publish.groups == GROUPS
 
 
-def test_a_batch_is_waited_for_in_the_tables_that_are_derived_from_its_stream(held: Settings) -> None:
+def test_wait_checks_the_batch_in_tables_derived_from_its_stream(held: Settings) -> None:
     with pytest.raises(Unavailable, match=r"sales up to batch 1; the gate stopped customer_total at cut 2"):
         wait(held, ["sales@2"], timeout=0)
     with pytest.raises(Unavailable, match=r"edition 2 \(cut 2\) has visits up to batch 1"):
-        wait(held, ["visits@2"], timeout=0)  # overview has it not, which is derived from both
+        wait(held, ["visits@2"], timeout=0)  # Overview, which is derived from both, does not have it
     assert wait(held, ["sales@1", "visits@1"], timeout=0).number == 2
     after = ("--after", "visits@2", "--timeout", "0")
     assert lake_(held, "sql", "select page from visit", *after).exception is None
     assert isinstance(lake_(held, "sql", "select n from overview", *after).exception, Unavailable)
 
 
-def test_a_query_over_tables_at_different_cuts_says_so(held: Settings, caplog: pytest.LogCaptureFixture) -> None:
+def test_query_over_different_cuts_warns(held: Settings, caplog: pytest.LogCaptureFixture) -> None:
     shown = reader(held)
     with caplog.at_level(logging.WARNING, "lake"):
         assert shown.relation("select count(*) from sale, customer_total").fetchall() == [(1,)]
@@ -318,7 +318,7 @@ def test_a_query_over_tables_at_different_cuts_says_so(held: Settings, caplog: p
     assert (before.edition.number, caplog.messages) == (1, [])
 
 
-def test_a_database_file_says_which_table_is_at_which_cut(held: Settings, tmp_path: Path) -> None:
+def test_database_file_records_the_cut_of_each_table(held: Settings, tmp_path: Path) -> None:
     lines: list[str] = []
     write_database(reader(held), tmp_path / "shop.duckdb", on_progress=lines.append)
     told = "warning tables of different cuts are read: customer_total, overview, sale at cut 1; visit at cut 2"
@@ -328,7 +328,7 @@ def test_a_database_file_says_which_table_is_at_which_cut(held: Settings, tmp_pa
     assert at_cuts == [("customer_total", 1), ("overview", 1), ("sale", 1), ("visit", 2)]
 
 
-def test_a_difference_is_between_the_cuts_that_the_table_was_at(held: Settings) -> None:
+def test_edition_diff_names_the_cuts_of_the_table(held: Settings) -> None:
     for table, now in (("sale", 1), ("visit", 2)):
         diff = diff_editions(load(held), None, table, old=1, new=2)
         assert (diff.cuts, diff_data(diff)["to"]) == ((1, now), {"edition": 2, "cut": now})
@@ -336,7 +336,7 @@ def test_a_difference_is_between_the_cuts_that_the_table_was_at(held: Settings) 
         assert (same in diff.notes) == (now == 1)
 
 
-def test_the_status_tells_each_group_its_cut_and_since_when_it_is_held(shop: Project) -> None:
+def test_status_reports_the_cut_of_each_group_and_the_start_of_a_block(shop: Project) -> None:
     settings = shop.settings
     published(shop)
     move(shop)
@@ -364,7 +364,7 @@ def test_the_status_tells_each_group_its_cut_and_since_when_it_is_held(shop: Pro
     assert told["groups"][0]["held_since"]
 
 
-def test_upkeep_keeps_what_a_held_group_has_and_a_pin_keeps_each_at_its_cut(shop: Project) -> None:
+def test_maintain_and_pin_keep_the_cut_of_a_blocked_group(shop: Project) -> None:
     settings = shop.settings
     published(shop)
     stop(settings)
@@ -383,7 +383,7 @@ def test_upkeep_keeps_what_a_held_group_has_and_a_pin_keeps_each_at_its_cut(shop
     ]
 
 
-def test_the_commands_publish_what_they_may_and_exit_as_the_gate_does(shop: Project) -> None:
+def test_publish_command_publishes_free_groups_and_exits_like_the_gate(shop: Project) -> None:
     published(shop)
     move(shop)
     stop(shop.settings)

@@ -1,4 +1,4 @@
-"""A run of one late event looks few tables up and passes through few modules."""
+"""Bounds of table look-ups and calls for a run of one late event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shop of many small batches, maintained: fewer files, the same rows, and every kept edition as it was."""
+"""Maintenance of a shop with many small batches: fewer files, the same rows, and every kept edition unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCHES = 3
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The project of `lake init` after so many batches that its log and its tables are due."""
+    """Return the project of `lake init` after enough batches for its log and tables to be maintained."""
     home = tmp_path_factory.mktemp("maintain")
     shop = new_shop(home).land_samples().run()
     for number in range(BATCHES):
@@ -54,7 +54,7 @@ def stored(path: Address) -> int:
 
 
 def needed(path: Address) -> int:
-    """How many files the newest version and the one before it have, which counts if the newest was cut short."""
+    """Return the number of files of the newest version and the one before, which counts if the newest was truncated."""
     newest = delta.version(path)
     return len({file for n in (newest, newest - 1) for file in delta.files(DeltaTable(str(path), version=n))})
 
@@ -68,7 +68,7 @@ def verdicts(shop: Lakehouse) -> set[str]:
 
 
 @pytest.mark.long
-def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
+def test_maintain_reduces_files_and_keeps_rows_and_editions(
     shop: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 1)
@@ -107,7 +107,7 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
 
 
 @pytest.mark.long
-def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_compacts_small_files_of_many_batches(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     lines = ('{"order_id": 1', '{"order_id": "two"}')
     shop.land("orders", *lines).run()
@@ -124,7 +124,7 @@ def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, mo
 
 
 @pytest.mark.long
-def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_that_changes_rows_is_rolled_back(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     heads, count = Log(settings, "orders").heads(), "SELECT count(*) AS n FROM t"
     before = files(path), duckdb_tables.rows(path, count)

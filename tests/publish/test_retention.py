@@ -1,4 +1,4 @@
-"""What is kept for whom: editions, children that are behind, and processes at work. No JVM."""
+"""Retention: editions, child tables behind, and running processes, without a JVM."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ SCHEMA = pa.schema([("order_id", pa.int64())])
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """The project of `lake init` with tables made by hand; nothing has been landed."""
+    """Return the project of `lake init` with tables made by hand; nothing has been landed."""
     init(tmp_path / "shop")
     return load(load_settings(tmp_path / "shop"))
 
 
 def put(table: Table, number: int, **data: object) -> int:
-    """The next commit of `table`: it puts the row `number` in the place of all others. Returns the version."""
+    """Commit the row `number` in place of all others, and return the version."""
     if not table.exists():
         table.create(SCHEMA, description="")
     before = table.position() or start(table.app)
@@ -103,7 +103,7 @@ def rows(project: Project, edition: int) -> list[tuple[Any, ...]]:
 
 
 def readable(table: Table) -> list[int]:
-    """The versions whose rows are all there."""
+    """Return the versions whose files are all present."""
     versions = []
     for version in range(1, table.version() + 1):
         opened = delta.open_table(table.path, version)
@@ -114,7 +114,7 @@ def readable(table: Table) -> list[int]:
 
 
 def published(project: Project, *, times: int) -> Table:
-    """`current_order` with so many versions, each an edition."""
+    """Return `current_order` with `times` versions, each an edition."""
     table = live(project, "current_order")
     for number in range(1, times + 1):
         put(table, number)
@@ -122,7 +122,7 @@ def published(project: Project, *, times: int) -> Table:
     return table
 
 
-def test_what_a_consumer_has_is_kept_until_it_is_too_far_behind(project: Project) -> None:
+def test_maintain_keeps_the_edition_of_a_consumer_until_it_is_too_old(project: Project) -> None:
     table = published(project, times=2)
     next(subscribe(project.settings, "current_order", consumer="crm")).ack()
     for number in (3, 4):
@@ -141,7 +141,7 @@ def test_what_a_consumer_has_is_kept_until_it_is_too_far_behind(project: Project
         next(subscribe(project.settings, "current_order", consumer="crm"))
 
 
-def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(project: Project) -> None:
+def test_maintain_expires_old_editions_except_the_pinned_one(project: Project) -> None:
     table = published(project, times=5)
     editions.pin_edition(project.settings, 2)
     dry = keep(project, editions=2, dry_run=True)
@@ -164,16 +164,14 @@ def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(
         reader(project.settings, 7)
 
 
-def test_young_editions_stay_however_many_there_are(project: Project) -> None:
+def test_maintain_keeps_young_editions(project: Project) -> None:
     published(project, times=3)
     policy = Policy(editions=1, days=1, size=1)
     done = maintain(project, no_session, policy, lambda _: None)
     assert (done.expired, done.kept) == ([], [3, 2, 1])
 
 
-def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_maintain_keeps_files_older_than_a_running_process(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
     table = published(project, times=3)
     keep(project, editions=2)
@@ -188,7 +186,7 @@ def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
     assert readable(table) == [3, 4]
 
 
-def test_a_reader_past_the_limit_gets_an_error_that_names_it(project: Project) -> None:
+def test_reader_beyond_the_limit_fails_and_names_it(project: Project) -> None:
     table = published(project, times=3)
     late = reader(project.settings, 1)
     assert late.relation("SELECT * FROM current_order").fetchall()
@@ -203,9 +201,7 @@ def test_a_reader_past_the_limit_gets_an_error_that_names_it(project: Project) -
     assert "keep_days" in str(fault)
 
 
-def test_in_a_bucket_the_files_of_the_last_days_stay_for_other_hosts(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bucket_keeps_recent_files_for_other_hosts(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
     table = published(project, times=3)
     monkeypatch.setattr(Warehouse, "root", Address(str(project.settings.warehouse_path)))
@@ -214,7 +210,7 @@ def test_in_a_bucket_the_files_of_the_last_days_stay_for_other_hosts(
         assert Needed.now(project, days=days).since(table.location) == oldest
 
 
-def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project: Project) -> None:
+def test_maintain_keeps_the_changes_that_a_child_table_still_needs(project: Project) -> None:
     table, child = published(project, times=3), live(project, "customer_daily")
     put(child, 1, inputs={"current_order": 2}, homes={"current_order": "current_order"})
     keep(project)
@@ -228,7 +224,7 @@ def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project
     assert readable(table) == [3, 4]
 
 
-def test_what_somebody_writes_is_left_alone_and_the_others_are_done(
+def test_maintain_skips_a_locked_table_and_maintains_the_others(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, other = published(project, times=2), live(project, "customer_daily")
@@ -244,15 +240,15 @@ def test_what_somebody_writes_is_left_alone_and_the_others_are_done(
         assert readable(table) == [1, 2]
     assert upkeep.maintain.main([], standalone_mode=False, obj=Shell()) is None
     assert "editions: 2 kept, none expired" in capsys.readouterr().out
-    assert readable(table) == [1, 2]  # the version before the newest stays, should that be cut short
+    assert readable(table) == [1, 2]  # The version before the newest stays in case that is truncated
 
 
-def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(
+def test_maintain_compacts_at_most_its_bytes_and_at_least_one_place(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
-    monkeypatch.setattr(maintenance, "recording", lambda *_, **__: nullcontext({}))  # else each call adds to a book
-    published(project, times=2)  # leaves two books of two entries
+    monkeypatch.setattr(maintenance, "recording", lambda *_, **__: nullcontext({}))  # Otherwise each call adds an entry
+    published(project, times=2)  # Leaves two tables of two entries
     cuts.record_cut(project.settings, {"orders": 1}, 0), cuts.record_cut(project.settings, {"orders": 2}, 0)
     policy = Policy(editions=1, days=9, size=1)
     left = [maintain(project, no_session, policy, lambda _: None) for _ in range(4)]
@@ -264,7 +260,7 @@ def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(
     ]
 
 
-def test_a_superseded_home_goes_with_the_last_edition_that_has_it(
+def test_maintain_drops_a_superseded_home_with_its_last_edition(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
@@ -278,7 +274,7 @@ def test_a_superseded_home_goes_with_the_last_edition_that_has_it(
     assert (old.exists(), new.exists(), rows(again, 2)) == (False, True, [(7,)])
 
 
-def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_it(
+def test_maintain_drops_an_unpublished_home_when_no_process_can_build_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
@@ -296,9 +292,7 @@ def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_
     assert not beside.exists()
 
 
-def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_maintain_keeps_a_home_published_meanwhile(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
     published(project, times=2)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
@@ -308,7 +302,7 @@ def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(
 
 
 @pytest.mark.long
-def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(
+def test_reader_finds_its_files_when_it_starts_during_compaction(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
@@ -325,7 +319,7 @@ def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(
     assert [Path(file).exists() for file in old] == [False, False]
 
 
-def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have_it(
+def test_drop_retired_expires_older_editions_and_drops_the_table(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, gone = live(project, "current_order"), Table(project.settings, "gold", "gone", "gone")
@@ -351,7 +345,7 @@ def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have
     assert retired(project) == []
 
 
-def test_a_retired_table_goes_by_itself_days_after_the_last_edition_that_has_it(
+def test_retired_table_is_dropped_days_after_its_last_edition(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
@@ -368,9 +362,7 @@ def test_a_retired_table_goes_by_itself_days_after_the_last_edition_that_has_it(
     assert not gone.exists()
 
 
-def test_what_an_interrupted_call_left_undone_the_next_one_does(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_maintain_completes_an_interrupted_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
     table, words = published(project, times=3), 0
 
@@ -387,7 +379,7 @@ def test_what_an_interrupted_call_left_undone_the_next_one_does(
     assert (done.expired, done.kept, done.left, readable(table)[0], rows(project, 3)) == ([], [3], 0, 2, [(3,)])
 
 
-def test_a_table_that_another_tool_has_written_to_is_not_compacted(
+def test_maintain_does_not_compact_a_table_written_by_another_tool(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
@@ -399,7 +391,7 @@ def test_a_table_that_another_tool_has_written_to_is_not_compacted(
     assert present(table.position()).version < table.version()
 
 
-def test_what_a_crash_left_is_cleared(project: Project) -> None:
+def test_maintain_deletes_files_left_by_a_crash(project: Project) -> None:
     settings = project.settings
     published(project, times=1)
     holder = settings.warehouse_path / "locks/table.gone.holder"
