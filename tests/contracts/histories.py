@@ -32,7 +32,7 @@ Record = Mapping[str, int | None]
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a version: its name and its aliases, its place in the chain of types, and whether it has a default."""
+    """Field of a version: its name, its aliases, its position in the chain of types, and whether it has a default."""
 
     names: tuple[str, ...]
     width: int = 0
@@ -43,7 +43,7 @@ class Field:
         return self.names[0]
 
     def reads(self, value: int | None) -> int | None:
-        """The value, null if the type has no room for it."""
+        """Return the value, or null if it does not fit the type."""
         return value if value is None or self.width or value < NARROW else None
 
 
@@ -52,7 +52,7 @@ History = tuple[Version, ...]
 
 
 def contract(version: Version, chain: str = "number") -> dict[str, Any]:
-    """The text of a version, as JSON."""
+    """Return the text of a version as JSON."""
     fields = []
     for each in version:
         union = ["null", TYPES[chain][each.width]]
@@ -63,7 +63,7 @@ def contract(version: Version, chain: str = "number") -> dict[str, Any]:
 
 
 def successors(version: Version, names: Sequence[str], width: int) -> Iterator[Version]:
-    """The versions that one change makes of a version whose fields are of the chain's type number `width`."""
+    """Yield the versions that differ by one change; new fields have the type number `width` of the chain."""
     unknown = [name for name in names if all(name not in field.names for field in version)]
     for name, default in product(unknown, (None, DEFAULT)):
         yield (*version, Field((name,), width, default))
@@ -88,7 +88,7 @@ def _extended(history: History, names: Sequence[str]) -> Iterator[History]:
 
 
 def every_history(length: int, names: Sequence[str] = "ab") -> Iterator[History]:
-    """All histories of `length` changes of a contract that begins with its key alone."""
+    """Yield all histories of `length` changes of a contract that begins with its key alone."""
     histories: list[History] = [((),)]
     for _ in range(length):
         histories = [longer for history in histories for longer in _extended(history, names)]
@@ -96,7 +96,7 @@ def every_history(length: int, names: Sequence[str] = "ab") -> Iterator[History]
 
 
 def some_history(dice: Random, length: int, names: Sequence[str] = "abc") -> History:
-    """A history as chance has it."""
+    """Return a random history."""
     history: History = ((),)
     for _ in range(length):
         history = dice.choice([*_extended(history, names)])
@@ -104,7 +104,7 @@ def some_history(dice: Random, length: int, names: Sequence[str] = "abc") -> His
 
 
 def records(names: Sequence[str]) -> list[Record]:
-    """Records with each name absent, null, or with its value; and with the default written out."""
+    """Return records with each name absent, null, or with its value; and with the default written out."""
     choices = product(*((ABSENT, None, VALUES[name]) for name in names))
     members = [dict(zip(names, values, strict=True)) for values in choices]
     carried: list[Record] = [{name: value for name, value in each.items() if value != ABSENT} for each in members]
@@ -113,7 +113,7 @@ def records(names: Sequence[str]) -> list[Record]:
 
 @dataclass(frozen=True)
 class Stored:
-    """An event in the log: the version that took it in, its values by field, and the members that were not known."""
+    """Event in the log: the version that ingested it, its values by field, and its unknown members."""
 
     version: int
     values: Mapping[str, int | None]
@@ -121,7 +121,7 @@ class Stored:
 
 
 def taken(history: History, version: int, record: Record) -> Stored | None:
-    """How version number `version`, from 0, stores a record; None if it rejects it."""
+    """Return the event that version number `version`, from 0, stores for a record; None if it rejects the record."""
     values: dict[str, int | None] = {}
     for field in history[version]:
         carried = [record[name] for name in field.names if name in record]
@@ -134,7 +134,7 @@ def taken(history: History, version: int, record: Record) -> Stored | None:
 
 
 def read(history: History, event: Stored) -> dict[str, int | None]:
-    """What the newest version reads in an event."""
+    """Return the values that the newest version reads in an event."""
     return {field.name: _value(history, event, field) for field in history[-1]}
 
 
@@ -160,7 +160,7 @@ def _value(history: History, event: Stored, field: Field) -> int | None:
 
 
 def _owner(history: History, version: int, names: Sequence[str]) -> str | None:
-    """The field of the newest version that has what `version` called by any of `names`."""
+    """Return the field of the newest version that holds the values of any of `names` in `version`."""
     for name in names:
         for number in range(len(history) - 1, version, -1):
             for field in history[number]:
@@ -170,12 +170,12 @@ def _owner(history: History, version: int, names: Sequence[str]) -> str | None:
 
 
 def extra(event: Stored) -> str | None:
-    """The JSON of the members that were not known."""
+    """Return the JSON of the unknown members."""
     return json.dumps(event.extra) if event.extra else None
 
 
 def plain(value: Any) -> int | None:
-    """A value that a reader gave, as the model has it."""
+    """Return the value of a reader as in the model."""
     if isinstance(value, float | Decimal):
         assert value == int(value)
         return int(value)

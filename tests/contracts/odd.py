@@ -1,4 +1,4 @@
-"""Generated records of a contract: values as they should be, and in every odd spelling."""
+"""Generated records of a contract: regular values, and values in every odd notation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ BASE64: Final = ["", "YQ==", "YQ", "YR==", "YWJj", "YWJ j", "-_==", "!!!!", "Y",
 
 
 def text_of(chance: random.Random, kind: str) -> str:
-    """The JSON text of a value: mostly of the kind, else anything."""
+    """Return the JSON text of a value: mostly of the kind, else anything."""
     quoted = [json.dumps(each, ensure_ascii=chance.random() < 0.5) for each in (*TEXTS, *NUMBERS, *TIMES, *BASE64)]
     of = {
         "string": [json.dumps(each) for each in TEXTS],
@@ -91,7 +91,7 @@ KINDS: Final = {
 
 
 def record(chance: random.Random) -> str:
-    """A record of a few fields, two of which any has."""
+    """Return a record of a few fields; any record has two of them."""
     names = ["id", "name", *chance.sample([*KINDS, "amount", "wide", "near", "kind"], chance.randrange(4))]
     if chance.random() < 0.95:
         names = [*dict.fromkeys(names)]

@@ -1,4 +1,4 @@
-"""Contracts: what is read from an .avsc, which faults are told, and which changes are compatible."""
+"""Contracts: reading of an .avsc, its faults, and compatible changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def contract(schema: dict[str, Any] = ORDER, **changes: Any) -> Contract:
 
 
 def fields(*replaced: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of ORDER, those of the same name replaced, the others added."""
+    """Return the fields of ORDER; those of the same name are replaced, others added."""
     new = {field["name"]: field for field in replaced}
     return [new.pop(field["name"], field) for field in ORDER["fields"]] + list(new.values())
 
@@ -50,7 +50,7 @@ def record(more: dict[str, Any]) -> dict[str, Any]:
     return {"type": "record", "name": "Parts", "fields": [{"name": "part", "type": "int", **more}]}
 
 
-def test_a_contract_says_what_an_event_is() -> None:
+def test_contract_defines_fields_key_id_and_time() -> None:
     orders = contract()
     assert {field.name: field.type for field in orders.fields} == {
         "customer": "string",
@@ -92,13 +92,13 @@ def test_a_contract_says_what_an_event_is() -> None:
         ({"fields": fields({"name": "x", "type": "text"})}, "unknown type 'text'"),
     ],
 )
-def test_a_faulty_contract_is_refused_with_its_line(change: dict[str, Any], told: str) -> None:
+def test_faulty_contract_is_rejected_with_its_line(change: dict[str, Any], told: str) -> None:
     with pytest.raises(DeclarationError, match=r"schemas/orders\.avsc:\d+") as raised:
         contract(**change)
     assert told in str(raised.value)
 
 
-def test_all_faults_of_all_contracts_are_told_at_once(project: Settings) -> None:
+def test_contracts_report_all_faults_at_once(project: Settings) -> None:
     schemas = project.path("schemas")
     (schemas / "a.avsc").write_text("{")
     (schemas / "b.avsc").write_text(json.dumps(ORDER))
@@ -135,9 +135,7 @@ def test_all_faults_of_all_contracts_are_told_at_once(project: Settings) -> None
         ({"type": {"type": "array", "items": record({"docs": "x"})}}, "did you mean 'doc'?"),
     ],
 )
-def test_an_attribute_that_says_nothing_where_it_stands_is_told(
-    project: Settings, change: dict[str, Any], told: str
-) -> None:
+def test_attribute_without_effect_is_reported(project: Settings, change: dict[str, Any], told: str) -> None:
     if "type" in change:
         change = {"fields": [*ORDER["fields"], {"name": "extra", "default": None, **change}]}
     text = json.dumps({**ORDER, **change}, indent=1)
@@ -157,7 +155,7 @@ def test_an_attribute_that_says_nothing_where_it_stands_is_told(
         {"type": record({"unit": "m", "doc": "x", "order": "ascending", "connect.doc": "y"})},
     ],
 )
-def test_attributes_of_other_tools_are_theirs(project: Settings, change: dict[str, Any]) -> None:
+def test_attributes_of_other_tools_are_accepted(project: Settings, change: dict[str, Any]) -> None:
     if "type" in change:
         change = {"fields": [*ORDER["fields"], {"name": "extra", **change}]}
     own = {"lake": {**ORDER["lake"], "subject": "customer"}}
@@ -165,11 +163,11 @@ def test_attributes_of_other_tools_are_theirs(project: Settings, change: dict[st
     assert [*load_contracts(project)] == ["orders"]
 
 
-def test_what_a_log_was_written_under_stays_readable_whatever_stands_in_it() -> None:
+def test_contract_of_a_log_stays_readable_with_unknown_attributes() -> None:
     assert contract(docs="x", buckets=2).name == "orders"
 
 
-def test_an_unknown_stream_is_told_with_the_nearest() -> None:
+def test_unknown_stream_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(DeclarationError, match="did you mean 'orders'"):
         known_stream({"orders": contract()}, "order")
 
@@ -177,7 +175,7 @@ def test_an_unknown_stream_is_told_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("text", "length"), [("1 day", timedelta(days=1)), ("90 minutes", timedelta(minutes=90)), ("x", None), (3, None)]
 )
-def test_durations(text: Any, length: timedelta | None) -> None:
+def test_duration_is_parsed_or_rejected(text: Any, length: timedelta | None) -> None:
     assert duration(text) == length
 
 
@@ -228,12 +226,12 @@ INCOMPATIBLE = {
 
 
 @pytest.mark.parametrize("change", COMPATIBLE)
-def test_a_compatible_change_is_taken(change: str) -> None:
+def test_compatible_change_is_accepted(change: str) -> None:
     assert not list(incompatibilities(contract(fields=COMPATIBLE[change]), contract()))
 
 
 @pytest.mark.parametrize("told", INCOMPATIBLE)
-def test_an_incompatible_change_is_refused_with_field_and_line(told: str) -> None:
+def test_incompatible_change_is_rejected_with_field_and_line(told: str) -> None:
     faults = [str(fault) for fault in incompatibilities(contract(**INCOMPATIBLE[told]), contract())]
     assert len(faults) == 1
     assert told in faults[0]
@@ -255,7 +253,7 @@ def decimal(precision: int, scale: int) -> dict[str, Any]:
         (decimal(5, 0), decimal(9, 0), False),
     ],
 )
-def test_the_type_of_the_subject_stays_so_that_nobody_becomes_two(before: Any, now: Any, taken: bool) -> None:
+def test_subject_type_change_is_rejected_if_its_text_would_change(before: Any, now: Any, taken: bool) -> None:
     old, new = (
         contract(
             lake={"key": ["number"], "id": ["number"], "subject": "who"},
@@ -268,7 +266,7 @@ def test_the_type_of_the_subject_stays_so_that_nobody_becomes_two(before: Any, n
     assert all("people are identified by the text of the subject" in fault for fault in faults)
 
 
-def test_a_changed_contract_is_remembered_when_it_is_used(project: Settings) -> None:
+def test_changed_contract_is_registered_when_it_is_used(project: Settings) -> None:
     first, second = contract(), contract(fields=COMPATIBLE["a wider integer"])
     assert len(register(project, first)) == 1
     assert len(register(project, first)) == 1

@@ -1,4 +1,4 @@
-"""No digit of an accepted number is lost: wherever it stands, however it is written, and whichever reading takes it."""
+"""Digits of accepted numbers: none is lost, for any place, notation and reader."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def record(name: str, **fields: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value of type `leaf` may stand: in field `name` of type `kind`, written as `around` % the value."""
+    """Place of a value of type `leaf`: field `name` of type `kind`, written as `around` % the value."""
 
     name: str
     leaf: Any
@@ -95,7 +95,7 @@ def declare(project: Settings, stream: str, places: list[Place], **facts: Any) -
 
 
 def exact(leaf: Any, text: str) -> Any:
-    """The value of the JSON number `text` in the type `leaf`; None where it has none without rounding."""
+    """Return the value of the JSON number `text` in the type `leaf`; None if it would be rounded."""
     if leaf == "string":
         return text
     number = Decimal(text)
@@ -126,7 +126,7 @@ WITHIN: Final = {f"within_{name}": [p for p in PLACES if p.leaf == leaf and p.pa
         pytest.param({"all": PLACES}, False, id="a contract of many fields"),
     ],
 )
-def test_a_number_is_taken_digit_by_digit_or_refused(
+def test_number_is_accepted_digit_by_digit_or_rejected(
     project: Settings, spark: SparkSession, land: Land, streams: dict[str, list[Place]], envelope: bool
 ) -> None:
     numbers = [(text, form % text) for text in NUMBERS for form in ("%s", '"%s"')]
@@ -155,7 +155,7 @@ def rows(project: Settings, spark: SparkSession, stream: str) -> list[Any]:
 
 
 @pytest.mark.long
-def test_what_is_no_number_is_never_taken_for_one(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_value_that_is_no_number_is_never_read_as_one(project: Settings, spark: SparkSession, land: Land) -> None:
     places = [place for place in PLACES if place.leaf != "string"]
     declare(project, "all", places)
     wrong = [*NO_NUMBERS, *(f'"{text}"' for text in NO_TEXTS), *OTHERS]
@@ -168,7 +168,7 @@ def test_what_is_no_number_is_never_taken_for_one(project: Settings, spark: Spar
 
 
 @pytest.mark.long
-def test_a_number_for_a_text_is_told_or_refused(
+def test_number_in_a_text_field_warns_or_is_rejected(
     project: Settings, spark: SparkSession, land: Land, caplog: pytest.LogCaptureFixture
 ) -> None:
     for stream, more in (("told", {}), ("strict", {"text_only": True})):

@@ -1,4 +1,4 @@
-"""Values are read under every name that a field has or had, whichever version of its contract took an event in."""
+"""Evolution of contracts: values are read under every name that a field has or had, for events of every version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Log = tuple[tuple[Contract, ...], list[dict[str, Any]]]
 
 
 def contracts_of(history: History, chain: str = "number") -> tuple[Contract, ...]:
-    """The versions of a history, each checked against those before it."""
+    """Return the versions of a history, each checked against those before it."""
     contracts: tuple[Contract, ...] = ()
     for version in history:
         contracts = with_current(contracts, read_contract(json.dumps(histories.contract(version, chain)), file="x"))
@@ -35,7 +35,7 @@ def contracts_of(history: History, chain: str = "number") -> tuple[Contract, ...
 
 
 def expected(history: History) -> list[tuple[Stored, tuple[int | None, ...]]]:
-    """Each event that a version takes in, with what the newest one reads."""
+    """Return each event that a version ingests, with the values that the newest one reads."""
     names = sorted({name for version in history for field in version for name in field.names}) or ["a"]
     events = [
         event
@@ -47,7 +47,7 @@ def expected(history: History) -> list[tuple[Stored, tuple[int | None, ...]]]:
 
 
 def stored(history: History, contracts: Sequence[Contract], events: Iterable[Stored]) -> list[dict[str, Any]]:
-    """The rows of a log that has these events."""
+    """Return the rows of a log with these events."""
     physical = origins.columns(contracts)
     rows = []
     for event in events:
@@ -58,7 +58,7 @@ def stored(history: History, contracts: Sequence[Contract], events: Iterable[Sto
 
 
 def by_duckdb(contracts: Sequence[Contract], rows: Sequence[dict[str, Any]]) -> list[tuple[int | None, ...]]:
-    """What `lake sql` reads."""
+    """Return the values that `lake sql` reads."""
     newest = contracts[-1].fields[1:]
     if not newest:
         return [() for _ in rows]
@@ -87,7 +87,7 @@ def numbered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def by_spark(spark: SparkSession, logs: Sequence[Log]) -> list[list[tuple[int | None, ...]]]:
-    """What tables read, of several logs in one query: each row is read as its own log's contracts say."""
+    """Return the values that tables read, of several logs in one query: each row is read by its own log's contracts."""
     kinds = {column: kind for contracts, _ in logs for (_, kind), column in origins.columns(contracts).items()}
     names = [*kinds, "_version", "_extra", "_log"]
     rows = [row | {"_log": n} for n, (_, rows) in enumerate(logs) for row in rows]
@@ -117,14 +117,14 @@ def by_spark(spark: SparkSession, logs: Sequence[Log]) -> list[list[tuple[int | 
 
 
 def members_of(log: int, contracts: Sequence[Contract], rows: Sequence[dict[str, Any]]) -> pa.Array | None:
-    """What Python reads of the members of one log, beside the rows of all."""
+    """Return the members that Python reads of one log, beside the rows of all."""
     members = origins.members(contracts)
     versions = pa.array([row["_version"] if row["_log"] == log else None for row in rows], pa.int32())
     return read_members(members, versions, pa.array([row["_extra"] for row in rows], pa.string())) if members else None
 
 
 def alike(logs: Iterable[Log]) -> Iterator[list[Log]]:
-    """Logs by the types of their columns, not too many for one query."""
+    """Yield logs grouped by the types of their columns, not too many for one query."""
     groups: dict[str, list[Log]] = {}
     for log in logs:
         group = groups.setdefault(repr(sorted(origins.columns(log[0]).items())), [])
@@ -155,26 +155,26 @@ def check_with_spark(spark: SparkSession, some: Iterable[History], chain: str = 
 
 
 @pytest.mark.parametrize("length", [*range(3), *(pytest.param(length, marks=pytest.mark.long) for length in (3, 4))])
-def test_lake_sql_reads_what_the_model_does_in_every_short_history(length: int) -> None:
+def test_sql_reads_the_values_of_the_model_in_every_short_history(length: int) -> None:
     for history in histories.every_history(length):
         check_with_duckdb(history)
 
 
 @pytest.mark.parametrize("length", [2, *(pytest.param(length, marks=pytest.mark.long) for length in (3, 4))])
-def test_tables_read_what_the_model_does_in_every_short_history(spark: SparkSession, length: int) -> None:
+def test_tables_read_the_values_of_the_model_in_every_short_history(spark: SparkSession, length: int) -> None:
     check_with_spark(spark, histories.every_history(length))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("chain", [*histories.TYPES])
-def test_lake_sql_reads_what_the_model_does_in_longer_histories(chain: str, seed: int) -> None:
+def test_sql_reads_the_values_of_the_model_in_longer_histories(chain: str, seed: int) -> None:
     dice = Random(seed)
     check_with_duckdb(histories.some_history(dice, dice.randint(5, 10)), chain)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("chain", [*histories.TYPES])
-def test_tables_read_what_the_model_does_in_longer_histories(spark: SparkSession, chain: str) -> None:
+def test_tables_read_the_values_of_the_model_in_longer_histories(spark: SparkSession, chain: str) -> None:
     dice = Random(46)
     check_with_spark(spark, [histories.some_history(dice, dice.randint(5, 10)) for _ in range(60)], chain)

@@ -1,4 +1,4 @@
-"""Records within events get members: every reader reads an event as if the newest contract had taken it in."""
+"""New members of nested records: every reader reads an event as if the newest contract had ingested it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ADDRESSES: Final[Sequence[Mapping[str, Any] | None]] = (ADDRESS, None, {"city": 
 
 
 def steps(shape: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths to all members of a shape; 0 leads into a list or a map."""
+    """Yield the paths to all members of a shape; 0 leads into a list or a map."""
     if isinstance(shape, dict):
         for name, part in shape.items():
             if part is not None:
@@ -70,7 +70,7 @@ def steps(shape: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def kept(shape: Any, chosen: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
-    """The shape with the members at the chosen paths alone; a record without any has none."""
+    """Return the shape with only the members at the chosen paths; a record without any has none."""
     if isinstance(shape, dict):
         return {n: kept(part, chosen, (*path, n)) for n, part in shape.items() if (*path, n) in chosen}
     if isinstance(shape, list | tuple):
@@ -79,7 +79,7 @@ def kept(shape: Any, chosen: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -
 
 
 def history(dice: Random) -> list[Shape]:
-    """Shapes that grow by a member or more at a time, in an order as chance has it; no record is empty."""
+    """Return shapes that grow by members in random order; no record is empty."""
     left, chosen, shapes = [*steps(WHOLE)], set[tuple[Any, ...]](), list[Shape]()
     dice.shuffle(left)
     while left:
@@ -92,7 +92,7 @@ def history(dice: Random) -> list[Shape]:
 
 
 def first_members(path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """What a record at `path` has in every version, as it cannot be empty."""
+    """Yield the members that a record at `path` has in every version, because it cannot be empty."""
     part: Any = WHOLE
     for step in path:
         part = part[step]
@@ -105,7 +105,7 @@ def first_members(path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def avro(shape: Any, name: str) -> Any:
-    """The Avro type of a shape; everything may be null."""
+    """Return the Avro type of a shape; everything may be null."""
     if isinstance(shape, dict):
         fields = [{"name": n, "type": ["null", avro(part, f"{name}_{n}")]} for n, part in shape.items()]
         return {"type": "record", "name": name, "fields": fields}
@@ -128,7 +128,7 @@ def contract(shape: Any) -> Contract:
 
 
 def known(shape: Any, value: Any) -> Any:
-    """What a contract of this shape takes of a value."""
+    """Return the part of a value that a contract of this shape accepts."""
     if value is None:
         return None
     if isinstance(shape, dict):
@@ -141,7 +141,7 @@ def known(shape: Any, value: Any) -> Any:
 
 
 def unknown(shape: Any, value: Any) -> dict[str, Any]:
-    """What it leaves, by name, index and key."""
+    """Return the rest of the value, by name, index and key."""
     if isinstance(shape, dict) and isinstance(value, dict):
         rest = {name: part for name, part in value.items() if name not in shape}
         within = {name: unknown(part, value[name]) for name, part in shape.items() if name in value}
@@ -156,7 +156,7 @@ def unknown(shape: Any, value: Any) -> dict[str, Any]:
 
 
 def logged(shapes: Sequence[Shape]) -> tuple[tuple[Contract, ...], pa.Table, list[Any]]:
-    """The contracts of a history, the events that each version takes of all records, and what the newest reads."""
+    """Return the contracts of a history, the events that each version ingests, and the values that the newest reads."""
     contracts: tuple[Contract, ...] = ()
     for shape in shapes:
         contracts = with_current(contracts, contract(shape))
@@ -176,7 +176,7 @@ def logged(shapes: Sequence[Shape]) -> tuple[tuple[Contract, ...], pa.Table, lis
 
 
 def plain(shape: Any, value: Any) -> Any:
-    """A value as the model has it: Arrow gives a map as pairs."""
+    """Return a value as in the model: Arrow returns a map as pairs."""
     if isinstance(shape, dict) and value is not None:
         return {name: plain(part, value[name]) for name, part in shape.items()}
     if isinstance(shape, list) and value is not None:
@@ -190,7 +190,7 @@ SEEDS: Final = [*range(6), *(pytest.param(seed, marks=pytest.mark.long) for seed
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_lake_sql_reads_members_that_a_record_got_later_in_events_of_every_version(seed: int) -> None:
+def test_sql_reads_later_members_of_a_record_in_events_of_every_version(seed: int) -> None:
     shapes = history(Random(seed))
     contracts, events, wanted = logged(shapes)
     with duckdb.connect() as con:
@@ -204,7 +204,7 @@ def test_lake_sql_reads_members_that_a_record_got_later_in_events_of_every_versi
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3, 4))])
-def test_tables_read_members_that_a_record_got_later_in_events_of_every_version(spark: SparkSession, seed: int) -> None:
+def test_tables_read_later_members_of_a_record_in_events_of_every_version(spark: SparkSession, seed: int) -> None:
     shapes = history(Random(seed))
     contracts, events, wanted = logged(shapes)
     rows = versions.with_members(to_frame(spark, events).selectExpr("*", "1L AS id"), contracts)
@@ -213,7 +213,7 @@ def test_tables_read_members_that_a_record_got_later_in_events_of_every_version(
 
 
 def of(*members: Mapping[str, Any]) -> Contract:
-    """A contract whose record `addr`, in a list, has these members."""
+    """Return a contract whose record `addr`, in a list, has these members."""
     record = {"type": "record", "name": "addr_t", "fields": [{"name": "city", "type": "string"}, *members]}
     fields = [{"name": "id", "type": "long"}, {"name": "addr", "type": {"type": "array", "items": record}}]
     text = json.dumps({"type": "record", "name": "rows", "lake": {"key": ["id"]}, "fields": fields})
@@ -231,7 +231,7 @@ def of(*members: Mapping[str, Any]) -> Contract:
     ],
     ids=json.dumps,
 )
-def test_a_record_gets_a_member_that_may_be_absent(member: dict[str, Any]) -> None:
+def test_record_accepts_a_new_optional_member(member: dict[str, Any]) -> None:
     contracts = with_current(with_current((), of()), of({"name": "zip", **member}))
     assert {column for (name, _), column in origins.columns(contracts).items() if name == "addr"} == {"addr", "addr__2"}
 
@@ -267,7 +267,7 @@ def test_a_record_gets_a_member_that_may_be_absent(member: dict[str, Any]) -> No
         ),
     ],
 )
-def test_a_record_changes_in_no_other_way(
+def test_record_rejects_any_other_change(
     before: list[dict[str, Any]], now: list[dict[str, Any]], what: str, fix: str
 ) -> None:
     with pytest.raises(DeclarationError) as fault:
@@ -276,7 +276,7 @@ def test_a_record_changes_in_no_other_way(
     assert fix in str(fault.value.fix)
 
 
-def test_a_member_that_is_not_of_its_type_is_null_and_the_others_are_read() -> None:
+def test_member_of_another_type_is_null_and_other_members_are_read() -> None:
     shapes: list[Shape] = [{"city": "string"}, {"city": "string", "zip": "int", "geo": {"lat": "double"}}]
     contracts = with_current(with_current((), contract(shapes[0])), contract(shapes[1]))
     [member] = origins.members(contracts)
@@ -302,7 +302,7 @@ print(work(pa.array([1], pa.int32()), pa.array(['{"addr": {"zip": 8010}}'])).to_
 """
 
 
-def test_members_are_read_by_workers_that_have_no_lake() -> None:
+def test_members_are_read_by_workers_without_lake() -> None:
     contracts = with_current(with_current((), contract({"city": "string"})), contract({"city": "string", "zip": "int"}))
     work = pickled(partial(read_members, origins.members(contracts)))
     done = subprocess.run([sys.executable, "-I", "-c", WITHOUT_LAKE], input=work, capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""Every way in which one record can be wrong, and every way in which it can be right, in one batch."""
+"""Valid and invalid records of every form, in one batch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_each_record_goes_where_it_belongs(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_record_is_accepted_or_quarantined_by_its_contract(project: Settings, spark: SparkSession, land: Land) -> None:
     small = replace(project, record_bytes=2000)
     declare(small)
     good = [text for text, _ in GOOD]

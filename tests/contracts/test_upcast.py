@@ -1,4 +1,4 @@
-"""A contract says how events of older versions become those of the newest, and every reader does so."""
+"""Upcasts: events of older versions become those of the newest, for every reader."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def declared(project: Settings, upcast: Any, **about: Any) -> Contract:
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict | list) else "",
 )
-def test_an_upcast_that_cannot_be_is_refused_with_its_line(project: Settings, upcast: Any, what: str, fix: str) -> None:
+def test_invalid_upcast_is_rejected_with_its_line(project: Settings, upcast: Any, what: str, fix: str) -> None:
     with pytest.raises(DeclarationError) as fault:
         declared(project, upcast, time="day")
     assert what in str(fault.value)
@@ -85,12 +85,12 @@ def test_an_upcast_that_cannot_be_is_refused_with_its_line(project: Settings, up
     ["energy * 1000", "if(energy > 1, 1, 2)", "Energy + length(city)", "CASE WHEN city = 'x' THEN 1 ELSE energy END",
      "list_sum(list_transform([energy], lambda x: x + 1))", "energy /* kWh */", "CAST(round(price * 3, 1) AS bigint)"],
 )  # fmt: skip
-def test_an_upcast_is_an_expression_over_the_fields(project: Settings, expression: str) -> None:
+def test_upcast_accepts_an_expression_over_the_fields(project: Settings, expression: str) -> None:
     [step] = declared(project, {"1": {"energy": expression}}).upcast
     assert (step.version, step.expressions) == (1, (("energy", expression),))
 
 
-def test_an_upcast_from_a_version_that_is_not_older_is_refused() -> None:
+def test_upcast_from_a_version_that_is_not_older_is_rejected() -> None:
     first = contract()
     stored = with_current((), first)
     with pytest.raises(DeclarationError, match="upcast names version 2, and its log has versions 1 to 1"):
@@ -98,7 +98,7 @@ def test_an_upcast_from_a_version_that_is_not_older_is_refused() -> None:
     assert len(with_current(stored, contract({"1": {"energy": "1"}}))) == 2
 
 
-def test_an_upcast_leaves_events_of_a_version_that_has_declared_it() -> None:
+def test_upcast_skips_events_of_a_version_that_declares_it() -> None:
     plain, once, again = contract(), contract({"1": {"energy": "1"}}), contract({"1": {"energy": "3"}})
     twice = contract({"1": {"energy": "1"}, "2": {"energy": "2"}})
     for contracts, expected in (
@@ -143,7 +143,7 @@ def events() -> list[Row]:
 
 
 def wanted() -> list[Row]:
-    """Each event after the steps from its version on."""
+    """Return each event after the steps that follow its version."""
     rows = []
     for row in events():
         rows.append(reduce(lambda before, step: step(before), (one, two, three)[row["_version"] - 1 :], row))
@@ -155,7 +155,7 @@ def table() -> pa.Table:
     return pa.Table.from_pylist([*events()], pa.schema({"_version": pa.int32(), **kinds}))
 
 
-def test_lake_sql_takes_events_through_the_steps_from_their_version_on() -> None:
+def test_sql_applies_the_upcast_steps_after_the_version_of_an_event() -> None:
     newest = contract(STEPS)
     with duckdb.connect() as con:
         con.register("events", table())
@@ -164,7 +164,7 @@ def test_lake_sql_takes_events_through_the_steps_from_their_version_on() -> None
     assert found == [{**row, "who": None if row["_version"] < 3 else row["who"]} for row in wanted()]
 
 
-def test_tables_take_events_through_the_steps_from_their_version_on(spark: SparkSession) -> None:
+def test_tables_apply_the_upcast_steps_after_the_version_of_an_event(spark: SparkSession) -> None:
     rows = versions.upcast(to_frame(spark, table()), contract(STEPS), contract(STEPS).upcast)
     assert rows.toArrow().to_pylist() == wanted()
     failing = contract({"1": {"energy": "energy + CAST(city AS BIGINT)"}})
@@ -172,7 +172,7 @@ def test_tables_take_events_through_the_steps_from_their_version_on(spark: Spark
         versions.upcast(to_frame(spark, table()), failing, failing.upcast).toArrow()
 
 
-def test_an_upcast_is_of_the_definition_of_the_tables_that_read_the_field(project: Settings) -> None:
+def test_upcast_changes_the_definition_of_tables_that_read_the_field(project: Settings) -> None:
     plain, now = (load_texts(project, upcast) for upcast in ({}, {"1": {"energy": "energy * length(city)"}}))
     assert {name for name in plain if plain[name] != now[name]} == {"energy"}
     assert now["energy"] == "bigint None upcast 1: energy = energy * length(city); city string None"
@@ -186,7 +186,7 @@ def load_texts(project: Settings, upcast: Mapping[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("change", [lambda texts: texts | {"city": "string 'x'"}, lambda texts: texts])
-def test_a_definition_has_what_the_expressions_use(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+def test_definition_includes_the_fields_used_by_upcasts(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     newest = contract({"1": {"energy": "length(CITY)"}})
     texts = {field.name: field.type for field in newest.fields}
     before, after = (definition(newest.upcast, newest.fields, each) for each in (texts, change(texts)))

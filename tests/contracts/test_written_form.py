@@ -1,4 +1,4 @@
-"""How a contract says what others publish: each option of CSV, of a time, of a number, of a file, and what is wrong."""
+"""Formats of records in a contract: each option of CSV, times, numbers and files, and its faults."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def contract(kind: Any = "string", more: dict[str, Any] | None = None, **about: 
 
 
 @pytest.mark.parametrize("what", CSV)
-def test_a_faulty_option_of_csv_is_told_with_its_line(what: str) -> None:
+def test_faulty_csv_option_is_reported_with_its_line(what: str) -> None:
     given, told = CSV[what]
     with pytest.raises(DeclarationError) as raised:
         contract(csv=given)
@@ -104,14 +104,14 @@ def test_a_faulty_option_of_csv_is_told_with_its_line(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", FIELDS)
-def test_a_faulty_form_of_a_field_is_told_with_its_line(what: str) -> None:
+def test_faulty_field_format_is_reported_with_its_line(what: str) -> None:
     kind, more, told = FIELDS[what]
     with pytest.raises(DeclarationError, match=r"schemas/s\.avsc:\d+") as raised:
         contract(kind, more)
     assert told in str(raised.value)
 
 
-def test_messages_of_an_envelope_are_written_as_it_says() -> None:
+def test_envelope_rejects_csv_formats_and_file_facts() -> None:
     for about, more, told in (
         ({"csv": {}}, {}, '"csv" together with "envelope"'),
         ({}, {"decimal": ","}, "says how it is written with decimal ','"),
@@ -122,7 +122,7 @@ def test_messages_of_an_envelope_are_written_as_it_says() -> None:
         assert told in str(raised.value)
 
 
-def test_what_is_said_of_csv_and_of_fields_is_what_is_read() -> None:
+def test_csv_options_and_field_formats_are_read() -> None:
     assert contract().csv == CsvOptions()
     given = {"delimiter": "\t", "quote": "", "null": "NA", "columns": ["k", "v"], "encoding": "cp1252"}
     assert contract(csv=given).csv == CsvOptions("\t", "", ("NA",), ("k", "v"), "cp1252")
@@ -138,7 +138,7 @@ def test_what_is_said_of_csv_and_of_fields_is_what_is_read() -> None:
     assert contract(TIME, {"hour24": True}).field("v").form == TextForm(hour24=True)
 
 
-def test_a_fact_of_a_file_decides_what_an_event_is_only_where_it_is_said_to() -> None:
+def test_file_fact_is_part_of_the_event_content_only_if_declared() -> None:
     fact = {"from": "file.name"}
     assert contract("string", fact).field("v").transport
     assert contract("string", fact, id="content").field("v").transport
