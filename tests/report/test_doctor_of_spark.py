@@ -1,4 +1,4 @@
-"""`lake doctor` of a Spark that is not the command's own: its version, its executors' Python, what it commits by."""
+"""`lake doctor` of an external Spark: its version, its executors' Python, its committer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def python_that_sees(folder: Path) -> str:
-    """A Python of a worker, which is this one, but for the modules in a folder."""
+    """Return a Python for workers that imports the modules of a folder first."""
     file = folder / "python"
     file.write_text(f'#!/bin/sh\nPYTHONPATH={folder}:$PYTHONPATH exec {sys.executable} "$@"\n')
     file.chmod(0o755)
     return str(file)
 
 
-def test_a_connect_server_is_looked_at_whole(commands: Commands, tmp_path: Path) -> None:
+def test_doctor_examines_a_connect_server(commands: Commands, tmp_path: Path) -> None:
     done = commands.lake("doctor", "--json", at=new_shop(tmp_path))
     found = {each["subject"]: each for each in json.loads(done.out)}
     minor = f"Python {sys.version_info[0]}.{sys.version_info[1]}."
@@ -43,7 +43,7 @@ def test_a_connect_server_is_looked_at_whole(commands: Commands, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_a_python_that_cannot_run_functions_is_told(
+def test_doctor_reports_a_python_that_cannot_run_functions(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bare").mkdir()

@@ -1,4 +1,4 @@
-"""What commands do and fail at is in `lake.runs`, and in the status until the same work is done."""
+"""Runs in `lake.runs`: work and failures of commands, shown in the status until the same work succeeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lakehouse(tmp_path: Path) -> Lakehouse:
 
 @pytest.fixture
 def run(lakehouse: Lakehouse, commands: Commands) -> Run:
-    """Runs a command, which is to end with a `code`, and returns what it prints."""
+    """Return a function that runs a command, asserts its exit `code`, and returns its output."""
 
     def run(*arguments: str, code: int = 0, remote: str | None = None) -> str:
         if remote is None:
@@ -46,14 +46,14 @@ def thing(number: int, day: str = "2024-01-01") -> dict[str, object]:
 
 
 def failed(run: Run) -> set[tuple[str, str]]:
-    """What the status tells of failures; the measure agrees."""
+    """Return the failures of the status, after comparing them with the metric."""
     found = {(one["verb"], one["subject"]) for one in json.loads(run("status", "--json"))["failed"]}
     run("status", "--fail-if", "failed", code=1 if found else 0)
     return found
 
 
 @pytest.mark.long
-def test_every_command_that_writes_is_a_run(lakehouse: Lakehouse, run: Run, tmp_path: Path) -> None:
+def test_writing_command_records_a_run(lakehouse: Lakehouse, run: Run, tmp_path: Path) -> None:
     run("run")
     declare(lakehouse.source, jobs={"newest": NARROWER})
     run("run", code=2)
@@ -105,7 +105,7 @@ def test_failed_ingest_is_shown_until_one_succeeds(run: Run) -> None:
 
 
 @pytest.mark.long
-def test_alert_tells_of_a_failure_and_of_its_end(
+def test_alert_reports_a_failure_and_its_end(
     lakehouse: Lakehouse, run: Run, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(commands.environment, VARIABLE, SECRET)
@@ -115,7 +115,7 @@ def test_alert_tells_of_a_failure_and_of_its_end(
     (folder / "work.toml").write_text(about)
     run("ingest", code=75, remote=f"sc://localhost:{free_port()}")
     assert "failed: ingest of thing: " in run("alert", "--dry-run")
-    run("alert", code=75)  # nobody answers
+    run("alert", code=75)  # The receiver does not answer
     run("ingest")
     assert failed(run) == {("alert", "work")}
     assert "alert of work" not in run("alert", "--dry-run"), "an alert tells nothing of itself"

@@ -1,4 +1,4 @@
-"""What `lake schemas` tells of a contract that has changed: of each field, and of the tables that read it."""
+"""Output of `lake schemas` for a changed contract: each field, and the tables that read it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def shop(tmp_path: Path) -> Settings:
 
 
 def change(settings: Settings, **fields: Any) -> None:
-    """Changes the attributes of fields of the contract of orders; adds or drops others."""
+    """Change attributes of fields of the contract of orders; add or drop others."""
     file = settings.path("schemas/orders.avsc")
     contract = json.loads(file.read_text())
     kept = [field | fields.pop(field["name"], {}) for field in contract["fields"]]
@@ -37,7 +37,7 @@ def decimal(precision: int, scale: int) -> dict[str, Any]:
     return {"type": {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}}
 
 
-def test_each_change_is_told_with_the_tables_that_read_the_field(shop: Settings) -> None:
+def test_schemas_lists_each_change_with_the_tables_that_read_the_field(shop: Settings) -> None:
     assert [(one.changed, one.changes) for one in contract_statuses(shop)] == [(False, ())]
     renamed = {"name": "placed", "aliases": ["placed_at"]}
     change(shop, amount=decimal(12, 4), placed_at=renamed, note=NOTE, changed_at={"doc": "Other words."})
@@ -50,7 +50,7 @@ def test_each_change_is_told_with_the_tables_that_read_the_field(shop: Settings)
     )
 
 
-def test_the_command_says_what_follows_in_a_line_each(
+def test_schemas_command_prints_each_consequence_in_one_line(
     shop: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(shop, amount=decimal(12, 4), note=NOTE)
@@ -64,7 +64,7 @@ def test_the_command_says_what_follows_in_a_line_each(
     assert "note: new, string; tables go on without it until lake deploy" in said
 
 
-def test_a_widening_that_loses_digits_names_the_type_that_would_do(shop: Settings) -> None:
+def test_widening_that_loses_digits_names_a_sufficient_type(shop: Settings) -> None:
     for (precision, scale), told in {
         (10, 4): "make it decimal(12,4), which holds both",
         (9, 1): "restore it: decimal(10,2) holds every decimal(9,1) too",

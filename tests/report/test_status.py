@@ -59,7 +59,7 @@ def league(totals):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of two batches; one table at the cut of the first and published, one not built."""
+    """Return a log of two batches, one table published at the first cut, and one not built."""
     settings = empty(tmp_path_factory.mktemp("flights"))
     declare(settings, CONTRACT, jobs={"gold/carrier_total": JOB, "gold/league": LEAGUE})
     batch(settings, 1, {"0": 2, "1": 1}, "2013-01-01T12:00:00+00:00")
@@ -73,7 +73,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def flights(published: Path, project: Settings) -> Project:
-    """A copy of it."""
+    """Return a copy of `published`."""
     shutil.copytree(published, project.project, dirs_exist_ok=True)
     return load(project)
 
@@ -108,19 +108,19 @@ def table(status: Status, name: str) -> Any:
     return next(table for table in status.tables if table.name == name)
 
 
-def test_an_empty_project_says_what_to_do_first(project: Settings) -> None:
+def test_status_of_an_empty_project_names_the_first_commands(project: Settings) -> None:
     text = "\n".join(as_text(look(load(project))))
     assert "cut      none yet: lake cut" in text
     assert "edition  none yet: lake run" in text
 
 
-def test_a_stream_tells_batches_events_and_event_time(flights: Project) -> None:
+def test_status_shows_batches_events_and_event_time_of_a_stream(flights: Project) -> None:
     [stream] = look(flights).streams
     assert (stream.batch, stream.events) == (2, 7)
     assert stream.event_time == datetime(2013, 1, 2, 15, 20, tzinfo=UTC)
 
 
-def test_a_stream_tells_what_waits_and_what_was_refused(
+def test_status_shows_pending_and_rejected_records_of_a_stream(
     flights: Project, land: Callable[..., Path], project: Settings
 ) -> None:
     land("flights", "new.jsonl", {"carrier": "AA"})
@@ -137,7 +137,7 @@ def test_a_stream_tells_what_waits_and_what_was_refused(
     assert stream.quarantined == {"type": 2, "key": 1}
 
 
-def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, project: Settings) -> None:
+def test_status_excludes_replayed_records_from_quarantine(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
     duckdb_tables.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
@@ -149,13 +149,13 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
     assert stream.quarantined == {"type": 1}
 
 
-def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: Project) -> None:
+def test_status_shows_the_lag_of_a_table_in_batches_and_event_time(flights: Project) -> None:
     total = table(look(flights), "carrier_total")
     assert (total.cut, total.behind, total.rows) == (1, 1, 3)
     assert str(total.lag) == "1 day, 3:20:00"
 
 
-def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(flights: Project) -> None:
+def test_edition_computes_the_content_of_a_table_whose_commits_lack_it(flights: Project) -> None:
     entry = editions.EditionTable("gold", "gold/carrier_total", 0, "f")
     found = with_fingerprints(flights, {"carrier_total": entry})["carrier_total"]
     assert (found.rows, found.content) == (3, str(of_version(Warehouse(flights.settings).root / entry.path, 0)))
@@ -167,25 +167,25 @@ def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(fligh
     assert [proof.verdict for proof in verify_tables(flights.settings, edition)] == ["differs"]
 
 
-def test_a_table_at_the_head_is_not_behind(flights: Project) -> None:
+def test_status_shows_no_lag_for_a_table_at_the_head(flights: Project) -> None:
     built(flights, "carrier_total", cut=2, rows=4)
     total = table(look(flights), "carrier_total")
     assert (total.behind, total.lag.total_seconds()) == (0, 0)
 
 
-def test_a_table_that_was_not_built_is_behind_by_everything(flights: Project) -> None:
+def test_status_shows_full_lag_for_a_table_not_built(flights: Project) -> None:
     league = table(look(flights), "league")
     assert (league.cut, league.behind, league.lag, league.rows) == (None, 2, None, None)
 
 
-def test_a_changed_definition_is_told(flights: Project, project: Settings) -> None:
+def test_status_shows_a_changed_definition(flights: Project, project: Settings) -> None:
     project.path("jobs/gold/carrier_total.py").write_text(JOB.replace("return flights", "return flights.distinct()"))
     status = look(load(project))
     assert table(status, "carrier_total").changed
     assert "its definition has changed since: lake plan, lake deploy" in "\n".join(as_text(status))
 
 
-def test_the_last_run_of_a_table_is_told(flights: Project, project: Settings) -> None:
+def test_status_shows_the_last_run_of_a_table(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     runs.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
     assert "advance, 2026-01-02 03:04:05Z, 0.4 s" in "\n".join(as_text(look(flights)))
@@ -216,7 +216,7 @@ def stop(project: Settings, cut: int) -> None:
     )
 
 
-def test_a_stopped_check_is_named_with_what_it_blocks(flights: Project, project: Settings) -> None:
+def test_status_shows_a_stopped_check_with_the_blocked_tables(flights: Project, project: Settings) -> None:
     stop(project, 2)
     [stopper] = look(flights).stoppers
     assert stopper.blocks == ("carrier_total", "league")
@@ -228,16 +228,14 @@ def test_a_stopped_check_is_named_with_what_it_blocks(flights: Project, project:
     assert "blocks carrier_total, league, the next edition" in text
 
 
-def test_a_stop_is_overcome_by_an_edition_of_its_cut(flights: Project, project: Settings) -> None:
+def test_status_ignores_a_stop_before_an_edition_of_its_cut(flights: Project, project: Settings) -> None:
     stop(project, 2)
     publish(project, 2, carrier_total=("gold", 0))
     assert look(flights).stoppers == ()
 
 
 @pytest.mark.parametrize("spoil", ["log", "rows", "folder"])
-def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(
-    flights: Project, project: Settings, spoil: str
-) -> None:
+def test_status_names_a_damaged_table_and_shows_the_others(flights: Project, project: Settings, spoil: str) -> None:
     built(flights, "league", cut=2, rows=3)
     home = project.warehouse_path / "gold/carrier_total"
     if spoil == "log":
@@ -268,10 +266,10 @@ def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(
 
 
 @pytest.mark.parametrize("book", ["cuts", "editions", "runs", "checks"])
-def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project: Settings, book: str) -> None:
+def test_status_names_a_damaged_system_table_and_shows_the_rest(flights: Project, project: Settings, book: str) -> None:
     stop(project, 2)
     runs.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
-    look(flights)  # a process that has read the editions knows where tables are
+    look(flights)  # A process that has read the editions knows the paths of tables
     commit = next((Warehouse(project).book(book).path / "_delta_log").local.glob("*.json"))
     commit.write_bytes(b"\xff")
     (commit.with_name(f"{9:020}.json")).write_text("{}\n")
@@ -281,7 +279,7 @@ def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project:
     assert (stream.batch, stream.events) == (2, 7)
 
 
-def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Project, project: Settings) -> None:
+def test_status_shows_a_failure_with_its_error_until_success(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     runs.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
     runs.record_run(project, "advance", "carrier_total", 2, "failed", {"error": "no\x1b[2J luck"}, at, 0.1)
@@ -304,7 +302,7 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
     assert failed_conditions(look(flights), ["stopped", "failed"]) == []
 
 
-def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
+def test_status_shows_ages_and_checks(flights: Project, project: Settings) -> None:
     results = [{"success": number != 2, "severity": "warn", "type": "t"} for number in range(12)]
     told: dict[str, Any] = {"home": "carrier_total", "scope": "table", "version": 0, "suite": "s", "outcome": "warned"}
     record_check(project, "carrier_total", cut=1, results=results, **told)
@@ -317,9 +315,7 @@ def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
     assert " 2 d 4 h ago " in "\n".join(as_text(later))
 
 
-def test_status_fails_where_asked_to_with_what_is_so(
-    flights: Project, project: Settings, land: Callable[..., Path]
-) -> None:
+def test_status_fails_for_a_requested_condition(flights: Project, project: Settings, land: Callable[..., Path]) -> None:
     def failed(*kinds: str) -> str:
         options = [word for kind in kinds for word in ("--fail-if", kind)]
         done = CliRunner().invoke(lake, ["status", *options, "--project", str(project.project)])
@@ -343,7 +339,7 @@ def test_status_fails_where_asked_to_with_what_is_so(
     assert failed("quarantine") == "quarantine: 1 record of flights"
 
 
-def test_a_pin_is_told(flights: Project, project: Settings) -> None:
+def test_status_shows_a_pin(flights: Project, project: Settings) -> None:
     publish(project, 2, carrier_total=("gold", 0))
     editions.pin_edition(project, 1)
     text = "\n".join(as_text(look(flights)))
@@ -351,7 +347,7 @@ def test_a_pin_is_told(flights: Project, project: Settings) -> None:
     assert "pinned   to edition 1; the newest is 2: lake publish --resume" in text
 
 
-def test_the_status_is_json(flights: Project, project: Settings) -> None:
+def test_status_is_available_as_json(flights: Project, project: Settings) -> None:
     stop(project, 2)
     data = json.loads(json.dumps(as_data(look(flights))))
     assert data["cut"]["number"] == 2
@@ -361,7 +357,7 @@ def test_the_status_is_json(flights: Project, project: Settings) -> None:
     assert data["stoppers"][0]["blocks"] == ["carrier_total", "league"]
 
 
-def test_the_catalogue_says_where_a_published_table_is(flights: Project) -> None:
+def test_catalogue_lists_the_path_of_a_published_table(flights: Project) -> None:
     total, league = catalogue(flights)
     assert total == {
         "table": "gold.carrier_total",
@@ -381,7 +377,7 @@ def test_the_catalogue_says_where_a_published_table_is(flights: Project) -> None
 
 
 @pytest.mark.parametrize("command", ["status", "tables", "graph"])
-def test_the_commands_answer_in_text_and_json(flights: Project, project: Settings, command: str) -> None:
+def test_commands_answer_in_text_and_json(flights: Project, project: Settings, command: str) -> None:
     for option in ([], ["--json"]):
         result = CliRunner().invoke(lake, [command, *option, "--project", str(project.project)])
         assert result.exit_code == 0, result.exception
@@ -389,7 +385,7 @@ def test_the_commands_answer_in_text_and_json(flights: Project, project: Setting
     json.loads(result.stdout)
 
 
-def test_what_is_wrong_with_a_declaration_is_told_beside_the_state_of_the_others(flights: Project) -> None:
+def test_status_shows_a_faulty_declaration_beside_the_others(flights: Project) -> None:
     settings, table = flights.settings, next(iter(flights.tables))
     jobs = [file for file in settings.path("jobs").rglob("*.py") if file.stem == table]
     jobs[0].write_text(jobs[0].read_text().replace("@table(", "@table(Lates, ", 1))
@@ -404,7 +400,7 @@ def test_what_is_wrong_with_a_declaration_is_told_beside_the_state_of_the_others
     assert {each.name for each in state.streams} == set(flights.contracts)
 
 
-def test_what_is_wrong_with_a_source_is_told_in_its_line_with_its_fix(project: Settings) -> None:
+def test_status_shows_a_source_fault_in_its_line_with_its_fix(project: Settings) -> None:
     project.path("sources").mkdir()
     project.path("sources/till.toml").write_text('kind = "kafkaa"')
     [line] = [line for line in as_text(look(*sound(project))) if line.startswith("till ")]
