@@ -1,4 +1,4 @@
-"""A project whose accounts may not be overdrawn: events are decided on before they are taken."""
+"""Project whose accounts may not be overdrawn: events are decided before they are accepted."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ DECIDE: Final = 'decide.entries = "account"\ndecide.orders = "order"\n'
 
 
 def accounts(folder: Path, options: str = DECIDE, **about: Any) -> Settings:
-    """Streams on which Folds decide, `entries` by `account` and `orders` by `order`; `notes`, on which none does."""
+    """Declare streams decided by Folds, `entries` by `account` and `orders` by `order`, and undecided `notes`."""
     settings = empty(folder)
     declare(
         settings,

@@ -1,4 +1,4 @@
-"""What Spark does with accepted entries, done without it: a log and a table of accounts, written as it writes them."""
+"""Log and table of accounts, written without Spark in the way that Spark writes them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ STATES: Final = pa.schema(
 
 @dataclass
 class Bank:
-    """The project of `tests.decide.accounts`, its stream `entries` alone."""
+    """Project of `tests.decide.accounts` with the stream `entries` alone."""
 
     settings: Settings
     offsets: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
@@ -72,7 +72,7 @@ class Bank:
         return HttpSource(declarations.find_declaration(self.settings, self.project.contracts, "web"))
 
     def decider(self, **options: Any) -> CommandValidator:
-        """One that has not begun."""
+        """Return a decider that has not begun."""
         declared = self.source.declared
         found = rules(self.project, declared)
         return CommandValidator(declared, {"entries": found["entries"]}, **options)
@@ -134,7 +134,7 @@ class Bank:
             source.acknowledge(progress)
 
     def advance(self, fingerprint: str = "", **wrong: Any) -> None:
-        """The table, made anew at the log's head; by another definition, its states `wrong`."""
+        """Write the table anew at the log's head; by another definition, with the states `wrong`."""
         declaration = self.project.tables["account"]
         table, head = self.project.table(declaration), self.log.head()
         said: dict[str, Any] = {"verb": "build", "cut": head.batch, "voids": 0, "inputs": {"entries": head.batch}}
@@ -146,14 +146,14 @@ class Bank:
         _write(table.path, pa.Table.from_pylist(rows, STATES), position, "overwrite", None)
 
     def events(self) -> list[dict[str, Any]]:
-        """What the log has, in its order."""
+        """Return the events of the log in order."""
         if not self.log.head().batch:
             return []
         rows = Scan(self.log.path).arrow().to_pylist()
         return sorted(rows, key=lambda row: (row["_batch"], row["_arrival"]))
 
     def folded(self) -> dict[int, dict[str, Any]]:
-        """The model: what the accounts are by the log, in plain Python."""
+        """Return the accounts computed from the log in plain Python."""
         states: dict[int, dict[str, Any]] = {}
         for event in self.events():
             state = states.setdefault(

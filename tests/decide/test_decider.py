@@ -55,7 +55,7 @@ def text(entry: Entry) -> str:
 
 @dataclass
 class Model:
-    """Accounts as clients know them: balance, version, and by account and id the place and the cents of an entry."""
+    """Accounts as clients know them: balance, version, and the place and cents of each entry by account and id."""
 
     balances: dict[int, int] = field(default_factory=dict)
     versions: dict[int, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Model:
 
 @dataclass
 class Teller:
-    """A process that decides, and gathers groups by hand."""
+    """Process that decides and gathers groups by hand."""
 
     bank: Bank
     most: int
@@ -104,7 +104,7 @@ class Teller:
         self.decider.taken = self.writer.folder.taken
 
     def die(self, *, appeared: bool) -> None:
-        """The disk fails, or the process is killed, before or after the group's name is there; another starts."""
+        """Fail the disk or kill the process, before or after the group's name exists, and start another process."""
         if appeared:
             self.commit()
         self.writer.close()
@@ -121,7 +121,7 @@ EXPECTS = ["anything"] * 6 + ["right", "right", "wrong", "new", "some"]
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("most", [20, 0, 1_000_000])
-def test_each_answer_is_that_of_a_plain_model_whatever_comes_between(tmp_path: Path, seed: int, most: int) -> None:
+def test_decisions_equal_a_plain_model_after_any_interruptions(tmp_path: Path, seed: int, most: int) -> None:
     bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
     chance, teller, model, safe = random.Random(seed), Teller(bank, most), Model(), Model()
     for sent in range(250):
@@ -161,7 +161,7 @@ def test_each_answer_is_that_of_a_plain_model_whatever_comes_between(tmp_path: P
 
 
 def ask(teller: Teller, model: Model, entries: list[Entry], id: str, expects: str) -> None:
-    """Asks, and compares the answer with the model's, which goes on."""
+    """Ask, and compare the answer with that of the model, which applies the entries."""
     ids = [id] if len(entries) == 1 else [f"{id}:{number}" for number in range(1, len(entries) + 1)]
     names = [(account, each) for (account, _), each in zip(entries, ids, strict=True)]
     first, before = entries[0][0], [model.ids.get(name) for name in names]
@@ -206,7 +206,7 @@ def ask(teller: Teller, model: Model, entries: list[Entry], id: str, expects: st
 
 
 class Failing(GroupWriter):
-    """A disk that fails now and then, before or after the name of a group is there."""
+    """Disk that fails sometimes, before or after the name of a group exists."""
 
     faults: list[str]
 
@@ -226,7 +226,7 @@ class Failing(GroupWriter):
     bursts=st.lists(st.lists(st.lists(ENTRY, min_size=1, max_size=2), min_size=1, max_size=12), max_size=5),
     faults=st.lists(st.sampled_from(["", "", "before", "after"]), max_size=6),
 )
-def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log(
+def test_concurrent_decisions_log_no_refused_event_when_the_disk_fails(
     tmp_path_factory: pytest.TempPathFactory, bursts: list[list[list[Entry]]], faults: list[str]
 ) -> None:
     bank = Bank(accounts(tmp_path_factory.mktemp("bank") / "bank", 'decide.entries = "account"\n'))
@@ -271,7 +271,7 @@ def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log
     assert len({event["request"] for event in events}) == len(events)
 
 
-def test_undecided_records_that_differ_from_those_that_wait_are_refused(tmp_path: Path) -> None:
+def test_undecided_records_that_differ_from_pending_ones_are_refused(tmp_path: Path) -> None:
     bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
     writer, first = bank.writer(), PostedRecord('{"number": 1, "text": "one"}', {})
 
@@ -297,7 +297,7 @@ def test_undecided_records_that_differ_from_those_that_wait_are_refused(tmp_path
     writer.close()
 
 
-def test_what_was_decided_by_events_that_the_disk_did_not_take_fails_with_them(tmp_path: Path) -> None:
+def test_decisions_based_on_unwritten_events_fail_with_them(tmp_path: Path) -> None:
     bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
     at_work, go_on = threading.Event(), threading.Event()
 
@@ -337,7 +337,7 @@ def test_what_was_decided_by_events_that_the_disk_did_not_take_fails_with_them(t
 
 
 def filled(folder: Path, *cents: int) -> Bank:
-    """A bank whose log has entries of account 1."""
+    """Return a bank whose log has entries of account 1."""
     bank = Bank(accounts(folder / "bank", 'decide.entries = "account"\n'))
     writer = bank.writer()
     for number, each in enumerate(cents):
@@ -349,7 +349,7 @@ def filled(folder: Path, *cents: int) -> Bank:
 
 
 def balance(bank: Bank) -> Decimal:
-    """That of account 1, as a decider reads it."""
+    """Return the balance of account 1 as a decider reads it."""
     decider = bank.decider()
     decider.begin()
     [state] = decider.read("entries", [(1,)]).values()
@@ -358,7 +358,7 @@ def balance(bank: Bank) -> Decimal:
     return found
 
 
-def test_a_table_is_gone_on_from_and_one_of_another_definition_is_not(tmp_path: Path) -> None:
+def test_decider_continues_from_a_table_of_the_same_definition_only(tmp_path: Path) -> None:
     bank = filled(tmp_path, 100, 200)
     bank.advance(balance=Decimal("50.00"))
     assert balance(bank) == 50
@@ -366,13 +366,13 @@ def test_a_table_is_gone_on_from_and_one_of_another_definition_is_not(tmp_path: 
     assert balance(bank) == 3
 
 
-def test_an_entry_that_the_fold_refused_before_anything_was_decided_changes_nothing(tmp_path: Path) -> None:
+def test_entry_refused_by_the_fold_does_not_change_the_balance(tmp_path: Path) -> None:
     bank = filled(tmp_path, 100, -200, 50)
     assert balance(bank) == Decimal("1.50")
     assert {state["refused"] for state in bank.folded().values()} == {1}
 
 
-def test_a_step_that_fails_on_what_the_log_has_is_told(tmp_path: Path) -> None:
+def test_fold_step_that_fails_on_logged_events_is_reported(tmp_path: Path) -> None:
     bank = filled(tmp_path, 100)
     declare(
         bank.settings, jobs={"account": ACCOUNT.replace('left = state["balance"] + event["amount"]', "left = 1 / 0")}
@@ -381,7 +381,7 @@ def test_a_step_that_fails_on_what_the_log_has_is_told(tmp_path: Path) -> None:
         balance(Bank(bank.settings))
 
 
-def test_an_event_from_before_a_field_came_to_its_contract_has_its_default(tmp_path: Path) -> None:
+def test_event_older_than_a_field_has_its_default(tmp_path: Path) -> None:
     bank = filled(tmp_path, 100, 200)
     fields = {**ENTRIES, "more": ("decimal(9, 2)", {"default": "0.50"})}
     job = ACCOUNT.replace('+ event["amount"]', '+ event["amount"] + event["more"]').replace(
@@ -391,7 +391,7 @@ def test_an_event_from_before_a_field_came_to_its_contract_has_its_default(tmp_p
     assert balance(Bank(bank.settings)) == 4
 
 
-def test_an_event_that_waits_and_was_not_decided_on_is_told(tmp_path: Path) -> None:
+def test_undecided_pending_event_is_reported(tmp_path: Path) -> None:
     bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
     writer = bank.writer()
     writer.put([json.dumps(["entries", '{"account": 1.5}', {FACTS: "a"}]).encode() + b"\n"], 1)
@@ -419,7 +419,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_an_id_that_is_used_again_with_another_value_of_a_field_is_refused(tmp_path: Path, name: str) -> None:
+def test_reused_id_with_another_field_value_is_refused(tmp_path: Path, name: str) -> None:
     kind, same, others = FIELDS[name]
     settings = accounts(tmp_path / "bank", 'decide.entries = "account"\n')
     declare(settings, contract("entries", ENTRIES | {f"extra_{name}": kind}, id=["request"]))

@@ -1,4 +1,4 @@
-"""From a decision to the Fold's table, by Spark: what was accepted is in it, and nothing of it was refused there."""
+"""Decisions up to the Fold's table, by Spark: accepted entries are in it, and none was refused there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def entry(account: int, cents: int) -> dict[str, Any]:
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_undecided_records_that_differ_from_those_in_the_log_are_refused(tmp_path: Path, spark: SparkSession) -> None:
+def test_undecided_records_that_differ_from_logged_ones_are_refused(tmp_path: Path, spark: SparkSession) -> None:
     installed()
     settings = accounts(tmp_path / "bank", DECIDE + "check = false\n")
     first, wrong = {"number": 1, "text": "żółć", "more": [1]}, {"number": "none"}
@@ -63,7 +63,7 @@ def test_undecided_records_that_differ_from_those_in_the_log_are_refused(tmp_pat
 @pytest.mark.spark
 @pytest.mark.turns
 @pytest.mark.parametrize("steps", ["ingest run", "run ingest run nothing run"])
-def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_between(
+def test_accepted_entries_are_in_the_table_after_any_ingests_and_restarts(
     tmp_path: Path, spark: SparkSession, steps: str
 ) -> None:
     installed()

@@ -1,4 +1,4 @@
-"""The how-to about commands does what it says."""
+"""How-to about commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs/how-to/commands.md"
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
+def test_how_to_about_commands_prints_its_output(tmp_path: Path) -> None:
     installed()
     page = PAGE.read_text("utf-8")
     blocks = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE))

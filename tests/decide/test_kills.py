@@ -1,4 +1,4 @@
-"""A server that is killed while it decides has accepted nothing that is refused later, and lost nothing of it."""
+"""Kills of a server that decides: accepted entries stay accepted, and none is lost."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.servers.http import installed
 pytestmark = pytest.mark.http
 
 
-def test_killed_while_it_decides_what_was_accepted_is_in_the_log_and_never_refused(tmp_path: Path) -> None:
-    """200 times in `make soak`."""
+def test_killed_decider_keeps_accepted_entries_and_refuses_none_later(tmp_path: Path) -> None:
+    """`make soak` runs 200 kills."""
     installed()
     outcome = soak(tmp_path, kills=5, seed=1)
     assert outcome.accepted > 0

@@ -1,4 +1,4 @@
-"""What cannot decide is refused when it is loaded, with what to do about it. No JVM, no server."""
+"""Invalid deciders are rejected when loaded, with a fix. No JVM, no server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loaded(
     return rules(project, declarations.find_declaration(settings, project.contracts, "web"))
 
 
-def test_a_fold_of_a_stream_with_one_way_in_decides_on_it(tmp_path: Path) -> None:
+def test_fold_decides_on_a_stream_with_one_source(tmp_path: Path) -> None:
     rule = loaded(tmp_path)["entries"]
     assert rule.columns == ("account", "amount")
     assert rule.folding.types.names == ["balance", "entries", "last", "refused"]
@@ -126,14 +126,14 @@ def test_rule_has_values_of_every_type_as_a_log_has_them(tmp_path: Path) -> None
         ({"file": 'sources/other.toml:kind = "http"\nstreams = ["entries"]'}, "also a stream of other"),
     ],
 )
-def test_what_cannot_decide_is_told(tmp_path: Path, given: dict[str, Any], told: str) -> None:
+def test_invalid_decider_is_reported(tmp_path: Path, given: dict[str, Any], told: str) -> None:
     with pytest.raises(DeclarationError) as fault:
         loaded(tmp_path, **given)
     assert re.search(f"(?s){told}", str(fault.value)), fault.value
     assert fault.value.fix or fault.value.lists_faults
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_decider_reports_all_faults_at_once(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match=r"(?s)faults.*orders events by.*no request id"):
         loaded(
             tmp_path, job=ACCOUNT.replace('"account",\n', '"account",\n        sequence="amount",\n', 1), id="content"
@@ -148,5 +148,5 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
         ("TIMESTAMP", "timestamp[us, tz=UTC]"),
     ],
 )
-def test_types_of_a_state_are_those_of_arrow(sql: str, arrow: str) -> None:
+def test_state_type_maps_to_its_arrow_type(sql: str, arrow: str) -> None:
     assert str(arrow_type(sql)) == arrow

@@ -1,4 +1,4 @@
-"""`POST …?decide` and `lake append --decide`: each answer, by a server and without one."""
+"""Answers of `POST …?decide` and `lake append --decide`, with and without a server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http]:
 
 
 class Teller:
-    """Asks about accounts of one test: `at` is the first of ten that nobody else has."""
+    """Client for the accounts of one test: `at` is the first of ten that no other test uses."""
 
     def __init__(self, http: Http, at: int) -> None:
         self.http, self.at, self.asked = http, at, 0
@@ -56,7 +56,7 @@ def problem(answer: httpx.Response) -> tuple[int, str, str]:
     return answer.status_code, said["type"].partition("#")[2], said["detail"]
 
 
-def test_what_the_state_of_its_key_allows_is_accepted_and_all_else_refused(http: Http) -> None:
+def test_server_accepts_entries_allowed_by_the_state_of_their_key(http: Http) -> None:
     teller = Teller(http, 100)
     first = teller.ask((1, "10.00"))
     assert first.status_code == 202
@@ -73,7 +73,7 @@ def test_what_the_state_of_its_key_allows_is_accepted_and_all_else_refused(http:
     assert teller.ask((2, "-3.00")).status_code == 202
 
 
-def test_a_version_is_what_was_expected_or_the_present_one_is_told(http: Http) -> None:
+def test_server_checks_the_expected_version_and_returns_the_current_one(http: Http) -> None:
     teller = Teller(http, 200)
     assert problem(teller.ask((1, "1.00"), if_match="*")) == (412, "outdated", "the key has no event yet")
     one = teller.ask((1, "1.00"), if_none_match="*").headers["etag"]
@@ -87,7 +87,7 @@ def test_a_version_is_what_was_expected_or_the_present_one_is_told(http: Http) -
     assert problem(teller.ask((1, "1.00"), (2, "1.00"), if_match=two))[:2] == (400, "wrong-request")
 
 
-def test_a_request_that_is_sent_again_is_answered_as_before(http: Http) -> None:
+def test_server_repeats_its_answer_for_a_repeated_request(http: Http) -> None:
     teller = Teller(http, 300)
     answers = [teller.ask((1, "1.00"), id="again", if_none_match="*").json() for _ in range(2)]
     assert answers[1] == answers[0] | {"again": True}
@@ -98,14 +98,14 @@ def test_a_request_that_is_sent_again_is_answered_as_before(http: Http) -> None:
     assert problem(teller.ask((1, "7.00"), (2, "2.00"), (3, "2.00"), id="two"))[:2] == (422, "sent-before")
     assert problem(teller.ask((1, "2.00"), id="again"))[:2] == (422, "sent-before")
     assert problem(teller.ask((1, "-1.00"), (2, "1.00"), id="two"))[:2] == (422, "sent-before")
-    assert teller.ask((1, "1"), id="again").json() == answers[1]  # the same amount, spelled otherwise
+    assert teller.ask((1, "1"), id="again").json() == answers[1]  # The same amount in another notation
     refused = teller.ask((3, "-1.00"), id="later")
     assert refused.status_code == 409
     assert teller.ask((3, "1.00")).status_code == 202
     assert teller.ask((3, "-1.00"), id="later").json()["again"] is False
 
 
-def test_server_refuses_a_record_that_breaks_its_contract_or_that_nothing_decides_on(http: Http) -> None:
+def test_server_refuses_a_record_that_breaks_its_contract_or_has_no_decider(http: Http) -> None:
     teller = Teller(http, 400)
     status, kind, detail = problem(teller.ask((1, "1.00"), (1, "1.001")))
     assert (status, kind) == (400, "not-by-contract")
@@ -117,7 +117,7 @@ def test_server_refuses_a_record_that_breaks_its_contract_or_that_nothing_decide
     assert problem(http.post({"account": 1, "amount": 1}, "entries", "?decide"))[:2] == (400, "missing-id")
 
 
-def test_events_of_several_streams_are_all_accepted_or_none_is_kept(http: Http) -> None:
+def test_server_accepts_events_of_several_streams_together_or_none(http: Http) -> None:
     def ask(id: str, query: str = "?decide", **streams: Any) -> httpx.Response:
         headers = http.serving.allowed | {"idempotency-key": id}
         return httpx.post(f"{http.serving.url}/streams{query}", json=streams, headers=headers)
@@ -144,7 +144,7 @@ def test_events_of_several_streams_are_all_accepted_or_none_is_kept(http: Http) 
     assert problem(ask("s6", entries=[], notes={"number": 1}))[:2] == (400, "wrong-request")
 
 
-def test_the_page_and_the_openapi_document_tell_that_it_decides(http: Http) -> None:
+def test_page_and_openapi_document_describe_decisions(http: Http) -> None:
     assert re.search(r"/streams/entries\?decide", http.get("/").text)
     said = http.get("/openapi.json").json()
     of = {
@@ -156,7 +156,7 @@ def test_the_page_and_the_openapi_document_tell_that_it_decides(http: Http) -> N
 
 
 def command(settings: Settings, body: Any, *options: str, of: str = "entries") -> tuple[int, str, str]:
-    """`lake append entries - --decide`: its exit code, and what it prints."""
+    """Run `lake append entries - --decide` and return its exit code and output."""
     line = [str(intake.LAKE), "append", of, "-", "--decide", *options]
     done = subprocess.run(
         line,
@@ -170,7 +170,7 @@ def command(settings: Settings, body: Any, *options: str, of: str = "entries") -
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
-def test_the_command_appends_to_several_streams_at_once_or_to_none(tmp_path: Path) -> None:
+def test_append_command_accepts_several_streams_together_or_none(tmp_path: Path) -> None:
     installed()
     settings = accounts(tmp_path / "bank")
     entry, note = {"account": 1, "amount": "10.00"}, {"number": 1}
@@ -194,7 +194,7 @@ def test_the_command_appends_to_several_streams_at_once_or_to_none(tmp_path: Pat
     assert "nothing decides on notes" in command(settings, note, of="notes")[2]
 
 
-def test_nothing_is_voided_under_a_server_that_decides(tmp_path: Path) -> None:
+def test_void_is_unavailable_when_a_server_decides(tmp_path: Path) -> None:
     bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
     writer = bank.writer()
     line = json.dumps(["entries", '{"account": 1, "amount": "1.00"}', {"http.id": "a"}]).encode() + b"\n"
@@ -210,7 +210,7 @@ def test_nothing_is_voided_under_a_server_that_decides(tmp_path: Path) -> None:
     assert (state.state, state.version, [sent.place for sent in state.ids.values()]) == (None, "", ["web:1:0"])
 
 
-def test_a_server_that_cannot_decide_does_not_start(tmp_path: Path) -> None:
+def test_server_that_cannot_decide_does_not_start(tmp_path: Path) -> None:
     installed()
     settings = accounts(tmp_path / "bank")
     line = json.dumps(["entries", '{"account": 1, "amount": 1.001}', {"http.id": "a"}]).encode() + b"\n"
@@ -225,7 +225,7 @@ def test_a_server_that_cannot_decide_does_not_start(tmp_path: Path) -> None:
     assert "take decide out of sources/web.toml" in told["fix"]
 
 
-def test_the_command_answers_alike_with_a_server_and_without_one(tmp_path: Path) -> None:
+def test_append_command_answers_equally_with_and_without_a_server(tmp_path: Path) -> None:
     installed()
     settings, seen = accounts(tmp_path / "bank"), list[Any]()
     ten, short = {"account": 1, "amount": "10.00"}, {"account": 1, "amount": "-99.00"}
@@ -254,7 +254,7 @@ def test_the_command_answers_alike_with_a_server_and_without_one(tmp_path: Path)
     assert Bank(settings).source.lag(None).events == 2
 
 
-def test_receipts_and_places_are_never_given_twice_when_the_folder_is_recreated(tmp_path: Path) -> None:
+def test_receipts_and_places_are_unique_when_the_folder_is_recreated(tmp_path: Path) -> None:
     installed()
     bank = Bank(accounts(tmp_path / "bank", ""))
     tokens = list[list[str]]()
@@ -263,7 +263,7 @@ def test_receipts_and_places_are_never_given_twice_when_the_folder_is_recreated(
             teller = Teller(Http(bank.settings, serving), 100 * generation)
             tokens.append([teller.ask((n, "1.00"), query="").json()["token"] for n in range(2)])
             bank.ingest(given_up=generation > 0)
-            tokens[-1].append(teller.ask((2, "1.00"), query="").json()["token"])  # is lost with the folder
+            tokens[-1].append(teller.ask((2, "1.00"), query="").json()["token"])  # Is lost with the folder
         shutil.rmtree(bank.source.declared.folder.path.parent)
     assert tokens == [[f"entries@web:{g * GENERATION + n}:0" for n in (1, 2, 3)] for g in range(3)]
     sources = [
