@@ -31,7 +31,7 @@ Row = dict[str, str]
 
 @dataclass
 class Batch:
-    """What comes before the tables of a batch are looked at: files of the project, records by stream, landing files."""
+    """State before the tables of a batch are compared: project files, records by stream, landing files."""
 
     files: dict[str, str] = field(default_factory=dict)
     landed: dict[str, list[str]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Example:
-    """A worked example of a page."""
+    """Worked example of a page."""
 
     name: str
     batches: tuple[Batch, ...]
@@ -52,7 +52,7 @@ class Example:
 
 
 def examples() -> Iterator[Example]:
-    """The worked examples of all pages."""
+    """Yield the worked examples of all pages."""
     for page in sorted(DOCS.rglob("*.md")):
         for number, section in enumerate(SECTION.findall(page.read_text("utf-8")), start=1):
             name = f"{page.relative_to(DOCS).with_suffix('')} {number}"
@@ -79,13 +79,13 @@ def _batches(section: str, name: str) -> Iterator[Batch]:
 
 
 def _rows(text: str) -> tuple[list[str], list[Row]]:
-    """The columns and the rows of a table of Markdown."""
+    """Return the columns and the rows of a Markdown table."""
     heading, _, *lines = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines())
     return heading, [dict(zip(heading, line, strict=True)) for line in lines]
 
 
 def shown(value: Any) -> str:
-    """A value as the pages show it."""
+    """Return a value as the pages show it."""
     match value:
         case None:
             return "null"

@@ -1,4 +1,4 @@
-"""The kind that the guide for a new kind writes is one: its code is run, and so are its tests."""
+"""Guide for a new kind: its code and its tests run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CODE = dict(re.findall(r'^```python title="([^"]+)"\n(.*?)^```$', PAGE.read_text
 
 @pytest.fixture
 def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The page's test, once its kind is where it says."""
+    """Return the test module of the page, with its kind installed."""
     for file, text in CODE.items():
         path = tmp_path / Path(file).name
         path.write_text(text, "utf-8")
@@ -31,7 +31,7 @@ def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def test_the_kind_of_the_guide_keeps_the_laws(spark: SparkSession, guide: Any) -> None:
+def test_kind_of_the_guide_keeps_the_laws(spark: SparkSession, guide: Any) -> None:
     tests = [test for name, test in vars(guide).items() if name.startswith("test_")]
     assert len(tests) == 3
     for test in tests:

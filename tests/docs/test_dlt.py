@@ -1,4 +1,4 @@
-"""docs/how-to/dlt.md, done: its files in a project, its pipeline run by the real dlt, and what is ingested then."""
+"""docs/how-to/dlt.md with the real dlt: project files, pipeline run, and ingested rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shop(tmp_path: Path) -> Settings:
 
 
 def load(settings: Settings) -> None:
-    """`python load_orders.py`, with nothing of dlt's outside of the project."""
+    """Run `python load_orders.py` with all files of dlt inside the project."""
     needed(find_spec("dlt"), "dlt is not installed: make setup")
     home = str(settings.path(".lake/home"))
     environment = os.environ | {"HOME": home, "DLT_DATA_DIR": home, "RUNTIME__DLTHUB_TELEMETRY": "false"}
@@ -48,13 +48,13 @@ def load(settings: Settings) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_page_has_all_files_of_a_project(shop: Settings) -> None:
+def test_dlt_page_contains_all_files_of_a_project(shop: Settings) -> None:
     assert list(FILES) == ["load_orders.py", "schemas/orders.avsc", "jobs/silver/order_now.py"]
     assert list(project.load(shop).tables) == ["order_now"]
 
 
 @pytest.mark.long
-def test_dlt_lands_a_file_of_rows_whose_lists_are_whole(shop: Settings) -> None:
+def test_dlt_lands_a_file_of_rows_with_complete_lists(shop: Settings) -> None:
     load(shop)
     [file] = shop.path("landing/orders").iterdir()
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -65,7 +65,7 @@ def test_dlt_lands_a_file_of_rows_whose_lists_are_whole(shop: Settings) -> None:
 
 
 @pytest.mark.long
-def test_what_dlt_lands_is_ingested_and_what_comes_again_is_a_duplicate(shop: Settings, spark: SparkSession) -> None:
+def test_dlt_rows_are_ingested_and_repeated_rows_are_duplicates(shop: Settings, spark: SparkSession) -> None:
     load(shop)
     streams = run(shop, lambda: spark, lambda _: None).streams["orders"]
     assert (streams.read, streams.accepted, streams.quarantined) == (2, 2, 0)
@@ -73,11 +73,11 @@ def test_what_dlt_lands_is_ingested_and_what_comes_again_is_a_duplicate(shop: Se
     assert [(row["order_id"], str(row["amount"])) for row in rows] == [(1, "19.90"), (2, "5.00")]
     assert [row["_extra"] for row in rows] == [None, None]
     assert all(row["dlt_id"] and row["dlt_load_id"] for row in rows)
-    load(shop)  # nothing is new
+    load(shop)  # Nothing is new
     assert run(shop, lambda: spark, lambda _: None).streams["orders"].read == 0
     for file in shop.path(".lake/dlt").rglob("state.json"):
         file.unlink()
-    for folder in ("_dlt_pipeline_state", "_dlt_loads", "_dlt_version"):  # dlt has lost its bookmark
+    for folder in ("_dlt_pipeline_state", "_dlt_loads", "_dlt_version"):  # Dlt has lost its bookmark
         for file in shop.path(f"landing/{folder}").glob("*"):
             file.unlink()
     load(shop)

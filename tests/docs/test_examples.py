@@ -28,13 +28,13 @@ Tables = dict[tuple[str, int], list[Row]]
 
 @pytest.fixture(scope="module")
 def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """The tables of TOGETHER after each batch."""
+    """Return the tables of TOGETHER after each batch."""
     return run(TOGETHER, tmp_path_factory.mktemp("examples"), spark)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
-def test_the_tables_are_what_the_page_shows(
+def test_example_tables_equal_those_of_the_page(
     spark: SparkSession, tmp_path: Path, together: Tables, example: Example
 ) -> None:
     made = run([example], tmp_path, spark) if example.changes_jobs else together
@@ -46,7 +46,7 @@ def test_the_tables_are_what_the_page_shows(
 
 
 def run(some: Sequence[Example], home: Path, spark: SparkSession) -> Tables:
-    """The tables of the examples after each batch: (table, number of the batch) -> rows as pages show them."""
+    """Return the tables of the examples after each batch: (table, number of the batch) -> rows as pages show them."""
     project, made = empty(home / "project").project, Tables()
     for number in range(max(len(example.batches) for example in some)):
         batches = [example.batches[number] for example in some if number < len(example.batches)]
@@ -58,7 +58,7 @@ def run(some: Sequence[Example], home: Path, spark: SparkSession) -> Tables:
 
 
 def write(batch: Batch, project: Path) -> bool:
-    """Writes the files of a batch. Says whether a job is another one now."""
+    """Write the files of a batch; return whether a job changed."""
     jobs = [project / file for file in batch.files if file.startswith("jobs/")]
     changed = any(job.exists() for job in jobs)
     for file, text in batch.files.items():
@@ -67,7 +67,7 @@ def write(batch: Batch, project: Path) -> bool:
 
 
 def after(batches: Sequence[Batch], project: Path, home: Path, spark: SparkSession) -> Lakehouse:
-    """The lakehouse after a cycle. Where a job was changed, its table is deployed."""
+    """Run a cycle and return the lakehouse; deploy the table of a changed job."""
     changed = [write(batch, project) for batch in batches]
     lakehouse = Lakehouse(project, home)
     for batch in batches:
@@ -79,14 +79,14 @@ def after(batches: Sequence[Batch], project: Path, home: Path, spark: SparkSessi
             file.write_text(text, "utf-8")
     if not any(changed):
         return lakehouse.run()
-    with suppress(DeclarationError):  # that a definition has changed: events are in the log by then
+    with suppress(DeclarationError):  # A changed definition: events are in the log by then
         lakehouse.run()
     deploy(load(lakehouse.settings), lambda: spark, lambda _: None, lambda _: None)
     return Lakehouse(project, home)
 
 
 def blanked(found: list[Row], expected: list[Row]) -> list[Row]:
-    """`found` with … in the columns where the page shows that in every row."""
+    """Return `found` with … in the columns where the page shows … in every row."""
     anything = {column for column in (expected[0] if expected else {}) if all(row[column] == ANY for row in expected)}
     return [{column: ANY if column in anything else value for column, value in row.items()} for row in found]
 
@@ -95,12 +95,12 @@ def ordered(rows: list[Row]) -> list[tuple[str, ...]]:
     return sorted(tuple(row.values()) for row in rows)
 
 
-def test_examples_share_a_project_without_sharing_a_name() -> None:
+def test_examples_of_one_project_have_distinct_files() -> None:
     files = [file for example in TOGETHER for file in example.batches[0].files]
     assert sorted(files) == sorted(set(files))
 
 
-def test_every_kind_has_a_worked_example() -> None:
+def test_kind_has_a_worked_example() -> None:
     kinds = {page.stem for page in (Path(__file__).parents[2] / "docs/kinds").glob("*.md")} - {"index"}
     shown_of = {example.name.split()[0].removeprefix("kinds/") for example in EXAMPLES}
     assert kinds == {name.lower() for name in KINDS}
@@ -108,7 +108,7 @@ def test_every_kind_has_a_worked_example() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
-def test_an_example_loads_and_shows_records_and_tables(tmp_path: Path, example: Example) -> None:
+def test_example_loads_and_has_records_and_tables(tmp_path: Path, example: Example) -> None:
     project = empty(tmp_path / "project").project
     for batch in example.batches:
         write(batch, project)

@@ -1,4 +1,4 @@
-"""Every kind is where users and developers look for it. No JVM."""
+"""Every kind is listed for users and developers. No JVM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LISTS = {
 }
 
 
-def test_a_job_can_import_every_kind() -> None:
+def test_job_can_import_every_kind() -> None:
     modules = [import_module(module.name) for module in walk_packages(kinds.__path__, "lake.kinds.")]
     defined = {each for module in modules for _, each in inspect.getmembers(module, inspect.isclass)}
     named = {each.__name__ for each in defined if issubclass(each, Kind) and hasattr(each, "name")}
@@ -32,11 +32,11 @@ def test_a_job_can_import_every_kind() -> None:
 
 
 @pytest.mark.parametrize("file", LISTS)
-def test_every_kind_is_listed(file: str) -> None:
+def test_kind_is_listed(file: str) -> None:
     text = (ROOT / file).read_text("utf-8")
     patterns = {name: LISTS[file].format(name=name, page=name.lower()) for name in KINDS}
     assert [name for name, pattern in patterns.items() if not re.search(pattern, text)] == []
 
 
-def test_the_time_of_every_kind_is_taken() -> None:
+def test_benchmark_covers_every_kind() -> None:
     assert {type(table.kind).__name__ for table in tables.KINDS.values()} == set(KINDS)

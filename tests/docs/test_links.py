@@ -1,4 +1,4 @@
-"""Pages that code and messages name exist, and every how-to guide is in the index. No JVM, no MkDocs."""
+"""Pages named in code and messages, and guides in the index. No JVM, no MkDocs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site: it builds strictly, its links lead somewhere, no page needs a network, nothing is missing."""
+"""Site: a strict build, working links, pages without a network, complete reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
 
 
 class Page(HTMLParser):
-    """The ids of a page, what it links to, and what it loads."""
+    """Ids, links and loaded files of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; a warning is an error."""
+    """Build the site; a warning is an error."""
     folder = tmp_path_factory.mktemp("site")
     done = make("docs", f"SITE={folder}")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{folder}/index.html"), done.stdout + done.stderr
@@ -67,9 +67,9 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.slow
-def test_every_link_within_the_site_leads_to_a_page_and_a_heading(pages: dict[Path, Page]) -> None:
+def test_site_links_lead_to_a_page_and_a_heading(pages: dict[Path, Page]) -> None:
     for file, page in pages.items():
-        if file.name == "404.html":  # its links begin at the root of a server
+        if file.name == "404.html":  # Its links begin at the root of a server
             continue
         for link in map(urlsplit, page.links):
             if link.scheme:
@@ -82,27 +82,27 @@ def test_every_link_within_the_site_leads_to_a_page_and_a_heading(pages: dict[Pa
 
 
 @pytest.mark.slow
-def test_a_page_loads_nothing_from_a_network(pages: dict[Path, Page], site: Path) -> None:
+def test_page_loads_nothing_from_a_network(pages: dict[Path, Page], site: Path) -> None:
     for file, page in pages.items():
         assert [load for load in page.loads if urlsplit(load).scheme or load.startswith("//")] == [], file.name
     styles = "".join(file.read_text("utf-8") for file in site.rglob("*.css"))
     assert re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//[^)]+", styles) == []
 
 
-def test_the_reference_names_every_command_and_option(reference: ModuleType) -> None:
+def test_reference_names_every_command_and_option(reference: ModuleType) -> None:
     commands = reference.pages()["reference/commands.md"]
     for command in command_names():
         assert f"`lake {command}" in commands
     assert "`--drop-retired`" in commands
 
 
-def test_every_public_name_is_in_a_page(reference: ModuleType) -> None:
+def test_public_names_are_in_a_page(reference: ModuleType) -> None:
     written = {str(file): file.read_text("utf-8") for file in (ROOT / "docs").rglob("*.md")}
     text = "".join((written | reference.pages()).values())
     assert [name for name in lake.__all__ if not re.search(rf"\b{name}\b", text)] == []
 
 
-def test_every_kind_has_a_page_with_its_options(reference: ModuleType) -> None:
+def test_kind_page_lists_its_options(reference: ModuleType) -> None:
     kinds = [
         name for name in lake.__all__ if isinstance(found := getattr(lake, name), type) and issubclass(found, Kind)
     ]
@@ -114,21 +114,23 @@ def test_every_kind_has_a_page_with_its_options(reference: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_the_shapes_of_json_have_keys_that_the_code_has(reference: ModuleType) -> None:
+def test_json_shapes_have_keys_of_the_code(reference: ModuleType) -> None:
     source = "".join(file.read_text("utf-8") for file in (ROOT / "lake").rglob("*.py"))
     keys = set(re.findall(r'"(\w+)":', reference.shapes.SHAPES.read_text("utf-8")))
     assert {key for key in keys if not re.search(rf'"{key}"|^    {key}: ', source, re.MULTILINE)} == set()
     assert len(keys) > 60
 
 
-def test_a_name_that_only_one_side_knows_is_told(reference: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_reports_a_name_known_to_one_side_only(
+    reference: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = reference.words.WORDS
     monkeypatch.setitem(words, "settings", {**words["settings"], "gone": "It was."})
     with pytest.raises(reference.words.Drift, match="gone"):
         list(reference.settings.settings())
 
 
-def test_the_architecture_lists_the_layers_in_their_order() -> None:
+def test_architecture_lists_the_layers_in_order() -> None:
     tables = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     [layers] = [each["layers"] for each in tables if each["type"] == "layers"]
     names = [name.strip() for layer in layers for name in layer.split("|")]
@@ -141,18 +143,18 @@ def test_the_architecture_lists_the_layers_in_their_order() -> None:
     assert [order[name] for name in shown] == sorted(order[name] for name in shown)
 
 
-def test_every_link_of_the_repositorys_own_pages_leads_to_a_file() -> None:
+def test_links_of_repository_pages_lead_to_files() -> None:
     for file in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / file).read_text("utf-8")):
             assert (ROOT / link).exists(), f"{file}: {link}"
 
 
-def test_the_readme_is_of_two_pages() -> None:
+def test_readme_has_at_most_two_pages() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
 
 
 @pytest.mark.slow
-def test_search_works_without_a_server_and_without_a_network(site: Path, pages: dict[Path, Page]) -> None:
+def test_search_works_without_server_and_network(site: Path, pages: dict[Path, Page]) -> None:
     assert (site / "search/search_index.js").read_text("utf-8").startswith("var __index = {")
     for file, page in pages.items():
         scripts = [load for load in page.loads if load.endswith(".js")]
@@ -160,7 +162,7 @@ def test_search_works_without_a_server_and_without_a_network(site: Path, pages: 
 
 
 @pytest.mark.long
-def test_a_browser_finds_what_is_searched_for_in_a_site_opened_from_a_folder(site: Path) -> None:
+def test_browser_search_finds_a_word_in_a_site_opened_from_a_folder(site: Path) -> None:
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("chromium is not installed")
@@ -176,7 +178,7 @@ def test_a_browser_finds_what_is_searched_for_in_a_site_opened_from_a_folder(sit
     assert re.search(r'md-search-result__meta">[1-9][0-9]* matching documents<', page)
 
 
-def test_shells_complete_commands_as_the_page_has_it() -> None:
+def test_shells_complete_commands_as_the_page_shows() -> None:
     lines = re.findall(r"_LAKE_COMPLETE=(\w+)_source", (ROOT / "docs/index.md").read_text("utf-8"))
     assert lines == ["bash", "zsh", "fish"]
     for shell in lines:
@@ -191,7 +193,7 @@ def completion(**environment: str) -> str:
     return done.stdout
 
 
-def test_no_page_installs_from_an_index_what_is_in_none() -> None:
+def test_pages_install_no_unpublished_package_from_an_index() -> None:
     places = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("lake/templates/**/*.md")]
     wrong = [
         file.name for file in places if re.search(r"pip install [^`\n]*(?<!/)headwater\b", file.read_text("utf-8"))
@@ -199,7 +201,7 @@ def test_no_page_installs_from_an_index_what_is_in_none() -> None:
     assert wrong == []
 
 
-def test_the_table_of_folders_has_every_connector() -> None:
+def test_table_of_folders_lists_every_connector() -> None:
     text = (ROOT / "docs/architecture.md").read_text("utf-8")
     [row] = [line for line in text.splitlines() if line.startswith("| `connect/`")]
     folders = [file.parent.name for file in (ROOT / "lake/connect").glob("*/__init__.py")]

@@ -1,4 +1,4 @@
-"""Words that the documentation does not use. No JVM, no MkDocs."""
+"""Words excluded from the documentation. No JVM, no MkDocs."""
 
 from __future__ import annotations
 
