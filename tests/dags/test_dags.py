@@ -1,4 +1,4 @@
-"""The DAGs: what they import, the order of their tasks, what goes to the log, and whole runs."""
+"""DAGs: their imports, the order of their tasks, their logs, and complete runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tests.shop import order
 
 pytestmark = pytest.mark.slow
 
-# Parses the DAGs of the folders that stdin names, as Airflow does, and tells what is in them; then what comes of each
-# call where the command `lake` is a shell script: the name of an exception or an exit code, whether Airflow would try
-# again, and what goes to the log.
+# Parses the DAGs of the folders named on stdin, as Airflow does, and prints their content; then the outcome of each
+# call with a shell script as `lake`: the name of an exception or an exit code, whether Airflow would retry, and the
+# log.
 PROGRAM = """
 import json, logging, pathlib, sys
 from airflow.dag_processing.dagbag import DagBag
@@ -114,7 +114,7 @@ CALLS = (
 
 @pytest.fixture(scope="module")
 def projects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three projects; a table of the second has the longest name that a file can have, its DAGs an odd one. The third
+    """Three projects: a table of the second has the longest possible file name, and its DAGs an odd name. The third
     publishes by groups, and has sinks.
     """
     shop, bank, parted = (tmp_path_factory.mktemp("projects") / name for name in ("shop", "Bank of 1.5 €", "parted"))
@@ -137,7 +137,7 @@ LONG = "a" * 252
 
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory: pytest.TempPathFactory, projects: list[Path], request: pytest.FixtureRequest) -> Any:
-    """What the program tells: one process for all, for Airflow takes seconds to import."""
+    """Return the output of the program; one process for all, because Airflow takes seconds to import."""
     installed()
     home = tmp_path_factory.mktemp("airflow")
     spoilt = tmp_path_factory.mktemp("spoilt") / "shop"
@@ -153,12 +153,12 @@ def parsed(tmp_path_factory: pytest.TempPathFactory, projects: list[Path], reque
 
 
 @pytest.mark.long
-def test_dags_parse_without_lake_and_without_spark(parsed: Any) -> None:
+def test_dags_parse_without_lake_and_spark(parsed: Any) -> None:
     assert not {"lake", "pyspark", "jobs", "deltalake", "great_expectations"} & set(parsed["modules"])
 
 
 @pytest.mark.long
-def test_several_projects_live_in_one_airflow(parsed: Any, projects: list[Path]) -> None:
+def test_airflow_runs_several_projects(parsed: Any, projects: list[Path]) -> None:
     names = ("flights", "shop", "Bank_of_1_5_", "parted")
     dags = ("backfill", "microbatch", "nightly", "recompute")
     assert set(parsed["dags"]) == {f"{name}.{dag}" for name in names for dag in dags} | {"parted.deliver"}
@@ -167,14 +167,14 @@ def test_several_projects_live_in_one_airflow(parsed: Any, projects: list[Path])
     assert {tuple(name.split("/")[:2]) for name in parsed["assets"]} == layers | {("parted", "sink")}
 
 
-def test_a_graph_that_is_none_is_told_where_airflow_tells_faults_of_dags(parsed: Any) -> None:
+def test_invalid_graph_is_reported_as_an_import_error(parsed: Any) -> None:
     ((file, fault),) = parsed["faults"].items()
     assert Path(file).parts[-3:] == ("shop", "dags", "dags.py")
     assert "dags/graph.json is not the graph of a project" in fault
     assert "fix: lake graph --json > graph.json && mv graph.json dags/graph.json" in fault
 
 
-def test_the_graph_that_dags_read_is_the_projects(request: pytest.FixtureRequest) -> None:
+def test_graph_of_the_dags_equals_that_of_the_project(request: pytest.FixtureRequest) -> None:
     root = request.config.rootpath
     now = json.loads(json.dumps(graph(load(load_settings(root))).data()))
     assert json.loads((root / "dags/graph.json").read_text()) == now, (
@@ -193,7 +193,7 @@ def tables(folder: Path) -> dict[str, Any]:
         ("recompute", ["cut", "plan", "in_earnest"], ["verify", "check", "publish"]),
     ],
 )
-def test_tables_follow_their_inputs_and_wait_for_nothing_else(
+def test_table_tasks_follow_their_inputs_only(
     parsed: Any, dag: str, before: list[str], after: list[str], request: pytest.FixtureRequest
 ) -> None:
     known = tables(request.config.rootpath)
@@ -207,14 +207,14 @@ def test_tables_follow_their_inputs_and_wait_for_nothing_else(
     assert {f"tables.{name}" for name in known} <= tasks[after[0]]
 
 
-def test_a_stream_that_fails_holds_up_no_table_and_fails_the_run(parsed: Any) -> None:
+def test_failed_stream_blocks_no_table_and_fails_the_run(parsed: Any) -> None:
     tasks = parsed["dags"]["flights.microbatch"]
     assert (tasks["cut"]["after"], tasks["cut"]["rule"]) == (["ingest"], "all_done")
     assert (tasks["ingest_failed"]["after"], tasks["ingest_failed"]["rule"]) == (["ingest"], "one_failed")
     assert not [name for name, task in tasks.items() if "ingest_failed" in task["after"]]
 
 
-def test_what_holds_a_group_holds_up_no_other_and_fails_the_run_after_they_are_published(parsed: Any) -> None:
+def test_blocked_group_blocks_no_other_and_fails_the_run_after_publication(parsed: Any) -> None:
     tasks = parsed["dags"]["parted.microbatch"]
     assert {name: tasks[name]["rule"] for name in ("check", "publish", "group_held")} == {
         "check": "all_done_min_one_success",
@@ -229,7 +229,7 @@ def test_what_holds_a_group_holds_up_no_other_and_fails_the_run_after_they_are_p
     assert parsed["calls"][call.format(STOPPED)][0] == 1
 
 
-def test_a_project_with_sinks_has_a_dag_that_fills_each_for_itself(parsed: Any) -> None:
+def test_project_with_sinks_has_a_dag_with_a_task_for_each(parsed: Any) -> None:
     assert "shop.deliver" not in parsed["dags"]
     tasks = parsed["dags"]["parted.deliver"]
     assert {name: task["after"] for name, task in tasks.items()} == {"crm": [], "none": []}
@@ -237,19 +237,19 @@ def test_a_project_with_sinks_has_a_dag_that_fills_each_for_itself(parsed: Any) 
     assert tasks["crm"]["outlets"] == ["parted/sink/crm"]
 
 
-def test_a_graph_with_other_groups_is_stale(parsed: Any) -> None:
+def test_graph_with_other_groups_is_stale(parsed: Any) -> None:
     end, _, ((_, what), _) = parsed["calls"][f"steps.must_be_of(project): {REGROUPED}"]
     assert (end, what) == (2, "dags/graph.json is stale: tables are published in other groups")
 
 
-def test_a_name_may_be_as_long_as_a_file_lets_it(parsed: Any) -> None:
+def test_table_name_may_be_as_long_as_a_file_name(parsed: Any) -> None:
     tasks = parsed["dags"]["Bank_of_1_5_.microbatch"]
     (long,) = (name for name in tasks if "aaa" in name)
     assert len(long) <= 250
     assert tasks[long]["after"] == ["cut", "tables.customer_daily"]
 
 
-def test_lineage_is_of_streams_and_tables_each_with_its_sentence(parsed: Any) -> None:
+def test_lineage_lists_streams_and_tables_with_their_descriptions(parsed: Any) -> None:
     tasks = parsed["dags"]["shop.microbatch"]
     assert {name: (task["inlets"], task["outlets"]) for name, task in tasks.items()} == {
         "ingest": ([], ["shop/log/orders"]),
@@ -268,7 +268,7 @@ def test_lineage_is_of_streams_and_tables_each_with_its_sentence(parsed: Any) ->
     assert tasks["tables.current_order"]["doc"] == "An order as it stands: its newest change."
 
 
-def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed: Any) -> None:
+def test_unselected_table_does_not_block_selected_ones(parsed: Any) -> None:
     rules = {name: task["rule"] for name, task in parsed["dags"]["flights.recompute"].items()}
     assert {rule for name, rule in rules.items() if name.startswith("tables.")} == {"none_failed"}
     assert rules["verify"] == "none_failed_min_one_success"
@@ -277,7 +277,7 @@ def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed: Any) -> None
 @pytest.mark.parametrize(
     ("dag", "order"), [("backfill", ["redo", "cut", "follow", "check", "publish"]), ("nightly", ["verify", "maintain"])]
 )
-def test_each_step_waits_for_the_one_before(parsed: Any, dag: str, order: list[str]) -> None:
+def test_step_waits_for_the_previous_step(parsed: Any, dag: str, order: list[str]) -> None:
     tasks = parsed["dags"][f"flights.{dag}"]
     assert set(tasks) == set(order)
     assert all(before in tasks[after]["after"] for before, after in pairwise(order))
@@ -321,7 +321,7 @@ FAULTS: Mapping[tuple[str, str], tuple[int, str, list[list[str]]]] = {
 }
 
 
-def test_an_edited_sentence_is_told_and_holds_up_no_run(parsed: Any) -> None:
+def test_changed_description_is_reported_and_blocks_no_run(parsed: Any) -> None:
     end, _, lines = parsed["calls"][f"steps.must_be_of(project): {REWORDED}"]
     what = "dags/graph.json has old descriptions of customer_daily, and so have the assets"
     fix = "  fix: lake graph --json > graph.json && mv graph.json dags/graph.json"
@@ -329,20 +329,20 @@ def test_an_edited_sentence_is_told_and_holds_up_no_run(parsed: Any) -> None:
 
 
 @pytest.mark.parametrize("call", FAULTS, ids=lambda call: call[0])
-def test_a_fault_is_told_in_its_own_lines_and_only_what_may_pass_is_tried_again(
+def test_fault_is_logged_in_its_own_lines_and_only_temporary_faults_are_retried(
     parsed: Any, call: tuple[str, str]
 ) -> None:
     assert parsed["calls"][": ".join(call)] == list(FAULTS[call])
 
 
-def test_a_command_that_is_not_there_is_named(parsed: Any) -> None:
+def test_missing_command_is_named(parsed: Any) -> None:
     end, again, ((level, what), (_, fix)) = parsed["calls"]["project.call('status'): "]
     assert (end, again, level) == (2, "fail", "ERROR")
     assert what.endswith("/lake cannot be started: No such file or directory")
     assert fix == '  fix: name the command: dags(…, lake="/path/to/bin/lake")'
 
 
-def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_cut(parsed: Any) -> None:
+def test_older_run_leaves_checks_and_publication_to_the_run_of_a_later_cut(parsed: Any) -> None:
     assert parsed["calls"][f"steps.must_be_newest(project, 8): {CUT_9}"][0] == "AirflowSkipException"
     assert parsed["calls"][f"steps.must_be_newest(project, 9): {CUT_9}"][0] == ""
 
@@ -353,7 +353,7 @@ def test_airflow_runs_a_step_of_a_project(airflow: Airflow) -> None:
     assert airflow.lake("status")["cut"]["number"] == 1
 
 
-def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Commands) -> None:
+def test_micro_batch_publishes_one_cut(airflow: Airflow, commands: Commands) -> None:
     replace(airflow, server=commands.environment).run("microbatch")
     status = airflow.lake("status")
     assert (status["cut"]["number"], status["edition"]["number"], status["edition"]["cut"]) == (1, 1, 1)
@@ -363,7 +363,7 @@ def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Comm
     assert days == {**PUBLISHED, "version": days["version"], "inserted": 3}
 
 
-def test_a_micro_batch_takes_in_what_a_topic_has(airflow: Airflow, commands: Commands, kafka: Kafka) -> None:
+def test_micro_batch_ingests_a_topic(airflow: Airflow, commands: Commands, kafka: Kafka) -> None:
     topic = kafka.topic()
     kafka.send(topic, *(json.dumps(order(number)) for number in (71, 72, 73)))
     (airflow.folder / "sources").mkdir()
@@ -379,7 +379,7 @@ def test_a_micro_batch_takes_in_what_a_topic_has(airflow: Airflow, commands: Com
     assert airflow.lake("sql", "select status from current_order where order_id = 72") == [{"status": "placed"}]
 
 
-def test_a_sink_is_filled_by_a_dag_of_its_own(airflow: Airflow, commands: Commands, postgres: Postgres) -> None:
+def test_deliver_dag_fills_a_sink(airflow: Airflow, commands: Commands, postgres: Postgres) -> None:
     shared = replace(airflow, server={**commands.environment, "CRM_URL": postgres.database()})
     (airflow.folder / "sinks").mkdir()
     (airflow.folder / "sinks/crm.toml").write_text(
@@ -406,7 +406,7 @@ LATE = {
 }
 
 
-def test_a_stream_that_fails_holds_up_no_other(airflow: Airflow, commands: Commands) -> None:
+def test_failed_stream_does_not_block_another(airflow: Airflow, commands: Commands) -> None:
     shared = replace(airflow, server=commands.environment)
     (airflow.folder / "sources").mkdir()
     (airflow.folder / "sources/away.toml").write_text('kind = "fax"')
@@ -416,7 +416,7 @@ def test_a_stream_that_fails_holds_up_no_other(airflow: Airflow, commands: Comma
     assert airflow.lake("status")["edition"]["number"] == 1
 
 
-def test_assets_are_updated_after_the_gate_and_only_where_rows_changed(airflow: Airflow, commands: Commands) -> None:
+def test_assets_are_updated_after_the_gate_only_if_rows_changed(airflow: Airflow, commands: Commands) -> None:
     shared = replace(airflow, server=commands.environment)
     shared.run("microbatch")
     shared.run("microbatch")
@@ -440,7 +440,7 @@ def test_assets_are_updated_after_the_gate_and_only_where_rows_changed(airflow: 
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_run_publishes_the_groups_that_nothing_holds_and_fails(airflow: Airflow, commands: Commands) -> None:
+def test_run_publishes_unblocked_groups_and_fails(airflow: Airflow, commands: Commands) -> None:
     shared = replace(airflow, server=commands.environment)
     with (airflow.folder / "pyproject.toml").open("a") as file:
         file.write('[tool.lake.publish]\ngroups = {orders = ["current_order"]}\n')
@@ -463,7 +463,7 @@ def test_a_run_publishes_the_groups_that_nothing_holds_and_fails(airflow: Airflo
     assert [group["cut"] for group in airflow.lake("status")["groups"]] == [2, 1]
 
 
-def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(airflow: Airflow) -> None:
+def test_dags_publish_one_cut_and_a_second_run_changes_nothing(airflow: Airflow) -> None:
     airflow.run("microbatch")
     first = airflow.events()
     with serving(airflow.folder) as server:
@@ -476,7 +476,7 @@ def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(air
     assert airflow.lake("status")["edition"]["cut"] == 1
 
 
-def test_a_scheduler_backfills_day_by_day_with_every_component_healthy(airflow: Airflow, commands: Commands) -> None:
+def test_scheduler_backfills_day_by_day(airflow: Airflow, commands: Commands) -> None:
     shared = replace(airflow, server=commands.environment)
     shared.call("lake", "run")
     with scheduling(shared):
@@ -495,7 +495,7 @@ def test_a_scheduler_backfills_day_by_day_with_every_component_healthy(airflow: 
     assert airflow.events() == {}, "in which no row has changed"
 
 
-def test_a_scheduler_tells_a_stopped_gate_in_its_own_lines_and_tries_once(airflow: Airflow, commands: Commands) -> None:
+def test_scheduler_logs_a_stopped_gate_in_its_own_lines_and_tries_once(airflow: Airflow, commands: Commands) -> None:
     stop = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 1}, "severity": "stop"}
     (airflow.folder / "quality/customer_daily.json").write_text(json.dumps({"expectations": [stop]}))
     shared = replace(airflow, server=commands.environment)
@@ -515,7 +515,7 @@ def test_a_scheduler_tells_a_stopped_gate_in_its_own_lines_and_tries_once(airflo
     assert not re.search("Traceback|error_detail", log.read_text()), "one try, and no stack trace"
 
 
-def test_a_cleared_task_works_at_the_cut_that_its_run_had(project: Settings) -> None:
+def test_cleared_task_uses_the_cut_of_its_run(project: Settings) -> None:
     assert record_cut(project, {"orders": 1}, 0, label="microbatch one").number == 1
     assert record_cut(project, {"orders": 1}, 0, label="microbatch two").number == 1
     assert record_cut(project, {"orders": 2}, 0, label="microbatch three").number == 2
