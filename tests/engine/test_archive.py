@@ -148,7 +148,7 @@ def test_backfill_and_rebuild_over_an_archived_log_equal_those_over_a_full_log(
         command(ours, "backfill", name, "--from", "2011-01-01", "--to", "2013-01-01")
         command(theirs, "backfill", name, "--from", "2011-01-01", "--to", "2013-01-01")
         assert contents(ours) == contents(theirs) == wanted, name
-    rebuild_all(inputs(ours), (), tell=quiet)  # Repairs rows deleted outside; their deletion was never recorded
+    rebuild_all(inputs(ours), (), on_progress=quiet)  # Repairs rows deleted outside; their deletion was never recorded
     assert contents(ours) == wanted
     proved(ours)
 

@@ -137,7 +137,7 @@ def test_keys_are_equal_when_evaluated_from_the_part_of_the_log_with_their_times
             times = times_read(inputs, declaration, Rows(keys))["readings"]
             assert (times is not None) == (name in NARROWED), name
             if name == "hour":  # More keys than one process takes
-                assert read_at(inputs, declaration, Rows(to_frame(spark, keys)))["readings"] == times
+                assert times_read(inputs, declaration, Rows(to_frame(spark, keys)))["readings"] == times
             if times and len(Scan(log.path, times=times).files()) < len(Scan(log.path).files()):
                 less.add(name)
     assert less  # Which ones depends on the files: their events are of any time

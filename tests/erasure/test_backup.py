@@ -75,7 +75,7 @@ def restored(settings: Settings, folder: Path) -> Settings:
 
 
 def test_backup_reads_like_the_warehouse(shop: Project, tmp_path: Path) -> None:
-    done = backup(shop, tmp_path / "copy", keys=None, tell=quiet)
+    done = backup(shop, tmp_path / "copy", keys=None, on_progress=quiet)
     assert done.left_out == []
     assert {name for name in done.tables if not name.startswith("meta/")} == {
         "logs/orders",

@@ -88,7 +88,8 @@ class Model:
 
     def cut(self) -> dict[str, int]:
         """Return the cut of the code."""
-        return whole({stream: log[-1] for stream, log in self.logs.items()}, lambda stream: reversed(self.logs[stream]))
+        newest = {stream: log[-1] for stream, log in self.logs.items()}
+        return consistent_prefix(newest, lambda stream: reversed(self.logs[stream]))
 
 
 @dataclass

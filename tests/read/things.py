@@ -135,7 +135,7 @@ class Things:
 
     def expire(self) -> None:
         """Expire editions that no consumer needs, as lake maintain does."""
-        with consumers.unmoved(self.settings) as held:
+        with consumers.needed_editions(self.settings) as held:
             old = {edition.number for edition in editions.kept_editions(self.settings)} - held
             editions.expire_editions(self.settings, old)
 

@@ -113,3 +113,14 @@ def test_flush_all_writes_files_of_older_commits_too(table: Address, flushed: li
     flushed.clear()
     durable.flush_all(table, 2)
     assert {*data(table), commit(2), "table", "_delta_log"} <= {*flushed}
+
+
+@pytest.mark.parametrize("content", [b"\xff\x00garbage", b"garbage"])
+def test_flush_names_a_commit_that_cannot_be_read(table: Address, content: bytes) -> None:
+    append(table, 1)
+    append(table, 2)
+    older = table.local / "_delta_log" / f"{0:020}.json"
+    older.write_bytes(content)
+    with pytest.raises(StorageError, match="a commit of table cannot be read") as error:
+        durable.flush(table)
+    assert error.value.where == str(older)

@@ -169,7 +169,7 @@ def test_unwritable_run_ledger_hides_no_fault(project: Settings) -> None:
 
 
 def test_background_entries_are_recorded_when_waited_for(project: Settings) -> None:
-    with runs.booked_aside():
+    with runs.background_recording():
         for number in range(5):
             runs.record_outcome(project, "deliver", str(number), 1, datetime.now(UTC), error="why")
         runs.wait_until_recorded()

@@ -22,7 +22,7 @@ from lake.store.storage import Address
 
 
 def test_hand_over_releases_jvm_objects_that_python_needs_no_more(spark: SparkSession) -> None:
-    let_go()
+    free_jvm_objects()
     held = len(ThreadSafeFinalizer.finalizers)
     gc.disable()
     try:
