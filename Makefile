@@ -98,11 +98,12 @@ bench: setup $(call fetched,$(call used)) ## the figures: flights beside hand-wr
 	$(call installed,$(call used))
 	$(BIN)/python -m infra.bench$(if $(W),.$(W)) $(ARGS)
 
-lint: setup ## ruff, mypy --strict and the layers
+lint: setup ## ruff, mypy --strict, the layers, the words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(PYTEST) -n0 tests/test_vocabulary.py tests/docs/test_words.py
 
 docs: setup ## the documentation as a site, .lake/site/index.html: no page needs a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir $(SITE)

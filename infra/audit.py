@@ -5,7 +5,7 @@
                       in the lock
     licences          each package and jar has one that is compatible with Apache-2.0, which is Headwater's
 
-Exit code 1 where something is wrong. A database that cannot be reached is told and is no fault: nothing was found out.
+Exit code 1 where something is wrong. A database that cannot be reached is reported, and is no fault.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ALLOWED: Final = frozenset(
     {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC"}
     | {"MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Unlicense", "Zlib"}
 )
-# What packages without an SPDX expression call them.
+# Names of licences in packages without an SPDX expression.
 CALLED: Final[Mapping[str, str]] = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
@@ -69,7 +69,7 @@ _SPDX: Final = get_spdx_licensing()
 
 
 class Finding(NamedTuple):
-    """What was found about a subject: `ok`, `FAIL`, or `skip` where nothing could be found out."""
+    """Result about a subject: `ok`, `FAIL`, or `skip` if it could not be checked."""
 
     outcome: str
     subject: str
@@ -83,7 +83,7 @@ def pinned(lock: str) -> dict[str, str]:
 
 
 def pip_audit(requirements: str) -> dict[str, Any] | str:
-    """What pip-audit says of pinned requirements, or why it says nothing. It resolves and installs nothing."""
+    """Return the findings of pip-audit on pinned requirements, or why it has none. It resolves and installs nothing."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(requirements)
         file.flush()
@@ -111,7 +111,7 @@ def pip_audit(requirements: str) -> dict[str, Any] | str:
 
 
 def vulnerabilities(lock: str, ask: Callable[[str], dict[str, Any] | str] = pip_audit) -> Iterator[Finding]:
-    """What is known against the packages of a lock.
+    """Yield the known vulnerabilities of the packages of a lock.
 
     One package is asked for first: a registry without the database answers that it knows none of them, which pip-audit
     takes for good news.
@@ -142,7 +142,7 @@ def _unknown(found: Mapping[str, Any]) -> list[str]:
 
 
 def jars(folder: Path) -> Iterator[Finding]:
-    """Whether `folder` holds the listed jars, and no others."""
+    """Return whether `folder` holds exactly the listed jars."""
     wanted = listed()
     wrong = faults(folder, wanted)
     yield from (Finding("FAIL", "jars", each) for each in wrong)
@@ -167,7 +167,7 @@ def licences(packages: Iterable[str], read: Callable[[str], PackageMetadata] = m
 
 
 def _licence(name: str, read: Callable[[str], PackageMetadata]) -> str:
-    """What a package says its licence is, as an SPDX expression where it can be told; "" where it says nothing."""
+    """Return a package's licence, as an SPDX expression if possible; "" if it declares none."""
     if name in EXCEPTIONS:
         return EXCEPTIONS[name][0]
     try:
@@ -184,7 +184,7 @@ def _licence(name: str, read: Callable[[str], PackageMetadata]) -> str:
 
 
 def allowed(licence: str) -> bool:
-    """Whether an SPDX expression leaves a choice of allowed licences alone."""
+    """Return whether an SPDX expression allows a choice of only allowed licences."""
     try:
         return _holds(_SPDX.parse(licence, validate=True))
     except ExpressionError:
@@ -202,7 +202,7 @@ def _holds(expression: Any) -> bool:
 
 
 def main(folder: Path) -> None:
-    """Tells all findings; exits with 1 where one is a fault."""
+    """Print all findings; exit with 1 if one is a fault."""
     lock = LOCK.read_text("utf-8")
     found = [*vulnerabilities(lock), *jars(folder), *licences(pinned(lock))]
     for each in found:

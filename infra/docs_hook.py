@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: the pages that are made from the code."""
+"""Hook of MkDocs: pages that are made from the code."""
 
 from __future__ import annotations
 

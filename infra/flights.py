@@ -68,7 +68,7 @@ PLANES = "select 'planes', to_json(p)::text from planes p order by tailnum"
 
 
 def main() -> None:
-    """Reads the command line, writes the files and tells them."""
+    """Write the files that the command line names, and print them."""
     parser = argparse.ArgumentParser(description="Write the flights of 2013 as landing files.")
     parser.add_argument("folder", type=Path, help="the landing folder")
     parser.add_argument("--days", type=int, default=366, help="UTC days from 2013-01-01 (default: all)")
@@ -156,7 +156,7 @@ def broken(line: str) -> list[str]:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Writes `file` in one step; leaves it alone where it has that content."""
+    """Write `file` in one step, unless it has that content."""
     if file.is_file() and file.read_bytes() == content:
         return
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -149,7 +149,7 @@ def uses(modules: Sequence[Module], expression: str) -> list[str]:
 
 
 def house(root: Path) -> Figures:
-    """Return the figures of `root`/lake; a list has the places that are counted. Of templates, only lines count."""
+    """Return the figures of `root`/lake; a list has the places that are counted. Templates count only as lines."""
     texts = {path.relative_to(root / "lake").as_posix(): path.read_text("utf-8") for path in root.glob("lake/**/*.py")}
     every = [Module(path, text) for path, text in sorted(texts.items())]
     modules = [module for module in every if not module.path.startswith("templates/")]

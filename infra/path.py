@@ -2,8 +2,8 @@
 
     python infra/path.py [advance | ingest | sql]
 
-A line counts where it was executed at least once by the call: of the second of two alike, on the project that
-`lake init` makes, after a first cycle.
+A line counts if the call executes it at least once: the second of two equal calls, on the project of `lake init`,
+after a first cycle.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def traced(call: Callable[[], Any]) -> Lines:
 
 
 def calls(shop: Lakehouse) -> dict[str, Callable[[], Any]]:
-    """What is traced: each takes one more change of an order, but `sql`, which reads."""
+    """Traced commands: each takes one more change of an order, but `sql`, which reads."""
     order: dict[str, Any] = {"order_id": 1, "customer": "ada", "status": "paid", "amount": "1.00"}
     number = iter(range(10, 60))
 

@@ -1,4 +1,4 @@
-"""What servers of this machine have in common: their options, their jars, and the JVM that each of them becomes.
+"""Base of servers on this machine: their options, their jars, and the JVM that each of them becomes.
 
 A server's folder here holds `jars.txt`. Its jars are in share/headwater of the environment, unless NAME_JARS says
 otherwise, and its data in .lake of the repository, unless NAME_HOME does.
@@ -73,7 +73,7 @@ class Server(NamedTuple):
         return [java, f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", *options, "-cp", f"{given.jars.absolute()}/*"]
 
     def become(self, command: list[str], said: str) -> NoReturn:
-        """Says where it is, and becomes its JVM."""
+        """Print its address, and become its JVM."""
         print(f"{self.name}: {said}", flush=True)
         os.execvp(command[0], command)
 

@@ -34,7 +34,7 @@ class OnlyUnavailable(RetryPolicy):
         return RetryDecision.default()
 
     def serialize(self) -> dict[str, Any]:
-        """See RetryPolicy: there is nothing to tell of it."""
+        """See RetryPolicy."""
         return {}
 
 
@@ -44,11 +44,11 @@ def command(lake: str | Path | None) -> list[str]:
 
 
 def run(words: Sequence[str], environment: Mapping[str, str], partly: str = "") -> Any:
-    """The answer of a command of `lake`. What it says on stderr goes to the task's log, line by line as it comes.
+    """Return the answer of a command of `lake`. Its stderr goes to the task's log, line by line.
 
-    A command that fails ends the task with its exit code, which Airflow tells in one line, where an exception would be
-    told with its stack trace. An answer that it printed before is logged: of `lake verify`, the rows that differ. One
-    that says under the name `partly` what has failed is returned all the same.
+    A command that fails ends the task with its exit code, which Airflow reports in one line, without a stack trace. An
+    answer that it printed before is logged, such as the rows that differ for `lake verify`. One that lists failures
+    under the name `partly` is returned nevertheless.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answer:
         code = _logged(words, {**os.environ, **environment}, answer)
@@ -73,7 +73,7 @@ def fail(what: str, fix: str) -> NoReturn:
 
 
 def warn(what: str, fix: str) -> None:
-    """Tells in two lines of the task's log what holds up nothing."""
+    """Log, in two lines, a fault that stops nothing."""
     _log.warning("%s", what)
     _log.warning("  fix: %s", fix)
 
@@ -108,12 +108,12 @@ def levels(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def _is_error(text: str) -> bool:
-    """Whether an answer is no more than the fault, which stderr has told."""
+    """Return whether an answer is only the fault, which stderr has reported."""
     return _keys(text) == {"error"}
 
 
 def _keys(text: str) -> set[str]:
-    """The names that an answer has values of; none where it is no JSON object, or is cut off."""
+    """Return the names in an answer; none if it is not a JSON object, or is cut off."""
     try:
         answer = json.loads(text)
     except ValueError:

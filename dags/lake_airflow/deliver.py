@@ -24,7 +24,7 @@ def deliver(project: Project) -> DAG:
 
 
 def fill(project: Project, name: str, tables: Sequence[str]) -> XComArg:
-    """The task that fills one sink. It updates the sink's asset where there was anything to deliver."""
+    """The task that fills one sink. It updates the sink's asset if anything was delivered."""
     inlets = [project.assets[table] for table in tables if table in project.assets]
     asset = project.sink(name)
 

@@ -43,7 +43,7 @@ class Project:
 
     @cached_property
     def graph(self) -> Mapping[str, Any]:
-        """What `lake graph --json` printed when the tables last changed."""
+        """Output of `lake graph --json` when the tables last changed."""
         file = self.folder / "dags/graph.json"
         try:
             graph = json.loads(file.read_text("utf-8"))
@@ -60,7 +60,7 @@ class Project:
 
     @property
     def by_groups(self) -> bool:
-        """Whether tables are published by groups, of which one may be held while others move on."""
+        """Return whether tables are published in groups, each of which may be held alone."""
         return bool(self.graph.get("groups"))
 
     @property
@@ -73,7 +73,7 @@ class Project:
 
     @property
     def runs(self) -> Mapping[str, Any]:
-        """What the DAGs share: one run at a time, and two tasks beside each other, each of which may start a JVM."""
+        """Arguments of all DAGs: one run at a time, and two tasks at once, as each may start a JVM."""
         return {
             "start_date": datetime(2013, 1, 1, tzinfo=UTC),
             "catchup": False,
@@ -103,11 +103,11 @@ class Project:
         return Asset(name=path, uri=f"lake://{path}", group=self.name, extra={"description": doc})
 
     def sink(self, name: str) -> Asset:
-        """What a sink fills, as an asset."""
+        """Return the asset of a sink."""
         return self._asset(name, "sink", f"What sink {name} fills")
 
     def inlets(self, table: Mapping[str, Any]) -> list[Asset]:
-        """What a table is derived from."""
+        """Return the inputs of a table."""
         return [self.assets[name] for name in table["inputs"]]
 
     def doc(self, name: str) -> str:
@@ -131,7 +131,7 @@ class Project:
 
 
 def task_id(table: str) -> str:
-    """The id of a table's task: its name, shortened where it is longer than an id may be."""
+    """Return the id of a table's task: its name, shortened to the length of an id."""
     if len(table) <= LONGEST_TASK:
         return table
     return f"{table[:LONGEST_TASK]}-{hashlib.sha256(table.encode()).hexdigest()[:8]}"

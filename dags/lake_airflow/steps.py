@@ -44,7 +44,7 @@ def cut(project: Project, when: str = "all_success") -> XComArg:
 def must_be_of(project: Project) -> None:
     """Fails the task where the graph that the DAGs were made from is not the project's any more.
 
-    Of what only has another sentence now it warns: the runs are right, and assets show the old one.
+    It only warns if a description differs: the runs are right, and assets show the old one.
     """
     now = project.call("graph")
     if differing := list(stale(project.graph, now)):
@@ -121,7 +121,7 @@ def publish(project: Project, number: XComArg, when: str = "all_success") -> XCo
                 f"edition {edition['number']} is of cut {edition['cut']}, later than cut {number}"
             )
         done = project.call("publish", "--cut", str(number), partly="held" if project.by_groups else "")
-        # A first try that died may have published, and told nobody.
+        # A first try that crashed may have published without reporting it.
         is_new = edition is None or done["edition"] > edition["number"] or get_current_context()["ti"].try_number > 1
         facts = {"edition": done["edition"], "cut": done["cut"]}
         changed = {

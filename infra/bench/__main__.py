@@ -192,7 +192,7 @@ def _commands(settings: Settings, project: Project, times: Times, repeat: int) -
 
 
 def _plain_append(spark: SparkSession, landing: Path, target: Path) -> None:
-    """What one would write by hand: read the JSON by its schema, add a bucket, append."""
+    """Plain Spark: read the JSON by its schema, add a bucket, append."""
     files = [str(file) for file in sorted(landing.iterdir())]
     kinds = {"carrier": "string", "tailnum": "string", "origin": "string", "dest": "string", "time_hour": "timestamp"}
     names = [

@@ -1,11 +1,11 @@
 """`make bench W=huge`: a log larger than memory, and what a user asks of it, each a command of its own.
 
 The log is of a year, a batch a day, and written straight in the log's format (`infra/bench/written.py`): GB is its size
-on disk, as Parquet. The JVM has 1 GiB of heap. Of every command: seconds, the greatest resident memory of the client
-(the Python process) and of the JVM, what they read, and the most that lay in the folders for what memory does not hold.
+on disk, as Parquet. The JVM has 1 GiB of heap. It prints for each command: seconds, the peak resident memory of the
+client (the Python process) and of the JVM, the bytes read, and the peak size of temporary folders.
 
-A command fails the benchmark where it fails, where its client takes more than CLIENT, or where the backfill of one day
-reads more than a SHARE of the log.
+A command fails the benchmark if it fails, if its client takes more than CLIENT, or if the backfill of one day reads
+more than a SHARE of the log.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def bytes_an_event(folder: Path, rows: int, notes: int) -> float:
-    """How many bytes an event takes in a log of so many a day."""
+    """Return the bytes of an event in a log of `rows` a day."""
     settings = project(folder)
     events = Written(settings, rows, notes=notes).days(1).events
     return size(settings) / events
@@ -176,7 +176,7 @@ class Huge:
 
 @dataclass
 class Used:
-    """What a command took: the greatest resident sizes, what was read, and what lay in temporary folders, in bytes."""
+    """Resources of a command, in bytes: peak resident sizes, bytes read, and the peak size of temporary folders."""
 
     folder: Path
     client: int = 0
@@ -222,7 +222,7 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _bytes(folder: Path) -> int:
-    """What the files below a folder take; some go meanwhile."""
+    """Return the bytes of the files below a folder; some may be deleted meanwhile."""
     total = 0
     for above, _, names in os.walk(folder):
         for name in names:

@@ -1,6 +1,6 @@
 """`make bench W=kinds`: each kind of table beside the plainest hand-written PySpark + Delta for the same rows.
 
-A million readings of a hundred thousand meters are batch 1 of a log. Of each kind one table is built from it, rebuilt,
+A million readings of a hundred thousand meters are batch 1 of a log. One table of each kind is built from it, rebuilt,
 and advanced by batches of a thousand readings, each event in order or each hundredth late; so is its hand-written twin,
 in the same session. The rows of both are compared after the build and after the last batch.
 """
@@ -32,7 +32,7 @@ from lake.session.spark_session import first_line, start
 from lake.store.ledger.cuts import Cut
 
 BATCH = 1000
-# What is timed of a table, and of its hand-written twin.
+# Times of a table, and of its hand-written twin.
 PAIRS = {"rebuild": "overwrite", "in order": "hand in order", "late": "hand late"}
 
 
@@ -91,7 +91,7 @@ class Bench:
         return cls(meters.spark, project, hand, cuts, sorts, repeat)
 
     def run(self, names: Iterable[str]) -> list[str]:
-        """Measures each kind and prints its line; a kind that fails is told, and the next one follows.
+        """Measures each kind and prints its line; a kind that fails is reported, and the next one follows.
 
         Returns those that failed.
         """

@@ -1,7 +1,7 @@
 """`make bench W=large`: ten million events of a million keys, six tables beside hand-written PySpark + Delta.
 
-The log is one batch, made by a seeded Spark expression, and is followed by batches of ten thousand events. What a
-person asks for is timed warm, in this process, and cold, as a command. `--growth` adds a micro-batch's cost after 10,
+The log is one batch, made by a seeded Spark expression, and is followed by batches of ten thousand events. Queries
+of a person are timed warm, in this process, and cold, as a command. `--growth` adds a micro-batch's cost after 10,
 100 and 1,000 commits.
 """
 
@@ -158,7 +158,7 @@ class Large:
         line("publish", self.times["publish"], "")
 
     def cold(self, names: Iterable[str] = COMMANDS) -> None:
-        """What a person asks for, each as a command of its own, beside the same in a warm process."""
+        """Queries of a person, each as a command of its own, and in a warm process."""
         command = str(Path(sys.executable).with_name("lake"))
         heading("As a person feels them: a command, and the same in a warm process")
         for name in names:

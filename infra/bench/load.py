@@ -1,8 +1,8 @@
-"""Load: `lake run --follow` beside a producer that lands readings as fast as they are taken in.
+"""Load: `lake run --follow` beside a producer that lands readings as fast as they are ingested.
 
-The producer keeps a bounded number of files waiting, pauses for a sixth of the time in the middle, and goes on. Once a
-cycle tells what it did, and every so many seconds what it costs is written down: memory of both processes, files, lag.
-In the end everything must be taken in, every table identical to its recomputation, and the log without a fault.
+The producer keeps a bounded number of files waiting, pauses for a sixth of the time in the middle, and continues. Each
+cycle is printed, and at intervals its cost: memory of both processes, files, lag.
+In the end all events must be ingested, every table identical to its recomputation, and the log without a fault.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ READINGS: Final = """
 
 
 def main() -> None:
-    """Runs the load for so many minutes and prints what it took."""
+    """Run the load for `minutes` and print its cost."""
     parser = argparse.ArgumentParser(description="lake run --follow under a producer that never waits for long.")
     parser.add_argument("--minutes", type=float, default=10, help="how long the producer is at work")
     parser.add_argument("--every", type=float, default=20, help="seconds between two lines")
@@ -65,7 +65,7 @@ def main() -> None:
 
 @dataclass
 class Producer:
-    """Lands files of `size` readings, at most `WAITING` ahead of what has been taken in, except while it is paused."""
+    """Lands files of `size` readings, at most `WAITING` ahead of what has been ingested, except while it is paused."""
 
     settings: Settings
     size: int = EVENTS_A_FILE
@@ -100,7 +100,7 @@ def producing(producer: Producer) -> Iterator[Producer]:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was seen `at` so many seconds: files waiting, events taken in, MiB resident, files under the warehouse."""
+    """Sample `at` a number of seconds: files waiting, events ingested, MiB resident, files under the warehouse."""
 
     at: float
     waiting: int
@@ -150,7 +150,7 @@ def load(settings: Settings, *, minutes: float, every: float, size: int = EVENTS
 
 
 def stuck(samples: list[Sample], *, busy: bool) -> bool:
-    """Whether nothing was done for long though files wait, or the follower has something to do in any case (`busy`)."""
+    """Return whether nothing was done for long although files wait, or the follower is `busy`."""
     last = samples[-1]
     earlier = [s for s in samples if s.at <= last.at - STUCK]
     waits = earlier and (last.waiting or busy)
@@ -158,7 +158,7 @@ def stuck(samples: list[Sample], *, busy: bool) -> bool:
 
 
 def caught_up(settings: Settings, producer: Producer) -> bool:
-    """Whether an edition has all that was landed."""
+    """Return whether an edition has all landed events."""
     head, edition = Log(settings, STREAM).head(), latest_edition(settings)
     taken = sum(head.offsets.values()) == producer.landed * producer.size
     return taken and edition is not None and get_cut(settings, edition.cut).batches.get(STREAM, 0) == head.batch

@@ -39,7 +39,7 @@ FIELDS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 
 
 def contract(stream: str) -> Contract:
-    """The contract of a stream: its events are told apart by their number."""
+    """Return the contract of a stream, whose events are identified by their number."""
     types: dict[str, Any] = {"number": "long", "meter": "string"}
     types["at"] = {"type": "long", "logicalType": "timestamp-micros"}
     types |= {name: avro for name, (avro, _) in FIELDS[stream].items()}

@@ -158,7 +158,7 @@ class Hand:
 
 
 def merged(key: Sequence[str], matched: str) -> Step:
-    """What the batch alone gives, combined with what is there."""
+    """Combine the batch's groups with the stored ones."""
 
     def step(hand: Hand, name: str, batch: int) -> None:
         hand.merge(name, hand.jobs[name].whole(*hand.inputs(name, f"= {batch}")), key, matched)

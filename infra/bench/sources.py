@@ -92,7 +92,7 @@ def with_kafka(spark: SparkSession) -> None:
 
 
 def from_kafka(spark: SparkSession, kafka: Kafka, folder: Path, messages: int, repeat: int) -> None:
-    """Times a topic of so many messages."""
+    """Time a topic of `messages` messages."""
     times = Times()
     for count, turns in ((FEW, 1), (messages, repeat)):
         topic = kafka.topic(partitions=PARTITIONS)
@@ -126,7 +126,7 @@ def at(number: int) -> str:
 
 
 def by_hand(spark: SparkSession, bootstrap: str, topic: str) -> Any:
-    """What a Spark job of a few lines reads of a topic."""
+    """Read a topic by a Spark job of a few lines."""
     from pyspark.sql import functions as F
 
     parsed = F.from_json(F.col("value").cast("string"), DDL).alias("record")
@@ -173,7 +173,7 @@ def topic_of(spark: SparkSession, bootstrap: str, topic: str) -> Any:
 
 
 def from_postgres(spark: SparkSession, shop: Shop, folder: Path, rows: int, repeat: int) -> None:
-    """Times the copy of a table of so many rows, and as many changes to it."""
+    """Time the copy of a table of `rows` rows, and as many changes to it."""
     times = Times()
     os.environ[VARIABLE] = shop.dsn
     for count, turns in ((FEW, 1), (rows, repeat)):
@@ -210,7 +210,7 @@ def of_database(shop: Shop) -> str:
 
 
 def filled(shop: Shop, count: int) -> None:
-    """The database's table, published, with so many rows."""
+    """Create the database's table of `count` rows, and publish it."""
     shop.execute(
         f"DROP TABLE IF EXISTS {STREAM}",
         "DROP PUBLICATION IF EXISTS lake",
@@ -241,7 +241,7 @@ def project(folder: Path, source: str, facts: Mapping[str, Any], **about: Any) -
 
 
 def ingested(spark: SparkSession, settings: Settings) -> int:
-    """Takes in all that there is; how many events."""
+    """Ingest all records; return the number of events."""
     return sum(counts.accepted for counts in ingest(settings, lambda: spark, load_contracts(settings)).values())
 
 
@@ -270,7 +270,7 @@ def delays(shop: Shop, folder: Path, inserts: int) -> list[float]:
 
 
 def has(settings: Settings, number: int) -> bool:
-    """Whether the newest edition has the row."""
+    """Return whether the newest edition has the row."""
     edition = latest_edition(settings)
     if edition is None or f"{STREAM}_now" not in edition.tables:
         return False

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @table(Latest("meter", sequence="at", deletes="_removed"), log("readings"))
 def latest(readings: DataFrame) -> DataFrame:
-    """A meter's newest reading; none where the meter was removed since."""
+    """A meter's newest reading; none if the meter was removed since."""
     return readings.selectExpr("meter", "at", "value", "mode", "removed as _removed")
 
 
@@ -85,7 +85,7 @@ STEP = {
 
 @table(Fold("meter", sequence="at", state=STATE, start=BEGIN, step=STEP), log("readings"))
 def fold(readings: DataFrame) -> DataFrame:
-    """How often a meter's value rose, and where it stands."""
+    """Number of rises of a meter's value, and the newest value."""
     return readings.select("meter", "at", "value")
 
 

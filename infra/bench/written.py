@@ -74,7 +74,7 @@ class Written:
     notes: int = 0
 
     def days(self, days: int = DAYS) -> LogHead:
-        """Appends the batches of so many days; where the log stands then."""
+        """Append the batches of `days`; return the log's last batch."""
         of, log = contract(STREAM), Log(self.settings, STREAM)
         contract_versions.register(self.settings, of)
         head, names = log.head(), [f"M{number}" for number in range(self.meters)]

@@ -24,7 +24,7 @@ SECRET: Final = re.compile(r"[!-\[\]-~]{8,}")
 
 
 def main() -> None:
-    """Reads the files, and becomes the command. Ends with a message where there is none, or a file holds no secret."""
+    """Reads the files, and becomes the command. Ends with a message if there is none, or a file holds no secret."""
     if not sys.argv[1:]:
         sys.exit(_fault("no command", "the command line", "python -m infra.container.with_secrets COMMAND …"))
     folder = Path(os.environ.pop("SECRETS", FOLDER))
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _tell_spark(secret: str) -> None:
-    """Has a master, a worker or a driver ask whoever connects for `secret`, and encrypt what they say."""
+    """Require `secret` of every connection to a master, worker or driver, and encrypt it."""
     conf = {"spark.authenticate": "true", "spark.authenticate.secret": secret, "spark.network.crypto.enabled": "true"}
     if daemon := os.environ.get("SPARK_CONF_DIR"):
         Path(daemon).mkdir(mode=0o700, exist_ok=True)

@@ -26,7 +26,7 @@ LOGGING: Final = KAFKA.folder / "log4j2.properties"
 
 
 def main() -> None:
-    """Reads the command line, writes the settings, makes the storage where there is none, and becomes the broker."""
+    """Reads the command line, writes the settings, makes the storage if there is none, and becomes the broker."""
     parser = KAFKA.parser("A Kafka broker on this machine, until Ctrl-C.", port=9092)
     parser.add_argument("--controller-port", type=int, help="its own port (default: the next one)")
     parser.add_argument("--sasl-port", type=int, help="port of clients that give a user and a password")

@@ -79,14 +79,14 @@ def broker(home: Path, port: int) -> Iterator[str]:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody does there."""
+    """Return whether a broker listens there."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
 
 
 def publish(stream: str, folder: Path, bootstrap: str, partitions: int) -> None:
-    """Sends the files of a stream to its topic, in the order of their names, and tells it."""
+    """Send the files of a stream to its topic, in the order of their names, and print it."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets it
 
@@ -149,7 +149,7 @@ def project(folder: Path, sources: Mapping[str, str] | None = None) -> Path:
 
 
 def run(folder: Path) -> None:
-    """Brings a project's tables up to date, and tells how long it took."""
+    """Bring a project's tables up to date, and print the seconds."""
     begun = time.monotonic()
     lake(folder, "run")
     print(f"{folder.name}: {time.monotonic() - begun:.1f} s", flush=True)
@@ -162,13 +162,13 @@ def lake(folder: Path, *words: str) -> None:
 
 
 def fingerprints(folder: Path) -> dict[str, Any]:
-    """That of each published table."""
+    """Return the fingerprint of each published table."""
     edition = current_edition(load_settings(folder))
     return {} if edition is None else {name: entry.fingerprint for name, entry in sorted(edition.tables.items())}
 
 
 def compare(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Tells each table and whether it is the same; exits with 1 where one is not."""
+    """Print whether each table is the same; exit with 1 if one is not."""
     for name, fingerprint in wanted.items():
         print(f"{name:<22}{fingerprint}  {'the same' if found.get(name) == fingerprint else found.get(name)}")
     print(f"{len(wanted)} tables")

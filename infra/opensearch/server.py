@@ -1,7 +1,7 @@
 """OpenSearch on this machine, one node in one process, until Ctrl-C: `make server S=opensearch`.
 
-It listens on 127.0.0.1 alone, on --port and for other nodes, of which there are none, on the next one. Nobody is asked
-for a password. Its data are in --home, by default .lake/opensearch, and stay there. Its jars are those of
+It listens on 127.0.0.1 alone, on --port and for other nodes, of which there are none, on the next one. It asks for
+no password. Its data are in --home, by default .lake/opensearch, and stay there. Its jars are those of
 infra/opensearch/jars.txt: `--fetch` puts them into --jars, verified, and ends.
 """
 

@@ -1,4 +1,4 @@
-"""What is written as data: contracts, and expectations."""
+"""Reference of contracts and expectations."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _given(parameter: inspect.Parameter) -> str:
 
 
 def error_table(kind: str) -> Iterator[str]:
-    """What a kind refuses, as its modules say it; … stands for what was found."""
+    """Yield the errors of a kind, from its modules; … stands for the value found."""
     yield "| error | fix |\n|---|---|"
     for module in RAISED_BY[kind]:
         tree = ast.parse((ROOT / f"lake/{module}.py").read_text("utf-8"))
@@ -102,7 +102,7 @@ def error_table(kind: str) -> Iterator[str]:
 
 
 def _is_telling(node: ast.expr) -> bool:
-    """Whether a message says something in the source already."""
+    """Return whether a message is a text in the source."""
     return len(re.findall(r"[A-Za-z]{2,}", _said_by(node))) > 1
 
 

@@ -1,4 +1,4 @@
-"""What `--json` prints."""
+"""Output of `--json`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JSON_TYPES: Mapping[str, str | Callable[[re.Match[str]], str]] = {
 
 
 def shapes() -> Iterator[str]:
-    """What `--json` prints, command by command. Records are expanded from the code's dataclasses."""
+    """Output of `--json`, command by command. Records are expanded from the code's dataclasses."""
     text = SHAPES.read_text("utf-8")
     told = set(re.findall(r"^## `lake ([\w-]+)", text, re.MULTILINE))
     if told != set(command_names()):

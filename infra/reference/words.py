@@ -1,4 +1,4 @@
-"""What the reference says of each name, in `words.toml`, and how it is written in Markdown."""
+"""Text of the reference on each name, in `words.toml`, and its form in Markdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Drift(Exception):
 
 
 def said_of(section: str, names: Iterable[str]) -> Mapping[str, str]:
-    """What words.toml says of exactly these names, in its order."""
+    """Return the texts of exactly these names, in the order of words.toml."""
     found: Any = WORDS
     for part in section.split("."):
         found = found.get(part, {})

@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 @table(Latest("meter", sequence="at", deletes="_removed"), log("readings"))
 def meter_latest(readings: DataFrame) -> DataFrame:
-    """A meter's newest reading; none where the meter was removed since."""
+    """A meter's newest reading; none if the meter was removed since."""
     return readings.selectExpr("meter", "at", "value", "mode", "removed as _removed")

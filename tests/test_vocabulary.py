@@ -1,0 +1,62 @@
+"""Docstrings and comments use plain words. No JVM."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.vocabulary import FIRST, found
+
+ROOT: Final = Path(__file__).parents[1]
+FOLDERS: Final = ("lake", "dags", "infra")
+TEMPLATES: Final = "lake/templates/"
+"""Their docstrings describe tables to readers."""
+LITERAL: Final = re.compile(r"`[^`]*`|\"[^\"\n]*\"|https?://\S+")
+SENTENCE: Final = re.compile(r"(?:^|(?<=[.!?])\s|\n\n)\s*(?=[A-Z])")
+EXCEPTIONS: Final[dict[str, int]] = {}
+"""Uses by file, which may only become fewer."""
+
+
+def words(source: str) -> Iterator[str]:
+    """Yield docstrings and comments."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string.lstrip("#: ")
+
+
+def uses(source: str) -> list[str]:
+    texts = [LITERAL.sub("", text) for text in words(source)]
+    relative = [s.strip()[:60] for text in texts for s in SENTENCE.split(text) if FIRST.match(s.strip())]
+    return [*(use for text in texts for use in found(text)), *relative]
+
+
+def files() -> list[str]:
+    found = (str(file.relative_to(ROOT)) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
+    return sorted(file for file in found if not file.startswith(TEMPLATES))
+
+
+@pytest.mark.parametrize("file", files())
+def test_module_uses_plain_words(file: str) -> None:
+    unplain = uses((ROOT / file).read_text("utf-8"))
+    assert len(unplain) == EXCEPTIONS.get(file, 0), unplain
+
+
+def test_exceptions_name_files_that_exist() -> None:
+    assert [file for file in EXCEPTIONS if not (ROOT / file).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "text", ['"""Return what whoever reads."""', "# Of a log, the head", '"""It tells the reader."""']
+)
+def test_word_is_found_in_docstrings_and_comments(text: str) -> None:
+    assert uses(text)
