@@ -62,7 +62,7 @@ class DeclaredFolder:
     def texts(self) -> Iterator[DeclaredFile]:
         """Yield the files that are TOML, whether or not their options are valid."""
         for file in self.files:
-            with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
+            with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
                 yield DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), self._where(file))
 
     def sound(self, read: Callable[[DeclaredFile], T]) -> tuple[dict[str, T], dict[str, DeclarationError]]:
@@ -103,6 +103,11 @@ class DeclaredFolder:
             )
         try:
             return DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), where)
+        except OSError as error:
+            what = f"the declaration cannot be read: {error.strerror}"
+            raise DeclarationError(
+                what, where=where, fix=f"write {self.noun} as a TOML file; see {self.page}"
+            ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DeclarationError(f"invalid TOML: {error}", where=where, fix=f"see {self.page}") from None
 

@@ -45,7 +45,8 @@ def read(ddl: str, text: str) -> Any:
     try:
         match kind:
             case "int" | "bigint":
-                return whole if abs(whole := int(text)) < 1 << WHOLE[ddl] else None
+                whole, limit = int(text), 1 << WHOLE[ddl]
+                return whole if -limit <= whole < limit else None
             case "float" | "double" | "decimal":
                 number = Decimal(text)
                 return number if abs(number.adjusted()) <= MAGNITUDE else None

@@ -309,3 +309,10 @@ def test_bounds_and_defaults_of_contracts_are_valid_texts_of_records(kind: str) 
             given = read(field(kind), text)
             assert given in {value, REFUSED} if kind.startswith("decimal") else given == value, text
     assert taken > 5
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("int", 31), ("bigint", 63)])
+def test_literals_hold_the_least_and_the_greatest_whole_number_of_a_type(kind: str, bits: int) -> None:
+    least, greatest = -(1 << bits), (1 << bits) - 1
+    assert [literals.read(kind, str(number)) for number in (least, greatest)] == [least, greatest]
+    assert [literals.read(kind, str(number)) for number in (least - 1, greatest + 1)] == [None, None]
