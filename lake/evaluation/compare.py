@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lake.errors import LakeError
 from lake.evaluation.rows import Rows
-from lake.kinds.raised import causes, raised, raising
+from lake.kinds.sql_errors import causes, raise_sql, raised_facts
 from lake.project.declaration import Declaration
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store.comparison import WAS, images, match, pairs, was
@@ -115,7 +115,7 @@ def failing_on_duplicates(rows: DataFrame, identity: Sequence[str]) -> DataFrame
     by = [quoted(name, SPARK) for name in identity]
     several = F.expr(f"count(*) over (partition by {', '.join(by)})")
     counted = rows.withColumn("_rows_of_identity", several)
-    return counted.where(f"if(_rows_of_identity > 1, {raising(_TWICE, identity)}, true)").drop("_rows_of_identity")
+    return counted.where(f"if(_rows_of_identity > 1, {raise_sql(_TWICE, identity)}, true)").drop("_rows_of_identity")
 
 
 class DuplicateIdentity(LakeError):
@@ -135,7 +135,7 @@ def fault_of(declaration: Declaration, error: Exception) -> DuplicateIdentity | 
     """Return the error of a `failing_on_duplicates` frame that `error` comes from, or None."""
     if twice := next((cause for cause in causes(error) if isinstance(cause, DuplicateIdentity)), None):
         return twice
-    identity = raised(_TWICE, error)
+    identity = raised_facts(_TWICE, error)
     return DuplicateIdentity(declaration, identity[1]) if identity else None
 
 

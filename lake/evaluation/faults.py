@@ -17,7 +17,7 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
 from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import Place, fault_of, place_of
-from lake.kinds.raised import NoRoom, no_room
+from lake.kinds.sql_errors import NoRoom, no_room
 from lake.project.declaration import Declaration, Input
 from lake.session.spark_session import first_line, raise_if_gone
 from lake.store import duckdb_tables

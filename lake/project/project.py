@@ -62,6 +62,7 @@ class Project:
 
     @cached_property
     def seen(self) -> Edition | None:
+        """The newest edition, as of the first access."""
         return latest_edition(self.settings)
 
     @cached_property

@@ -33,7 +33,7 @@ from lake import (
 )
 from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.measures.measure import OfValues
-from lake.kinds.raised import no_room
+from lake.kinds.sql_errors import no_room
 from lake.testing.laws import at_once, by_slices
 from tests.laws.models import numbers
 from tests.laws.models.numbers import TOO_LARGE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lake.kinds.columns import AGAIN
 from lake.kinds.measures.decimals import SumType
 from lake.kinds.measures.measure import Measure, Total
-from lake.kinds.raised import NO_ROOM, raising
+from lake.kinds.sql_errors import NO_ROOM, raise_sql
 from lake.quoting import SPARK, quoted
 
 if TYPE_CHECKING:
@@ -51,5 +51,5 @@ class Totals:
         return closed, values
 
     def _checked(self, value: str, needed: str, name: str, type_: str, again: bool) -> str:
-        error = raising(NO_ROOM, self.key, measure=name, type=type_.replace(" ", ""))
+        error = raise_sql(NO_ROOM, self.key, measure=name, type=type_.replace(" ", ""))
         return f"coalesce({value}, if({f'not {AGAIN} and ' * again}{needed}, cast({error} as {type_}), null))"

@@ -23,14 +23,14 @@ class NoRoom:
 
 def no_room(error: BaseException) -> NoRoom | None:
     """Return the number that `error` reports as too large; None if it reports something else."""
-    if (found := raised(NO_ROOM, error)) is None:
+    if (found := raised_facts(NO_ROOM, error)) is None:
         return None
     facts, key = found
     return NoRoom(facts["measure"], facts["type"], key)
 
 
-def raising(mark: str, columns: Sequence[str], **facts: str) -> str:
-    """Return SQL that fails with `mark`, `facts`, and the values of a row's `columns`; `raised` reads them."""
+def raise_sql(mark: str, columns: Sequence[str], **facts: str) -> str:
+    """Return SQL that fails with `mark`, `facts`, and the values of a row's `columns`; `raised_facts` reads them."""
     text = literal(mark + json.dumps(facts), SPARK)
     if not columns:
         return f"raise_error(concat({text}, '{{}}'))"
@@ -38,7 +38,7 @@ def raising(mark: str, columns: Sequence[str], **facts: str) -> str:
     return f"raise_error(concat({text}, to_json(struct({names}), map('ignoreNullFields', 'false'))))"
 
 
-def raised(mark: str, error: BaseException) -> tuple[dict[str, str], dict[str, Any]] | None:
+def raised_facts(mark: str, error: BaseException) -> tuple[dict[str, str], dict[str, Any]] | None:
     """Return the facts and the {column: value} with which `mark` raised `error`; None if it did not."""
     for cause in causes(error):
         _, found, text = str(cause).partition(mark)
