@@ -208,7 +208,7 @@ def test_new_partitions_begin_at_offset_0_with_a_warning(caplog: pytest.LogCaptu
 def test_excluded_topic_keeps_its_position_until_it_is_named_again() -> None:
     position = ranges.KafkaOffsets("c", {"old": ranges.TopicOffsets("o", {0: (1, 9)})})
     here = {"new": ranges.TopicState("n", {0: ranges.PartitionBounds(2, 7, 7)})}
-    behind = position.behind(here, [ranges.Range("new", 0, 2, 5)])
+    behind = position.after_reading(here, [ranges.Range("new", 0, 2, 5)])
     assert behind.topics["old"] == position.topics["old"]
     assert behind.topics["new"] == ranges.TopicOffsets("n", {0: (2, 5)})
     assert ranges.KafkaOffsets.of(behind.progress) == behind

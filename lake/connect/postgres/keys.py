@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from lake import cost
-from lake.connect.postgres.source.connection import connect, is_transient, unavailable
+from lake.connect.postgres.connection import connect, is_transient, unavailable
 from lake.errors import DeclarationError
 from lake.session.spark_session import first_line
 from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
 
 if TYPE_CHECKING:
-    from lake.connect.postgres.source.connection import Connection
+    from lake.connect.postgres.connection import Connection
 
 SCHEMA: Final = "lake_keys"
 TABLES: Final = (

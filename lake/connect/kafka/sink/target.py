@@ -40,9 +40,9 @@ class StoredPosition:
     @classmethod
     def from_json(cls, text: str) -> Self:
         try:
-            said = json.loads(text)
-            topics = {name: (topic, str(id), int(count)) for name, (topic, id, count) in said["topics"].items()}
-            return cls(str(said["cluster"]), topics, SinkPosition.from_json(json.dumps(said["position"])))
+            data = json.loads(text)
+            topics = {name: (topic, str(id), int(count)) for name, (topic, id, count) in data["topics"].items()}
+            return cls(str(data["cluster"]), topics, SinkPosition.from_json(json.dumps(data["position"])))
         except (ValueError, TypeError, KeyError, AttributeError):
             raise LakeError(
                 f"the position in the cluster cannot be read: {text[:100]!r}",
@@ -130,10 +130,10 @@ class KafkaTarget:
         with KafkaTransaction(self.topics, self.id, self.transaction_seconds, most) as transaction:
             delivery.check_position(self._found(self._stored(decided=True)))
             for changes in delivery.tables:
-                _Sender(self.topics, transaction, changes, delivery).send()
+                _TableSender(self.topics, transaction, changes, delivery).send()
             position = delivery.position()
             stored = StoredPosition(self.topics.id, _filled(delivery, there), position)
-            self._send(transaction, stored)
+            self._send_position(transaction, stored)
         self.topics.when_decided(self.place)
         return position
 
@@ -155,7 +155,7 @@ class KafkaTarget:
                 )
         return there
 
-    def _send(self, transaction: KafkaTransaction, stored: StoredPosition) -> None:
+    def _send_position(self, transaction: KafkaTransaction, stored: StoredPosition) -> None:
         key, value = self.id.encode(), stored.to_json().encode()
         if not transaction.takes(self.place, key, value, []):
             raise LakeError(
@@ -188,9 +188,7 @@ def _filled(delivery: SinkDelivery, there: dict[str, TargetTopic]) -> dict[str, 
     }
 
 
-class _Sender:
-    """Writer of the changes of one table."""
-
+class _TableSender:
     def __init__(
         self, topics: Topics, transaction: KafkaTransaction, changes: TableChanges, delivery: SinkDelivery
     ) -> None:

@@ -101,15 +101,15 @@ class Topics(Cluster):
 
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
         asked = self._admin.describe_configs([resource], request_timeout=self.options.seconds)
-        said = self._answer(asked[resource], f"the topic {topic.name!r}: ")
-        policy = {word.strip() for word in (said["cleanup.policy"].value or "").split(",")}
+        config = self._answer(asked[resource], f"the topic {topic.name!r}: ")
+        policy = {word.strip() for word in (config["cleanup.policy"].value or "").split(",")}
         if (COMPACTED in policy) != (topic.policy == COMPACTED):
             raise DeclarationError(
-                f"the topic {topic.name!r} has cleanup.policy={said['cleanup.policy'].value}, which loses rows here",
+                f"the topic {topic.name!r} has cleanup.policy={config['cleanup.policy'].value}, which loses rows here",
                 where=self.options.where,
                 fix=f"set cleanup.policy={topic.policy}, or name another topic",
             )
-        return int(said["max.message.bytes"].value)
+        return int(config["max.message.bytes"].value)
 
     def when_decided(self, name: str) -> TopicState:
         """Return the ranges of a topic once no transaction is open, or after SETTLES seconds."""

@@ -83,8 +83,8 @@ class KafkaTransaction:
             raise
 
     def takes(self, topic: str, key: bytes, value: bytes | None, headers: Headers) -> bool:
-        told = sum(len(name) + len(text or "") for name, text in headers)
-        return len(key) + len(value or b"") + told + OVERHEAD <= self._most[topic]
+        header_bytes = sum(len(name) + len(text or "") for name, text in headers)
+        return len(key) + len(value or b"") + header_bytes + OVERHEAD <= self._most[topic]
 
     def send(self, topic: str, key: bytes, value: bytes | None, headers: Headers, partition: int | None = None) -> None:
         """Send a record; a null value is a tombstone. Raises if the transaction can no longer be committed."""

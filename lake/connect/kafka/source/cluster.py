@@ -98,10 +98,10 @@ class Cluster:
         """
         from confluent_kafka import KafkaException
 
-        said = {name: str(value) for name, value in self.options.client.items()}
+        declared = {name: str(value) for name, value in self.options.client.items()}
         about = {"bootstrap.servers": self.options.bootstrap, "error_cb": self._on_error}
         try:
-            return kind({**defaults, **said, **about, **ours}, logger=KafkaLogger(self.options))
+            return kind({**defaults, **declared, **about, **ours}, logger=KafkaLogger(self.options))
         except KafkaException as error:
             reason = self.options.redacted(INVALID.sub("Invalid value ", error.args[0].str()))
             raise DeclarationError(

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 CONTROL: Final = ""  # the envelope's reader counts it as a control message
 TOMBSTONE: Final = "{}"  # an event with facts only
-UNSAID: Final = "a null value, but no field of the contract is from kafka.tombstone: its meaning is not defined"
+UNDEFINED_TOMBSTONE: Final = (
+    "a null value, but no field of the contract is from kafka.tombstone: its meaning is not defined"
+)
 KEY: Final = f"{FACTS}.key"
 HEADERS: Final = f"{FACTS}.headers."
 OF_KEY: Final = f"{KEY}."
@@ -43,10 +45,10 @@ class RecordColumns:
 
 @dataclass
 class TopicReader:
-    """Converter for the records of one `topic`; `taken` are the offsets read before."""
+    """Converter for the records of one `topic`; `before` are the offsets read before."""
 
     topic: KafkaTopic
-    taken: TopicOffsets
+    before: TopicOffsets
     value: Decode
     key: Decode
 
@@ -54,7 +56,7 @@ class TopicReader:
         if self.topic.stamped:
             _must_be_stamped(self.topic, messages)
         offsets = pa.array([message.offset() for message in messages], pa.int64())
-        named = topic_of(self.topic.name, self.taken.era)
+        named = topic_of(self.topic.name, self.before.era)
         places = pc.binary_join_element_wise(f"{named}/{partition}", offsets.cast(pa.string()), ":")
         faults: dict[int, str] = {}
         facts = {fact: self._fact(fact, messages, faults) for fact in sorted(self.topic.facts)}
@@ -81,7 +83,7 @@ class TopicReader:
             return (
                 TOMBSTONE
                 if f"{FACTS}.tombstone" in self.topic.facts
-                else undecodable_text(UNSAID, message.key() or b"")
+                else undecodable_text(UNDEFINED_TOMBSTONE, message.key() or b"")
             )
         try:
             return self.value(value, headers_of(message))
@@ -90,9 +92,9 @@ class TopicReader:
 
     def _fact(self, fact: str, messages: Sequence[Message], faults: dict[int, str]) -> pa.Array:
         if fact == OFFSET:
-            return pa.array([str(self._raised(message)) for message in messages], pa.string())
-        if fact in ONES:
-            return pa.array([ONES[fact](message) for message in messages], pa.string())
+            return pa.array([str(self._offset_in_all_generations(message)) for message in messages], pa.string())
+        if fact in SIMPLE_FACTS:
+            return pa.array([SIMPLE_FACTS[fact](message) for message in messages], pa.string())
         texts: list[str | None] = []
         for row, message in enumerate(messages):
             try:
@@ -102,9 +104,9 @@ class TopicReader:
                 faults[row] = undecodable_text(f"{fact}: {error}", message.value() or b"")
         return pa.array(texts, pa.string())
 
-    def _raised(self, message: Message) -> int:
+    def _offset_in_all_generations(self, message: Message) -> int:
         offset = message.offset() or 0
-        return self.taken.generation_of(message.partition() or 0, offset) * GENERATION + offset
+        return self.before.generation_of(message.partition() or 0, offset) * GENERATION + offset
 
     def _decoded(self, fact: str, message: Message) -> str | None:
         if fact.startswith(HEADERS):
@@ -154,7 +156,7 @@ def _time(message: Message) -> str | None:
         return None
 
 
-ONES: Final[dict[str, Callable[[Any], str | None]]] = {
+SIMPLE_FACTS: Final[dict[str, Callable[[Any], str | None]]] = {
     TIMESTAMP: _time,
     f"{FACTS}.topic": lambda message: message.topic(),
     f"{FACTS}.partition": lambda message: str(message.partition()),

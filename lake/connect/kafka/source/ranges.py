@@ -107,7 +107,7 @@ class KafkaOffsets:
         }
         return {"cluster": self.cluster, "topics": topics}
 
-    def taken(self, topic: str) -> TopicOffsets:
+    def of_topic(self, topic: str) -> TopicOffsets:
         return self.topics.get(topic) or TopicOffsets("", {})
 
     def with_barriers(self, new: Iterable[str], here: Mapping[str, TopicState]) -> KafkaOffsets:
@@ -133,13 +133,13 @@ class KafkaOffsets:
             return bounds.low
         return self.topics[topic].ranges.get(partition, (0, 0))[1]
 
-    def behind(self, here: Mapping[str, TopicState], taken: Sequence[Range]) -> KafkaOffsets:
+    def after_reading(self, here: Mapping[str, TopicState], taken: Sequence[Range]) -> KafkaOffsets:
         topics = dict(self.topics)
         for name, topic in here.items():
             firsts = {p: self.first(name, p, bounds) for p, bounds in topic.partitions.items()}
             news = {each.partition: (each.first, each.end) for each in taken if each.topic == name}
             ranges = {p: news.get(p, (first, first)) for p, first in firsts.items()}
-            topics[name] = replace(self.taken(name), id=topic.id, ranges=ranges)
+            topics[name] = replace(self.of_topic(name), id=topic.id, ranges=ranges)
         return KafkaOffsets(self.cluster, topics)
 
 
@@ -196,7 +196,7 @@ def without_gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicS
         firsts = {p: (kept.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
         ranges = {p: (_at(first, bounds),) * 2 for p, (first, bounds) in firsts.items()}
         again = name not in kept.topics or any(first > bounds.high for first, bounds in firsts.values())
-        taken = position.taken(name)
+        taken = position.of_topic(name)
         is_new = again and name in topics
         topics[name] = taken.restarted(topic.id, ranges) if is_new else replace(taken, id=topic.id, ranges=ranges)
     return KafkaOffsets(cluster, topics)
@@ -216,17 +216,17 @@ def waiting_ranges(position: KafkaOffsets, here: Mapping[str, TopicState]) -> li
     return [each for each in ranges if each.first < each.end]
 
 
-def before_barriers(position: KafkaOffsets, waiting_ranges: Sequence[Range]) -> list[Range]:
+def before_barriers(position: KafkaOffsets, waiting: Sequence[Range]) -> list[Range]:
     """Return the parts of `waiting` before the first barrier not reached."""
-    limits = ((each, position.taken(each.topic).limit(each.partition)) for each in waiting_ranges)
+    limits = ((each, position.of_topic(each.topic).limit(each.partition)) for each in waiting)
     clipped = (each if limit is None else each._replace(end=min(each.end, limit)) for each, limit in limits)
     return [each for each in clipped if each.first < each.end]
 
 
-def plan_ranges(waiting_ranges: Sequence[Range], most: int) -> list[Range]:
+def plan_ranges(waiting: Sequence[Range], most: int) -> list[Range]:
     """Return about `most` offsets of `waiting`, shared equally between partitions; unused shares go to the others."""
-    lengths = shares([each.end - each.first for each in waiting_ranges], most)
-    return [each._replace(end=each.first + length) for each, length in zip(waiting_ranges, lengths, strict=True)]
+    lengths = shares([each.end - each.first for each in waiting], most)
+    return [each._replace(end=each.first + length) for each, length in zip(waiting, lengths, strict=True)]
 
 
 def shares(wanted: Sequence[int], most: int) -> list[int]:

@@ -45,12 +45,12 @@ class KafkaSource:
         position = self._with_added(position, here)
         waiting = ranges.waiting_ranges(position, here)
         planned = ranges.plan_ranges(ranges.before_barriers(position, waiting), self.options.records)
-        taken = self._take(planned, position, spool)
+        taken = self._read_ranges(planned, position, spool)
         self.more = bool(taken) and [each.end for each in taken] != [each.end for each in waiting]
         if not taken:
             return None
         self.cluster.check_unchanged(here)
-        return position.behind(here, taken).progress
+        return position.after_reading(here, taken).progress
 
     def _with_added(self, position: KafkaOffsets, here: Mapping[str, TopicState]) -> KafkaOffsets:
         added = ranges.added_partitions(position, here)
@@ -63,23 +63,23 @@ class KafkaSource:
             )
         return position.with_barriers(added, self._topics()) if added else position
 
-    def _take(self, planned: list[Range], position: KafkaOffsets, spool: Spool) -> list[Range]:
+    def _read_ranges(self, planned: list[Range], position: KafkaOffsets, spool: Spool) -> list[Range]:
         left, taken = self.options.bytes, []
         with decoders(self.options) as decode:
             readers = {
                 topic.name: TopicReader(
-                    topic, position.taken(topic.name), decode(topic.value, False), decode(topic.key, True)
+                    topic, position.of_topic(topic.name), decode(topic.value, False), decode(topic.key, True)
                 )
                 for topic in self.options.topics
             }
             for place, wanted in enumerate(planned):
                 share = left // (len(planned) - place)
-                size, end = self._spooled(wanted, readers[wanted.topic], spool, share)
+                size, end = self._read_range(wanted, readers[wanted.topic], spool, share)
                 left = max(0, left - size)
                 taken.append(wanted._replace(end=end))
         return taken
 
-    def _spooled(self, wanted: Range, reader: TopicReader, spool: Spool, most: int) -> tuple[int, int]:
+    def _read_range(self, wanted: Range, reader: TopicReader, spool: Spool, most: int) -> tuple[int, int]:
         size, end = 0, wanted.first
         for messages, upto in self.cluster.read(wanted):
             end = upto

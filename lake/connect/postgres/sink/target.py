@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from lake.connect.postgres.connection import connect, fetch, is_transient, server_error, unavailable
 from lake.connect.postgres.sink import fingerprints, values
 from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
-from lake.connect.postgres.source.connection import connect, fetch, is_transient, server_error, unavailable
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal, quoted
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
 
-    from lake.connect.postgres.source.connection import Connection
+    from lake.connect.postgres.connection import Connection
 
 POSITIONS: Final = "_headwater"
 SESSION: Final = {

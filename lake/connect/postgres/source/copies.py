@@ -13,7 +13,7 @@ from lake.connect.postgres.source.server import PostgresServer
 from lake.errors import DeclarationError, Unavailable
 
 if TYPE_CHECKING:
-    from lake.connect.postgres.source.connection import Connection
+    from lake.connect.postgres.connection import Connection
 
 ATTEMPTS: Final = 20
 
@@ -49,7 +49,7 @@ def export_tables(
 
     TRUNCATE and table rewrites are visible to older snapshots too (PostgreSQL's documentation, "Caveats" of concurrency
     control). So the tables are locked, and if one came before the lock, another position is taken. Raises Unavailable,
-    and DeclarationError as `fitting` does.
+    and DeclarationError as `matching_tables` does.
     """
     for _ in range(ATTEMPTS):
         with server.export_snapshot(options.slot) as (lsn, connection), server.translated_errors():
@@ -58,8 +58,8 @@ def export_tables(
             def ask(sql: str, *parameters: object, of: Connection = connection) -> list[tuple[Any, ...]]:
                 return of.execute(sql.encode(), parameters).fetchall()
 
-            export = matching_tables(ask, options, version)
-            connection.execute(lock_sql([export[options.tables[stream]] for stream in streams]).encode())
+            to_lock = matching_tables(ask, options, version)
+            connection.execute(lock_sql([to_lock[options.tables[stream]] for stream in streams]).encode())
             tables = matching_tables(ask, options, version)
             if not ask(REWRITTEN, [tables[options.tables[stream]].id for stream in streams]):
                 yield ExportedTables(lsn, at, tables, connection)

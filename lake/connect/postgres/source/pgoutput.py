@@ -1,7 +1,8 @@
 """Decoder of pgoutput messages, protocol version 1 (PostgreSQL's documentation, "Logical Replication Message Formats").
 
 Numbers are big-endian, texts are zero-terminated, times count microseconds since 2000. Values are texts as the type's
-output function writes them. A large value that an update did not change is UNCHANGED.
+output function writes them. A large value that an update did not change is UNCHANGED. Only what the source uses is
+decoded.
 """
 
 from __future__ import annotations
@@ -35,18 +36,9 @@ class Begin(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """End of a transaction. Its commit record is at `lsn` and ends before `end`."""
+    """End of a transaction, whose commit record ends before the LSN `end`."""
 
-    lsn: int
     end: int
-    at: int
-
-
-class ReplicationOrigin(NamedTuple):
-    """Origin of a replicated transaction: the server `name`, and its commit's `lsn` there."""
-
-    lsn: int
-    name: str
 
 
 class RelationColumn(NamedTuple):
@@ -54,26 +46,16 @@ class RelationColumn(NamedTuple):
 
     name: str
     type: int
-    modifier: int
     of_identity: bool
 
 
 class PgRelation(NamedTuple):
-    """Table definition valid from here on. Replica `identity`: d primary key, i index, f full, n none."""
+    """Table definition valid from here on."""
 
     id: int
     schema: str
     name: str
-    identity: str
     columns: tuple[RelationColumn, ...]
-
-
-class Type(NamedTuple):
-    """Name of a type that is not built in."""
-
-    id: int
-    schema: str
-    name: str
 
 
 class Insert(NamedTuple):
@@ -104,32 +86,26 @@ class Truncate(NamedTuple):
     """Relations truncated by one command."""
 
     relations: tuple[int, ...]
-    cascade: bool
-    restart_identity: bool
 
 
-class LogicalMessage(NamedTuple):
-    """Message written to the log by pg_logical_emit_message."""
-
-    transactional: bool
-    lsn: int
-    prefix: str
-    content: bytes
-
-
-Decoded: TypeAlias = (
-    Begin | Commit | ReplicationOrigin | PgRelation | Type | Insert | Update | Delete | Truncate | LogicalMessage
-)
+Decoded: TypeAlias = Begin | Commit | PgRelation | Insert | Update | Delete | Truncate
 
 _SHORT, _INT = Struct("!H"), Struct("!I")
-_BEGIN, _COMMIT, _ORIGIN = Struct("!qqI"), Struct("!Bqqq"), Struct("!q")
-_COLUMN, _TRUNCATE, _MESSAGE = Struct("!Ii"), Struct("!IB"), Struct("!Bq")
+_BEGIN, _COMMIT = Struct("!qqI"), Struct("!Bqqq")
+_COLUMN, _TRUNCATE = Struct("!Ii"), Struct("!IB")
 _NULL, _TOAST, _TEXT = b"nut"
 _NEW, _KEY, _OLD = b"NKO"
+_IGNORED: Final = b"OYM"
+"""Kinds that change no row: origins, types and logical messages."""
 
 
-def decode(data: bytes) -> Decoded:
-    """Decode one message. Raises ValueError if it is none of protocol version 1 in text format."""
+def decode(data: bytes) -> Decoded | None:
+    """Decode one message; return None if it changes no row.
+
+    Raises ValueError if it is none of protocol version 1 in text format.
+    """
+    if data[:1] and data[:1] in _IGNORED:
+        return None
     reader = _READERS.get(data[:1])
     if reader is None:
         raise ValueError(f"a message of unknown kind {data[:1]!r}")
@@ -149,38 +125,24 @@ def _begin(data: bytes) -> tuple[Begin, int]:
 
 
 def _commit(data: bytes) -> tuple[Commit, int]:
-    _, lsn, end, at = _COMMIT.unpack_from(data, 1)
-    return Commit(lsn, end, at + EPOCH), 1 + _COMMIT.size
-
-
-def _origin(data: bytes) -> tuple[ReplicationOrigin, int]:
-    (lsn,) = _ORIGIN.unpack_from(data, 1)
-    name, end = _text(data, 1 + _ORIGIN.size)
-    return ReplicationOrigin(lsn, name), end
+    _, _, end, _ = _COMMIT.unpack_from(data, 1)
+    return Commit(end), 1 + _COMMIT.size
 
 
 def _relation(data: bytes) -> tuple[PgRelation, int]:
     (number,) = _INT.unpack_from(data, 1)
     schema, at = _text(data, 5)
     name, at = _text(data, at)
-    identity = chr(data[at])
-    (count,) = _SHORT.unpack_from(data, at + 1)
+    (count,) = _SHORT.unpack_from(data, at + 1)  # after the replica identity
     at += 3
     columns = []
     for _ in range(count):
         flags = data[at]
         column, at = _text(data, at + 1)
-        kind, modifier = _COLUMN.unpack_from(data, at)
+        kind, _ = _COLUMN.unpack_from(data, at)
         at += _COLUMN.size
-        columns.append(RelationColumn(column, kind, modifier, bool(flags & 1)))
-    return PgRelation(number, schema or "pg_catalog", name, identity, tuple(columns)), at
-
-
-def _type(data: bytes) -> tuple[Type, int]:
-    (number,) = _INT.unpack_from(data, 1)
-    schema, at = _text(data, 5)
-    name, at = _text(data, at)
-    return Type(number, schema or "pg_catalog", name), at
+        columns.append(RelationColumn(column, kind, bool(flags & 1)))
+    return PgRelation(number, schema or "pg_catalog", name, tuple(columns)), at
 
 
 def _insert(data: bytes) -> tuple[Insert, int]:
@@ -208,18 +170,10 @@ def _delete(data: bytes) -> tuple[Delete, int]:
 
 
 def _truncate(data: bytes) -> tuple[Truncate, int]:
-    count, options = _TRUNCATE.unpack_from(data, 1)
+    count, _ = _TRUNCATE.unpack_from(data, 1)
     at = 1 + _TRUNCATE.size
     relations = Struct(f"!{count}I").unpack_from(data, at)
-    return Truncate(relations, bool(options & 1), bool(options & 2)), at + 4 * count
-
-
-def _message(data: bytes) -> tuple[LogicalMessage, int]:
-    flags, lsn = _MESSAGE.unpack_from(data, 1)
-    prefix, at = _text(data, 1 + _MESSAGE.size)
-    (length,) = _INT.unpack_from(data, at)
-    end = at + 4 + length
-    return LogicalMessage(bool(flags & 1), lsn, prefix, data[at + 4 : end]), end
+    return Truncate(relations), at + 4 * count
 
 
 def _row(data: bytes, at: int) -> tuple[Row, int]:
@@ -258,12 +212,9 @@ def _expect(data: bytes, at: int, *kinds: int) -> None:
 _READERS: Final[Mapping[bytes, Callable[[bytes], tuple[Any, int]]]] = {
     b"B": _begin,
     b"C": _commit,
-    b"O": _origin,
     b"R": _relation,
-    b"Y": _type,
     b"I": _insert,
     b"U": _update,
     b"D": _delete,
     b"T": _truncate,
-    b"M": _message,
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
-from lake.connect.postgres.source.connection import connect, is_transient, server_error, unavailable
+from lake.connect.postgres.connection import connect, is_transient, server_error, unavailable
 from lake.connect.postgres.source.messages import read_lsn
 from lake.connect.postgres.source.values import BUILT_IN, SETTINGS, PgType
 from lake.errors import DeclarationError, LakeError, Unavailable
@@ -17,7 +17,7 @@ from lake.sources.source import Gap
 if TYPE_CHECKING:
     import psycopg
 
-    from lake.connect.postgres.source.connection import Connection
+    from lake.connect.postgres.connection import Connection
 
 PLUGIN: Final = "pgoutput"
 SESSION: Final = {

@@ -27,6 +27,7 @@ from lake.errors import LakeError
 from lake.sources.source import Spool
 
 ROWS: Final = b"IUDT"
+"""Kinds of messages that change rows; those in OF_ONE have one relation, whose OID follows."""
 OF_ONE: Final = b"IUD"
 TOGETHER: Final = 10_000
 TOGETHER_BYTES: Final = 8 << 20
@@ -130,7 +131,7 @@ class Transactions:
                 f"PostgreSQL sent half a transaction, {self._shown}", fix="please report this: it should be impossible"
             )
 
-    def _other(self, message: Decoded) -> None:
+    def _other(self, message: Decoded | None) -> None:
         match message:
             case Begin(lsn, at, xid):
                 self._moment = CommitMoment(lsn, at, self._reading.era, xid)
@@ -146,8 +147,6 @@ class Transactions:
             case Truncate():
                 for number in message.relations:
                     self._put(number, ("t", "null", "null"))
-            case _:  # origins, types and logical messages change no row
-                pass
 
     def _relation(self, relation: PgRelation) -> _StreamRelation | None:
         reading = self._reading

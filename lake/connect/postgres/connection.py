@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL for sources and sinks, and translation of connection errors."""
+"""Connections to PostgreSQL for sources, sinks and the key store, and translation of connection errors."""
 
 from __future__ import annotations
 
