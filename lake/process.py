@@ -17,8 +17,7 @@ from lake.session.spark_session import first_line, lost
 from lake.store.locks import activity
 
 SWITCH: Final = 0.0005
-"""Seconds after which a computing thread yields Python's lock. A thread waits that long after each response of a store.
-"""
+"""Seconds until a computing thread yields Python's lock: a thread waits that long after each response of a store."""
 
 
 def begin(project: Path | None, command: str) -> Settings:

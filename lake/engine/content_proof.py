@@ -35,7 +35,7 @@ def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
 def after_diff(
     table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *, again: bool
 ) -> Fingerprint | None:
-    """Return the fingerprint of the table after `diff` to `head`; None if unknown. `again`: read the table for it."""
+    """Return the fingerprint of the table after `diff` to `head`, or None; with `again`, read the table for it."""
     if diff.in_memory is None:
         return None
     with suppress(DeclarationError):

@@ -210,7 +210,7 @@ class Inputs(StoredRows):
         return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
 
     def given_columns(self, declaration: Declaration) -> Given:
-        """Return the columns that the function gets of each input. Of an input that is missing here it gets all."""
+        """Return the columns that the function gets of each input. It gets all rows of an input that is missing here."""
         name = declaration.name
         if name in self.declared:
             return {}

@@ -1,4 +1,4 @@
-"""Causes of changed rows: the input changes between two editions that explain them, traced down to the logs."""
+"""Causes of changed rows: changes of their inputs between two editions, traced down to the logs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Images = tuple[Values | None, Values | None]
 
 @dataclass(frozen=True)
 class RowCauses:
-    """Causes for each row, one `InputCauses` per input; `notes` say which causes are unknown and why."""
+    """Causes of each row, one `InputCauses` per input; `notes` on causes that are unknown."""
 
     sides: list[tuple[InputCauses, ...]]
     notes: list[str]

@@ -118,10 +118,8 @@ def diff_editions(  # noqa: PLR0913 which editions, and how much
     settings = project.settings
     editions = get_edition(settings, old), get_edition(settings, new)
     entries = _entry(editions[0], name), _entry(editions[1], name)
-    pair, declaration = (
-        TableVersions(*(published(settings, name, edition) for edition in editions)),
-        project.tables.get(name),
-    )
+    pair = TableVersions(*(published(settings, name, edition) for edition in editions))
+    declaration = project.tables.get(name)
     counts, rows = _compare(pair, pair.identity(declaration), limit)
     notes = list(_notes(name, editions, entries, declaration))
     if connect is not None and rows and declaration is not None:

@@ -125,9 +125,7 @@ def _explain_from_logs(inputs: Inputs, declaration: Declaration, texts: Sequence
     head = inputs.table(declaration).head()
     note = f"the table is not at cut {inputs.cut.number}: these are the events it will be derived from"
     if head is not None and head.cut > inputs.cut.number:
-        note = (
-            f"of cut {inputs.cut.number} nothing is kept: this is made of the logs, by definitions and contracts of now"
-        )
+        note = f"cut {inputs.cut.number} is not kept: this is made of the logs, by definitions and contracts of now"
     try:
         evaluated = _evaluate_rows(inputs, declaration, wanted)
     except Exception as error:
@@ -238,7 +236,7 @@ def explain_identity(inputs: Inputs, declaration: Declaration, identity: Values,
 
 
 def _explain_missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) -> ExplainedRow:
-    """Return the events of a key without a row. All events refer to a view without a key: none is returned."""
+    """Return the events of a key without a row; none for a view without a key, to which all events belong."""
     kind, sides = declaration.kind, tuple[InputCauses, ...]()
     if kind.key or kind.row_by_row:
         [sides] = _explain_findings(inputs, declaration, trace(inputs, declaration, [key], few), few)

@@ -43,10 +43,10 @@ def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few:
         for side, s in enumerate(keeping_late.inputs)
     ]
     sides = inputs.sides(keeping_late, frames)
-    living = [_traced_lookup(declaration, sides, side, rows).findings(few) for side in range(len(sides))]
-    gone = [inputs.voided(source) for source in declaration.inputs]
-    voided = _findings_by_key(inputs, keeping_late, gone, rows, few, role=lambda _: f"'{VOIDED}'")
-    return _transpose([[a + b for a, b in zip(*pair, strict=True)] for pair in zip(living, voided, strict=True)])
+    found = [_traced_lookup(declaration, sides, side, rows).findings(few) for side in range(len(sides))]
+    void_events = [inputs.voided(source) for source in declaration.inputs]
+    voided = _findings_by_key(inputs, keeping_late, void_events, rows, few, role=lambda _: f"'{VOIDED}'")
+    return _transpose([[a + b for a, b in zip(*pair, strict=True)] for pair in zip(found, voided, strict=True)])
 
 
 def trace_changes(
@@ -110,8 +110,7 @@ def _findings_by_key(  # noqa: PLR0913 the rows of which inputs, for which rows
     findings = [[Finding() for _ in rows] for _ in frames]
     if all(frame is None for frame in frames):
         return findings
-    filled = [inputs.no_rows(s) if f is None else f for s, f in zip(declaration.inputs, frames, strict=True)]
-    for side, prepared in enumerate(inputs.sides(declaration, filled)):
+    for side, prepared in enumerate(inputs.sides(declaration, inputs.filled(declaration, frames))):
         if frames[side] is not None:
             what = f"cast({role(declaration.inputs[side])} as string)"
             marked = only_events(prepared).withColumn(ROLE, F.expr(what))

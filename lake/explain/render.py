@@ -10,10 +10,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from lake.evaluation.lookup import Values
+from lake.explain.causes import WEAK
 from lake.explain.edition_diff import EditionDiff, RowChange
 from lake.explain.explain import Cause, ExplainedRow, InputCauses, RowExplanation
 from lake.ingest.events import Event
-from lake.text import moment, plain, shown, span
+from lake.text import counted, moment, plain, shown, span
 
 CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
 
@@ -109,10 +110,8 @@ def _changed(row: RowChange) -> str:
 
 def as_tree(explanation: RowExplanation) -> Tree:
     """Return an explanation as a tree: rows, their causes by input, down to events."""
-    rows = "1 row" if explanation.count == 1 else f"{explanation.count} rows"
-    root = Tree(
-        Text.assemble((explanation.table, "bold"), f"  {_pairs(explanation.asked)}  {rows} at cut {explanation.cut}")
-    )
+    summary = f"{counted(explanation.count, 'row')} at cut {explanation.cut}"
+    root = Tree(Text.assemble((explanation.table, "bold"), f"  {_pairs(explanation.asked)}  {summary}"))
     for note in explanation.notes:
         root.add(Text(note, "yellow"))
     left_out = explanation.count - len(explanation.rows)
@@ -127,8 +126,8 @@ def as_tree(explanation: RowExplanation) -> Tree:
 def add_sides(branch: Tree, sides: Sequence[InputCauses], values: Values) -> None:
     """Add the causes of the row `values` below its `branch`."""
     for side in sides:
-        noun = ("event" if side.is_log else "row") + ("" if side.count == 1 else "s")
-        inner = branch.add(Text.assemble((side.source, "cyan"), f"  {side.count} {noun}"))
+        count = counted(side.count, "event" if side.is_log else "row")
+        inner = branch.add(Text.assemble((side.source, "cyan"), f"  {count}"))
         last = 0
         for cause in side.causes:
             if cause.nth > last + 1:
@@ -192,8 +191,7 @@ def _cause_data(cause: Cause) -> dict[str, Any]:
 
 
 def _style(cause: Cause) -> str:
-    weak = ("superseded", "deleted", "voided", "dropped", "refused", "has no")
-    return "dim" if (cause.role or "").startswith(weak) else "green"
+    return "dim" if (cause.role or "").startswith(WEAK) else "green"
 
 
 def _more(count: int) -> Text:

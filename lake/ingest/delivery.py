@@ -219,7 +219,7 @@ class FileDelivery(Delivery):
 
     def fault_of_store(self, error: Exception) -> LakeError | None:
         first = next((file.path for file in self.good if isinstance(file.path, Object)), None)
-        return s3.unread(error, str(first)) if first else None
+        return s3.read_error(error, str(first)) if first else None
 
     def with_faults(self, faults: Mapping[int, str]) -> FileDelivery:
         new = {self.files[position >> POSITION_BITS]: fault for position, fault in faults.items()}

@@ -82,7 +82,7 @@ class Drift:
         return replace(self, records=self.records + records, since=self.since or batch, unknown=unknown)
 
     def with_lacking(self, batch: int, fields: Iterable[str], some: set[str], every: set[str]) -> Drift:
-        """Return the drift after a `batch`. Of `fields`, those in `some` or `every` lack in some or every record."""
+        """Return the drift after a `batch`. Subsets of `fields`: `some` lack in some records, `every` in all."""
         always, sometimes, vanished = {*self.always}, {*self.sometimes}, dict(self.vanished)
         for name in fields:
             if name in every:

@@ -218,8 +218,8 @@ def restart_sources(
 ) -> None:
     """Prepare sources for their next delivery.
 
-    With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies the
-    tables behind these streams anew. Raises DeclarationError for a name that is unknown or faulty, or if nothing is
+    With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies
+    the tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing is
     lost.
     """
     contracts, _ = sound_contracts(settings)

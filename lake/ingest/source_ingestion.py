@@ -90,7 +90,7 @@ def give_up_lost(settings: Settings, name: str, contracts: Mapping[str, Contract
 
 
 def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract], streams: Sequence[str]) -> None:
-    """Have the source's next delivery copy the tables of `streams` anew.
+    """Have the source's next delivery copy the tables of `streams` again.
 
     Raises DeclarationError if it cannot copy, or spooled records are not in the logs.
     """
@@ -137,7 +137,7 @@ def _is_whole(settings: Settings, name: str, at: SourcePosition) -> bool:
 
 
 def _give_up_delivery(settings: Settings, name: str, reader: Source, at: SourcePosition) -> str:
-    """Replace the newest delivery by an empty one, and copy its tables anew if possible.
+    """Replace the newest delivery by an empty one, and copy its tables again if possible.
 
     It is spooled last: after an earlier crash, nothing is given up.
     """

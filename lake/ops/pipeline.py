@@ -119,7 +119,7 @@ def run(
 def is_short_run(project: Project) -> bool:
     """Return whether the run is too short for optimizing compilation to pay off.
 
-    That is so if all tables follow from the logs as the last edition has them, both are small, and little is pending.
+    It is if all tables follow from the logs as the last edition has them, both are small, and little is pending.
     The pending records of sources are unknown.
     """
     settings = project.settings

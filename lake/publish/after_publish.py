@@ -23,9 +23,9 @@ SoundSinks: TypeAlias = tuple[Mapping[str, DeclaredSink], Mapping[str, Declarati
 class AfterPublish:
     """Object of an entry point in the group `lake.after_publish`.
 
-    - `run` reports its progress to the one function, and what failed, by name, to the other.
-    - `sinks` returns sinks that it delivers to, for `lake status`.
-    - `before_maintenance`: it also runs before old versions are removed.
+    - `run` does the work, with a callback for its progress, and one for failures by name.
+    - `sinks` returns the sinks that it delivers to, for `lake status`.
+    - `before_maintenance`: `run` is also called before old versions are removed.
     """
 
     run: Callable[[Project, OnProgress, OnFailure], None]
@@ -34,23 +34,23 @@ class AfterPublish:
 
 
 def after_publish(settings: Settings) -> Iterator[AfterPublish]:
-    """Import and yield what runs after a publication, in order. Raises DeclarationError as `connector` does."""
+    """Import and yield the work after a publication, in order. Raises DeclarationError as `connector` does."""
     for name in (*OURS, *settings.publish.after):
-        found: AfterPublish = connector("lake.after_publish", name, "setting 'publish.after'")
-        yield found
+        hook: AfterPublish = connector("lake.after_publish", name, "setting 'publish.after'")
+        yield hook
 
 
 def sinks_of_connectors(settings: Settings) -> SoundSinks:
-    """Return the sinks that run after a publication without being declared in the folder `sinks`."""
+    """Return the sinks of `after_publish`, which no file in the folder `sinks` declares."""
     sound: dict[str, DeclaredSink] = {}
     faults: dict[str, DeclarationError] = {}
-    for each in after_publish(settings):
-        some, wrong = each.sinks(settings)
-        sound |= some
-        faults |= wrong
+    for hook in after_publish(settings):
+        more_sound, more_faults = hook.sinks(settings)
+        sound |= more_sound
+        faults |= more_faults
     return sound, faults
 
 
 def raise_failure(_: str, failure: LakeError) -> None:
-    """Raise a failure where nobody wants to go on after it."""
+    """Raise the failure: for callers that stop at the first one."""
     raise failure

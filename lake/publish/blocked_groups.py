@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BlockedGroups:
-    """Held `groups` with the reason of each; `error` holds them. The `others` are published."""
+    """Held `groups` with the reason of each, and the `error` behind the first reasons. The `others` are published."""
 
     groups: Mapping[str, str]
     others: tuple[str, ...]
@@ -40,7 +40,7 @@ class BlockedGroups:
 
 
 def failure_of(project: Project, work: Callable[[], object]) -> Exception | None:
-    """Return the error of `work` on tables if they are published by groups, so that other groups may be published."""
+    """Return the error of `work` on tables; raise it if tables are not published by groups."""
     try:
         work()
     except Exception as error:
@@ -63,7 +63,7 @@ def tables_by_group(
     spark: Callable[[], SparkSession],
     on_progress: Callable[[str], None],
 ) -> tuple[dict[str, EditionTable], BlockedGroups | None]:
-    """Return the tables of the next edition, and the held groups; all groups are checked. `latest` is the last edition.
+    """Check all groups; return the tables of the next edition, and the held groups. `latest` is the last edition.
 
     Raises the error if all groups are held; without groups, as `checked_tables` does.
     """
@@ -71,7 +71,7 @@ def tables_by_group(
         return checked_tables(project, cut, spark, on_progress), None
     passed: dict[str, dict[str, EditionTable]] = {}
     errors: dict[str, LakeError] = {}
-    waiting = _waiting(project, cut)
+    waiting = _waiting_groups(project, cut)
     for group, members in project.groups.items():
         try:
             passed[group] = checked_tables(project, cut, spark, on_progress, [table.name for table in members])
@@ -79,23 +79,23 @@ def tables_by_group(
             raise
         except LakeError as error:
             errors[group] = error
-    first = {group: error for group, error in errors.items() if group not in waiting} or errors
-    reasons = {group: error.what for group, error in errors.items()} | held_with(project.groups, first)
+    causes = {group: error for group, error in errors.items() if group not in waiting} or errors
+    reasons = {group: error.what for group, error in errors.items()} | held_with(project.groups, causes)
     reasons |= held_with(project.groups, reasons)
     at = cuts(project.settings, project.groups, latest)
     for group, why in reasons.items():
         on_progress(f"publish {group} is held{f' at cut {at[group]}' if at[group] else ''}: {why}")
     others = tuple(group for group in project.groups if group not in reasons)
     if not others:
-        raise _one(first.values())
+        raise _combined(causes.values())
     tables = {name: entry for group in others for name, entry in passed[group].items()}
     for group in reasons:
         tables |= _as_before(latest, project.groups[group], cut)
-    return tables, BlockedGroups(reasons, others, _one(first.values())) if reasons else None
+    return tables, BlockedGroups(reasons, others, _combined(causes.values())) if reasons else None
 
 
-def _waiting(project: Project, cut: Cut) -> set[str]:
-    """Return the groups whose late tables all wait for tables of other groups."""
+def _waiting_groups(project: Project, cut: Cut) -> set[str]:
+    """Return the groups that are late only because they wait for tables of other groups."""
     late = {name for name, table in project.tables.items() if project.table(table).head_at(cut.number) is None}
     first = {name for name in late if not any(source.name in late for source in project.tables[name].inputs)}
     names = {group: {table.name for table in members} for group, members in project.groups.items()}
@@ -113,7 +113,7 @@ def _as_before(latest: Edition | None, members: Iterable[Declaration], cut: Cut)
     }
 
 
-def _one(errors: Iterable[LakeError]) -> LakeError:
+def _combined(errors: Iterable[LakeError]) -> LakeError:
     different = list({str(error): error for error in errors}.values())
     faults = [error for error in different if isinstance(error, DeclarationError)]
     if len(different) == 1:

@@ -15,7 +15,7 @@ from lake.store.warehouse import Warehouse
 def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
     """Count the changed rows of the tables of `edition` that differ from the edition before.
 
-    All rows of a table that was built anew count as inserted.
+    All rows of a table that was rebuilt count as inserted.
     """
     before = edition_before(settings, edition.number)
     changed = {}
@@ -27,7 +27,7 @@ def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
 
 
 def _between(settings: Settings, old: EditionTable | None, new: EditionTable) -> Counts | None:
-    """Count the rows changed from one version of a table to another; None if the rows are the same."""
+    """Count the rows changed between two versions of a table; None if the rows are the same."""
     in_place = old is not None and old.path == new.path
     commits = list(_commits(settings, new, old.version if old is not None and in_place else -1))
     counts = Counts(

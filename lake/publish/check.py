@@ -1,4 +1,4 @@
-"""Check: evaluates the expectations of all tables at a cut, and reports those that stop it."""
+"""Check: evaluates the expectations of tables at a cut. Raises an error if one stops publication."""
 
 from __future__ import annotations
 
@@ -46,29 +46,21 @@ def check(
     picked = project.pick(tables or ())
     suites = load_suites(project)
     versions = {table.name: _version(project, table, at) for table in picked}
-    behind = [table for table in picked if versions[table.name] is None]
-    faults = [not_at(project, table, at) for table in behind]
-    faults += [_unjudged(table) for table in picked if strict and table.name not in suites]
+    faults = [not_at(project, table, at) for table in picked if versions[table.name] is None]
+    faults += [_no_suite(table) for table in picked if strict and table.name not in suites]
     if faults:
         raise DeclarationError.all(faults)
-    promised = {table.name: Suite(table.name, table.where, ()) for table in picked if table.kind.invariants}
-    judged = promised | suites
+    judged = {**{t.name: Suite(t.name, t.where, ()) for t in picked if t.kind.invariants}, **suites}
     checks = _judge(project, [(table, judged.get(table.name), versions[table.name]) for table in picked], at)
-    errors = [
-        error
-        for error in (
-            causes.gate_error(Inputs(spark, project, picked_cut), checks),
-            rejection_limits.stop_error(project, picked, picked_cut),
-        )
-        if error
-    ]
+    gate_error = causes.gate_error(Inputs(spark, project, picked_cut), checks)
+    errors = [error for error in (gate_error, rejection_limits.stop_error(project, picked, picked_cut)) if error]
     if errors:
         raise errors[0] if len(errors) == 1 else QualityError("\n".join(map(str, errors)))
     return checks
 
 
 def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, int | None]], cut: int) -> list[Check]:
-    """Judge versions of tables by their suites, and record the checks, also those made before an error."""
+    """Judge versions of tables by their suites, and record the checks; after an error those made before it."""
     made: list[tuple[Table, Check]] = []
     try:
         for table, suite, version in tables:
@@ -88,5 +80,5 @@ def _version(project: Project, declaration: Declaration, cut: int) -> int | None
     return head.version if head else None
 
 
-def _unjudged(declaration: Declaration) -> DeclarationError:
+def _no_suite(declaration: Declaration) -> DeclarationError:
     return declaration.fault("has no expectations", fix=f"write quality/{declaration.name}.json, or leave out --strict")

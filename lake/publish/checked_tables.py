@@ -1,4 +1,4 @@
-"""Tables of the next edition: their exact versions at a cut that passed the gate."""
+"""Tables of the next edition: their versions at a cut, which passed the gate."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def checked_tables(
 
 
 def tables_at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, EditionTable]:
-    """Return the exact version of every named table (default: all) at `cut`. Raises DeclarationError that names every
-    missing table.
-    """
+    """Return the version of each named table (default: all) at `cut`. Raises DeclarationError if any is missing."""
     entries, faults = {}, []
     picked = project.pick(names)
     logs = sorted({stream for declaration in picked for stream in project.logs(declaration)})

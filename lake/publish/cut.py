@@ -37,19 +37,19 @@ def _cut(project: Project, label: str | None) -> Cut:
     with CUTS.hold_lease(settings), view():
         _reread([CUTS.location(settings).path, *(Log(settings, stream).path for stream in project.contracts)])
         latest = latest_cut(settings)
-        counted = latest.batches if latest else {}
-        heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
+        before = latest.batches if latest else {}
+        heads = _heads(settings, {stream: before.get(stream, 0) for stream in project.contracts})
         batches = consistent_prefix(heads, lambda stream: Log(settings, stream).backwards())
-        never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
-        for stream in never_back:  # a power cut must not lose batches of a cut
+        batches = {stream: max(batch, before.get(stream, 0)) for stream, batch in batches.items()}  # no cut goes back
+        for stream in batches:  # a power cut must not lose batches of a cut
             Log(settings, stream).flush()
         # After the logs: a cut with an event that replaces a voided one has to include that void.
         _reread(book.location(settings).path for book in BOOKS)
-        return record_cut(settings, never_back, voids_head(settings), label=label)
+        return record_cut(settings, batches, voids_head(settings), label=label)
 
 
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
-    """Return the heads of the logs at one moment, so that no delivery of a source was committed between two reads.
+    """Return the heads of the logs at one moment: no delivery of a source was committed between two of the reads.
 
     Raises StorageError if a log has not reached its `least` batch.
     """
@@ -76,47 +76,47 @@ def consistent_prefix(heads: Mapping[str, LogHead], past: Callable[[str], Iterat
     A delivery that has not reached all its logs is excluded from all of them, and so is everything after it. `past`
     returns earlier heads of a log, newest first; it is called only if something is excluded.
     """
-    lines = {stream: _Line(head, past) for stream, head in heads.items()}
-    out = [*_unfinished(heads)]
-    while out:
-        left = out.pop()
-        for stream in left.streams:
-            if stream in lines:
-                out += lines[stream].leave_out(left)
-    return {stream: line.batch for stream, line in lines.items()}
+    prefixes = {stream: _LogPrefix(head, past) for stream, head in heads.items()}
+    excluded = [*_unfinished(heads)]
+    while excluded:
+        delivery = excluded.pop()
+        for stream in delivery.streams:
+            if stream in prefixes:
+                excluded += prefixes[stream].exclude(delivery)
+    return {stream: prefix.batch for stream, prefix in prefixes.items()}
 
 
 def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[CommittedDelivery]:
     """Yield the deliveries that are not in all of their logs yet: at most the newest of each source."""
     for source in {name for head in heads.values() for name in head.sources}:
-        each = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
-        newest = max(each.values(), key=lambda one: one.number)
-        has = {stream for stream, one in each.items() if one.number == newest.number}
+        deliveries = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
+        newest = max(deliveries.values(), key=lambda delivery: delivery.number)
+        has = {stream for stream, delivery in deliveries.items() if delivery.number == newest.number}
         if any(stream in heads and stream not in has for stream in newest.streams):
             yield newest
 
 
-class _Line:
-    """End of a cut in one log. The batches' deliveries are read from the newest back, no further than needed."""
+class _LogPrefix:
+    """Batches of one log up to `batch`, which a cut has. Heads are read from the newest back, as far as needed."""
 
     def __init__(self, head: LogHead, past: Callable[[str], Iterator[LogHead]]) -> None:
         self.batch = head.batch
         self._heads = chain([head], (older for older in past(head.stream) if older.batch < head.batch))
         self._oldest: LogHead | None = None
-        self._carried: dict[int, CommittedDelivery] = {}
+        self._deliveries: dict[int, CommittedDelivery] = {}
         self._batches: dict[tuple[str, int], int] = {}
         self._read_on()
 
-    def leave_out(self, delivery: CommittedDelivery) -> list[CommittedDelivery]:
-        """End the line before a delivery; return the other deliveries that this excludes."""
+    def exclude(self, delivery: CommittedDelivery) -> list[CommittedDelivery]:
+        """End the prefix before a delivery; return all deliveries that this excludes."""
         batch = self._batch_of(delivery)
         if batch is None or batch > self.batch:
             return []
         while self._oldest is not None and self._oldest.batch > batch:
             self._read_on()
-        behind = [self._carried[number] for number in range(batch, self.batch + 1) if number in self._carried]
+        excluded = [self._deliveries[n] for n in range(batch, self.batch + 1) if n in self._deliveries]
         self.batch = batch - 1
-        return behind
+        return excluded
 
     def _batch_of(self, delivery: CommittedDelivery) -> int | None:
         place = delivery.source, delivery.number
@@ -130,9 +130,9 @@ class _Line:
 
     def _read_on(self) -> None:
         self._oldest = next(self._heads, None)
-        for one in self._oldest.sources.values() if self._oldest else ():
-            self._carried[one.batch] = one
-            self._batches[one.source, one.number] = one.batch
+        for delivery in self._oldest.sources.values() if self._oldest else ():
+            self._deliveries[delivery.batch] = delivery
+            self._batches[delivery.source, delivery.number] = delivery.batch
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:

@@ -39,11 +39,11 @@ def deploy(
 ) -> Edition:
     """Publish all tables by their current definitions, at the newest cut, in one edition.
 
-    If the definition of a table or of one of its inputs has changed, it is built in a home of its own. The live table
-    stays unchanged, and the jobs that made it may run until the edition is published. Tables that an interrupted deploy
-    has built are reused. Pinned readers stay at their edition. Then the tables are copied to their usual folders, with
-    an edition of the same rows. A held publish group with none of the built tables stays at its edition; built tables
-    are copied once the group is released.
+    A table whose definition, or that of an input, has changed is built in a new home. The live table stays unchanged,
+    and its old jobs may run until the edition is published. Tables that an interrupted deploy has built are reused.
+    Pinned readers stay at their edition. Then the tables are copied to their usual folders, as an edition of the same
+    rows. A held publish group without built tables stays at its edition; built tables are then copied once it is
+    released.
 
     Raises as `advance`, `check` and `finish_deploy` do; DeclarationError if without `yes` a visible column would be
     removed or change its type; and Unavailable if another deploy, or an edition of a later cut, was first. Then readers
@@ -95,8 +95,8 @@ def _build(
 
     def build(declaration: Declaration) -> Advanced:
         head = staged.table(declaration).head()
-        fits = head is None or staged.is_built(declaration, head)
-        done = advance(inputs, declaration) if fits else rebuild(inputs, declaration, yes=True)
+        is_current = head is None or staged.is_built(declaration, head)
+        done = advance(inputs, declaration) if is_current else rebuild(inputs, declaration, yes=True)
         on_progress(done)
         return done
 
@@ -115,7 +115,7 @@ def _build(
 
 
 def confirmations_needed(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
-    """Return by table why `deploy` would ask for --yes. A session is started if any definition has changed.
+    """Return {table: why `deploy` needs --yes}. A session is started if any definition has changed.
 
     Raises as `deploy` does before it builds anything.
     """

@@ -1,4 +1,4 @@
-"""Last step of a deploy: copies tables from where they were built to the folders that readers by path use."""
+"""Last step of a deploy: copies tables from the homes in which they were built to their usual folders."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
 
 def finish_deploy(project: Project, edition: Edition, spark: Callable[[], SparkSession]) -> Edition:
-    """Copy the tables that `edition`, the newest, has elsewhere to the folders of their names.
+    """Copy the tables of `edition`, the newest, that are in other homes to the folders of their names.
 
-    Returns the edition with the same rows there, and lets the other expire unless a consumer has it; `edition` itself
-    if no table is elsewhere. Raises Unavailable if another writer holds a table or was first: then readers see what
-    they saw before.
+    Publishes and returns an edition of the same rows there, and expires `edition` unless a consumer has it. Returns
+    `edition` if no table is in another home. Raises Unavailable if another writer holds a table or was first: then
+    readers see what they saw before.
     """
     away = {name for name, table in edition.tables.items() if table.home != name and _is_declared(project, name, table)}
     if not away:
         return edition
     work = _DeployFinish(project, away, dict(edition.tables), spark)
-    with work.held():
+    with work.leases():
         for declaration in work.affected():
             with step("settle", declaration.name) as at_work:
-                work.tables[declaration.name] = work.settled(declaration)
+                work.tables[declaration.name] = work.settle(declaration)
                 at_work.rows = work.tables[declaration.name].rows
         settled = record_edition(project.settings, edition.cut, work.tables, seen=edition)
         write_manifest(project.settings, settled)
-    with consumers.needed_editions(project.settings) as held:
-        expire_editions(project.settings, {edition.number} - held)
+    with consumers.needed_editions(project.settings) as needed:
+        expire_editions(project.settings, {edition.number} - needed)
     return settled
 
 
@@ -67,8 +67,8 @@ class _DeployFinish:
             or (table.name in self.tables and any(source.name in self.away for source in table.inputs))
         ]
 
-    def settled(self, declaration: Declaration) -> EditionTable:
-        """Return the table in its usual folder, with inputs in their usual folders."""
+    def settle(self, declaration: Declaration) -> EditionTable:
+        """Bring the table to its usual folder, and its recorded inputs to theirs; return its entry."""
         name = declaration.name
         entry = self.tables[name]
         live, own = (self.project.table_in(declaration, home) for home in (entry.home, name))
@@ -102,7 +102,7 @@ class _DeployFinish:
         commit.describe(own, declaration.doc, meanings)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def leases(self) -> Iterator[None]:
         tables = self.affected()
         live = [self.project.table_in(table, self.tables[table.name].home) for table in tables]
         names = {table.lease for table in (*live, *(self.project.table_in(table, table.name) for table in tables))}

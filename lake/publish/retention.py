@@ -36,10 +36,10 @@ def tables(settings: Settings) -> Iterator[Location]:
 
 @dataclass(frozen=True)
 class Needed:
-    """Needs at one moment: of `editions`, of the live homes of declared tables, of processes.
+    """Versions and files needed at one moment, by `editions`, by live tables and by processes.
 
-    `homes` are the live ones: {folder: table}. Processes of this machine `began` at these moments; in a bucket, those
-    of other machines began at most `days` ago.
+    `homes` are those of live tables: {folder: table}. Processes of this machine `began` at these moments; in a bucket,
+    those of other machines began at most `days` ago.
     """
 
     project: Project
@@ -101,12 +101,12 @@ class Needed:
             return False
         is_declared = location.name.partition("@")[0] in self.project.tables
         changed = datetime.fromtimestamp(next(delta.commits(location.path))["timestamp"] / 1000, UTC)
-        at_once = drop_retired or self._is_taken(location)
+        at_once = drop_retired or self._is_copied(location)
         grace = UNPUBLISHED if is_declared else max(UNPUBLISHED, timedelta(days=self.days))
-        late = [*self.began] + ([] if at_once else [datetime.now(UTC) - grace])
-        return all(changed < moment for moment in late)
+        moments = [*self.began] + ([] if at_once else [datetime.now(UTC) - grace])
+        return all(changed < moment for moment in moments)
 
-    def _is_taken(self, location: Location) -> bool:
+    def _is_copied(self, location: Location) -> bool:
         """Return whether a deploy has copied this home: the live table has its definition."""
         live = next((t.head() for t in self.homes.values() if t.name == location.name.partition("@")[0]), None)
         built = next(heads(location), None)
@@ -128,9 +128,9 @@ class Needed:
 
 @dataclass(frozen=True)
 class Retired:
-    """Home of a table that is not live, undeclared or superseded, and the kept `editions` that have it.
+    """Home of a table that is not live (undeclared or superseded), and the kept `editions` that have it.
 
-    `drops`: it may be dropped, because readers see none of them.
+    `drops`: it may be dropped, because readers see none of these editions.
     """
 
     place: Location
@@ -149,7 +149,7 @@ class Retired:
 def retired(project: Project) -> list[Retired]:
     """Return the existing tables that are not live."""
     settings, needed = project.settings, Needed.now(project)
-    seen = {shown.number for shown in (editions.current_edition(settings), editions.latest_edition(settings)) if shown}
+    visible = {e.number for e in (editions.current_edition(settings), editions.latest_edition(settings)) if e}
     homes = [home for home in tables(settings) if home.kind == "table" and home.path not in needed.homes]
     having = [tuple(sorted(needed.by_editions(home.path))) for home in homes]
-    return [Retired(home, numbers, not seen & {*numbers}) for home, numbers in zip(homes, having, strict=True)]
+    return [Retired(home, numbers, not visible & {*numbers}) for home, numbers in zip(homes, having, strict=True)]

@@ -63,7 +63,7 @@ def verify_source(project: Project, connect: Callable[[], SparkSession], stream:
                 where=work.source.where,
                 fix="lake verify proves the tables from the logs",
             )
-        with reader.rows(stream) as rows, _kept(project.settings, stream, rows.records) as file:
+        with reader.rows(stream) as rows, _spooled(project.settings, stream, rows.records) as file:
             place = rows.lsn
             work.ingest_next(lambda after, to: None if after is None else reader.read_upto(after, place, to))
             inputs = Inputs(connect, project, cut(project))
@@ -81,11 +81,11 @@ def _verdict(inputs: Inputs, declaration: Declaration, events: DataFrame, at: st
     identity = declaration.kind.identity
     columns = [c for c in table.columns(head.version) if c in identity or handed_on.get(c) in of_row]
     old = table.read(inputs.spark, head.version).select(*columns)
-    there_alone = Inputs(inputs.connect, project, inputs.cut, cached={source.name: events})
-    rows = there_alone.evaluate(declaration).select(*columns)
+    source_inputs = Inputs(inputs.connect, project, inputs.cut, cached={source.name: events})
+    rows = source_inputs.evaluate(declaration).select(*columns)
     stored, at_source = fingerprints(old, rows)
     total, left = table.rows(head.version), [c for c in table.columns(head.version) if c not in columns]
-    why = f"at {at}" + (f", but for {', '.join(left)}, which tell of changes" if left else "")
+    why = f"at {at}" + (f", except {', '.join(left)}, which describe changes" if left else "")
     if stored == at_source:
         return Verdict(declaration.name, inputs.cut.number, "identical", total, stored, why=why)
     differing, differences = first_differences(table, head.version, compare(rows, old, identity), identity)
@@ -115,7 +115,7 @@ def _source_of(project: Project, stream: str) -> DeclaredSource:
 
 
 @contextmanager
-def _kept(settings: Settings, stream: str, records: Iterable[SourceRecord]) -> Iterator[str]:
+def _spooled(settings: Settings, stream: str, records: Iterable[SourceRecord]) -> Iterator[str]:
     with TemporaryDirectory(dir=file_modes.scratch(settings, "staging")) as folder:
         writer = spool.SpoolWriter(Path(folder))
         for record in records:

@@ -135,10 +135,10 @@ def fault(error: BaseException, where: str = "") -> LakeError | None:
     if module != "obstore" and not _STORE.search(text):
         return None
     where = where or next(iter(re.findall(r"s3a?://[^\s:'\",]+", text)), "")
-    return refused(text, where) or silent(text, where)
+    return access_error(text, where) or failed_request(text, where)
 
 
-def unread(error: BaseException, where: str) -> LakeError | None:
+def read_error(error: BaseException, where: str) -> LakeError | None:
     """Return the error to raise if Spark cannot read objects at all, so that no object is to blame."""
     text = str(error)
     if _STRANGE.search(text):
@@ -147,12 +147,12 @@ def unread(error: BaseException, where: str) -> LakeError | None:
             where=where,
             fix="start it by `lake serve connect`, or with the settings that docs/how-to/cluster.md names",
         )
-    return refused(text, where) or (silent(text, where) if _UNREACHED.search(text) else None)
+    return access_error(text, where) or (failed_request(text, where) if _UNREACHED.search(text) else None)
 
 
-def refused(text: str, where: str) -> Unavailable | None:
+def access_error(text: str, where: str) -> Unavailable | None:
     """Return the error for a missing or forbidden bucket, if `text` of a store says so."""
-    if bucket := bucketless(text, where):
+    if bucket := missing_bucket(text, where):
         return bucket
     if _DENIED.search(text):
         return Unavailable("the object store refuses this key", where=where, fix=RIGHTS)
@@ -161,14 +161,14 @@ def refused(text: str, where: str) -> Unavailable | None:
     return None
 
 
-def bucketless(text: str, where: str) -> Unavailable | None:
+def missing_bucket(text: str, where: str) -> Unavailable | None:
     """Return the error for a missing bucket, if `text` of a store says so."""
     if _BUCKETLESS.search(text):
         return Unavailable("there is no such bucket", where=where, fix="make it, or name another in [tool.lake]")
     return None
 
 
-def silent(text: str, where: str) -> Unavailable:
+def failed_request(text: str, where: str) -> Unavailable:
     """Return the error for a failed request, with the store's `text`."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours
     cause = re.search(r"(Error performing \w+ \S+) in [\w.]+(?:, after \d+ retries[^-]*)? - ([^\n]*)", text)

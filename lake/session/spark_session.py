@@ -78,14 +78,14 @@ def start(settings: Settings) -> SparkSession:
 
 def _session(settings: Settings, address: str | None) -> SparkSession:
     spark = remote.connected(settings, address) if address else _embedded(settings)
-    for key, value in {**RUNTIME_CONF, MIN_PARTITIONS: _parts(settings, address)}.items():
+    for key, value in {**RUNTIME_CONF, MIN_PARTITIONS: _min_partitions(settings, address)}.items():
         spark.conf.set(key, value)
     _silence_pyspark()
     _Started.session = spark
     return spark
 
 
-def _parts(settings: Settings, address: str | None) -> str:
+def _min_partitions(settings: Settings, address: str | None) -> str:
     """Return the minimum number of parts of files, the same while the session lasts.
 
     A batch is read twice if some of its records conflict, and the number of a record's part has to stay the same.
@@ -327,7 +327,7 @@ def gone(error: BaseException) -> Gone | None:
     message = f"{type(error).__name__} {error}"
     if remote.status(error) == "UNAVAILABLE" or any(sign in message for sign in FORGOTTEN):
         return Gone("the Spark Connect server has ended or has dropped this session", fix=remote.START)
-    if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and _jvm_has_ended()):
+    if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and _has_jvm_ended()):
         return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None
 
@@ -339,7 +339,7 @@ def lost(error: BaseException) -> Unavailable | None:
     return gone(error)
 
 
-def _jvm_has_ended() -> bool:
+def _has_jvm_ended() -> bool:
     """Return whether an embedded session's JVM has ended: calls to it then fail by various errors."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)
@@ -359,7 +359,7 @@ _BUG: Final = re.compile(r"[^.:]*\bkernel bug\b[^.]*\.?", re.I)
 def first_line(error: BaseException) -> str:
     """Return the message of `error` in one line: for a fault in the JVM the JVM's own.
 
-    What a library says about itself is left out.
+    Startup messages of libraries are left out.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = next((line.removeprefix(":").strip() for line in lines[1:] if line.startswith(":")), "")

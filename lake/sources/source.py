@@ -1,7 +1,7 @@
 """Protocol between external sources and the logs: a bounded range is read whole, committed, then acknowledged.
 
-1. The position lives only in the logs' commits. What the source stores (a group's offset, a slot's position) is a hint,
-   written after the commit and never trusted.
+1. The position lives only in the logs' commits. The position that the source itself stores (a group's offset, a
+   slot's position) is a hint, written after the commit and never trusted.
 2. A read is bounded: its range is fixed before its first record. It is repeated if the process dies before the records
    are spooled, and is not lost before it is acknowledged.
 3. A gap (retention, a recreated topic, a lost slot) raises Gap; nothing is skipped silently.

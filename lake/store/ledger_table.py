@@ -115,7 +115,7 @@ def as_state(record: Any) -> dict[str, Any]:
 
 
 def parse_nested(value: Any) -> Any:
-    """Return a nested value of an entry, where it is JSON text, or of a state."""
+    """Return a nested value of an entry, in which it is JSON text, or of a state."""
     return json.loads(value) if isinstance(value, str) else value
 
 

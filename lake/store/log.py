@@ -232,7 +232,7 @@ class Log:
         """Return the events, or rejections, of the batches after < number <= upto, without those of the voids
         1..`voids`.
 
-        Of all buckets or of `bucket`, at all times or at `times`. With `keys`, at least the events that equal one of
+        Restricted to `bucket` and `times`, if given. With `keys`, at least the events that equal one of
         them in unchanged columns. Values that depend on columns not in `only` may be null. Columns: the contract's
         fields, with older events upcast, then the log's own; and REFUSAL if `refusals`. Raises StorageError if the log
         ends before `upto`.

@@ -390,6 +390,6 @@ def test_intake_by_http_stays_on_this_machine(project: Settings, inside: Setting
     ],
 )
 def test_spark_error_of_the_store_is_distinguished_from_a_fault_of_a_file(said: str, told: str) -> None:
-    fault = s3.unread(RuntimeError(said), f"{URL}/a.jsonl")
+    fault = s3.read_error(RuntimeError(said), f"{URL}/a.jsonl")
     assert (fault is not None) == bool(told)
     assert told in str(fault)

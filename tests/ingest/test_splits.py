@@ -19,7 +19,7 @@ from lake.ingest.delivery import FileDelivery
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.records.reader import RecordReader
-from lake.session.spark_session import MIN_PARTITIONS, PARTS, _parts
+from lake.session.spark_session import MIN_PARTITIONS, PARTS, _min_partitions
 from lake.store import quarantine
 from lake.store.log import Log
 from tests import shop
@@ -117,7 +117,7 @@ def test_log_has_each_record_at_its_line_in_any_number_of_parts(
 
 def test_files_are_divided_by_the_session_and_not_by_cores_of_a_cluster(tmp_path: Path) -> None:
     def parts(master: str, address: str | None = None, **conf: str) -> str:
-        return _parts(Settings(project=tmp_path, spark=SparkSettings(master=master, conf=conf)), address)
+        return _min_partitions(Settings(project=tmp_path, spark=SparkSettings(master=master, conf=conf)), address)
 
     assert (parts("local"), parts("local[3]"), parts("local[4,2]")) == ("1", "3", "4")
     assert int(parts("local[*]")) > 0

@@ -25,7 +25,7 @@ FROM, TO = "_whole_start", "_whole_end"
 class Hopping(AlignedWindow):
     """Windows of `length` that start with those of Tumbling(length=every): `window_start` and `window_end`.
 
-    `length` is a multiple of `every`, in elapsed time; if `every` is whole days, both go by the calendar.
+    `length` is a multiple of `every`, in elapsed time; if `every` is whole days, both follow the calendar.
     """
 
     length: timedelta
@@ -92,7 +92,7 @@ class Hopping(AlignedWindow):
 class Cumulative(AlignedWindow):
     """Windows that start with those of Tumbling(length=length) and grow by `step`, as Flink's CUMULATE.
 
-    A row is in each growing window that ends after it. `step` is elapsed time; whole days go by the calendar.
+    A row is in each growing window that ends after it. `step` is elapsed time; whole days follow the calendar.
     """
 
     length: timedelta

@@ -122,7 +122,7 @@ class AlignedWindow(Window):
 
     @property
     def in_days(self) -> str:
-        """The window in words if it goes by the calendar, else empty."""
+        """Name of the window if it follows the calendar, else empty."""
         return f"a window of {self.length}" if self.length >= DAY else ""
 
     def prepare(self, rows: DataFrame) -> DataFrame:

@@ -51,7 +51,7 @@ class UrlSigner:
         return cls(key)
 
     def sign(self, link: FileLink) -> str:
-        """Return the last part of a file's URL. `sp` tells Delta Sharing clients that it needs no token."""
+        """Return the last part of a file's URL. `sp` marks it for Delta Sharing clients as needing no token."""
         said = json.dumps(list(asdict(link).values()), separators=(",", ":")).encode()
         return f"{_text(said)}?sp=r&sig={_text(self._signature(said))}"
 

@@ -1,6 +1,6 @@
 """Key store in one SQLite file, readable by its owner only, with its secret in a small file beside it.
 
-A store that is created anew makes the same tokens as the log has.
+A store that is created again makes the same tokens as the log has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Grants: which tables of the editions a remote reader may read, by its token. A table under `meta/`.
 
-Only the SHA-256 of a token is stored. That suffices: a token is 256 random bits, which cannot be guessed.
+Only the SHA-256 of a token is stored. A hash suffices: a token is 256 random bits, which cannot be guessed.
 """
 
 from __future__ import annotations

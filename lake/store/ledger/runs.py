@@ -224,7 +224,7 @@ def record_nothing_to_do(settings: Settings, verb: str, subjects: Collection[str
 
 
 def reason(error: BaseException) -> str:
-    """Return the cause of a failure in one line, and where it is declared.
+    """Return the cause of a failure in one line, and the place of its declaration.
 
     The run log outlives the events, so values are masked: quoted text, what follows "=", numbers, dates, and text that
     a job raised. Headwater's own numbers (of batches, versions and the like) and the place of the event stay.

@@ -104,7 +104,7 @@ def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered
 
 
 def forget(settings: Settings, sink: str) -> bool:
-    """Forget a sink, so that it begins anew, and drop its undelivered rows; return False if it is unknown."""
+    """Forget a sink, so that it starts over, and drop its undelivered rows; return False if it is unknown."""
     rows = [row.now(action="dropped") for row in undelivered(settings, sink)]
     with SENT.hold_lease(settings):
         head = SENT.head(settings)

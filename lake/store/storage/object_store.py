@@ -255,7 +255,7 @@ def store_errors(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if bucketless := s3.bucketless(str(error), url):
+        if bucketless := s3.missing_bucket(str(error), url):
             raise bucketless from None
         raise FileNotFoundError(2, "No such file", url) from None
     except obstore.exceptions.InvalidPathError as error:
@@ -270,7 +270,7 @@ def store_errors(url: str) -> Iterator[None]:
 
 def request_error(url: str, error: BaseException) -> LakeError:
     """Return the error to raise for a failed request."""
-    return s3.fault(error, url) or s3.silent(str(error), url)
+    return s3.fault(error, url) or s3.failed_request(str(error), url)
 
 
 def _invalid_name(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import psycopg  # noqa: F401 - a sink whose extra is missing is told when it is read
+import psycopg  # noqa: F401 - a missing extra is reported when the sink is declared
 
 from lake.connect.postgres.sink.target import PostgresTarget
 from lake.errors import DeclarationError
