@@ -210,7 +210,7 @@ class Inputs(StoredRows):
         return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
 
     def given_columns(self, declaration: Declaration) -> Given:
-        """Return the columns that the function gets of each input. It gets all rows of an input that is missing here."""
+        """Return the columns that the function gets of each input. All of an input that is missing."""
         name = declaration.name
         if name in self.declared:
             return {}

@@ -219,8 +219,8 @@ def restart_sources(
     """Prepare sources for their next delivery.
 
     With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies
-    the tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing is
-    lost.
+    the tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing
+    is lost.
     """
     contracts, _ = sound_contracts(settings)
     declared = {*source_names(settings)}
