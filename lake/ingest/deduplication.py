@@ -25,8 +25,8 @@ from lake.kinds.floats import with_one_zero
 from lake.store import archive_tier, delta, duckdb_tables, log
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
+from lake.store.spark_upcast import with_undeclared
 from lake.store.storage import Address
-from lake.store.versions import with_undeclared
 from lake.store.voids import Void, all_voids, without_voided
 
 if TYPE_CHECKING:

@@ -131,7 +131,7 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
 
 
 def _unknown(parsed: DataFrame, contract: Contract) -> dict[str, int]:
-    from lake.store.versions import by_python  # with Arrow
+    from lake.store.spark_upcast import by_python  # with Arrow
 
     paths = by_python("array<string>", partial(unknown_paths, by_names(contract.fields)), ["_extra"])
     names = parsed.where("_reason IS NULL").select(paths.alias("paths")).selectExpr("explode(paths) AS name")

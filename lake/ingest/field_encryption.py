@@ -39,7 +39,7 @@ def with_subject_keys(
         for people in _people(tokened.where("_reason IS NULL"), records):
             living = people - erased
             store.make(contract.name, living)
-            yield store.living(contract.name, living)
+            yield store.keys_of(contract.name, living)
 
     keyed = encryption.mask_erased(encryption.with_keys(tokened, spooled(spark, keys())), contract)
     flags = pa.table(

@@ -59,7 +59,7 @@ def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, 
     _check_personal_fields(contract)
     store = open_store(project.settings, make=not Log(project.settings, stream).head().keys)
     token = store.token(stream, subject)
-    has_key = token in erasures.subjects(project.settings, stream) or store.knows(stream, token)
+    has_key = token in erasures.subjects(project.settings, stream) or store.has_token(stream, token)
     if not has_key and not search.quarantined_records(project.settings, contract, subject, {subject}):
         raise DeclarationError(
             f"{stream} has no events of a person whose {contract.subject} is {subject!r}",

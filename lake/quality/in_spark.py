@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lake.store.versions import by_duckdb, by_python
+from lake.store.spark_upcast import by_duckdb, by_python
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -68,18 +68,16 @@ class FolderLog(TableLog):
 
     @contextmanager
     def writable(self, version: int | None = None) -> Iterator[DeltaTable]:
-        newest = self.must_exist()
-        if version is not None and version > newest:
-            self._check_complete(version)
-        if version not in {None, newest}:
-            yield delta_table(self.path, version)
+        number = self._checked(version)
+        if number != self._newest:
+            yield delta_table(self.path, number)
             return
-        table = self._at(newest)
+        table = self._updated(number)
         yield table
         with self._lock:
             self._idle.append(table)
 
-    def _at(self, newest: int) -> DeltaTable:
+    def _updated(self, newest: int) -> DeltaTable:
         with self._lock:
             table = self._idle.pop() if self._idle else None
         if table is not None and table.version() < newest:
@@ -89,7 +87,11 @@ class FolderLog(TableLog):
                 table = None
         return table if table is not None and table.version() == newest else delta_table(self.path, newest)
 
-    def _check_complete(self, version: int) -> None:
+    def _checked(self, version: int | None) -> int:
+        """Return `version`, by default the newest. Raises StorageError if it is a truncated commit."""
+        newest = self.must_exist()
+        if version is None or version <= newest:
+            return newest if version is None else version
         commit = commit_file(self.path, version)
         if self._newest_file() == version and not is_complete(commit):
             raise StorageError(
@@ -97,12 +99,10 @@ class FolderLog(TableLog):
                 where=str(commit),
                 fix="restore the file from a backup, or lake run: the next writer commits the version again",
             )
+        return version
 
     def state(self, version: int | None = None) -> TableState:
-        newest = self.must_exist()
-        if version is not None and version > newest:
-            self._check_complete(version)
-        return delta_table(self.path, newest if version is None else version)
+        return delta_table(self.path, self._checked(version))
 
     @contextmanager
     def committing(self, *, reads: bool) -> Iterator[DeltaTable]:

@@ -97,9 +97,8 @@ class LogHead:
 
     @property
     def accepted(self) -> dict[str, Any]:
-        """Return the batch up to which all rejected records are accepted, with the reason; {} if there is none."""
-        accepted: dict[str, Any] = self.position.data.get("accepted", {})
-        return accepted
+        """Return the acceptance of all rejected records up to a batch, with its reason; {} if there is none."""
+        return self._recorded("accepted")
 
     @property
     def accepted_upto(self) -> int:
@@ -116,8 +115,7 @@ class LogHead:
     @property
     def horizon(self) -> dict[str, Any]:
         """Return the state of producers, see lake.ingest.horizon; {} if the contract names none."""
-        horizon: dict[str, Any] = self.position.data.get("horizon", {})
-        return horizon
+        return self._recorded("horizon")
 
     @property
     def is_ended(self) -> bool:
@@ -133,14 +131,16 @@ class LogHead:
     @property
     def keys(self) -> dict[str, Any]:
         """Return the key store of the newest batch; {} if nothing is sealed."""
-        keys: dict[str, Any] = self.position.data.get("keys", {})
-        return keys
+        return self._recorded("keys")
 
     @property
     def content(self) -> dict[str, Any]:
-        """Return the fingerprints and the digest of the newest batch, as in `chain.entry`; {} before the first."""
-        content: dict[str, Any] = self.position.data.get("content", {})
-        return content
+        """Return the fingerprints and the digest of the newest batch, see `chain.entry`; {} before the first."""
+        return self._recorded("content")
+
+    def _recorded(self, key: str) -> dict[str, Any]:
+        value: dict[str, Any] = self.position.data.get(key, {})
+        return value
 
     def next(self, **data: Any) -> Position:
         return self.position.next(batch=self.batch + 1, **data)
@@ -310,7 +310,7 @@ class Log:
         import pyarrow.compute as pc
 
         store = self.key_store()
-        parts = store.every(self.stream) if among is None else iter([store.living(self.stream, among)])
+        parts = store.all_keys(self.stream) if among is None else iter([store.keys_of(self.stream, among)])
         gone = pa.array(sorted(erasures.subjects(self.settings, self.stream)), pa.string())
         return spooled(
             spark, (part.filter(pc.invert(pc.is_in(part.column(encryption.SUBJECT), gone))) for part in parts)
@@ -320,7 +320,7 @@ class Log:
         """Return the tokens in the log that `store` does not know and that were not erased."""
         token = encryption.SUBJECT
         query = f"SELECT DISTINCT {token} FROM t ANTI JOIN known USING ({token}) WHERE {token} IS NOT NULL"
-        missing = {row[token] for row in duckdb_tables.rows(self.path, query, known=store.known(self.stream))}
+        missing = {row[token] for row in duckdb_tables.rows(self.path, query, known=store.tokens(self.stream))}
         return missing - erasures.subjects(self.settings, self.stream)
 
     def commit(self, contract: Contract, rows: pa.Table | DataFrame, position: Position) -> LogHead:
@@ -419,7 +419,7 @@ def current(
     Personal values are decrypted by `keys`, and null for persons without a key. Without `upcast`, events of older
     versions keep their original values.
     """
-    from lake.store import dialects, versions  # imports Arrow
+    from lake.store import dialects, spark_upcast  # imports Arrow
 
     if keys is not None:
         rows = encryption.with_keys(rows, keys)
@@ -430,9 +430,9 @@ def current(
     missing = [
         f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}" for column, kind in kinds.items() if column not in stored
     ]
-    read = versions.with_members(rows.selectExpr("*", *missing), contracts)
+    read = spark_upcast.with_members(rows.selectExpr("*", *missing), contracts)
     read = read.selectExpr(*dialects.fields_sql(contracts), *OWN, *more)
-    return versions.upcast(read, contracts[-1], evolution.steps_of_log(contracts)) if upcast else read
+    return spark_upcast.upcast(read, contracts[-1], evolution.steps_of_log(contracts)) if upcast else read
 
 
 def people(rows: pa.Table) -> list[str]:

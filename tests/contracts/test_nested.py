@@ -24,7 +24,7 @@ from lake.read import logs
 from lake.records.columns import arrow_type
 from lake.records.extra_members import read_members
 from lake.records.values import reader
-from lake.store import versions
+from lake.store import spark_upcast
 from lake.store.dialects import fields_sql
 from lake.store.scan import to_frame
 
@@ -207,7 +207,7 @@ def test_sql_reads_later_members_of_a_record_in_events_of_every_version(seed: in
 def test_tables_read_later_members_of_a_record_in_events_of_every_version(spark: SparkSession, seed: int) -> None:
     shapes = history(Random(seed))
     contracts, events, wanted = logged(shapes)
-    rows = versions.with_members(to_frame(spark, events).selectExpr("*", "1L AS id"), contracts)
+    rows = spark_upcast.with_members(to_frame(spark, events).selectExpr("*", "1L AS id"), contracts)
     found = rows.selectExpr("n", *fields_sql(contracts)).orderBy("n").toArrow()["addr"].to_pylist()
     assert [plain(shapes[-1], value) for value in found] == wanted
 

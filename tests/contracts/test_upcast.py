@@ -19,7 +19,7 @@ from lake.contracts.evolution import steps_of_log, with_current
 from lake.contracts.upcast import definition, upcast_sql
 from lake.errors import DeclarationError
 from lake.project.project import load
-from lake.store import versions
+from lake.store import spark_upcast
 from lake.store.scan import to_frame
 from tests import shop
 
@@ -165,11 +165,11 @@ def test_sql_applies_the_upcast_steps_after_the_version_of_an_event() -> None:
 
 
 def test_tables_apply_the_upcast_steps_after_the_version_of_an_event(spark: SparkSession) -> None:
-    rows = versions.upcast(to_frame(spark, table()), contract(STEPS), contract(STEPS).upcast)
+    rows = spark_upcast.upcast(to_frame(spark, table()), contract(STEPS), contract(STEPS).upcast)
     assert rows.toArrow().to_pylist() == wanted()
     failing = contract({"1": {"energy": "energy + CAST(city AS BIGINT)"}})
     with pytest.raises(Exception, match="meters: energy of version 1 cannot be upcast"):
-        versions.upcast(to_frame(spark, table()), failing, failing.upcast).toArrow()
+        spark_upcast.upcast(to_frame(spark, table()), failing, failing.upcast).toArrow()
 
 
 def test_upcast_changes_the_definition_of_tables_that_read_the_field(project: Settings) -> None:

@@ -104,7 +104,7 @@ def test_log_reads_the_keys_of_its_people_only_for_few_events(
     """For more than that many events, the keys of all people are read."""
     monkeypatch.setattr(cost, "SCAN_ROWS", most)
     asked: list[set[str] | None] = []
-    living, all_living = KeyStore.living, KeyStore.every
+    living, all_living = KeyStore.keys_of, KeyStore.all_keys
 
     def some(store: KeyStore, stream: str, among: Iterable[str]) -> pa.Table:
         asked.append({*among})
@@ -114,8 +114,8 @@ def test_log_reads_the_keys_of_its_people_only_for_few_events(
         asked.append(None)
         return all_living(store, stream)
 
-    monkeypatch.setattr(KeyStore, "living", some)
-    monkeypatch.setattr(KeyStore, "every", everybody)
+    monkeypatch.setattr(KeyStore, "keys_of", some)
+    monkeypatch.setattr(KeyStore, "all_keys", everybody)
     log, contract = Log(calm.settings, "orders"), calm.project.contracts["orders"]
     keys = None if searched is None else pa.table({"order_id": pa.array(searched, pa.int64())})
     rows = log.read(calm.spark, contract, upto=log.head().batch, keys=keys)

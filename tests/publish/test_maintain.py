@@ -130,7 +130,7 @@ def test_compaction_that_changes_rows_is_rolled_back(shop: Lakehouse, monkeypatc
     before = files(path), duckdb_tables.rows(path, count)
     told = iter([(2, "1"), (1, "1")])
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
-    monkeypatch.setattr(compaction, "fingerprint", lambda *_: next(told))
+    monkeypatch.setattr(compaction, "count_and_hash", lambda *_: next(told))
     with pytest.raises(LawError, match="changed rows and was undone"):
         maintain(shop.project, lambda: shop.spark, keeping(100), lambda _: None)
     assert (files(path), duckdb_tables.rows(path, count)) == before

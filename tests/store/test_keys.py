@@ -53,7 +53,7 @@ def content(store: KeyStore) -> list[Any]:
 
 
 def known(store: KeyStore, stream: str) -> list[str]:
-    return [token for part in store.known(stream) for token in part.column("_subject").to_pylist()]
+    return [token for part in store.tokens(stream) for token in part.column("_subject").to_pylist()]
 
 
 def test_recreated_key_store_makes_the_same_tokens(settings: Settings) -> None:
@@ -114,11 +114,11 @@ def test_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
     every = all_keys(store)
     assert [*every] == ["a", "c"]
     assert {len(key) for key in every.values()} == {32}
-    assert store.living("orders", ["c", "b", "d"]).to_pylist() == [{"_subject": "c", "_key": every["c"]}]
-    assert store.living("orders", []).num_rows == 0
+    assert store.keys_of("orders", ["c", "b", "d"]).to_pylist() == [{"_subject": "c", "_key": every["c"]}]
+    assert store.keys_of("orders", []).num_rows == 0
     assert (known(store, "orders"), store.destroyed("orders")) == (["a", "b", "c", "e"], {"b", "e"})
-    assert [store.knows("orders", token) for token in "abde"] == [True, True, False, True]
-    assert not store.knows("parcels", "b")
+    assert [store.has_token("orders", token) for token in "abde"] == [True, True, False, True]
+    assert not store.has_token("parcels", "b")
     assert store.people() == {"orders": 4, "parcels": 1}
     assert (store.count("orders"), store.count("others")) == (4, 0)
     store.make("orders", ["a", "b", "e"])
@@ -137,8 +137,8 @@ def test_keys_are_read_in_parts_each_key_once(
     store.make("orders", tokens)
     store.make("parcels", ["000", "x"])
     assert [*all_keys(store)] == known(store, "orders") == tokens
-    assert {part.num_rows for part in store.every("orders")} <= {7, people % 7}
-    assert store.living("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
+    assert {part.num_rows for part in store.all_keys("orders")} <= {7, people % 7}
+    assert store.keys_of("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
     copy_store(anywhere, tmp_path / "copy.sqlite")
     assert content(
         restore_store(replace(anywhere, keys=tmp_path / "other.sqlite"), tmp_path / "copy.sqlite")
@@ -150,7 +150,7 @@ def test_key_store_makes_keys_while_others_are_read_in_parts(
 ) -> None:
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 2)
     store = filled(anywhere)
-    parts = store.known("orders")
+    parts = store.tokens("orders")
     first = next(parts)
     store.make("orders", ["d", "aa"])
     store.destroy("orders", ["c"])
@@ -169,7 +169,7 @@ def test_concurrent_makers_get_the_same_store_and_keys(anywhere: Settings) -> No
     def work(_: int) -> list[Any]:
         store = open_store(anywhere, make=True)
         store.make("orders", people)
-        return [store.id, store.secret, store.living("orders", people)]
+        return [store.id, store.secret, store.keys_of("orders", people)]
 
     with ThreadPoolExecutor(4) as pool:
         first, *others = pool.map(work, range(8))

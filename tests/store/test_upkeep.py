@@ -182,7 +182,7 @@ def test_compaction_keeps_rows_and_position_and_adds_no_change_to_the_feed(table
 def test_compaction_is_undone_when_it_changes_rows(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     head, before = present(table.position()), numbers(table)
     told = iter([(5, "1"), (4, "2")])
-    monkeypatch.setattr(compaction, "fingerprint", lambda *_: next(told))
+    monkeypatch.setattr(compaction, "count_and_hash", lambda *_: next(told))
     with pytest.raises(LawError, match=r"undone: 5 rows \(1\) became 4"):
         compaction.compact_table(table.path, head, ["n"])
     assert numbers(table) == before

@@ -63,27 +63,27 @@ class KeyStore:
             )
         self.home.overwrite()
 
-    def living(self, stream: str, among: Iterable[str]) -> pa.Table:
-        """Return the keys of the tokens `among` of the stream: columns SUBJECT and KEY."""
+    def keys_of(self, stream: str, tokens: Iterable[str]) -> pa.Table:
+        """Return the keys of `tokens` of the stream that are not destroyed: columns SUBJECT and KEY."""
         with self.home.transaction() as transaction:
             transaction.run("CREATE TEMP TABLE asked (token TEXT PRIMARY KEY)")
-            transaction.many("INSERT INTO asked VALUES (?)", [(token,) for token in among])
+            transaction.many("INSERT INTO asked VALUES (?)", [(token,) for token in tokens])
             asked = "token IN (SELECT token FROM asked)"
             return _as_arrow(transaction.run(f"{KEYS} AND {asked} ORDER BY token", stream))
 
-    def every(self, stream: str) -> Iterator[pa.Table]:
-        """Yield `living` of all persons of the stream, in at least one part of PEOPLE_AT_ONCE."""
+    def all_keys(self, stream: str) -> Iterator[pa.Table]:
+        """Yield `keys_of` all tokens of the stream, in at least one part of PEOPLE_AT_ONCE."""
         for rows in self._pages(KEYS, stream):
             yield _as_arrow(rows)
 
-    def known(self, stream: str) -> Iterator[pa.RecordBatch]:
+    def tokens(self, stream: str) -> Iterator[pa.RecordBatch]:
         """Yield the tokens of the stream that have or had a key: column SUBJECT, in parts of PEOPLE_AT_ONCE."""
         import pyarrow as pa
 
         for rows in self._pages("SELECT token FROM keys WHERE stream = ?", stream):
             yield pa.record_batch({SUBJECT: pa.array([token for (token,) in rows], pa.string())})
 
-    def knows(self, stream: str, token: str) -> bool:
+    def has_token(self, stream: str, token: str) -> bool:
         with self.home.transaction() as transaction:
             return bool(transaction.run("SELECT 1 FROM keys WHERE stream = ? AND token = ?", stream, token))
 

@@ -1,6 +1,6 @@
 """Key store in one SQLite file, readable by its owner only, with its secret in a small file beside it.
 
-A store that is created again makes the same tokens as the log has.
+If the store is lost, a new one with that secret makes the same tokens as the log has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES: Final = (
 
 @dataclass(frozen=True)
 class KeyFile:
-    """Key store in `file`."""
+    """Home of a key store in `file`."""
 
     file: Path
 
@@ -48,21 +48,21 @@ class KeyFile:
     def make(self, identity: Identity | None = None, rows: Iterable[list[tuple[Any, ...]]] = ()) -> Identity:
         if not self.file.exists():
             _create(self.file)
-        with self.transaction() as read:
-            tables = read.run("SELECT 1 FROM sqlite_schema WHERE name = 'store'")
-            found = read.run("SELECT id, secret FROM store LIMIT 1") if tables else []
+        with self.transaction() as transaction:
+            tables = transaction.run("SELECT 1 FROM sqlite_schema WHERE name = 'store'")
+            found = transaction.run("SELECT id, secret FROM store LIMIT 1") if tables else []
         if not found:
             with self.transaction(writes=True) as made:
                 for table in TABLES:
                     made.run(table)
                 if not (found := made.run("SELECT id, secret FROM store LIMIT 1")):
-                    found = [identity or Identity(secrets.token_hex(8), _secret(self.file))]
+                    found = [identity or Identity(secrets.token_hex(8), _secret_of(self.file))]
                     made.run("INSERT INTO store VALUES (?, ?)", *found[0])
-                    for some in rows:
-                        made.many("INSERT INTO keys VALUES (?, ?, ?)", some)
+                    for batch in rows:
+                        made.many("INSERT INTO keys VALUES (?, ?, ?)", batch)
         known = Identity(*found[0])
         with suppress(OSError):  # the next open tries again
-            _keep(known.secret, secret_file(self.file))
+            _write_secret(known.secret, secret_file(self.file))
         return known
 
     @contextmanager
@@ -74,8 +74,8 @@ class KeyFile:
                 yield _SqliteStatements(connection)
                 connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
-            if disk := full(error, where=self.where) or forbidden(error, where=self.where):
-                raise disk from error
+            if known := full(error, where=self.where) or forbidden(error, where=self.where):
+                raise known from error
             raise DeclarationError(
                 f"the key store cannot be read: {first_line(error)}", where=self.where, fix=COPY
             ) from None
@@ -87,7 +87,7 @@ class KeyFile:
                 raise sqlite3.DatabaseError(verdict)
 
     def overwrite(self) -> None:
-        """SQLite did it on deletion: `secure_delete`."""
+        """Do nothing: SQLite overwrote the values when they were deleted, see `secure_delete`."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def secret_file(file: Path) -> Path:
     return file.with_name(f"{file.name}.secret")
 
 
-def _secret(file: Path) -> bytes:
+def _secret_of(file: Path) -> bytes:
     kept = secret_file(file)
     if not kept.exists():
         return secrets.token_bytes(SECRET_BYTES)
@@ -136,7 +136,7 @@ def _secret(file: Path) -> bytes:
     return secret
 
 
-def _keep(secret: bytes, file: Path) -> None:
+def _write_secret(secret: bytes, file: Path) -> None:
     if file.exists():
         return
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)

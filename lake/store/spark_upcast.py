@@ -1,4 +1,4 @@
-"""Events of a log in Spark, read under the newest contract: Python functions in Spark's workers."""
+"""Upcast of stored events to the newest contract in Spark, by Python functions in its workers."""
 
 from __future__ import annotations
 
