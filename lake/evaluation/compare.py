@@ -16,7 +16,7 @@ from lake.evaluation.rows import Rows
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
 from lake.project.declaration import Declaration
 from lake.quoting import DUCKDB, SPARK, literal, quoted
-from lake.store.comparison import WAS, images, match, pairs, was
+from lake.store.comparison import WAS, after_images, match, old_name, pairs
 from lake.store.duckdb_tables import connection
 from lake.store.proof.fingerprints import duck_hash, fields_of
 from lake.store.scan import to_arrow
@@ -38,10 +38,10 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
 
     # Renamed, because `rows` may descend from `old`, and then the two sides' columns are one to Spark.
     before = old.select(
-        *[F.col(quoted(column, SPARK)).alias(was(column)) for column in rows.columns], F.lit(True).alias("_there")
+        *[F.col(quoted(column, SPARK)).alias(old_name(column)) for column in rows.columns], F.lit(True).alias("_there")
     )
     joined = rows.withColumn("_new", F.lit(True)).join(before, F.expr(match(identity, SPARK)), "full_outer")
-    return joined.selectExpr(*images(rows.columns, identity, SPARK)).where(f"{CHANGE} is not null")
+    return joined.selectExpr(*after_images(rows.columns, identity, SPARK)).where(f"{CHANGE} is not null")
 
 
 def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: str | None = None) -> pa.Table:
@@ -50,7 +50,7 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: s
     with connection() as con:
         con.register("rows", rows)
         con.register("old", old)
-        selected = ", ".join([*images(columns, identity, DUCKDB), *([WAS] if key is not None else [])])
+        selected = ", ".join([*after_images(columns, identity, DUCKDB), *([WAS] if key is not None else [])])
         hashed = "NULL" if key is None else duck_hash(fields_of(old.schema), literal(key))
         compared = con.sql(f"SELECT {selected} FROM {pairs(columns, identity, hashed)}").to_arrow_table()
     changed = compared.filter(pa.compute.is_valid(compared.column(CHANGE)))

@@ -36,7 +36,7 @@ from lake.store.recovery import check_complete, clear_above
 from lake.store.source_offsets import CommittedDelivery
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
-from lake.store.voids import BOOKS
+from lake.store.voids import NUMBERED
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def append(
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
         contracts_book = contract_versions.CONTRACTS.location(settings).path
-        for path in (contracts_book, *(book.location(settings).path for book in BOOKS)):
+        for path in (contracts_book, *(table.location(settings).path for table in NUMBERED)):
             invalidate(path)  # another process may have written before this one got the lease
         delta.prefetch([log.path, contracts_book, *(place.path for place in Warehouse(settings).beside(log.stream))])
         head = log.head()

@@ -69,7 +69,7 @@ def _fault(
             if fault := content_fault(project.settings, stream, times):
                 return fault
             if contract.sealed and head.keys:
-                log.key_store().must_be_whole()
+                log.key_store().home.must_be_whole()
     except LakeError as error:
         return error
     return None

@@ -17,7 +17,7 @@ from lake.store.source_offsets import CommittedDelivery
 from lake.store.storage import Address
 from lake.store.table_logs import invalidate
 from lake.store.view import view
-from lake.store.voids import BOOKS, voids_head
+from lake.store.voids import NUMBERED, voids_head
 
 
 def cut(project: Project, *, label: str | None = None) -> Cut:
@@ -44,8 +44,8 @@ def _cut(project: Project, label: str | None) -> Cut:
         for stream in batches:  # a power cut must not lose batches of a cut
             Log(settings, stream).flush()
         # After the logs: a cut with an event that replaces a voided one has to include that void.
-        _reread(book.location(settings).path for book in BOOKS)
-        return record_cut(settings, batches, voids_head(settings), label=label)
+        _reread(table.location(settings).path for table in NUMBERED)
+        return record_cut(settings, never_back, voids_head(settings), label=label)
 
 
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:

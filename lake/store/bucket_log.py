@@ -229,7 +229,7 @@ class BucketLog(TableLog):
             self._files[file.name] = Entry(file.name, len(content), 0, tag)
             self._contents[version] = content
             self._newest = max(self._commits)
-            view.know(self.path)
+            view.mark_known(self.path)
 
     def _download_files(self, folder: Path) -> None:
         """Download the files of the newest state into `folder`. Raises NotCopied for a large table."""

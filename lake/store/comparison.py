@@ -24,7 +24,7 @@ def changed_pairs(columns: Sequence[str], identity: Sequence[str], *, before: Se
     has = columns if before is None else before
     change = _change(columns, identity, DUCKDB) if before is None else _by_side("'update'")
     new = ", ".join(f"{literal(column)}: {quoted(column)}" for column in columns)
-    old = ", ".join(f"{literal(column)}: {quoted(was(column))}" for column in has)
+    old = ", ".join(f"{literal(column)}: {quoted(old_name(column))}" for column in has)
     return f"""SELECT {change} AS {CHANGE},
             CASE WHEN _there THEN {{{old}}} END AS before, CASE WHEN _new THEN {{{new}}} END AS after
         FROM {pairs(has, identity)} WHERE {CHANGE} IS NOT NULL"""
@@ -35,23 +35,23 @@ def pairs(columns: Sequence[str], identity: Sequence[str], hashed: str = "NULL")
 
     `columns` are those of `old`; WAS is the value of the SQL `hashed` over its row.
     """
-    renamed = ", ".join(f"{quoted(column)} AS {quoted(was(column))}" for column in columns)
+    renamed = ", ".join(f"{quoted(column)} AS {quoted(old_name(column))}" for column in columns)
     return f"""(SELECT *, true AS _new FROM rows)
         FULL OUTER JOIN (SELECT {renamed}, true AS _there, {hashed} AS {WAS} FROM old) ON {match(identity, DUCKDB)}"""
 
 
-def was(column: str) -> str:
+def old_name(column: str) -> str:
     """Return the name of a column of `old` beside those of `rows`."""
     return f"_was_{column}"
 
 
 def match(identity: Sequence[str], quote: str) -> str:
     """Return the SQL condition that a row of `rows` and one of `old` have the same identity."""
-    same = (f"{quoted(c, quote)} is not distinct from {quoted(was(c), quote)}" for c in identity)
+    same = (f"{quoted(c, quote)} is not distinct from {quoted(old_name(c), quote)}" for c in identity)
     return " and ".join(same)
 
 
-def images(columns: Sequence[str], identity: Sequence[str], quote: str) -> list[str]:
+def after_images(columns: Sequence[str], identity: Sequence[str], quote: str) -> list[str]:
     """Return SQL of each column's value after the change, and of CHANGE, null for an unchanged row."""
     after = [f"case when _new is null then {old} else {new} end as {new}" for new, old in _names(columns, quote)]
     return [*after, f"{_change(columns, identity, quote)} as {CHANGE}"]
@@ -68,4 +68,4 @@ def _by_side(on_both: str) -> str:
 
 
 def _names(columns: Sequence[str], quote: str) -> list[tuple[str, str]]:
-    return [(quoted(column, quote), quoted(was(column), quote)) for column in columns]
+    return [(quoted(column, quote), quoted(old_name(column), quote)) for column in columns]

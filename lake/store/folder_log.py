@@ -117,7 +117,7 @@ class FolderLog(TableLog):
             if self._newest is None or table.version() > self._newest:
                 self._newest = table.version()
                 self._head = commit_file(self.path, self._newest).head()
-            view.know(self.path)
+            view.mark_known(self.path)
 
     @contextmanager
     def target(self) -> Iterator[tuple[str, None]]:

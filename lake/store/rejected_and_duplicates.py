@@ -1,7 +1,7 @@
-"""Tables beside a log: rejected records and duplicates, by batch number, written before the log's commit.
+"""Duplicates of a log, in a table beside it, and counts of both tables beside a log (see also lake.store.quarantine).
 
-Rejected records are in lake.store.quarantine. Duplicates are re-deliveries: records that the log already has, with the
-event's id and the place where it came again. They are counted in the log's head and dropped; the table is for people.
+Both have batch numbers and are written before the log's commit. Duplicates are re-deliveries: events that the log has
+already, each with its id and the place where it came again. The log counts and drops them; the table is for people.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ def redeliveries(settings: Settings, stream: str, ids: Collection[str], *, upto:
 
 
 def counts(at: Location, *, upto: int) -> dict[int, int]:
-    """Count the rows of each batch up to batch `upto`."""
+    """Return the number of rows of each batch up to `upto` in a table beside a log."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
     return {row["_batch"]: row["n"] for row in duckdb_tables.rows(at.path, query, upto)}

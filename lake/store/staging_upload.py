@@ -39,7 +39,7 @@ def remove(addresses: Iterable[Address]) -> None:
 
 
 def abandoned_uploads(settings: Settings, before: datetime) -> list[Address]:
-    """Return the uploads from `before` that instant, whose process has died."""
+    """Return the uploads that are older than `before`: their process has died."""
     folder = Warehouse(settings).root / FOLDER
     with suppress(FileNotFoundError):
         return [folder / entry.name for entry in folder.list(deep=True) if entry.time < before.timestamp()]

@@ -71,7 +71,7 @@ class TableLog(ABC):
                 else:
                     self.lookups += 1
                     self._newest = self._look_up()
-                view.know(self.path)
+                view.mark_known(self.path)
             return self._newest
 
     def knows(self, writer: str) -> bool:

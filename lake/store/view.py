@@ -60,7 +60,7 @@ def is_missing(path: Address) -> bool:
     return view is not None and path.name not in view.folders.get(path.parent.url, {path.name})
 
 
-def know(path: Address) -> None:
+def mark_known(path: Address) -> None:
     """Record that the table has been looked up."""
     for view in (_current.get(), _leased_view):
         if view:

@@ -47,8 +47,8 @@ ERASURES: Final = LedgerTable(
     },
     durable=True,
 )
-BOOKS: Final = (VOIDS, ERASURES)
-"""Ledger tables with one numbering."""
+NUMBERED: Final = (VOIDS, ERASURES)
+"""Ledger tables that share one numbering."""
 Place = tuple[int, int, int]
 """Batch, bucket and offset of an event."""
 Target = tuple[int, int | None, int | None, str | None]
@@ -122,7 +122,7 @@ def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
 
 def voids_head(settings: Settings) -> int:
     """Return the greatest number of a void or an erasure over all streams, 0 if there is none."""
-    rows = (row for book in BOOKS for row in book.rows(settings, "SELECT max(number) AS n FROM t"))
+    rows = (row for table in NUMBERED for row in table.rows(settings, "SELECT max(number) AS n FROM t"))
     return max((row["n"] or 0 for row in rows), default=0)
 
 

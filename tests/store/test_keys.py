@@ -124,7 +124,7 @@ def test_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
     store.make("orders", ["a", "b", "e"])
     store.make("orders", [])
     assert all_keys(store) == every, "no key is made anew"
-    store.must_be_whole()
+    store.home.must_be_whole()
 
 
 @pytest.mark.parametrize("people", [0, 6, 7, 8, 100])

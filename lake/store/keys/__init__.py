@@ -101,10 +101,6 @@ class KeyStore:
         with self.home.transaction() as transaction:
             return dict(transaction.run("SELECT stream, count(*) FROM keys GROUP BY stream ORDER BY stream"))
 
-    def must_be_whole(self) -> None:
-        """Raise DeclarationError if the store is damaged."""
-        self.home.must_be_whole()
-
     def copy(self, home: Home) -> None:
         """Create a store with the same keys at another `home`, from one transaction."""
         with self.home.transaction() as transaction:
@@ -159,7 +155,7 @@ def restore_store(settings: Settings, file: Path) -> KeyStore:
     copy, home = KeyFile(file), _home(settings)
     try:
         source = KeyStore(copy, *copy.identity())
-        source.must_be_whole()
+        copy.must_be_whole()
     except DeclarationError as fault:
         fix = "name a whole key store, such as `lake backup DIR --keys FILE` writes"
         raise DeclarationError(fault.what, where=fault.where, fix=fix) from None

@@ -67,7 +67,7 @@ EDITIONS: Final = LedgerTable(
 
 
 _NUMBERS = LedgerTable("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durable=True)
-"""Numbers of editions, so that none is given twice if damage takes the table of editions."""
+"""Numbers of editions: if damage takes the table of editions, none of its numbers is given again."""
 
 
 def latest_edition(settings: Settings) -> Edition | None:
@@ -106,9 +106,9 @@ def edition_at(settings: Settings, cut: int) -> Edition:
     No table of it is beyond `cut`, and each is as near as it was ever published: a group that is released gets the cut
     of its edition.
     """
-    for row in EDITIONS.find(settings, "action = 'publish' AND cut <= ? ORDER BY number DESC LIMIT 1", cut):
-        _must_be_kept(EDITIONS.head(settings), row["number"])
-        return _edition(row)
+    if edition := _newest(settings, "cut <= ?", cut):
+        _must_be_kept(EDITIONS.head(settings), edition.number)
+        return edition
     raise DeclarationError(f"no edition had been published by cut {cut}", fix="lake status")
 
 
@@ -121,31 +121,37 @@ def cut_of(settings: Settings, edition: Edition | None, table: str) -> int:
 
 def edition_before(settings: Settings, number: int) -> Edition | None:
     """Return the edition published before edition `number`, expired or not; None for the first."""
-    rows = EDITIONS.find(settings, "action = 'publish' AND number < ? ORDER BY number DESC LIMIT 1", number)
-    return next(map(_edition, rows), None)
+    return _newest(settings, "number < ?", number)
 
 
 def left_behind_at(settings: Settings, cut: int) -> datetime | None:
     """Return when the first edition of a later cut than `cut` was published; None if there is none."""
-    rows = EDITIONS.find(settings, "action = 'publish' AND cut > ? ORDER BY number LIMIT 1", cut)
-    return next((instant(row["published_at"]) for row in rows), None)
+    edition = _oldest(settings, "cut > ?", cut)
+    return edition.published_at if edition else None
 
 
 def edition_after(settings: Settings, number: int) -> Edition | None:
     """Return the edition published after edition `number`, expired or not; None for the newest."""
-    rows = EDITIONS.find(settings, "action = 'publish' AND number > ? ORDER BY number LIMIT 1", number)
-    return next(map(_edition, rows), None)
+    return _oldest(settings, "number > ?", number)
 
 
 def edition_by(settings: Settings, moment: datetime) -> Edition | None:
     """Return the newest edition published by `moment`, expired or not; None before the first."""
-    rows = EDITIONS.find(settings, "action = 'publish' AND published_at <= ? ORDER BY number DESC LIMIT 1", moment)
-    return next(map(_edition, rows), None)
+    return _newest(settings, "published_at <= ?", moment)
 
 
 def edition_since(settings: Settings, moment: datetime) -> Edition | None:
     """Return the first edition published at `moment` or later, expired or not; None if there is none."""
-    rows = EDITIONS.find(settings, "action = 'publish' AND published_at >= ? ORDER BY number LIMIT 1", moment)
+    return _oldest(settings, "published_at >= ?", moment)
+
+
+def _newest(settings: Settings, condition: str, value: int | datetime) -> Edition | None:
+    rows = EDITIONS.find(settings, f"action = 'publish' AND {condition} ORDER BY number DESC LIMIT 1", value)
+    return next(map(_edition, rows), None)
+
+
+def _oldest(settings: Settings, condition: str, value: int | datetime) -> Edition | None:
+    rows = EDITIONS.find(settings, f"action = 'publish' AND {condition} ORDER BY number LIMIT 1", value)
     return next(map(_edition, rows), None)
 
 
@@ -204,7 +210,7 @@ def record_edition(
     """
     _flush_tables(settings, tables)
     with EDITIONS.hold_lease(settings), view():
-        delta.prefetch(book.location(settings).path for book in (EDITIONS, _NUMBERS))
+        delta.prefetch(table.location(settings).path for table in (EDITIONS, _NUMBERS))
         head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if seen and _definitions(latest) not in (
@@ -237,8 +243,8 @@ def _flush_tables(settings: Settings, tables: Mapping[str, EditionTable]) -> Non
 
 def flush(settings: Settings) -> None:
     """Flush the newest edition to disk if its writer died before: then it may be delivered to a sink."""
-    for book in (EDITIONS, _NUMBERS):
-        durable.flush(book.location(settings).path)
+    for table in (EDITIONS, _NUMBERS):
+        durable.flush(table.location(settings).path)
 
 
 def pin_edition(settings: Settings, number: int) -> Edition:

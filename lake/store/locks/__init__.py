@@ -1,4 +1,4 @@
-"""Leases: each log, table and book of a warehouse has one writer at a time. Also the list of readers: `activity`."""
+"""Leases: each log, table and ledger table of a warehouse has one writer at a time. `activity` lists the readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOUNS: Final = {"log": "the log of", "meta": "the ledger of", "archive": "the ar
 
 @dataclass(frozen=True)
 class Holder:
-    """Process that holds a lease, and the lease's `epoch`. A process without a command is unknown."""
+    """Process that holds a lease, and the lease's `epoch`; without a command, an unknown process."""
 
     command: str = ""
     pid: int = 0

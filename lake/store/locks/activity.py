@@ -82,9 +82,9 @@ def join(settings: Settings) -> None:
 def moment(settings: Settings) -> Moment:
     """Return the record of this process, which has begun, as of now."""
     seen = 0
-    with suppress(Exception):  # readers report a damaged book
-        book = Warehouse(settings).book("editions")
-        head = delta.head(book.path, book.app)
+    with suppress(Exception):  # readers report a damaged ledger
+        editions = Warehouse(settings).book("editions")
+        head = delta.head(editions.path, editions.app)
         seen = head.data["edition"]["number"] if head else 0
     return Moment(json.dumps({**_notes[_folder(settings)], "seen": seen, "up": time.monotonic()}), time.time())
 

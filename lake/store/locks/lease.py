@@ -1,4 +1,4 @@
-"""Hold the lease of a log, a table or a book while a block runs, in a folder or in a bucket."""
+"""Hold the lease of a log, a table or a ledger table while a block runs, in a folder or in a bucket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _bucket_leases: Final[dict[tuple[FolderLeases, Storage], BucketLeases]] = {}  # 
 def lease(
     settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True, hosts: bool = True
 ) -> Iterator[Lease]:
-    """Hold the lease `name` while the block runs. Re-entrant in a thread. First remove a commit cut short.
+    """Hold the lease `name` while the block runs. Re-entrant in a thread. First set a truncated commit aside.
 
     In a bucket, other hosts are kept out too if the block `commits`. Without `hosts` they are not: of two hosts that
     commit, one fails. Raises LeaseHeld after `seconds` of waiting, by default `settings.lease_seconds`.
@@ -38,16 +38,16 @@ def lease(
     if outer := _held.get(key):
         yield outer
         return
-    every, machine = leases(settings), FolderLeases(file_modes.locks(settings))
+    among_hosts, machine = leases(settings), FolderLeases(file_modes.locks(settings))
     activity.join(settings)
-    chosen = every if commits and hosts else machine
+    chosen = among_hosts if commits and hosts else machine
     held = _held[key] = chosen.acquire(name, seconds=settings.lease_seconds if seconds is None else seconds)
     try:
         tables = [location.path for location in Warehouse(settings).leased(name)]
         for path in tables:
             set_truncated_aside(path)
         # A commit to a bucket on top of an old version is refused; in a folder only the lock prevents it.
-        with holding(tables) if hosts or every == machine else nullcontext():
+        with holding(tables) if hosts or among_hosts == machine else nullcontext():
             yield held
     finally:
         del _held[key]
