@@ -29,7 +29,7 @@ def contracts() -> Iterator[str]:
     yield from (f"| `{name}` | {said[name]} |" for name in said)
     yield "\n## Options of CSV\n"
     yield "The members of `csv`, each of them optional:\n\n| member | meaning |\n|---|---|"
-    said = said_of("csv", csv_options.MEMBERS)
+    said = said_of("csv", csv_options.OPTIONS)
     yield from (f"| `{name}` | {said[name]} |" for name in said)
     yield "\nA name in the header that is no name of a field may be one of its `aliases`.\n"
     yield "## Formats of times\n"
