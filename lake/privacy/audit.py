@@ -38,12 +38,15 @@ SPARK_KEEPS: Final = 32
 DELTA_RS_KEEPS: Final = 64
 """Bytes of a text that delta-rs keeps; the last character of a maximum is incremented."""
 OWNERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
+"""Folders of other programs, and of people, in `.lake`."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 ROW: Final = 'to_json("a row")::VARCHAR'
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
 FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still holds goes with a later lake run"
 NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
-MANY: Final = 10_000
+ROWS_AT_ONCE: Final = 10_000
+KEPT: Final = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
+"""Why a table of this mode in a target may still have a person's data."""
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
 
@@ -145,7 +148,7 @@ def search_files(settings: Settings, values: Collection[str]) -> Proof:
     outside = _searched(lambda: _outside(settings), text, bytes_)
     within, beyond = (tuple(str(entry.file) for entry in part if entry.found) for part in (inside, outside))
     size = sum(entry.size for entry in inside)
-    return Proof(len(values), len(inside), size, within, beyond, tuple(_named(settings, text)))
+    return Proof(len(values), len(inside), size, within, beyond, tuple(_matching_names(settings, text)))
 
 
 @dataclass(frozen=True)
@@ -157,13 +160,13 @@ class _SearchedFile:
 
 def _searched(listed: Callable[[], Files], text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> list[_SearchedFile]:
     """Search all listed files, and those that appear meanwhile: a compaction moves rows to other files."""
-    looked, seen = [], set[Address]()
+    searched, seen = [], set[Address]()
     while new := {file: size for file, size in listed() if file not in seen}:
         seen |= new.keys()
         for file, size in new.items():
             with suppress(FileNotFoundError):
-                looked.append(_SearchedFile(file, size, _holds(file, text, bytes_)))
-    return sorted(looked, key=lambda each: each.file)
+                searched.append(_SearchedFile(file, size, _has_value(file, text, bytes_)))
+    return sorted(searched, key=lambda each: each.file)
 
 
 def _inside(settings: Settings) -> Files:
@@ -173,8 +176,8 @@ def _inside(settings: Settings) -> Files:
     for log in warehouse.folders("log"):
         for part in archive_tier.parts_of(log.path):
             archive_tier.check_parts(log.path, [part])
-            at = part.path(log.path)
-            yield from () if at.url.startswith(f"{warehouse.root}/") else _files(at)
+            if not (path := part.path(log.path)).url.startswith(f"{warehouse.root}/"):
+                yield from _files(path)
     yield from (each for each in _files(_local(settings, ".lake")) if not f"{each[0]}/".startswith(owners))
     yield from _files(Address(str(settings.keys_path)))
 
@@ -191,7 +194,7 @@ def _local(settings: Settings, path: Path | str) -> Address:
     return Address(str(settings.path(path)))
 
 
-def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
+def _matching_names(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
     landed = LANDED.rows(settings, "SELECT DISTINCT name FROM t ORDER BY name")
     return (row["name"] for row in landed if any(text.search(each) for each in unescaped_texts(row["name"])))
 
@@ -220,17 +223,17 @@ def _files(place: Address) -> Files:
             yield place / entry.name, entry.size
 
 
-def _holds(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
+def _has_value(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
     try:
         if any(bytes_.search(chunk) for chunk in _chunks(file)):
             return True
-        return _rows(file, text) if PARQUET.search(file.name) else _escaped(file, text)
+        return _rows_match(file, text) if PARQUET.search(file.name) else _escaped_text_matches(file, text)
     except UNREADABLE:
         left = file.head()
         return left is not None and left.size > 0
 
 
-def _escaped(file: Address, text: re.Pattern[str]) -> bool:
+def _escaped_text_matches(file: Address, text: re.Pattern[str]) -> bool:
     texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
     return any(text.search(plain) for escaped in texts for plain in unescaped_texts(escaped))
 
@@ -243,21 +246,18 @@ def _chunks(file: Address) -> Iterator[bytes]:
             tail = chunk[-OVERLAP:]
 
 
-def _rows(file: Address, text: re.Pattern[str]) -> bool:
+def _rows_match(file: Address, text: re.Pattern[str]) -> bool:
     with duckdb_tables.connection() as con:
         con.register("a row", con.read_parquet(file.url))
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True
         escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")
-        return any(text.search(plain) for row in _each(escaped) for plain in unescaped_texts(row))
+        return any(text.search(plain) for row in _fetched(escaped) for plain in unescaped_texts(row))
 
 
-def _each(answer: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    while some := answer.fetchmany(MANY):
+def _fetched(answer: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    while some := answer.fetchmany(ROWS_AT_ONCE):
         yield from (row for [row] in some)
-
-
-KEPT = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
 
 
 def unproven(project: Project, stream: str) -> Iterator[str]:
@@ -269,14 +269,14 @@ def unproven(project: Project, stream: str) -> Iterator[str]:
     for sink in sinks.values():
         tables = [name for name in sink.tables if name in _derived(project, stream)]
         if tables:
-            yield from _of(project, sink, tables)
+            yield from _unproven_copies(project, sink, tables)
 
 
 def _derived(project: Project, stream: str) -> set[str]:
     return {name for name, table in project.tables.items() if stream in project.logs(table)}
 
 
-def _of(project: Project, sink: DeclaredSink, tables: list[str]) -> Iterator[str]:
+def _unproven_copies(project: Project, sink: DeclaredSink, tables: list[str]) -> Iterator[str]:
     has = consumers.consumer(project.settings, sink.name, consumers.SINK)
     if has.edition is not None and has.edition < erasures.purged_with(project.settings):
         yield f"sink {sink.name}: it has edition {has.edition}, of before the purge: lake deliver {sink.name}"

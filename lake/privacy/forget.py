@@ -99,10 +99,10 @@ def preview(project: Project, spark: Callable[[], SparkSession], stream: str, su
     """Return what `forget` would do. Raises as `find_person` does."""
     contract, token = find_person(project, stream, subject)
     events, values = _personal_values(project, spark(), contract, subject)
-    refused = len(search.quarantined_records(project.settings, contract, subject, values))
+    quarantined = len(search.quarantined_records(project.settings, contract, subject, values))
     tables = tuple(table.name for table in project.tables.values() if stream in project.logs(table))
     expiring = tuple(edition.number for edition in kept_editions(project.settings))
-    return Preview(stream, token, tuple(contract.sealed), events, refused, tables, expiring)
+    return Preview(stream, token, tuple(contract.sealed), events, quarantined, tables, expiring)
 
 
 def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> ErasureResult:
@@ -145,7 +145,7 @@ def give_up(project: Project, stream: str) -> LostKeysResult:
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
             _record(settings, stream, began, people=len(lost))
-    return LostKeysResult(len(lost), _renamed(store, Log(settings, stream).head().keys))
+    return LostKeysResult(len(lost), _is_secret_lost(store, Log(settings, stream).head().keys))
 
 
 def destroy_keys(settings: Settings) -> None:
@@ -164,7 +164,7 @@ def destroy_keys(settings: Settings) -> None:
             store.destroy(stream, left)
 
 
-def _renamed(store: KeyStore, recorded: dict[str, Any]) -> bool:
+def _is_secret_lost(store: KeyStore, recorded: dict[str, Any]) -> bool:
     return bool(recorded) and recorded["secret"] != store.fingerprint
 
 
@@ -184,16 +184,20 @@ def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
 
 
 def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None = None) -> None:
+    """Blank these quarantined records of a stream, or all."""
     path, blank = Warehouse(settings).quarantine(stream).path, {"raw": "''", "detail": f"'{BLANKED}'"}
     if records == [] or not delta.exists(path):
         return
     same = "t._batch = s._batch AND t._number = s._number"
     with delta.changing(path) as (table, properties):
-        how: dict[str, Any] = {"writer_properties": delta.row_group_properties(table), "commit_properties": properties}
+        options: dict[str, Any] = {
+            "writer_properties": delta.row_group_properties(table),
+            "commit_properties": properties,
+        }
         if records is None:
-            table.update(blank, **how)
+            table.update(blank, **options)
         else:
-            merge = table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", **how)
+            merge = table.merge(pa.Table.from_pylist(records, PLACES), same, "s", "t", **options)
             merge.when_matched_update({**blank, "source": "s.source"}).execute()
     durable.flush(path)
 

@@ -43,17 +43,20 @@ GRACE: Final = timedelta(hours=1)
 
 
 def purge(project: Project, on_progress: Callable[[str], None]) -> None:
-    """Purge if people were forgotten since the last purge. Wait while anyone may still read their data."""
+    """Purge if people were forgotten since the last purge, unless someone may still read their data.
+
+    In that case report the reason, and leave the purge to the next run.
+    """
     settings = project.settings
     with view():
-        _expire_again(settings)
+        _expire_restored(settings)
         since, all_ = erasures.purged(settings), erasures.entries(settings)
     fresh = [erasure for erasure in all_ if erasure.number > since]
     if not fresh:
         return
     destroy_keys(settings)
     number, streams = max(erasure.number for erasure in fresh), {erasure.stream for erasure in fresh}
-    waiting = _not_published(settings, number) or _grace(settings, number) or _rewrite_tables(project, number)
+    waiting = _not_published(settings, number) or _other_hosts(settings, number) or _rewrite_tables(project, number)
     edition = editions.latest_edition(settings)
     if waiting := waiting or _still_read(settings, edition):
         on_progress(f"purge   is waiting: {waiting}")
@@ -68,7 +71,7 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
             must_hold(settings, table.lease)
             truncation.end(table.path, upto=published.get(table.path))
         on_progress(f"purge   {declaration.name}: only the published version is left")
-    _clear_left(settings)
+    _delete_leftovers(settings)
     for place in (home.place for home in retired(project)):
         with lease(settings, place.lease):
             must_hold(settings, place.lease)
@@ -76,18 +79,18 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
             invalidate(place.path)
         on_progress(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
-        _end_quarantine(settings, stream)
+        _truncate_quarantine(settings, stream)
     erasures.mark_purged(settings, number, edition=edition.number, at=edition.published_at)
 
 
-def _expire_again(settings: Settings) -> None:
+def _expire_restored(settings: Settings) -> None:
     """Expire editions that a repaired ledger has brought back: their files are gone."""
     if purged := erasures.purged_with(settings):
         back = [kept.number for kept in editions.kept_editions(settings) if kept.number < purged]
         editions.expire_editions(settings, back)
 
 
-def _end_quarantine(settings: Settings, stream: str) -> None:
+def _truncate_quarantine(settings: Settings, stream: str) -> None:
     path = Warehouse(settings).quarantine(stream).path
     if delta.exists(path):
         with lease(settings, Log(settings, stream).lease):
@@ -96,7 +99,7 @@ def _end_quarantine(settings: Settings, stream: str) -> None:
             truncation.end(path)
 
 
-def _clear_left(settings: Settings) -> None:
+def _delete_leftovers(settings: Settings) -> None:
     oldest = min((other.since for other in activity.others(settings)), default=datetime.now(UTC))
     temp_cleanup.delete(temp_cleanup.leftover_files(settings, oldest))
     for log in settings.path(".lake/spark").glob("*.log"):
@@ -124,12 +127,12 @@ def _rewrite_tables(project: Project, number: int) -> str:
             if head.purge < number or delta.newest_checkpoint(table.path) != head.version:
                 truncation.begin_anew(table.path, head.position, purge=number)
     write_manifest(
-        settings, editions.record_edition(settings, latest.cut, _as_they_are(project, latest), seen=project.seen)
+        settings, editions.record_edition(settings, latest.cut, _current_entries(project, latest), seen=project.seen)
     )
     return ""
 
 
-def _as_they_are(project: Project, edition: Edition) -> dict[str, EditionTable]:
+def _current_entries(project: Project, edition: Edition) -> dict[str, EditionTable]:
     tables: dict[str, EditionTable] = {}
     for cut in {edition.cut_of(name) for name in project.tables}:
         names = [name for name in project.tables if edition.cut_of(name) == cut]
@@ -153,8 +156,7 @@ def _still_read(settings: Settings, edition: Edition | None) -> str:
     return f"{early[0]} may still be reading data of the person" if early else ""
 
 
-def _grace(settings: Settings, number: int) -> str:
-    """Return what is waited for if processes of other machines may still read data of the person; "" if none may."""
+def _other_hosts(settings: Settings, number: int) -> str:
     if not settings.store:
         return ""
     without = [e for e in editions.kept_editions(settings) if all(get_cut(settings, c).voids >= number for c in e.cuts)]

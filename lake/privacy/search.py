@@ -116,33 +116,35 @@ def quarantined_records(
     Rows of `_batch`, `_number`, `source`; `source` is empty if the file's name itself mentions them.
     """
     texts = ", ".join(f"coalesce({name}, '') AS {name}" for name in ("raw", "detail", "source"))
-    path, tells = Warehouse(settings).quarantine(contract.name).path, _mentions(contract, subject, values)
-    word = _word(values)
+    path = Warehouse(settings).quarantine(contract.name).path
+    has_value, is_about = _value_search(values), _person_search(contract, subject, values)
     records = []
     for batch in counts(Warehouse(settings).quarantine(contract.name), upto=LAST_BATCH):
         for row in duckdb_tables.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
             raw, detail, source = row.pop("raw"), row.pop("detail"), row["source"]
-            named = word(source)
-            if named or tells(raw) or (detail != BLANKED and word(detail)):
-                records.append({**row, "source": "" if named else source})
+            is_named = has_value(source)
+            if is_named or is_about(raw) or (detail != BLANKED and has_value(detail)):
+                records.append({**row, "source": "" if is_named else source})
     return records
 
 
-def _word(values: Collection[str]) -> Callable[[str], bool]:
+def _value_search(values: Collection[str]) -> Callable[[str], bool]:
     longer = [spelling_pattern(value) for value in values if _is_long_enough(value)]
     words = re.compile(whole_word(longer)) if longer else None
     return lambda text: words is not None and any(words.search(plain) for plain in unescaped_texts(text))
 
 
-def _mentions(contract: Contract, subject: str, values: Collection[str]) -> Callable[[str], bool]:
+def _person_search(contract: Contract, subject: str, values: Collection[str]) -> Callable[[str], bool]:
     field = contract.field(contract.subject or "")
     names = {name.lower() for name in (*field.names, *field.path[-1:])}
-    word, same = _word(values), _same(subject, number=field.type != "string")
+    has_value, same = _value_search(values), _same(subject, number=field.type != "string")
     # For text that is not JSON, such as half a record: the field anywhere.
-    spelling_pattern = "|".join(re.escape(name) for name in sorted(names))
-    broken = re.compile(f'"(?i:{spelling_pattern})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
+    any_name = "|".join(re.escape(name) for name in sorted(names))
+    broken = re.compile(f'"(?i:{any_name})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
     return lambda raw: (
-        word(raw) or any(map(same, _values(raw, names))) or any(broken.search(plain) for plain in unescaped_texts(raw))
+        has_value(raw)
+        or any(map(same, _values(raw, names)))
+        or any(broken.search(plain) for plain in unescaped_texts(raw))
     )
 
 

@@ -299,9 +299,9 @@ def test_purge_deletes_spilled_files_older_than_every_process(project: Settings)
         theirs, [other] = spilled("headwater-2-00"), list(activity.others(project))
         soon = other.since.timestamp() + 0.001  # Ticks of the kernel may be earlier
         os.utime(theirs, (soon, soon))
-        purging._clear_left(project)
+        purging._delete_leftovers(project)
         assert (before.exists(), theirs.exists()) == (False, True)
-    purging._clear_left(project)
+    purging._delete_leftovers(project)
     assert not theirs.exists()
 
 

@@ -271,14 +271,14 @@ def test_proof_continues_when_files_are_renamed(tmp_path: Path, monkeypatch: pyt
     there, then = (settings.warehouse_path / name for name in ("part-1.txt", "part-2.txt"))
     for name in ("other.txt", there.name):
         (settings.warehouse_path / name).write_text("of margaret")
-    holds = audit._holds
+    holds = audit._has_value
 
     def renaming(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
         if there.exists():
             there.rename(then)
         return holds(file, text, bytes_)
 
-    monkeypatch.setattr(audit, "_holds", renaming)
+    monkeypatch.setattr(audit, "_has_value", renaming)
     found = search_files(settings, {"margaret"})
     assert found.found == (str(settings.warehouse_path / "other.txt"), str(then))
     assert (found.files, found.size) == (2, 22)

@@ -234,7 +234,7 @@ def test_purge_expires_editions_by_number_whatever_the_clock(shop: Project) -> N
     erasures.mark_purged(settings, 1, edition=2, at=tomorrow)
     for number in (3, 4):
         editions.record_edition(settings, number, {})
-    purge._expire_again(settings)
+    purge._expire_restored(settings)
     assert [each.number for each in editions.kept_editions(settings)] == [4, 3, 2]
 
 
@@ -259,12 +259,12 @@ def test_purge_in_a_bucket_waits_for_readers_of_other_hosts(shop: Project, monke
     settings = shop.settings
     taken_in(shop, 1)
     editions.record_edition(settings, cut(shop).number, {})
-    assert purge._grace(settings, 0) == ""
+    assert purge._other_hosts(settings, 0) == ""
     monkeypatch.setattr(Warehouse, "root", Address(str(settings.warehouse_path)))
     monkeypatch.setattr(Settings, "store", "s3://bucket")
-    assert "other hosts may still read data of the person until" in purge._grace(settings, 0)
+    assert "other hosts may still read data of the person until" in purge._other_hosts(settings, 0)
     monkeypatch.setattr(purge, "GRACE", timedelta(0))
-    assert purge._grace(settings, 0) == ""
+    assert purge._other_hosts(settings, 0) == ""
 
 
 def test_forget_proof_fails_when_it_searched_for_nothing(shop: Project) -> None:
