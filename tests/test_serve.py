@@ -36,6 +36,6 @@ def test_a_server_that_takes_long_to_listen_is_waited_for(
     with ExitStack() as ends, caplog.at_level(logging.WARNING), monkeypatch.context() as patch:
         process = Slow(free_port(), ends)
         patch.setattr(time, "monotonic", lambda: float(next(clock)))
-        serve._listens(cast("subprocess.Popen[bytes]", process), process.port, tmp_path / "connect.log")
+        serve._wait_until_listening(cast("subprocess.Popen[bytes]", process), process.port, tmp_path / "connect.log")
     assert process.asked == 3
     assert "does not listen after 100 s" in caplog.text

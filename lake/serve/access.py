@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.serve.bearer_token import bearer_token
+from lake.serve.bearer_token import bearer_token, generated_token
 from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, from_environment
 
@@ -43,9 +41,9 @@ class Access:
         tokens = {stream: from_environment(name, declared.where) for stream, name in declared.tokens.items()}
         webhooks = {stream: _webhook(name, declared.where) for stream, name in declared.secrets.items()}
         rest = [stream for stream in declared.streams if stream not in tokens]
-        file = _own_token(settings, declared.name) if rest else None
+        file = file_modes.scratch(settings, "http") / f"{declared.name}.token" if rest else None
         if file is not None:
-            tokens |= dict.fromkeys(rest, file.read_text("utf-8").strip())
+            tokens |= dict.fromkeys(rest, generated_token(file))
         return cls(tokens, webhooks, file)
 
     def has_token_or_signature(self, stream: str, headers: Mapping[str, str]) -> bool:
@@ -85,15 +83,3 @@ def _webhook(variable: str, where: str) -> Webhook:
     except (ValueError, RuntimeError):
         fix = "write it as its sender shows it: whsec_ and base64"
         raise DeclarationError(f"{variable} is not a secret of Standard Webhooks", where=where, fix=fix) from None
-
-
-def _own_token(settings: Settings, source: str) -> Path:
-    file = file_modes.scratch(settings, "http") / f"{source}.token"
-    if not file.exists():
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
-            new.write(secrets.token_urlsafe(32))
-    if file.stat().st_mode & 0o077:
-        raise DeclarationError(
-            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
-        )
-    return file

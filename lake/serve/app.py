@@ -46,7 +46,7 @@ LONGEST: Final = 600.0
 class Intake:
     """Endpoints that accept events for one source.
 
-    `decider` validates events of the streams that have a command rule; its `begin` has been called.
+    `validator` decides on events of the streams that have a command rule; its `begin` has been called.
     """
 
     settings: Settings
@@ -87,45 +87,45 @@ class Intake:
         if stream not in self.rates:
             hint = did_you_mean(stream, self.rates)
             raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
-        waits = _waits(request)
-        options = {"named": self.headers[stream], **self._held_to(received)}
+        waits = _wait_seconds(request)
+        options = {"named": self.headers[stream], **self._limits(received)}
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
             signed(stream)
             return {stream: bodies.records(body, request.headers, **options)}
 
-        took = await self._take(request, [stream], read, decides)
-        return await self._answer(request, took, waits, {"token": took.each[0].token})
+        done = await self._accept(request, [stream], read, decides)
+        return await self._answer(request, done, waits, {"token": done.each[0].token})
 
     async def post_to_several(self, request: Request) -> Response:
-        received, waits, decides = _now(), _waits(request), _decides(request)
+        received, waits, decides = _now(), _wait_seconds(request), _decides(request)
         if not self.access.has_any_token(request.headers):
             raise Problem("no-token", "no token for any stream")
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
-            options = {"named": self.headers, **self._held_to(received)}
+            options = {"named": self.headers, **self._limits(received)}
             by_stream = bodies.records_by_stream(body, request.headers, **options)
             for stream in by_stream:
                 signed(stream)
             return by_stream
 
-        took = await self._take(request, [], read, decides)
-        return await self._answer(request, took, waits, {"tokens": {each.stream: each.token for each in took.each}})
+        done = await self._accept(request, [], read, decides)
+        return await self._answer(request, done, waits, {"tokens": {each.stream: each.token for each in done.each}})
 
-    async def _answer(self, request: Request, took: Receipt, waits: float | None, answer: dict[str, Any]) -> Response:
-        answer["records"] = sum(each.records for each in took.each)
-        answer["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took.each)
+    async def _answer(self, request: Request, done: Receipt, waits: float | None, answer: dict[str, Any]) -> Response:
+        answer["records"] = sum(each.records for each in done.each)
+        answer["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in done.each)
         headers = {}
-        if took.decided is not None:
-            answer |= receipt.decision_json(took.decided, self.contracts)
+        if done.decided is not None:
+            answer |= receipt.decision_json(done.decided, self.contracts)
             headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
         if waits is None:
             return JSONResponse(answer, 202, headers)
-        seen = [await self._edition(request, each, waits) for each in took.each]
+        seen = [await self._edition(request, each, waits) for each in done.each]
         answer["edition"] = None if None in seen else seen[-1]
         return JSONResponse(answer, 202 if None in seen else 200, headers)
 
-    async def _take(
+    async def _accept(
         self,
         request: Request,
         streams: list[str],
@@ -182,7 +182,7 @@ class Intake:
         if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
             raise Problem("missing-id", f"{stream} takes an event's id from the request, and this request has none")
 
-    def _held_to(self, received: str) -> dict[str, Any]:
+    def _limits(self, received: str) -> dict[str, Any]:
         limits = self.declared.limits
         return {
             "received": received,
@@ -211,11 +211,11 @@ class Intake:
             raise Problem("wrong-encoding", "the gzip stream is truncated")
         return b"".join(parts)
 
-    async def _edition(self, request: Request, took: StreamReceipt, seconds: float) -> int | None:
+    async def _edition(self, request: Request, done: StreamReceipt, seconds: float) -> int | None:
         try:
             return await self.editions.wait(
-                took.stream,
-                took.place.number,
+                done.stream,
+                done.place.number,
                 seconds=seconds,
                 ending=self.ending,
                 is_gone=request.is_disconnected,
@@ -278,7 +278,7 @@ def _decides(request: Request) -> bool:
     return "decide" in request.query_params
 
 
-def _waits(request: Request) -> float | None:
+def _wait_seconds(request: Request) -> float | None:
     parameters = request.query_params
     for name in parameters:
         if name not in PARAMETERS:

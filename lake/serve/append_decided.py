@@ -120,15 +120,15 @@ async def _decide_here(
         decided, put = await decisions.decide(by_stream, expected_version(_headers(command)))
     finally:
         await commits.close()
-    took = (
+    receipts = (
         receipt.new_receipts(by_stream, declared.name, put)
         if put is not None
         else receipt.earlier_receipts(by_stream, decided)
     )
-    tokens = {each.stream: each.token for each in took}
-    about: dict[str, Any] = {"tokens": tokens} if len(command.streams) > 1 else {"token": took[0].token}
-    about["records"] = sum(each.records for each in took)
-    about["idempotent"] = all(is_idempotent(project.contracts[each.stream]) for each in took)
+    tokens = {each.stream: each.token for each in receipts}
+    about: dict[str, Any] = {"tokens": tokens} if len(command.streams) > 1 else {"token": receipts[0].token}
+    about["records"] = sum(each.records for each in receipts)
+    about["idempotent"] = all(is_idempotent(project.contracts[each.stream]) for each in receipts)
     return about | receipt.decision_json(decided, project.contracts)
 
 

@@ -27,7 +27,7 @@ class GroupPlace:
 
 
 @dataclass
-class _Next:
+class _OpenGroup:
     """Group being collected: its lines, and a future per request with its first ordinal.
 
     A `decided` request depends on `number`: the group gets that number or fails.
@@ -46,8 +46,8 @@ class Commits:
     """Group commits of one writer. `put` returns once the records are on the disk."""
 
     def __init__(self, writer: GroupWriter) -> None:
-        self._writer, self._next = writer, _Next(writer.last + 1)
-        self._flying: _Next | None = None
+        self._writer, self._next = writer, _OpenGroup(writer.last + 1)
+        self._in_flight: _OpenGroup | None = None
         self._thread = ThreadPoolExecutor(1, "commits")
         self._came, self._full = asyncio.Event(), asyncio.Event()
         self._ending = False
@@ -62,8 +62,9 @@ class Commits:
         self._check_open()
         return GroupPlace(self._next.number, len(self._next.lines))
 
-    async def hold(self, number: int) -> None:
-        for group in (self._flying, self._next):
+    async def wait_for(self, number: int) -> None:
+        """Wait until the group of that number is on the disk. Raises its Problem if it failed."""
+        for group in (self._in_flight, self._next):
             if group is not None and group.number == number and group.waiting:
                 await group.settled.wait()
                 if group.failed is not None:
@@ -103,21 +104,21 @@ class Commits:
         while True:
             await self._came.wait()
             if not self._ending:
-                with_room = loop.call_later(GROUP_SECONDS, self._full.set)
+                timer = loop.call_later(GROUP_SECONDS, self._full.set)
                 await self._full.wait()
-                with_room.cancel()
+                timer.cancel()
             group = self._next
-            self._next = _Next(group.number + bool(group.waiting))
+            self._next = _OpenGroup(group.number + bool(group.waiting))
             self._came.clear()
             self._full.clear()
             if group.waiting:
-                self._flying = group
+                self._in_flight = group
                 await self._commit(group)
-                self._flying = None
+                self._in_flight = None
             if self._ending and not self._next.waiting:
                 return
 
-    async def _commit(self, group: _Next) -> None:
+    async def _commit(self, group: _OpenGroup) -> None:
         loop = asyncio.get_running_loop()
         try:
             put = loop.run_in_executor(self._thread, self._writer.put, group.lines, len(group.lines))
@@ -129,7 +130,7 @@ class Commits:
             self._fail(group, fault)
             if self._next.decided:
                 self._fail(self._next, fault)
-                self._next = _Next(0)
+                self._next = _OpenGroup(0)
             self._next.number = self._writer.last + 1
             return
         self.groups, self.records = self.groups + 1, self.records + written.records
@@ -137,7 +138,7 @@ class Commits:
         for done, first in group.waiting:
             done.set_result(GroupPlace(written.number, first))
 
-    def _fail(self, group: _Next, fault: Problem) -> None:
+    def _fail(self, group: _OpenGroup, fault: Problem) -> None:
         group.failed = fault
         group.settled.set()
         for done, _ in group.waiting:

@@ -23,8 +23,6 @@ ACCEPTED_AT_ONCE: Final = 256
 HEAD_BYTES: Final = 64 << 10
 REST_BYTES: Final = 64 << 20
 """Most bytes that are dropped of a body whose request was answered early."""
-
-
 PIPELINED: Final = 64
 WRITE_SECONDS: Final = 30.0
 """Seconds within which a client has to read WRITE_BYTES of an answer."""

@@ -38,7 +38,7 @@ VERSION: Final = re.compile(r'"([^",]+)"|(\*)')
 
 @dataclass
 class Decisions:
-    """Decisions of one server. `begun` is true once its decider has read the waiting events."""
+    """Decisions of one server. `begun` is true once its validator has read the waiting events."""
 
     validator: CommandValidator
     commits: Commits
@@ -70,7 +70,7 @@ class Decisions:
         if not decided:
             raise Problem("wrong-request", "no record is of a stream that is decided on: post it without ?decide")
         commands = self._commands(every, decided)
-        await self._have(commands)
+        await self._load_states(commands)
         at = self.commits.next
 
         def place_of(number: int) -> str:
@@ -79,10 +79,10 @@ class Decisions:
         try:
             outcome = self.validator.decide(commands, place_of, at.number, expected_version)
         except (Refused, DeclarationError, WorkerFault) as error:
-            await self.commits.hold(self.validator.group_of(commands))
+            await self.commits.wait_for(self.validator.group_of(commands))
             raise _problem(error) from None
         if outcome.again:
-            await self.commits.hold(outcome.rests_on)
+            await self.commits.wait_for(outcome.rests_on)
             await self._must_be_repeated(every, dict(zip(decided, outcome.places, strict=True)))
             return outcome, None
         return outcome, await self.commits.put(every, decided=True)
@@ -118,7 +118,7 @@ class Decisions:
             raise breach(bad)
         return commands
 
-    async def _have(self, commands: Sequence[Command]) -> None:
+    async def _load_states(self, commands: Sequence[Command]) -> None:
         """Load the state of all keys of these commands. The caller must decide before it awaits anything else."""
         try:
             while True:

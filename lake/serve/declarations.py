@@ -18,7 +18,7 @@ KIND: Final = "http"
 
 
 def find_declaration_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:
-    """Return as `declared` does; None if no name is given and the project has no HTTP source."""
+    """Return as `find_declaration` does; None if no name is given and the project has no HTTP source."""
     contracts, _ = sound_contracts(settings)
     sources, faults = sound_sources(settings, contracts)
     if name is None and not faults and not any(source.kind == KIND for source in sources.values()):

@@ -83,7 +83,7 @@ def openapi(
     paths.
     """
     contracts = list(contracts)
-    posted_fields = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
+    posts = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
     several = {"/streams": {"post": _to_several(contracts, decides)}} if contracts else {}
     described = "Acknowledged events are on the disk. Tables are read as of an edition, whole and checked."
     return {
@@ -91,7 +91,7 @@ def openapi(
         "info": {"title": "Headwater", "version": "1", "description": described},
         "security": [{"token": []}],
         "paths": {
-            **posted_fields,
+            **posts,
             **several,
             **(reading or {}),
             **{path: {"get": _page(path, *about)} for path, about in PAGES.items()},
@@ -196,7 +196,7 @@ def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
                 EVENTS: {"schema": {"type": "array"}},
             },
         },
-        "responses": _answers(properties, decided=decided),
+        "responses": _responses(properties, decided=decided),
     }
 
 
@@ -211,7 +211,7 @@ def _to_several(contracts: Sequence[Contract], decides: Collection[str]) -> dict
         "operationId": "post_to_several",
         "parameters": _parameters(with_id=any(map(needs_id, contracts)), decided=bool(decides), must_decide=False),
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-        "responses": _answers(properties, decided=bool(decides)),
+        "responses": _responses(properties, decided=bool(decides)),
     }
 
 
@@ -232,7 +232,7 @@ def _parameters(*, with_id: bool, decided: bool, must_decide: bool) -> list[dict
     ]
 
 
-def _answers(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
+def _responses(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
     integer, boolean = {"type": "integer"}, {"type": "boolean"}
     taken = {**properties, "records": integer, "idempotent": boolean, "edition": integer}
     taken |= {"again": boolean} if decided else {}

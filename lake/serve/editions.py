@@ -45,9 +45,9 @@ class Editions:
         """
         deadline = time.monotonic() + seconds
         while True:
-            visible_groups = await self._look(stream)
-            if visible_groups.upto >= number:
-                return visible_groups.edition
+            visible = await self._look(stream)
+            if visible.upto >= number:
+                return visible.edition
             left = deadline - time.monotonic()
             if left <= 0 or ending.is_set() or await is_gone():
                 return None

@@ -38,21 +38,21 @@ class Receipt:
 
 def new_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], source: str, put: GroupPlace) -> list[StreamReceipt]:
     """Return the receipts of records committed now: one stream after the other."""
-    took, first = list[StreamReceipt](), put.first
+    receipts, first = list[StreamReceipt](), put.first
     for stream, records in by_stream.items():
-        took.append(StreamReceipt(stream, source, GroupPlace(put.number, first), len(records)))
+        receipts.append(StreamReceipt(stream, source, GroupPlace(put.number, first), len(records)))
         first += len(records)
-    return took
+    return receipts
 
 
 def earlier_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], decided: Decision) -> list[StreamReceipt]:
     """Return the receipts of the first request, for the streams with a rule."""
-    took, number = list[StreamReceipt](), 0
+    receipts, number = list[StreamReceipt](), 0
     for stream in dict.fromkeys(stream for stream, *_ in decided.versions):
         source, group, ordinal = decided.places[number].rsplit(":", 2)
-        took.append(StreamReceipt(stream, source, GroupPlace(int(group), int(ordinal)), len(by_stream[stream])))
+        receipts.append(StreamReceipt(stream, source, GroupPlace(int(group), int(ordinal)), len(by_stream[stream])))
         number += len(by_stream[stream])
-    return took
+    return receipts
 
 
 def decision_json(decided: Decision, contracts: Mapping[str, Contract]) -> dict[str, Any]:

@@ -139,12 +139,12 @@ def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    with _passed_over(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with _signals_ignored(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(Ending(config).serve([listening]))
 
 
 @contextmanager
-def _passed_over() -> Iterator[None]:
+def _signals_ignored() -> Iterator[None]:
     """Ignore the signals that uvicorn raises again after it has shut down for them."""
     previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

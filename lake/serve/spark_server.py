@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.ops.doctor import java
 from lake.progress import step
 from lake.quoting import SPARK, literal, quoted
+from lake.serve.bearer_token import generated_token
 from lake.session.remote import TOKEN, connected, token_file
 from lake.session.spark_session import embedded_conf, first_line, properties
 from lake.store.ledger.editions import Edition, current_edition
@@ -43,9 +43,9 @@ DETACHED: Final = {
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
 """Abandoned work is cancelled within half a minute; the default is five."""
-FOLLOWS: Final = 1.0
+LOOK_SECONDS: Final = 1.0
 """Seconds between two look-ups of the newest edition."""
-STILL_SECONDS: Final = 60.0
+REPORT_SECONDS: Final = 60.0
 """Seconds between two reports that the server does not listen yet; a warm machine takes five to eight."""
 
 
@@ -77,17 +77,17 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
             conf, (token, file) = _prepared(settings, port), _token(settings)
             process = serving.enter_context(_jvm(settings, conf, token, log))
             stopping = serving.enter_context(_ended_by_signals(process))
-            _listens(process, port, log)
+            _wait_until_listening(process, port, log)
             catalogue = _Catalogue(settings, f"sc://localhost:{port}")
             catalogue.update(process)
         if process.poll() is None:
             ready(Server(catalogue.remote, port, process.pid, file, log))
-        while _lives(process):
+        while _is_alive_after_pause(process):
             catalogue.update(process)
         code = process.wait()
         if not stopping:
             raise Unavailable(
-                f"the Spark Connect server {_end(code, log)}",
+                f"the Spark Connect server {_ending_text(code, log)}",
                 where=str(log),
                 fix="see the log for the reason, then start it again",
             )
@@ -100,7 +100,7 @@ def _prepared(settings: Settings, port: int) -> dict[str, str]:
         raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
     _must_be_guarded(settings)
     _must_be_free(port)
-    return {**DETACHED, **embedded_conf(settings), **_served_at(port)}
+    return {**DETACHED, **embedded_conf(settings), BINDING: LOOPBACK, "spark.connect.grpc.binding.port": str(port)}
 
 
 def ready(settings: Settings, *, port: int, patience: float) -> str:
@@ -152,17 +152,10 @@ class _Catalogue:
                 logging.getLogger("lake").warning("the server's catalogue is not up to date: %s", self.failed)
 
 
-def _lives(server: subprocess.Popen[bytes]) -> bool:
+def _is_alive_after_pause(server: subprocess.Popen[bytes]) -> bool:
     with suppress(subprocess.TimeoutExpired):
-        server.wait(FOLLOWS)
+        server.wait(LOOK_SECONDS)
     return server.returncode is None
-
-
-def _served_at(port: int) -> dict[str, str]:
-    return {
-        BINDING: LOOPBACK,
-        "spark.connect.grpc.binding.port": str(port),
-    }
 
 
 def _must_be_guarded(settings: Settings) -> None:
@@ -198,14 +191,7 @@ def _token(settings: Settings) -> tuple[str, Path | None]:
         return given, None
     file_modes.scratch(settings, "spark")
     file = token_file(settings)
-    if not file.exists():
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
-            new.write(secrets.token_urlsafe(32))
-    if file.stat().st_mode & 0o077:
-        raise DeclarationError(
-            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
-        )
-    return file.read_text().strip(), file
+    return generated_token(file), file
 
 
 @contextmanager
@@ -248,7 +234,7 @@ def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     """Wait until `port` answers or the process ends, however long a busy machine takes; report that it does not yet."""
     began, reported = time.monotonic(), 1
     while process.poll() is None:
@@ -256,13 +242,13 @@ def _listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
             socket.create_connection((LOOPBACK, port), timeout=1).close()
             return
         except OSError:
-            if (waited := time.monotonic() - began) > reported * STILL_SECONDS:
-                reported = int(waited / STILL_SECONDS) + 1
+            if (waited := time.monotonic() - began) > reported * REPORT_SECONDS:
+                reported = int(waited / REPORT_SECONDS) + 1
                 logging.getLogger("lake").warning("the server does not listen after %d s: see %s", waited, log)
             time.sleep(0.1)
 
 
-def _end(code: int, log: Path) -> str:
+def _ending_text(code: int, log: Path) -> str:
     """Return how the server ended: by a signal, or with the last error in its log, else its last line."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"

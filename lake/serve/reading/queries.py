@@ -52,7 +52,7 @@ class Queries:
             table = await asyncio.to_thread(_found, reader, name)
             cut = reader.edition.cut_of(table.name)
             tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
-            headers = PRIVATE | of_edition(reader, cut) | {"etag": tag}
+            headers = PRIVATE | edition_headers(reader, cut) | {"etag": tag}
             headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
             read = Read(grant.name, grant.id, "table", (table.name,), None, reader.edition.number, cut, kind)
             if {tag, "*"} & _tags(request):
@@ -68,10 +68,10 @@ class Queries:
     async def query(self, request: Request) -> Response:
         grant = await self.context.grant(request)
         given = parameters(request, "edition", "cut", "format")
-        text, told = await _sql(request)
-        if both := sorted(given.keys() & told.keys()):
+        text, in_body = await _sql_and_options(request)
+        if both := sorted(given.keys() & in_body.keys()):
             raise Problem("bad-request", f"{both[0]} is given twice, in the address and in the body")
-        chosen = {**given, **told}
+        chosen = {**given, **in_body}
         kind = negotiated_format(request, chosen.get("format"))
         with self.context.editions.keep_files():
             reader = await self.context.reader(grant, edition_request(chosen))
@@ -97,7 +97,7 @@ class Queries:
             raise
         answer.end()
         read = replace(read, **work.checked)
-        headers = PRIVATE | of_edition(reader, edition.cut)
+        headers = PRIVATE | edition_headers(reader, edition.cut)
         headers |= {"lake-rows": str(rows), "content-length": str(answer.size)}
         if note := reader.across_cuts(read.tables):
             headers["lake-note"] = note
@@ -119,7 +119,7 @@ def outcome(problem: Problem, work: RunningQuery) -> str:
     return work.outcome or ("refused" if problem.status < 500 else "failed")
 
 
-def of_edition(reader: EditionReader, cut: int) -> dict[str, str]:
+def edition_headers(reader: EditionReader, cut: int) -> dict[str, str]:
     """Return the headers that name the edition and cut."""
     return {"lake-edition": str(reader.edition.number), "lake-cut": str(cut)}
 
@@ -142,17 +142,17 @@ def _tags(request: Request) -> set[str]:
     return {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
 
 
-async def _sql(request: Request) -> tuple[str, dict[str, Any]]:
+async def _sql_and_options(request: Request) -> tuple[str, dict[str, Any]]:
     body = await whole_body(request, SQL_BYTES)
     if "json" not in request.headers.get("content-type", ""):
         return _plain(body), {}
-    said = json_object(body)
-    if not isinstance(said.get("sql"), str):
+    members = json_object(body)
+    if not isinstance(members.get("sql"), str):
         raise Problem("bad-request", 'the body has no text "sql"')
-    rest = {name: value for name, value in said.items() if name != "sql" and value is not None}
+    rest = {name: value for name, value in members.items() if name != "sql" and value is not None}
     if unknown := sorted(rest.keys() - {"edition", "cut", "format"}):
         raise Problem("bad-request", f"no member {unknown[0]!r} in the body: sql, edition, cut and format are known")
-    return _plain(said["sql"].encode("utf-8", "surrogatepass")), rest
+    return _plain(members["sql"].encode("utf-8", "surrogatepass")), rest
 
 
 def _plain(body: bytes) -> str:

@@ -25,7 +25,7 @@ from lake.serve.problems import Problem
 from lake.serve.reading.content_negotiation import json_object, parameters, whole_number
 from lake.serve.reading.edition_cache import EditionRequest
 from lake.serve.reading.faults import problem_of, report_faults
-from lake.serve.reading.queries import PRIVATE, of_edition, whole_body
+from lake.serve.reading.queries import PRIVATE, edition_headers, whole_body
 from lake.serve.reading.request_context import RequestContext
 from lake.serve.reading.signed_urls import FileLink, UrlSigner
 from lake.serve.reading.snapshots import Snapshot, stable_id
@@ -54,18 +54,18 @@ class Sharing:
         return _listed(request, [self._share] if reader.edition.tables else [])
 
     async def share(self, request: Request) -> Response:
-        self._must_be_there(request, await self._reader(request))
+        self._check_share(request, await self._reader(request))
         return JSONResponse({"share": self._share}, headers=PRIVATE)
 
     async def schemas(self, request: Request) -> Response:
         reader = await self._reader(request)
-        self._must_be_there(request, reader)
+        self._check_share(request, reader)
         found = sorted({entry.layer for entry in reader.edition.tables.values()})
         return _listed(request, [{"name": layer, "share": self._share["name"]} for layer in found])
 
     async def tables(self, request: Request) -> Response:
         reader = await self._reader(request)
-        self._must_be_there(request, reader)
+        self._check_share(request, reader)
         layer = str(request.path_params.get("schema", "")).lower()
         if layer and layer not in LAYERS:
             raise Problem("no-share", f"no schema {layer!r}")
@@ -92,10 +92,10 @@ class Sharing:
 
     async def query(self, request: Request) -> Response:
         grant = await self.context.grant(request)
-        said = json_object(await whole_body(request, BODY_BYTES) or b"{}")
+        body = json_object(await whole_body(request, BODY_BYTES) or b"{}")
         seconds = self.context.serve.link_seconds
         with self.context.editions.keep_files(seconds=seconds):
-            reader, name = await self._found(request, await self._asked(said))
+            reader, name = await self._found(request, await self._asked(body))
             try:
                 parts = await asyncio.to_thread(self.context.public_files.parts, reader, name)
             except LakeError as error:
@@ -133,14 +133,14 @@ class Sharing:
     async def _reader(self, request: Request, asked: EditionRequest = CURRENT) -> EditionReader:
         return await self.context.reader(await self.context.grant(request), asked)
 
-    def _must_be_there(self, request: Request, reader: EditionReader) -> None:
+    def _check_share(self, request: Request, reader: EditionReader) -> None:
         share = str(request.path_params["share"])
         if share.lower() != self._share["name"].lower() or not reader.edition.tables:
             raise Problem("no-share", f"no share {share!r}")
 
     async def _found(self, request: Request, asked: EditionRequest) -> tuple[EditionReader, str]:
         reader = await self._reader(request, asked)
-        self._must_be_there(request, reader)
+        self._check_share(request, reader)
         layer, name = (str(request.path_params[part]).lower() for part in ("schema", "table"))
         for known, entry in reader.edition.tables.items():
             if (known.lower(), entry.layer) == (name, layer):
@@ -148,8 +148,8 @@ class Sharing:
         hint = did_you_mean(name, reader.edition.tables)
         raise Problem("no-table", f"no table {layer}.{name} in {reader.label}", hint=hint)
 
-    async def _asked(self, said: Mapping[str, Any]) -> EditionRequest:
-        version, moment = said.get("version"), said.get("timestamp")
+    async def _asked(self, given: Mapping[str, Any]) -> EditionRequest:
+        version, moment = given.get("version"), given.get("timestamp")
         if version is not None and moment is not None:
             raise Problem("bad-request", "version and timestamp cannot be combined")
         if version is not None:
@@ -170,13 +170,13 @@ class Sharing:
         grant: Grant | None = None,
     ) -> Response:
         try:
-            shown = await asyncio.to_thread(Snapshot.of, reader, name)
+            snapshot = await asyncio.to_thread(Snapshot.of, reader, name)
         except LakeError as error:
             raise problem_of(error) from error
-        told = request.headers.get("delta-sharing-capabilities", "").lower()
-        if not shown.plain and "delta" not in told:
+        capabilities = request.headers.get("delta-sharing-capabilities", "").lower()
+        if not snapshot.plain and "delta" not in capabilities:
             raise Problem("not-shared", f"{name} has a timestamp without a zone: the client has to take {DELTA}")
-        lines = [shown.protocol, shown.metadata(parts)]
+        lines = [snapshot.protocol, snapshot.metadata(parts)]
         if grant is not None:
             ends = int(time.time() + self.context.serve.link_seconds)
             layer = reader.edition.tables[name].layer
@@ -184,11 +184,11 @@ class Sharing:
             base = str(request.base_url).rstrip("/")
             for part in parts:
                 url = f"{base}{PREFIX}/files/{self.links.sign(link(place=part.place))}"
-                lines.append(shown.file(part, url, ends))
-        headers = PRIVATE | of_edition(reader, reader.edition.cut_of(name))
+                lines.append(snapshot.file(part, url, ends))
+        headers = PRIVATE | edition_headers(reader, reader.edition.cut_of(name))
         headers |= {
             "delta-table-version": str(reader.edition.number),
-            "delta-sharing-capabilities": PARQUET if shown.plain else DELTA,
+            "delta-sharing-capabilities": PARQUET if snapshot.plain else DELTA,
         }
         return Response("".join(f"{json.dumps(line)}\n" for line in lines), 200, headers, LINES)
 

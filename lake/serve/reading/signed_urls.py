@@ -52,12 +52,12 @@ class UrlSigner:
 
     def sign(self, link: FileLink) -> str:
         """Return the last part of a file's URL. `sp` marks it for Delta Sharing clients as needing no token."""
-        said = json.dumps(list(asdict(link).values()), separators=(",", ":")).encode()
-        return f"{_text(said)}?sp=r&sig={_text(self._signature(said))}"
+        content = json.dumps(list(asdict(link).values()), separators=(",", ":")).encode()
+        return f"{_text(content)}?sp=r&sig={_text(self._signature(content))}"
 
-    def verify(self, said: str, signature: str) -> FileLink:
+    def verify(self, text: str, signature: str) -> FileLink:
         try:
-            content, shown = _bytes(said), _bytes(signature)
+            content, shown = _bytes(text), _bytes(signature)
         except ValueError:
             raise Problem("expired", "no address of this server") from None
         if not hmac.compare_digest(shown, self._signature(content)):

@@ -47,7 +47,7 @@ class Snapshot:
         return {"protocol": {"deltaProtocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}}
 
     def metadata(self, parts: Sequence[PublicFile]) -> dict[str, Any]:
-        said: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "id": self.id,
             "name": self.table.name,
             "description": self.table.doc,
@@ -58,8 +58,8 @@ class Snapshot:
         }
         sizes = {"size": sum(part.size for part in parts), "numFiles": len(parts)} if parts else {}
         if self.plain:
-            return {"metaData": said | sizes}
-        return {"metaData": {"deltaMetadata": said | {"createdTime": self.published_at}, **sizes}}
+            return {"metaData": metadata | sizes}
+        return {"metaData": {"deltaMetadata": metadata | {"createdTime": self.published_at}, **sizes}}
 
     def file(self, part: PublicFile, url: str, ends: int) -> dict[str, Any]:
         """Return the action of a file, whose URL is valid until `ends` (seconds since 1970)."""
