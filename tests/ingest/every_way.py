@@ -108,7 +108,7 @@ class Way:
 
 
 def differences(settings: Settings, table: Collection[Case], ways: Iterable[Way]) -> list[tuple[object, ...]]:
-    """Return the records that are not as in the table, or not refused in the same words by all ways."""
+    """Return the records that are not as in the table, or not rejected with the same reason by all ways."""
     wrong, words = list[tuple[object, ...]](), dict[int, Outcome]()
     names = {case.number: case.name for case in table}
     for way in ways:

@@ -244,7 +244,7 @@ def test_file_put_in_place_of_an_archived_one_is_kept(inside: Settings, bucket: 
         bucket.files.clear()
 
 
-def test_two_hosts_that_archive_one_object_do_not_lose_it(inside: Settings, bucket: Bucket) -> None:
+def test_object_is_not_lost_when_two_hosts_archive_it(inside: Settings, bucket: Bucket) -> None:
     """Before one request of the first host, the second archives the object."""
     target = landing.folder(inside, "s3://acme/done", "orders")
     for number in range(3):

@@ -121,7 +121,7 @@ ROOM = "rows1.selectExpr('device as room', 'since')"
         ("Latest('device', sequence='taken')", ONE, "rows", False),
     ],
 )
-def test_kind_rejects_uncorrected_times(  # noqa: PLR0917  in all combinations
+def test_kind_by_an_uncorrected_time_is_rejected(  # noqa: PLR0917  in all combinations
     tmp_path: Path, spark: SparkSession, kind: str, inputs: tuple[str, ...], returns: str, is_wrong: bool
 ) -> None:
     reading = contract("reading", FIELDS, time="taken", id=["device"], clock=CLOCK)

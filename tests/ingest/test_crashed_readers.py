@@ -50,7 +50,7 @@ def at_once(project: Settings, *marks: Mark) -> list[Mark]:
     return [file.mark for file in readable_at_once(project, "readings", files)]
 
 
-def test_files_are_read_one_by_one_after_two_crashes_until_the_fault_is_found(project: Settings) -> None:
+def test_files_are_read_one_by_one_after_two_crashes(project: Settings) -> None:
     new = ("readings/!new.jsonl", 1, 1)
     die(project, *MARKS)
     assert at_once(project, *MARKS) == MARKS

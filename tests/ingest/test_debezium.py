@@ -263,7 +263,7 @@ def test_products_of_mysql_are_ordered_by_their_place_in_its_log(lakehouse: Make
 @pytest.mark.long
 @samples
 @pytest.mark.parametrize("name", ["debezium-json.txt", "debezium-json-with-schema.txt"])
-def test_column_added_in_mid_stream_and_another_table_are_kept(lakehouse: Make, name: str) -> None:
+def test_column_added_in_mid_stream_is_read_and_another_table_quarantined(lakehouse: Make, name: str) -> None:
     """One topic has two tables and no log position: log order decides, and the other table is quarantined."""
     lines = messages(f"flink-cdc/{name}")
     columns = [*COLUMNS, "enum_c", "json_c", "new_col"]

@@ -37,7 +37,7 @@ def project(tmp_path: Path) -> Settings:
     return settings
 
 
-def test_mark_of_a_file_fits_its_table_and_is_found_again_at_every_time(project: Settings) -> None:
+def test_mark_of_a_file_is_stored_and_found_again_at_every_time(project: Settings) -> None:
     chance = random.Random(3)
     path = project.path("landing/aa/a.jsonl")
     path.write_text('{"id": 1}\n')

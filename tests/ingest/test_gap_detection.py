@@ -208,7 +208,7 @@ def test_wrong_declaration_of_complete_is_reported_with_its_line(tmp_path: Path,
     assert told in str(fault.value)
 
 
-def test_missing_option_is_rejected_without_a_declaration_in_the_contract(tmp_path: Path) -> None:
+def test_log_missing_option_is_rejected_without_a_declaration(tmp_path: Path) -> None:
     settings = empty(tmp_path / "p")
     declare(settings, contract("reading", FIELDS))
     done = CliRunner().invoke(lake, ["log", "reading", "--missing", "--project", str(settings.project)])

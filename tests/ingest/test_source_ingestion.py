@@ -357,9 +357,7 @@ def half(house: Lakehouse, spark: SparkSession) -> Path:
 
 @pytest.mark.parametrize("lost", ["", "debits.spool.parquet"])
 @pytest.mark.long
-def test_half_a_delivery_is_given_up_on_request_when_its_other_half_is_lost(
-    bank: Lakehouse, spark: SparkSession, lost: str
-) -> None:
+def test_lost_half_of_a_delivery_is_given_up_on_request(bank: Lakehouse, spark: SparkSession, lost: str) -> None:
     folder = half(bank, spark)
     (folder / lost).unlink() if lost else shutil.rmtree(folder)
     outside(bank, transfers(3))

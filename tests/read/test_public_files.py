@@ -68,7 +68,7 @@ def test_concurrent_readers_get_one_copy(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o077 for path in settings.path(".lake/copies").rglob("*")} == {0}
 
 
-def test_copy_is_deleted_when_no_kept_edition_has_it_and_no_reader_uses_it(tmp_path: Path) -> None:
+def test_copy_is_deleted_when_no_edition_and_no_reader_uses_it(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     public_files, soon = PublicFiles(settings), datetime.now(UTC) + timedelta(seconds=60)
     public_files.parts(reader(settings), "types")

@@ -88,7 +88,7 @@ class Case:
 
     @property
     def reason(self) -> str:
-        """Reason of its rejection, or "" if it is accepted."""
+        """Return the reason of its rejection, or "" if it is accepted."""
         if self.is_no_text:
             return "unparseable"
         if self.expected is not REFUSED:
@@ -97,12 +97,12 @@ class Case:
 
     @property
     def is_no_text(self) -> bool:
-        """Whether the value is a text that JSON cannot have: with U+FFFF or half a surrogate pair."""
+        """Return whether the value is a text that JSON cannot have: with U+FFFF or half a surrogate pair."""
         return isinstance(self.value, str) and stated.of_text("string", self.value) is REFUSED
 
     @property
     def extra(self) -> str | None:
-        """`_extra` of the record."""
+        """Return `_extra` of the record."""
         if self.name == MORE:
             return stated.compact({MORE: self.value})
         value = stated.read_json(self.value) if self.name == "part" else self.value
@@ -111,7 +111,7 @@ class Case:
 
     @property
     def text(self) -> str:
-        """Text of the record as JSON."""
+        """Return the record as JSON."""
         is_ascii = self.number % 2 > 0 or self.is_no_text
         return f'{{"id":{self.number},"{self.name}":{stated.compact(self.value, is_ascii=is_ascii)}}}'
 

@@ -133,7 +133,7 @@ def test_csv_without_a_header_is_rejected_as_a_whole(data: bytes, options: dict[
         assert csv_records(data, CsvOptions.of(options), chunk_bytes=chunk_bytes) == [fault]
 
 
-def test_csv_without_records_is_no_fault_if_it_has_a_header_or_is_empty() -> None:
+def test_csv_without_records_is_valid_if_it_has_a_header_or_is_empty() -> None:
     assert csv_records(b"x,y\n") == csv_records(b"x,y") == csv_records(b"") == []
 
 

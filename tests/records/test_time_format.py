@@ -162,7 +162,7 @@ def test_count_since_1970_is_read_in_its_unit(unit: str, given: RawValue, expect
     assert read("date", form, given) == (expected.date() if is_midnight else REFUSED)
 
 
-def test_number_is_read_in_a_format_by_its_digits_and_a_typed_time_unchanged() -> None:
+def test_number_is_read_by_its_digits_and_a_typed_time_unchanged() -> None:
     form = TextForm("yyyyMMdd")
     assert read("date", form, JsonNumber("20240229")) == date(2024, 2, 29)
     assert read("date", form, 20240229) == date(2024, 2, 29)

@@ -63,7 +63,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, fails: Exception, *, made: bool) -> 
         if made:
             put(folder, url, content)
         if isinstance(fails, CommitFailedError):
-            return False  # as a store says that got it twice
+            return False  # the response of a store to a repeated request
         raise fails
 
     put = LocalFolder.put_if_absent

@@ -425,7 +425,7 @@ def test_archive_repoints_parts_when_their_folder_was_moved(settings: Settings, 
     assert check(moved, "readings") == []
 
 
-def test_two_warehouses_archive_to_one_folder(settings: Settings, tmp_path: Path) -> None:
+def test_archive_folder_is_shared_by_two_warehouses(settings: Settings, tmp_path: Path) -> None:
     other = replace(archived.project(tmp_path / "other"), cold=settings.cold)
     append(other, random.Random(5), 6)
     shutil.copytree(settings.project, tmp_path / "copy")

@@ -188,9 +188,7 @@ def test_spark_finds_redeliveries_and_conflicts_in_large_batches(
     assert log_run.check(project, "readings") == []
 
 
-def test_log_rejects_a_second_writer_and_a_stale_commit_of_two_writers(
-    project: Settings, spark: SparkSession, land: Land
-) -> None:
+def test_log_rejects_a_second_writer_and_a_stale_commit(project: Settings, spark: SparkSession, land: Land) -> None:
     contract = declare(project)
     land("readings", "1.jsonl", reading("a"))
     impatient = replace(project, lease_seconds=0.2)
