@@ -49,12 +49,12 @@ class Exact(float):
         return self.text
 
 
-def exactly(text: str) -> Any:
+def load_exact(text: str) -> Any:
     """Return the value with numbers as their texts."""
     return json.loads(text, parse_int=str, parse_float=str)
 
 
-def taken(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **headers: str) -> list[PostedRecord]:
+def read_body(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **headers: str) -> list[PostedRecord]:
     told = {"content-type": kind} | {name.replace("_", "-"): value for name, value in headers.items()}
     whole = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     return records(whole, told, received="now", record_bytes=record_bytes, max_records=100)
@@ -67,7 +67,7 @@ def test_objects_of_an_array_are_read_unchanged(objects: list[Any], ascii_only: 
     body = f"{space}[{space}{f'{space},{space}'.join(texts)}{space}]{space}"
     if not ascii_only and not _encodable(body):
         return
-    found = taken(body, "application/json")
+    found = read_body(body, "application/json")
     assert [record.text for record in found] == texts
 
 
@@ -75,13 +75,13 @@ def test_objects_of_an_array_are_read_unchanged(objects: list[Any], ascii_only: 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(["\n", "\r\n", "\n\n", "\n \n"]))
 def test_objects_on_lines_are_read_unchanged(objects: list[Any], end: str) -> None:
     texts = [json.dumps(each) for each in objects]
-    assert [record.text for record in taken(end.join(texts), "application/x-ndjson")] == texts
+    assert [record.text for record in read_body(end.join(texts), "application/x-ndjson")] == texts
 
 
 @given(OBJECTS, st.sampled_from([None, 0, 2]))
 def test_object_over_several_lines_is_one_record(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
-    assert [record.text for record in taken(f" {text}\n", "application/json; charset=UTF-8")] == [text]
+    assert [record.text for record in read_body(f" {text}\n", "application/json; charset=UTF-8")] == [text]
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_data_of_cloud_events_are_read_with_their_ids(events: list[tuple[Any, st
     envelopes = [
         {"specversion": "1.0", "id": name, "source": "/s", "type": "t", "data": data, "n": 1} for data, name in events
     ]
-    found = taken(json.dumps(envelopes), "application/cloudevents-batch+json")
+    found = read_body(json.dumps(envelopes), "application/cloudevents-batch+json")
     assert [record.text for record in found] == [json.dumps(data) for data, _ in events]
     assert [record.facts["http.id"] for record in found] == [name for _, name in events]
     assert {record.facts["cloudevents.source"] for record in found} == {"/s"}
@@ -103,7 +103,7 @@ def test_data_of_cloud_events_are_read_with_their_ids(events: list[tuple[Any, st
 def test_body_of_any_bytes_returns_records_or_a_problem(body: bytes, kind: str) -> None:
     found: list[PostedRecord] = []
     with suppress(Problem):
-        found = taken(body, kind)
+        found = read_body(body, kind)
     assert all(isinstance(json.loads(record.text), dict) for record in found)
 
 
@@ -113,16 +113,16 @@ def test_damaged_body_returns_the_records_of_json_or_a_problem(value: Any, data:
     at = data.draw(st.integers(0, len(text) - 1))
     damaged = text[:at] + data.draw(st.sampled_from(["", "{", "}", '"', ",", "0", "\\", "]"])) + text[at + 1 :]
     try:
-        expected = exactly(damaged)
+        expected = load_exact(damaged)
     except ValueError:
         expected = None
     whole = expected if isinstance(expected, list) else [expected]
     try:
-        found = taken(damaged, "application/json")
+        found = read_body(damaged, "application/json")
     except Problem:
         assert expected is None or not all(isinstance(each, dict) for each in whole)
     else:
-        assert [exactly(record.text) for record in found] == whole
+        assert [load_exact(record.text) for record in found] == whole
 
 
 @pytest.mark.parametrize(
@@ -147,27 +147,27 @@ def test_wrong_body_is_reported_with_the_kind_of_problem(
     body: str | bytes, kind: str, problem: str, detail: str
 ) -> None:
     with pytest.raises(Problem) as told:
-        taken(body, kind, record_bytes=50 if problem == "oversized" else 1 << 20)
+        read_body(body, kind, record_bytes=50 if problem == "oversized" else 1 << 20)
     assert told.value.kind == problem
     assert detail in told.value.detail
 
 
 def test_request_with_a_bad_record_is_rejected_and_counts_all_bad_ones() -> None:
     with pytest.raises(Problem) as told:
-        taken("{}\n" + "bad\n" * 30, "application/x-ndjson")
+        read_body("{}\n" + "bad\n" * 30, "application/x-ndjson")
     assert told.value.more["reason"] == "unparseable"
     assert [error["record"] for error in told.value.more["errors"]] == list(range(2, 12))
     assert told.value.detail.endswith("and 29 more are bad")
 
 
 def test_request_id_is_the_id_of_its_record_and_numbers_several() -> None:
-    [one] = taken("{}", "application/json", idempotency_key='"k-1"')
+    [one] = read_body("{}", "application/json", idempotency_key='"k-1"')
     assert one.facts == {"http.received": "now", "http.id": "k-1"}
-    several = taken("{}\n{}", "application/jsonl", webhook_id="m", idempotency_key="k")
+    several = read_body("{}\n{}", "application/jsonl", webhook_id="m", idempotency_key="k")
     assert [record.facts["http.id"] for record in several] == ["m:1", "m:2"]
-    [binary] = taken("{}", "application/json", ce_id="7", ce_source="/s", ce_type="t", webhook_id="m")
+    [binary] = read_body("{}", "application/json", ce_id="7", ce_source="/s", ce_type="t", webhook_id="m")
     assert (binary.facts["http.id"], binary.facts["cloudevents.source"]) == ("7", "/s")
-    assert "http.id" not in taken("{}", "application/json")[0].facts
+    assert "http.id" not in read_body("{}", "application/json")[0].facts
 
 
 @given(st.binary(max_size=5000), st.integers(0, 6000), st.integers(1, 50))
@@ -201,7 +201,7 @@ def _encodable(text: str) -> bool:
 def test_cloud_event_with_half_a_surrogate_pair_is_rejected(name: str) -> None:
     event = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {"a": 1}} | {name: "\ud800"}
     with pytest.raises(Problem, match="half a surrogate pair"):
-        taken(json.dumps(event), "application/cloudevents+json")
+        read_body(json.dumps(event), "application/cloudevents+json")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_cloud_event_with_two_ids_or_a_long_one_is_rejected(member: str, fault: 
     others = ', "id": "1"' if fault.endswith("twice") else ""
     event = f'{{"specversion": "1.0", "source": "s", "type": "t", "data": {{"a": 1}}, {member}{others}}}'
     with pytest.raises(Problem, match=fault):
-        taken(event, "application/cloudevents+json")
+        read_body(event, "application/cloudevents+json")
 
 
 def test_records_of_several_streams_are_counted_together() -> None:

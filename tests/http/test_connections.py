@@ -24,7 +24,7 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def opened(port: int, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
+def open_connections(port: int, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
     """Open `count` connections, each of which sends the beginning of a request."""
     with ExitStack() as ends:
         connections = []
@@ -73,7 +73,7 @@ def test_half_open_connections_do_not_block_others(tmp_path: Path, sent: bytes) 
     project = small(tmp_path / "shop")
     with intake.serving(project.project, under=["prlimit", "--nofile=256:256"]) as serving:
         site = Served(project, serving)
-        with opened(serving.port, 600, sent):
+        with open_connections(serving.port, 600, sent):
             assert site.get("/tables").status_code == 200
             assert site.sql("select 1 as one").json() == [{"one": 1}]
 
@@ -83,7 +83,7 @@ def test_head_that_does_not_arrive_in_time_is_answered_408(tmp_path: Path, sent:
     installed()
     with (
         served(tmp_path / "shop", "[tool.lake.serve]\nhead_seconds = 0.2\n") as site,
-        opened(site.serving.port, 1, sent) as [slow],
+        open_connections(site.serving.port, 1, sent) as [slow],
     ):
         assert problem(answer(slow)) == (408, "too-slow")
 
@@ -94,7 +94,7 @@ def test_connection_is_closed_when_the_next_head_arrives_too_slowly(tmp_path: Pa
     for rest in (b"GET /health HT", b"POST /health HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"):
         with (
             served(tmp_path / f"shop{len(rest)}", "[tool.lake.serve]\nhead_seconds = 0.2\n") as site,
-            opened(site.serving.port, 1, whole + rest) as [drip],
+            open_connections(site.serving.port, 1, whole + rest) as [drip],
         ):
             assert b"200 OK" in drip.recv(1 << 16)
             drip.settimeout(0.05)
@@ -104,7 +104,7 @@ def test_connection_is_closed_when_the_next_head_arrives_too_slowly(tmp_path: Pa
 
 def test_head_of_any_length_is_cut_off(tmp_path: Path) -> None:
     installed()
-    with served(tmp_path / "shop") as site, opened(site.serving.port, 1, b"GET / HTTP/1.1\r\n") as [long]:
+    with served(tmp_path / "shop") as site, open_connections(site.serving.port, 1, b"GET / HTTP/1.1\r\n") as [long]:
         with pytest.raises(ConnectionError):
             long.sendall((b"x-header: " + b"x" * 1000 + b"\r\n") * 100_000)
         assert site.get("/health").status_code == 200
@@ -117,7 +117,7 @@ def test_connection_is_answered_503_when_requests_use_all_connections(tmp_path: 
         token = site.reader("all")
         head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: 9\r\n\r\n"
         begun = f"{head}select".encode()
-        with opened(site.serving.port, 3, begun) as [first, *_]:
+        with open_connections(site.serving.port, 3, begun) as [first, *_]:
             refused = httpx.get(f"{site.serving.url}/health")
             assert (refused.status_code, refused.json()["type"]) == (503, "/problems#too-many")
             assert refused.headers["retry-after"] == "1"
@@ -145,7 +145,7 @@ def test_connection_is_not_upgraded_to_a_websocket(tmp_path: Path) -> None:
 
 def test_connection_that_sends_many_requests_ahead_is_closed(tmp_path: Path) -> None:
     installed()
-    with served(tmp_path / "shop") as site, opened(site.serving.port, 1) as [ahead]:
+    with served(tmp_path / "shop") as site, open_connections(site.serving.port, 1) as [ahead]:
         with pytest.raises(ConnectionError):
             flood(ahead, b"GET /problems HTTP/1.1\r\nhost: localhost\r\n\r\n" * 100)
         assert site.get("/health").status_code == 200
@@ -153,7 +153,7 @@ def test_connection_that_sends_many_requests_ahead_is_closed(tmp_path: Path) -> 
 
 def test_long_head_is_cut_off_while_an_earlier_request_is_in_progress(tmp_path: Path) -> None:
     installed()
-    with served(tmp_path / "shop") as site, opened(site.serving.port, 1) as [ahead]:
+    with served(tmp_path / "shop") as site, open_connections(site.serving.port, 1) as [ahead]:
         query = b"select levenshtein(repeat('a', 400000), repeat('b', 400000))"
         head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {site.reader('all')}\r\n"
         ahead.sendall(f"{head}content-length: {len(query)}\r\n\r\n".encode() + query + b"GET / HTTP/1.1\r\n")
@@ -172,10 +172,13 @@ def test_connection_that_sends_long_trailers_is_closed(tmp_path: Path) -> None:
         token = f"authorization: Bearer {site.reader('all')}\r\n".encode()
         for head in (CHUNKED, CHUNKED + token):  # answered before its end, and after it
             for part in (b"x" * 100_000, b"x: y\r\n" * 20_000):
-                with opened(site.serving.port, 1, head + LAST_CHUNK) as [long], pytest.raises(ConnectionError):
+                with (
+                    open_connections(site.serving.port, 1, head + LAST_CHUNK) as [long],
+                    pytest.raises(ConnectionError),
+                ):
                     flood(long, part)
         trailer = LAST_CHUNK + token + b"\r\n"
-        with opened(site.serving.port, 1, CHUNKED + b"connection: close\r\n" + trailer) as [trailing]:
+        with open_connections(site.serving.port, 1, CHUNKED + b"connection: close\r\n" + trailer) as [trailing]:
             assert problem(answer(trailing)) == (401, "no-reader")
 
 

@@ -49,7 +49,7 @@ def test_address_answers_a_problem_when_grants_cannot_be_read(
     installed()
     monkeypatch.setattr(grants, "grants", unread)
     monkeypatch.setattr(EditionCache, "renew", lambda _: None)
-    answers = asyncio.run(asked(ReadingApp(project)))
+    answers = asyncio.run(request_all(ReadingApp(project)))
     assert len(answers) > 8
     for path, answer in answers.items():
         assert SECRET not in answer.text, path
@@ -58,7 +58,7 @@ def test_address_answers_a_problem_when_grants_cannot_be_read(
         assert ("errorCode" in answer.json()) == ("delta-sharing" in path), path
 
 
-async def asked(reading: ReadingApp) -> dict[str, httpx.Response]:
+async def request_all(reading: ReadingApp) -> dict[str, httpx.Response]:
     """Return the answer of every address to a request with a token."""
     answers = {}
     transport = httpx.ASGITransport(Starlette(routes=reading.routes), raise_app_exceptions=False)

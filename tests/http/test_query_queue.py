@@ -22,12 +22,12 @@ LARGE = "select len(list_transform(range(3000000), lambda x: repeat('a', 1000)))
 def test_killed_query_releases_its_slot_to_the_next(tmp_path: Path) -> None:
     installed()
     project = small(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\nquery_memory = 134217728\n")
-    endless, large, gone, last = asyncio.run(_asked(project))
+    endless, large, gone, last = asyncio.run(_run_queries(project))
     assert (endless, large, gone) == ("too-slow-query", "too-much", "bad-request")
     assert last == b'[\n{"n":1000}\n]\n'
 
 
-async def _asked(project: Settings) -> tuple[str, str, str, bytes]:
+async def _run_queries(project: Settings) -> tuple[str, str, str, bytes]:
     from lake.serve.reading.query_pool import QueryPool, RunningQuery
 
     queue, blocks = QueryPool.of(project), list[bytes]()

@@ -105,7 +105,7 @@ def peaks(server: int) -> Iterator[dict[int, int]]:
         looking.join()
 
 
-def asked(site: Served, queries: Sequence[str], by: str = "all") -> list[httpx.Response]:
+def run_queries(site: Served, queries: Sequence[str], by: str = "all") -> list[httpx.Response]:
     """Return the answers to queries sent at once."""
     site.reader(by)
     with ThreadPoolExecutor(len(queries)) as threads:
@@ -115,7 +115,7 @@ def asked(site: Served, queries: Sequence[str], by: str = "all") -> list[httpx.R
 def test_endless_queries_release_their_slots_at_the_time_limit(site: Served) -> None:
     site.reader("slow")
     with ThreadPoolExecutor(1) as threads:
-        slow = threads.submit(asked, site, [ENDLESS] * 4, "slow")
+        slow = threads.submit(run_queries, site, [ENDLESS] * 4, "slow")
         until(lambda: len(workers(site.serving.pid)) >= 4 or slow.done())
         assert site.get("/tables").status_code == 200
         assert site.sql("select 1 as one").json() == [{"one": 1}]
@@ -149,7 +149,7 @@ def test_bomb_is_rejected_and_the_server_continues(site: Served, bomb: str) -> N
 
 def test_bombs_of_all_slots_stay_within_the_limit_together(site: Served) -> None:
     with peaks(site.serving.pid) as found:
-        answers = asked(site, [*LARGE.values(), BOMBS["list_nested"]] * 3)
+        answers = run_queries(site, [*LARGE.values(), BOMBS["list_nested"]] * 3)
     assert {kind(answer) for answer in answers} <= {"too-much", "too-slow-query"}
     assert max(found.values()) <= 2 * MEMORY
 
@@ -183,7 +183,7 @@ def test_download_is_cut_off_when_its_process_is_killed(tmp_path: Path) -> None:
 def test_query_ends_when_its_client_hangs_up(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\nquery_seconds = 3600\n") as site:
-        with _ask(site, ENDLESS):
+        with _send_query(site, ENDLESS):
             until(lambda: any(seconds(worker) > 0.5 for worker in workers(site.serving.pid)))
         assert site.sql("select 1 as one").json() == [{"one": 1}]
         until(lambda: ("gone",) in site.reads("outcome"))
@@ -194,7 +194,7 @@ def test_workers_end_with_a_killed_server(tmp_path: Path) -> None:
     project = small(tmp_path / "shop")
     with intake.start(project.project) as process:
         site = Served(project, intake.ready(process))
-        with _ask(site, ENDLESS):
+        with _send_query(site, ENDLESS):
             until(lambda: bool(workers(site.serving.pid)) or process.poll() is not None)
             there = workers(site.serving.pid)
             process.kill()
@@ -207,7 +207,7 @@ def test_server_ends_by_sigterm_while_bombs_run(tmp_path: Path) -> None:
     project = small(tmp_path / "shop", "[tool.lake.serve]\nquery_seconds = 3600\n")
     with intake.start(project.project) as process:
         site = Served(project, intake.ready(process))
-        bombs = [_ask(site, ENDLESS) for _ in range(6)]
+        bombs = [_send_query(site, ENDLESS) for _ in range(6)]
         until(lambda: len(workers(site.serving.pid)) == 4)
         there = workers(site.serving.pid)
         os.kill(site.serving.pid, signal.SIGTERM)
@@ -229,7 +229,7 @@ def test_spilled_files_are_deleted_when_their_query_is_killed(tmp_path: Path) ->
         until(lambda: not any(spilled.iterdir()))
 
 
-def _ask(site: Served, query: str) -> socket.socket:
+def _send_query(site: Served, query: str) -> socket.socket:
     """Send a query without reading its answer."""
     head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {site.reader('all')}\r\n"
     client = socket.create_connection(("127.0.0.1", site.serving.port))

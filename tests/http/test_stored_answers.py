@@ -13,14 +13,14 @@ from lake.serve.reading.query_pool import AnswerClosed, RunningQuery
 from lake.serve.reading.stored_answers import StoredAnswer, StoredAnswers
 
 
-async def sent(answer: StoredAnswer) -> bytes:
+async def read_answer(answer: StoredAnswer) -> bytes:
     return b"".join([block async for block in answer.blocks()])
 
 
 def test_answer_is_sent_while_it_grows(tmp_path: Path) -> None:
     async def grow() -> bytes:
         answer = StoredAnswers(tmp_path, 100).add(RunningQuery())
-        taking = asyncio.create_task(sent(answer))
+        taking = asyncio.create_task(read_answer(answer))
         for block in (b"one ", b"two ", b"three"):
             await answer.write(block)
             await asyncio.sleep(0)
@@ -41,19 +41,19 @@ def test_oldest_answer_with_bytes_is_closed_when_all_are_over_the_limit(tmp_path
             await answer.write(b"1234")
         assert (oldest.reason, oldest.work.reason) == ("room", "room")
         with pytest.raises(AnswerClosed):
-            await sent(oldest)
+            await read_answer(oldest)
         with pytest.raises(AnswerClosed):
             await oldest.write(b"5")
         for answer in (newer, newest):
             answer.end()
-            assert await sent(answer) == b"1234"
+            assert await read_answer(answer) == b"1234"
         answers.stop()
         assert (empty.reason, newer.reason) == ("stopping", "stopping")
 
     asyncio.run(crowd())
 
 
-@pytest.mark.parametrize("wait", [sent, StoredAnswer.wait_for_start])
+@pytest.mark.parametrize("wait", [read_answer, StoredAnswer.wait_for_start])
 def test_waiting_client_is_notified_when_its_answer_is_closed(
     tmp_path: Path, wait: Callable[[StoredAnswer], Coroutine[Any, Any, object]]
 ) -> None:

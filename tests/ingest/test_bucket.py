@@ -57,7 +57,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 @pytest.fixture
-def inside(project: Settings, bucket: Bucket) -> Settings:
+def bucket_settings(project: Settings, bucket: Bucket) -> Settings:
     return replace(project, landing=URL, archive="s3://acme/done")
 
 
@@ -66,7 +66,7 @@ def put(bucket: Bucket, name: str, content: bytes = b'{"id": 1}\n') -> None:
 
 
 def test_files_in_a_bucket_are_listed_and_read_like_local_files(
-    project: Settings, inside: Settings, bucket: Bucket
+    project: Settings, bucket_settings: Settings, bucket: Bucket
 ) -> None:
     declare(project, *CONTRACTS.values())
     for name, content in every():
@@ -76,31 +76,33 @@ def test_files_in_a_bucket_are_listed_and_read_like_local_files(
         os.utime(file, (AT, AT))
         put(bucket, name, content)
     for stream, about in load_contracts(project).items():
-        ours, theirs = landing.list_files(project, stream), landing.list_files(inside, stream)
+        ours, theirs = landing.list_files(project, stream), landing.list_files(bucket_settings, stream)
         assert [(one.name, one.size, one.mtime) for one in ours] == [(one.name, one.size, one.mtime) for one in theirs]
         for local, remote in zip(ours, theirs, strict=True):
-            assert read(project, about, local) == read(inside, about, remote), local.name
+            assert read(project, about, local) == read(bucket_settings, about, remote), local.name
 
 
-def test_objects_are_read_by_tasks_as_in_this_process(inside: Settings, bucket: Bucket, spark: SparkSession) -> None:
-    declare(inside, CONTRACTS["plain"])
+def test_objects_are_read_by_tasks_as_in_this_process(
+    bucket_settings: Settings, bucket: Bucket, spark: SparkSession
+) -> None:
+    declare(bucket_settings, CONTRACTS["plain"])
     for name, content in every():
         put(bucket, name, content)
-    plain = load_contract(inside, "plain")
+    plain = load_contract(bucket_settings, "plain")
     reader, delivery = (
         RecordReader(plain, 10_000),
-        FileDelivery(inside, plain, tuple(landing.list_files(inside, "plain"))),
+        FileDelivery(bucket_settings, plain, tuple(landing.list_files(bucket_settings, "plain"))),
     )
     by_tasks = delivery.frame(spark, reader).toArrow()
     assert by_tasks.sort_by("_position").to_pylist() == delivery.read(reader).sort_by("_position").to_pylist()
     delivery.close()
     put(bucket, "plain/new.jsonl")
-    late = FileDelivery(inside, plain, tuple(landing.list_files(inside, "plain")))
+    late = FileDelivery(bucket_settings, plain, tuple(landing.list_files(bucket_settings, "plain")))
     put(bucket, "plain/new.jsonl", b'{"id": 2}\n')
     with pytest.raises(FileNotFoundError):
         late.frame(spark, reader)
     late.close()
-    assert not list(inside.path(".lake/staging").iterdir())
+    assert not list(bucket_settings.path(".lake/staging").iterdir())
 
 
 def test_object_is_read_like_a_file_with_few_requests(bucket: Bucket, tmp_path: Path) -> None:
@@ -126,24 +128,24 @@ def test_object_is_read_like_a_file_with_few_requests(bucket: Bucket, tmp_path: 
         Object(one.address.parent / "1", 1, AT, "gone").read_bytes()
 
 
-def test_listing_skips_objects_that_are_no_landing_files(inside: Settings, bucket: Bucket) -> None:
-    assert landing.list_files(inside, "orders") == []
+def test_listing_skips_objects_that_are_no_landing_files(bucket_settings: Settings, bucket: Bucket) -> None:
+    assert landing.list_files(bucket_settings, "orders") == []
     for name in ("a.jsonl", ".a", "_a", "a.jsonl.part", "a.TMP", "sub/a.jsonl", "deep/er/a.jsonl"):
         put(bucket, f"orders/{name}")
     put(bucket, "orders2/b.jsonl")
-    assert [file.name for file in landing.list_files(inside, "orders")] == ["orders/a.jsonl"]
+    assert [file.name for file in landing.list_files(bucket_settings, "orders")] == ["orders/a.jsonl"]
 
 
-def test_object_put_again_within_the_second_is_another(inside: Settings, bucket: Bucket) -> None:
-    declare(inside, contract("orders", {"id": "long"}))
+def test_object_put_again_within_the_second_is_another(bucket_settings: Settings, bucket: Bucket) -> None:
+    declare(bucket_settings, contract("orders", {"id": "long"}))
     put(bucket, "orders/a.jsonl", b'{"id": 1}\n')
-    [before] = landing.list_files(inside, "orders")
+    [before] = landing.list_files(bucket_settings, "orders")
     put(bucket, "orders/a.jsonl", b'{"id": 2}\n')
-    [after] = landing.list_files(inside, "orders")
+    [after] = landing.list_files(bucket_settings, "orders")
     assert (before.mark[:3], before.unchanged(), after.unchanged()) == (after.mark[:3], False, True)
-    assert landing.pending(inside, "orders", {before.mark}) == []
+    assert landing.pending(bucket_settings, "orders", {before.mark}) == []
     with pytest.raises(FileNotFoundError):  # the newer object is not read in place of the older one
-        read(inside, load_contract(inside, "orders"), before)
+        read(bucket_settings, load_contract(bucket_settings, "orders"), before)
     assert files.unchanged([before, after]) == (after,)
 
 
@@ -157,7 +159,7 @@ NAMES: Final = ("a.jsonl", "sp ace.jsonl.gz", "é\\back.jsonl", "no\u00a0break.j
 
 
 @pytest.fixture(params=PLACES)
-def moving(project: Settings, bucket: Bucket, request: pytest.FixtureRequest) -> Settings:
+def archive_settings(project: Settings, bucket: Bucket, request: pytest.FixtureRequest) -> Settings:
     """Project whose files land, and are archived, in a folder or a bucket."""
     at, to = PLACES[request.param]
     settings = replace(project, landing=at if "://" in at else Path(at), archive=to if "://" in to else Path(to))
@@ -180,30 +182,30 @@ def content_of(file: File | None) -> str:
     return present(file).path.read_bytes().decode()
 
 
-def test_file_is_found_again_where_it_landed_and_in_the_archive(moving: Settings, bucket: Bucket) -> None:
-    there = landing.list_files(moving, "orders")
+def test_file_is_found_again_where_it_landed_and_in_the_archive(archive_settings: Settings, bucket: Bucket) -> None:
+    there = landing.list_files(archive_settings, "orders")
     assert len(there) == len(NAMES)
     contents = {file.mark: content_of(file) for file in there}
 
     def again() -> Iterator[tuple[files.Mark, File]]:
         for mark in contents:
-            file = present(landing.find_file(moving, "orders", mark))
+            file = present(landing.find_file(archive_settings, "orders", mark))
             assert (file.mark, file.unchanged()) == (mark, True)
             yield mark, file
 
     assert {mark: content_of(file) for mark, file in again()} == contents
-    landing.archive(moving, "orders", {*contents})
-    assert landing.list_files(moving, "orders") == []
+    landing.archive(archive_settings, "orders", {*contents})
+    assert landing.list_files(archive_settings, "orders") == []
     assert {mark: content_of(file) for mark, file in again()} == contents
     for mark in contents:
-        land(moving, bucket, Path(mark[0]).name, "other")
+        land(archive_settings, bucket, Path(mark[0]).name, "other")
     assert {mark: content_of(file) for mark, file in again()} == contents
-    assert landing.find_file(moving, "orders", ("orders/a.jsonl", 99, 1)) is None
+    assert landing.find_file(archive_settings, "orders", ("orders/a.jsonl", 99, 1)) is None
 
 
 @pytest.mark.parametrize("step", range(17))
-def test_archive_that_was_cut_short_is_completed(moving: Settings, bucket: Bucket, step: int) -> None:
-    marks = {file.mark: content_of(file) for file in landing.list_files(moving, "orders")}
+def test_archive_that_was_cut_short_is_completed(archive_settings: Settings, bucket: Bucket, step: int) -> None:
+    marks = {file.mark: content_of(file) for file in landing.list_files(archive_settings, "orders")}
     left = iter(range(step))
 
     def die() -> None:
@@ -213,23 +215,23 @@ def test_archive_that_was_cut_short_is_completed(moving: Settings, bucket: Bucke
     bucket.step = die
     died = False
     try:
-        landing.archive(moving, "orders", {*marks})
+        landing.archive(archive_settings, "orders", {*marks})
     except Died:
         died = True
     bucket.step = lambda: None
     for mark, content in marks.items():
-        assert content_of(landing.find_file(moving, "orders", mark)) == content
-    landing.archive(moving, "orders", {*marks})
-    assert landing.list_files(moving, "orders") == []
-    assert {mark: content_of(landing.find_file(moving, "orders", mark)) for mark in marks} == marks
-    assert died or step >= len(NAMES) or not moving.stores
+        assert content_of(landing.find_file(archive_settings, "orders", mark)) == content
+    landing.archive(archive_settings, "orders", {*marks})
+    assert landing.list_files(archive_settings, "orders") == []
+    assert {mark: content_of(landing.find_file(archive_settings, "orders", mark)) for mark in marks} == marks
+    assert died or step >= len(NAMES) or not archive_settings.stores
 
 
-def test_file_put_in_place_of_an_archived_one_is_kept(inside: Settings, bucket: Bucket) -> None:
+def test_file_put_in_place_of_an_archived_one_is_kept(bucket_settings: Settings, bucket: Bucket) -> None:
     """A bucket has no rename: an object put before or after the copy is new, and must not be lost."""
     for steps in (1, 2):
         put(bucket, "orders/a.jsonl", b"first")
-        [file] = landing.list_files(inside, "orders")
+        [file] = landing.list_files(bucket_settings, "orders")
         passed: list[int] = []
 
         def step(passed: list[int] = passed, steps: int = steps) -> None:
@@ -238,18 +240,18 @@ def test_file_put_in_place_of_an_archived_one_is_kept(inside: Settings, bucket: 
                 put(bucket, "orders/a.jsonl", b"other")
 
         bucket.step = step
-        files.move(file, landing.folder(inside, "s3://acme/done", "orders"))
+        files.move(file, landing.folder(bucket_settings, "s3://acme/done", "orders"))
         bucket.step = lambda: None
-        assert steps == 2 or [content_of(one) for one in landing.list_files(inside, "orders")] == ["other"]
+        assert steps == 2 or [content_of(one) for one in landing.list_files(bucket_settings, "orders")] == ["other"]
         bucket.files.clear()
 
 
-def test_object_is_not_lost_when_two_hosts_archive_it(inside: Settings, bucket: Bucket) -> None:
+def test_object_is_not_lost_when_two_hosts_archive_it(bucket_settings: Settings, bucket: Bucket) -> None:
     """Before one request of the first host, the second archives the object."""
-    target = landing.folder(inside, "s3://acme/done", "orders")
+    target = landing.folder(bucket_settings, "s3://acme/done", "orders")
     for number in range(3):
         put(bucket, "orders/a.jsonl", b"first")
-        [file] = landing.list_files(inside, "orders")
+        [file] = landing.list_files(bucket_settings, "orders")
         requests = iter(range(number + 1))
 
         def step(requests: Iterator[int] = requests, file: File = file, number: int = number) -> None:
@@ -259,36 +261,36 @@ def test_object_is_not_lost_when_two_hosts_archive_it(inside: Settings, bucket: 
         bucket.step = step
         files.move(file, target)
         bucket.step = lambda: None
-        assert landing.list_files(inside, "orders") == []
-        assert content_of(landing.find_file(inside, "orders", file.mark)) == "first"
+        assert landing.list_files(bucket_settings, "orders") == []
+        assert content_of(landing.find_file(bucket_settings, "orders", file.mark)) == "first"
 
 
-def test_file_put_back_where_it_landed_is_found_again(inside: Settings, bucket: Bucket) -> None:
+def test_file_put_back_where_it_landed_is_found_again(bucket_settings: Settings, bucket: Bucket) -> None:
     put(bucket, "orders/a.jsonl", b"first")
-    [file] = landing.list_files(inside, "orders")
+    [file] = landing.list_files(bucket_settings, "orders")
     bucket.files.clear()
-    assert landing.find_file(inside, "orders", file.mark) is None
+    assert landing.find_file(bucket_settings, "orders", file.mark) is None
     bucket.at += 3600
     put(bucket, "orders/a.jsonl", b"other")
-    assert landing.find_file(inside, "orders", file.mark) is None
+    assert landing.find_file(bucket_settings, "orders", file.mark) is None
     put(bucket, "orders/a.jsonl", b"first")
-    again = present(landing.find_file(inside, "orders", file.mark))
+    again = present(landing.find_file(bucket_settings, "orders", file.mark))
     assert (again.mark, again.unchanged(), again.mtime) == (file.mark, True, AT * 10**9)
 
 
 def test_unavailable_store_is_not_reported_as_a_fault_of_a_file(
-    inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    bucket_settings: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    declare(inside, contract("orders", {"id": "long"}))
+    declare(bucket_settings, contract("orders", {"id": "long"}))
     put(bucket, "orders/a.jsonl")
-    [file] = landing.list_files(inside, "orders")
+    [file] = landing.list_files(bucket_settings, "orders")
 
     def away(*_: object) -> bytes:
         raise Unavailable("the object store does not answer")
 
     monkeypatch.setattr(bucket, "part_of", away)
     with pytest.raises(Unavailable):
-        read(inside, load_contract(inside, "orders"), file)
+        read(bucket_settings, load_contract(bucket_settings, "orders"), file)
 
 
 @pytest.mark.parametrize(
@@ -324,10 +326,10 @@ def test_session_reads_buckets_when_any_setting_names_one(project: Settings) -> 
 
 
 def test_doctor_examines_listing_writing_and_deleting_in_a_bucket(
-    inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    bucket_settings: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(bucket, "orders/a.jsonl")
-    found = [(one.subject, one.ok, one.found.partition(" can be ")[2]) for one in doctor._landing(inside)]
+    found = [(one.subject, one.ok, one.found.partition(" can be ")[2]) for one in doctor._landing(bucket_settings)]
     assert found == [("landing", True, "listed and deleted"), ("archive", True, "listed and written and deleted")]
     assert [*bucket.files] == [f"{URL}/orders/a.jsonl"]
 
@@ -335,16 +337,18 @@ def test_doctor_examines_listing_writing_and_deleting_in_a_bucket(
         raise Unavailable("the object store refuses this key", fix="give this key the rights")
 
     monkeypatch.setattr(bucket, "delete", refused)
-    assert [one.ok for one in doctor._landing(inside)] == [False, False]
-    assert [one.ok for one in doctor._landing(replace(inside, archive=None))] == [True]
+    assert [one.ok for one in doctor._landing(bucket_settings)] == [False, False]
+    assert [one.ok for one in doctor._landing(replace(bucket_settings, archive=None))] == [True]
 
 
-def test_object_without_an_etag_is_reported(inside: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_without_an_etag_is_reported(
+    bucket_settings: Settings, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(bucket, "orders/a.jsonl")
     head = bucket.head
     monkeypatch.setattr(bucket, "head", lambda url: (found := head(url)) and replace(found, tag=""))
     with pytest.raises(DeclarationError, match="an object of orders has no ETag") as told:
-        files.list_bucket(object_store.at(inside, URL) / "orders", "orders")
+        files.list_bucket(object_store.at(bucket_settings, URL) / "orders", "orders")
     assert told.value.where == f"{URL}/orders/a.jsonl"
 
 
@@ -371,9 +375,9 @@ def test_doctor_races_a_bucket_for_archived_batches(
     assert finding.found == "the object store refuses this key (s3://acme/cold)"
 
 
-def test_intake_by_http_stays_on_this_machine(project: Settings, inside: Settings) -> None:
+def test_intake_by_http_stays_on_this_machine(project: Settings, bucket_settings: Settings) -> None:
     assert IntakeFolder.of(project, "hooks").path == project.path("landing/.http/hooks")
-    assert IntakeFolder.of(inside, "hooks").path == project.path(".lake/landing/.http/hooks")
+    assert IntakeFolder.of(bucket_settings, "hooks").path == project.path(".lake/landing/.http/hooks")
 
 
 @pytest.mark.parametrize(

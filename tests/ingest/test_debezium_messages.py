@@ -75,7 +75,7 @@ def change(op: str, lsn: int, before: Any = None, after: Any = None, **more: Any
     return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1709280000000} | more
 
 
-def wrapped(payload: Any, schema: Any = None) -> dict[str, Any]:
+def with_schema(payload: Any, schema: Any = None) -> dict[str, Any]:
     return {"schema": schema, "payload": payload}
 
 
@@ -94,13 +94,13 @@ def events(project: Settings, spark: SparkSession) -> list[dict[str, Any]]:
 
 CONTROL: list[Any] = [
     "null",
-    wrapped(None),
+    with_schema(None),
     {"status": "BEGIN", "id": "571", "ts_ms": 1, "event_count": None, "data_collections": None},
-    wrapped({"status": "END", "id": "571", "event_count": 2, "data_collections": []}),
+    with_schema({"status": "END", "id": "571", "event_count": 2, "data_collections": []}),
     {"source": SOURCE, "databaseName": "shop", "ddl": "ALTER TABLE customers ADD tier text", "tableChanges": []},
-    wrapped({"source": SOURCE, "historyRecord": "{}"}),
+    with_schema({"source": SOURCE, "historyRecord": "{}"}),
     {"ts_ms": 1709280000000},
-    wrapped({"ts_ms": 1709280000000}),
+    with_schema({"ts_ms": 1709280000000}),
     {"op": "m", "ts_ms": 1, "source": SOURCE, "message": {"prefix": "p", "content": "aGk="}},
 ]
 ANNE = {"id": 1, "name": "Anne", "email": "a@b.c"}
@@ -108,7 +108,7 @@ BAD: list[tuple[Any, str, str]] = [
     (json.dumps(change("c", 9, after=ANNE))[:-9], "unparseable", "not one JSON object"),
     ('{"op": "c", "op": "d"}', "unparseable", "not one JSON object: duplicate field name"),
     (ANNE, "envelope", "no op, and no control message either"),
-    (wrapped(ANNE), "envelope", "no op, and no control message either"),
+    (with_schema(ANNE), "envelope", "no op, and no control message either"),
     (change("x", 9, after=ANNE), "envelope", "op x is none of c, r, u, d, t, m"),
     (change("c", 9), "envelope", "op c without a row in after"),
     (change("u", 9, before=ANNE), "envelope", "op u without a row in after"),
@@ -119,7 +119,7 @@ BAD: list[tuple[Any, str, str]] = [
     (change("c", 9, after=ANNE | {"id": None}), "missing field", "id"),
     (change("d", 9, before=ANNE | {"id": None}), "missing field", "id"),
     (change("u", 9, after={"id": 1}), "missing field", "name"),
-    (wrapped(change("c", 9, after=ANNE | {"id": "one"})), "wrong type", "id: one is not int"),
+    (with_schema(change("c", 9, after=ANNE | {"id": "one"})), "wrong type", "id: one is not int"),
 ]
 
 
@@ -131,8 +131,8 @@ def test_row_comes_from_its_image_and_facts_from_the_envelope(
         "customers",
         "a.jsonl",
         change("r", 1, after=ANNE, source={"snapshot": "last"}),
-        wrapped(change("u", 2, ANNE, ANNE | {"email": None, "tier": None}, transaction={"id": "571"})),
-        wrapped(change("u", 3, {"id": 1}, ANNE | {"since": "2024", "deep": {"a": [1, "x"]}}), {"type": "struct"}),
+        with_schema(change("u", 2, ANNE, ANNE | {"email": None, "tier": None}, transaction={"id": "571"})),
+        with_schema(change("u", 3, {"id": 1}, ANNE | {"since": "2024", "deep": {"a": [1, "x"]}}), {"type": "struct"}),
         change("d", 4, before={"id": 1}),
         change("t", 5),
     )
@@ -187,7 +187,7 @@ def test_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSessio
     again = [message | {"ts_ms": 1709290000000} for message in first]
     land("customers", "a.jsonl", *first)
     assert take(project, spark) == BatchCounts(1, read=3, accepted=3)
-    land("customers", "b.jsonl", *map(wrapped, again))
+    land("customers", "b.jsonl", *map(with_schema, again))
     assert take(project, spark) == BatchCounts(2, read=3, duplicates=3)
     land("customers", "c.jsonl", change("c", 1, after=ANNE | {"name": "Bob"}))
     counts = take(project, spark)
@@ -222,7 +222,7 @@ def test_column_has_values_from_its_first_change_on(project: Settings, spark: Sp
 @pytest.mark.long
 def test_document_over_many_lines_is_one_message(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
-    land("customers", "a.json", json.dumps(wrapped(change("c", 1, after=ANNE)), indent=2))
+    land("customers", "a.json", json.dumps(with_schema(change("c", 1, after=ANNE)), indent=2))
     land("customers", "b.json", json.dumps(change("u", 2, after=ANNE)), "null")
     assert take(project, spark) == BatchCounts(1, read=3, accepted=2, control=1)
     assert [row["_source"] for row in events(project, spark)] == ["customers/a.json:1", "customers/b.json:1"]

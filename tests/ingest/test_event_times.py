@@ -36,7 +36,7 @@ HOUR = timedelta(hours=1)
 FIELDS = {"device": "string", "taken": "timestamp"}
 
 
-def declared(folder: Path, every: str = "1 hour") -> tuple[Settings, Contract]:
+def declare_reading(folder: Path, every: str = "1 hour") -> tuple[Settings, Contract]:
     settings = empty(folder)
     declare(settings, contract("reading", FIELDS, time="taken", complete={"every": every}))
     found = load_contract(settings, "reading")
@@ -82,14 +82,14 @@ def by_hand(hours: Sequence[float], hours_each: int = 1) -> list[TimeGap]:
     ]
 
 
-def kept(settings: Settings) -> list[Path]:
+def time_files(settings: Settings) -> list[Path]:
     return sorted(settings.path(".lake/times").iterdir())
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_stored_times_equal_those_of_the_whole_log(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    settings, reading = declared(tmp_path / "p")
+    settings, reading = declare_reading(tmp_path / "p")
     log, hours = Log(settings, "reading"), list[float]()
     for _ in range(12):
         batch = [round(chance.uniform(-40, 60), 2) for _ in range(chance.randint(1, 4))]
@@ -105,7 +105,7 @@ def test_stored_times_equal_those_of_the_whole_log(tmp_path: Path, seed: int) ->
 
 
 def test_files_of_known_batches_are_not_read_again(tmp_path: Path) -> None:
-    settings, reading = declared(tmp_path / "p")
+    settings, reading = declare_reading(tmp_path / "p")
     append(settings, [0.5, 5.5])
     before = {*delta.files(delta_table(Log(settings, "reading").path))}
     assert [*find_gaps(settings, reading).spans] == by_hand([0.5, 5.5])
@@ -119,7 +119,7 @@ def test_files_of_known_batches_are_not_read_again(tmp_path: Path) -> None:
 
 
 def test_missing_day_is_named_until_it_lands(tmp_path: Path) -> None:
-    settings, reading = declared(tmp_path / "p", "1 day")
+    settings, reading = declare_reading(tmp_path / "p", "1 day")
     append(settings, [3, 50])
     assert "1970-01-02 00:00:00Z to 1970-01-03" in find_gaps(settings, reading).summary
     append(settings, [30])
@@ -127,31 +127,31 @@ def test_missing_day_is_named_until_it_lands(tmp_path: Path) -> None:
 
 
 def test_times_are_read_from_the_whole_log_when_log_or_length_differs(tmp_path: Path) -> None:
-    settings, reading = declared(tmp_path / "p")
+    settings, reading = declare_reading(tmp_path / "p")
     append(settings, [0, 5])
     assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
     shutil.rmtree(Log(settings, "reading").path.local)
     append(settings, [0, 3])
     append(settings, [7])
     assert [*find_gaps(settings, reading).spans] == by_hand([0, 3, 7])
-    _, longer = declared(tmp_path / "q", "2 hours")
+    _, longer = declare_reading(tmp_path / "q", "2 hours")
     assert [*find_gaps(settings, longer).spans] == by_hand([0, 3, 7], 2)
     assert [*find_gaps(settings, reading).spans] == by_hand([0, 3, 7])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"batch": 1}', '{"batch": 1, "digest": "x", "runs": [[1]]}'])
 def test_damaged_file_of_times_is_ignored(tmp_path: Path, text: str) -> None:
-    settings, reading = declared(tmp_path / "p")
+    settings, reading = declare_reading(tmp_path / "p")
     append(settings, [0, 5])
     assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
-    [file] = kept(settings)
+    [file] = time_files(settings)
     file.write_text(text)
     assert [*find_gaps(settings, reading).spans] == by_hand([0, 5])
     assert json.loads(file.read_text())["batch"] == 1
 
 
 def test_times_are_read_from_the_log_if_the_folder_cannot_be_written(tmp_path: Path) -> None:
-    settings, reading = declared(tmp_path / "p")
+    settings, reading = declare_reading(tmp_path / "p")
     append(settings, [0, 5])
     settings.path(".lake").mkdir(exist_ok=True)
     settings.path(".lake/times").write_text("in the way")
@@ -179,5 +179,5 @@ def test_times_of_ingested_batches_are_the_same_in_all_slicings(
         assert [*find_gaps(house.settings, reading).spans] == by_hand([*landed, hours[0]])
         if part == 1:
             void(house.settings, "reading", batches=[1], reason="a test")
-    assert len(kept(house.settings)) == 1
+    assert len(time_files(house.settings)) == 1
     assert Log(house.settings, "reading").head().batch == slices

@@ -36,7 +36,7 @@ START = datetime(1969, 12, 30, tzinfo=UTC)
 Events = list[tuple[str | None, int | None, datetime]]
 
 
-def logged(folder: Path, events: Events, complete: Any) -> Settings:
+def make_log(folder: Path, events: Events, complete: Any) -> Settings:
     """Make a project whose log has these events."""
     settings = empty(folder)
     declare(settings, contract("reading", FIELDS, time="taken", complete=complete))
@@ -94,7 +94,7 @@ def test_gaps_equal_those_counted_one_by_one(tmp_path: Path, seed: int) -> None:
         )
         for _ in range(chance.randint(1, 25))
     ]
-    settings = logged(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "6 hours"})
+    settings = make_log(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "6 hours"})
     found, wanted = find_gaps(settings, load_contract(settings, "reading")), by_hand(events)
     assert sorted(found.numbers, key=str) == sorted(wanted.numbers, key=str)
     assert found.spans == wanted.spans
@@ -159,7 +159,7 @@ def test_numbers_of_punctuations_are_not_missing(
 
 def test_numbers_beyond_doubles_are_found_without_producers(tmp_path: Path) -> None:
     events: Events = [(None, 2**62 + number, START) for number in (1, 3)]
-    settings = logged(tmp_path / "p", events, {"number": "seq"})
+    settings = make_log(tmp_path / "p", events, {"number": "seq"})
     found = find_gaps(settings, load_contract(settings, "reading"))
     assert found == Gaps("reading", (NumberGap(None, 2**62 + 2, 2**62 + 2),))
     assert found.summary == "1 number"
@@ -167,7 +167,7 @@ def test_numbers_beyond_doubles_are_found_without_producers(tmp_path: Path) -> N
 
 def test_commands_report_gaps_of_a_log(tmp_path: Path) -> None:
     events: Events = [("a", 1, START), ("a", 4, START + timedelta(days=2))]
-    settings = logged(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "1 day"})
+    settings = make_log(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "1 day"})
     state = status(load(settings))
     told = "reading: 2 numbers of 1 producer, 1 span of time without an event: "
     told += "1969-12-31 00:00:00Z to 1970-01-01 00:00:00Z"

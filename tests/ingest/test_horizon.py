@@ -208,7 +208,7 @@ def test_producers_are_not_closed_while_earlier_files_are_pending(rooms: Lakehou
     assert len(Log(small.settings, "reading").heads()) == 3
 
 
-def logged(house: Lakehouse, now: datetime) -> Log:
+def make_log(house: Lakehouse, now: datetime) -> Log:
     """Make a log with one empty batch, in which "a" and "b" were active at this time."""
     log, horizon = Log(house.settings, "reading"), Horizon("device").after({"a": NOON, "b": NOON}, {}, NOON, now)
     counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
@@ -254,7 +254,7 @@ def test_silent_producer_is_closed_when_all_earlier_records_are_in_the_log(  # n
     is_read: bool,
 ) -> None:
     now = datetime.now(UTC)
-    log, closings = logged(rooms, now - silent), []
+    log, closings = make_log(rooms, now - silent), []
     monkeypatch.setattr(idle_producers, "append", lambda *about, **_: closings.append(about[3](log.head())))
     source = DeclaredSource("kafka", "kafka", ("reading",), "", lambda: cast("Source", Waiting(lag or Lag())))
     if file == "before":

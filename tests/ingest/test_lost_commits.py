@@ -56,7 +56,7 @@ def tear(path: Address) -> None:
     forget_all()
 
 
-def advanced(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:
+def advance_table(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:
     """Commit a row to the table as of `cut`."""
     table = shop.table(shop.tables[name])
     homes = {each: each for each in inputs if each in shop.tables}
@@ -66,7 +66,7 @@ def advanced(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:
         return present(table.head())
 
 
-def standing(shop: Project, head: TableHead, inputs: Inputs) -> Evaluation:
+def evaluation(shop: Project, head: TableHead, inputs: Inputs) -> Evaluation:
     return Evaluation(inputs, shop.tables[ORDER], shop.table(shop.tables[ORDER]), head)
 
 
@@ -78,7 +78,7 @@ def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
     return Inputs(no_session, shop, Cut(number, batches, voids, datetime.now(UTC)))
 
 
-def appended(shop: Project, batch: int, *marks: Mark) -> None:
+def append_batch(shop: Project, batch: int, *marks: Mark) -> None:
     """Commit a batch of orders without events."""
     files = [*map(mark_as_json, marks)]
     data: dict[str, Any] = {
@@ -99,7 +99,7 @@ def appended(shop: Project, batch: int, *marks: Mark) -> None:
 def test_lost_batch_is_detected_by_cuts_reads_and_ingestion(shop: Project) -> None:
     settings = shop.settings
     for batch in (1, 2):
-        appended(shop, batch)
+        append_batch(shop, batch)
     assert cut(shop).batches == {"orders": 2}
     tear(Warehouse(settings).log("orders").path)
     for uses in (
@@ -114,7 +114,7 @@ def test_lost_batch_is_detected_by_cuts_reads_and_ingestion(shop: Project) -> No
 
 
 def test_cut_flushes_the_batches_that_it_counts(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    appended(shop, 1)
+    append_batch(shop, 1)
     flushed: list[str] = []
     monkeypatch.setattr(Log, "flush", lambda log: flushed.append(log.stream))
     record = cuts.record_cut
@@ -129,13 +129,13 @@ def test_cut_flushes_the_batches_that_it_counts(shop: Project, monkeypatch: pyte
 
 
 def test_number_of_a_lost_cut_is_not_reused(shop: Project) -> None:
-    appended(shop, 1)
+    append_batch(shop, 1)
     assert cut(shop).number == 1
-    appended(shop, 2)
+    append_batch(shop, 2)
     assert cut(shop).number == 2
     tear(Warehouse(shop.settings).book("cuts").path)
     assert cut(shop).number == 2, "nothing knows of the first one"
-    advanced(shop, ORDER, 2, orders=2)
+    advance_table(shop, ORDER, 2, orders=2)
     tear(Warehouse(shop.settings).book("cuts").path)
     assert cut(shop).number == 3
     editions.record_edition(shop.settings, 57, {})
@@ -145,10 +145,10 @@ def test_number_of_a_lost_cut_is_not_reused(shop: Project) -> None:
 
 def test_lost_cut_is_recovered_from_the_tables_that_followed_it(shop: Project) -> None:
     for batch in (1, 2, 3):
-        appended(shop, batch)
+        append_batch(shop, batch)
         made = cut(shop)
-        lost = advanced(shop, ORDER, made.number, orders=batch)
-        advanced(shop, DAILY, made.number, current_order=lost.version)
+        lost = advance_table(shop, ORDER, made.number, orders=batch)
+        advance_table(shop, DAILY, made.number, current_order=lost.version)
     shutil.rmtree(Warehouse(shop.settings).book("cuts").path.local)
     assert [get_cut(shop.settings, number).batches for number in (1, 2, 3)] == [{"orders": n} for n in (1, 2, 3)]
     assert cut(shop).number == 4
@@ -158,21 +158,21 @@ def test_lost_cut_is_recovered_from_the_tables_that_followed_it(shop: Project) -
 
 
 def test_table_is_not_current_after_a_void(shop: Project) -> None:
-    before = advanced(shop, ORDER, 2, orders=2)
-    assert _is_current(standing(shop, before, at(shop, 2, orders=2)))
-    assert not _is_current(standing(shop, before, at(shop, 2, orders=2, voids=1)))
+    before = advance_table(shop, ORDER, 2, orders=2)
+    assert _is_current(evaluation(shop, before, at(shop, 2, orders=2)))
+    assert not _is_current(evaluation(shop, before, at(shop, 2, orders=2, voids=1)))
 
 
 def test_table_rereads_an_input_that_lost_the_commit_it_was_derived_from(shop: Project) -> None:
-    advanced(shop, ORDER, 1, orders=1)
-    lost = advanced(shop, ORDER, 2, orders=2)
-    daily = advanced(shop, DAILY, 2, current_order=lost.version)
+    advance_table(shop, ORDER, 1, orders=1)
+    lost = advance_table(shop, ORDER, 2, orders=2)
+    daily = advance_table(shop, DAILY, 2, current_order=lost.version)
     [source] = shop.tables[DAILY].inputs
     assert at(shop, 2, orders=2).changes(source, daily) is None
     tear(shop.table(shop.tables[ORDER]).path)
     with pytest.raises(FeedGap, match="lost versions that were read"):
         at(shop, 1, orders=1).changes(source, daily)
-    assert advanced(shop, ORDER, 3, orders=3).version == lost.version
+    assert advance_table(shop, ORDER, 3, orders=3).version == lost.version
     with pytest.raises(FeedGap, match="lost versions that were read"):
         at(shop, 3, orders=3).changes(source, daily)
 
@@ -186,7 +186,7 @@ def void(shop: Project, offset: int) -> int:
 
 
 def test_number_of_a_lost_void_is_not_reused(shop: Project) -> None:
-    appended(shop, 1)
+    append_batch(shop, 1)
     assert [void(shop, 1), void(shop, 2), cut(shop).voids] == [1, 2, 2]
     tear(Warehouse(shop.settings).book("voids").path)
     assert cut(shop).voids == 1
@@ -196,7 +196,7 @@ def test_number_of_a_lost_void_is_not_reused(shop: Project) -> None:
 
 
 def test_table_rereads_its_log_when_an_applied_void_was_lost(shop: Project) -> None:
-    appended(shop, 1)
+    append_batch(shop, 1)
     void(shop, 1)
     [source] = shop.tables[ORDER].inputs
     head = TableHead(Position("table", 1), 1, "advance", {"orders": 1}, "", voids=1)
@@ -209,7 +209,7 @@ def test_table_rereads_its_log_when_an_applied_void_was_lost(shop: Project) -> N
 def test_lost_version_is_neither_published_nor_counted_as_checked(shop: Project) -> None:
     table = shop.table(shop.tables[ORDER])
     for number in (1, 2):
-        version = advanced(shop, ORDER, number, orders=number).version
+        version = advance_table(shop, ORDER, number, orders=number).version
     entry = editions.EditionTable("silver", "silver/current_order", version, "")
     edition = editions.record_edition(shop.settings, 2, {ORDER: entry})
     check = record_check(
@@ -218,7 +218,7 @@ def test_lost_version_is_neither_published_nor_counted_as_checked(shop: Project)
     assert published(shop.settings, ORDER, edition).version == version
     assert gate._version_exists(table, check)
     tear(table.path)
-    assert advanced(shop, ORDER, 3, orders=3).version == version
+    assert advance_table(shop, ORDER, 3, orders=3).version == version
     with pytest.raises(LakeError, match=f"version {version} of edition 1 was lost"):
         published(shop.settings, ORDER, edition)
     assert not gate._version_exists(table, check)

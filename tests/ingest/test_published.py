@@ -25,7 +25,7 @@ from tests.shop import avro, contract, declare, optional
 NOW = datetime(2024, 4, 2, tzinfo=UTC)
 
 
-def taken(project: Settings, spark: SparkSession, stream: str) -> list[dict[str, Any]]:
+def ingest_events(project: Settings, spark: SparkSession, stream: str) -> list[dict[str, Any]]:
     """Ingest the landed files, and return the events of a stream in the order of arrival."""
     contracts = load_contracts(project)
     ingest(project, lambda: spark, contracts, [stream], now=NOW)
@@ -34,7 +34,7 @@ def taken(project: Settings, spark: SparkSession, stream: str) -> list[dict[str,
     return [row.asDict(recursive=True) for row in rows]
 
 
-def refused(project: Settings, stream: str) -> list[str]:
+def rejections(project: Settings, stream: str) -> list[str]:
     return [f"{row.reason}: {row.detail} ({row.source})" for row in quarantined_records(project, [stream])]
 
 
@@ -42,7 +42,7 @@ STATION = {"station": "string", "note": "string?", "value": ("double", {"decimal
 TEXTS = ["Zürich", "a;b", 'say "no"', "it's", "two\nlines", "München, Süd"]
 
 
-def written(options: Mapping[str, Any], rows: list[list[str | None]]) -> str:
+def csv_text(options: Mapping[str, Any], rows: list[list[str | None]]) -> str:
     """Return CSV in the format of the options."""
     quote, delimiter = str(options["quote"]), str(options["delimiter"])
 
@@ -86,13 +86,13 @@ def test_csv_of_every_kind_is_read_as_it_was_written(
         rows: list[list[str | None]] = [[f"k{n}", text, f"1.23{n},5"] for n, text in enumerate(texts)]
         rows += [["none", "NA", "0"], ["empty", None, "1,0"], ["none2", "-", "-1"], ["wrong", "x", "1.5"]]
         head: list[list[str | None]] = [["station", "Note 1", "value"]] if headed else []
-        content = written(options, head + rows).encode(encoding)
+        content = csv_text(options, head + rows).encode(encoding)
         folder = project.path(f"landing/{stream}")
         folder.mkdir()
         (folder / "a b.csv").write_bytes(content)
         with gzip.open(folder / "c.csv.gz", "wb") as packed:  # only redeliveries
             packed.write(content)
-        found = taken(project, spark, stream)
+        found = ingest_events(project, spark, stream)
         expected: list[tuple[str, str | None, float]] = [
             (f"k{n}", text, 1230 + n + 0.5) for n, text in enumerate(texts)
         ]
@@ -101,7 +101,7 @@ def test_csv_of_every_kind_is_read_as_it_was_written(
         assert found[0]["_source"] == f"{stream}/a b.csv:{2 if headed else 1}"
         last = len(rows) + headed + sum(text.count("\n") for text in texts)
         said = "wrong type: value: 1.5 is not double with decimal ',' and thousands '.'"
-        assert refused(project, stream) == [f"{said} ({stream}/{name}:{last})" for name in ("a b.csv", "c.csv.gz")]
+        assert rejections(project, stream) == [f"{said} ({stream}/{name}:{last})" for name in ("a b.csv", "c.csv.gz")]
 
 
 MANY = "".join(f"k{n},{n}\n" for n in range(3000))
@@ -129,23 +129,23 @@ NO_TEXT = {
 @pytest.mark.parametrize("stream", NO_TEXT)
 def test_invalid_bytes_of_text_reject_only_their_record(project: Settings, spark: SparkSession, stream: str) -> None:
     options, content, valid, line, last = NO_TEXT[stream]
-    published(project, stream, options, content)
-    stations = [row["station"] for row in taken(project, spark, stream)]
+    land_csv(project, stream, options, content)
+    stations = [row["station"] for row in ingest_events(project, spark, stream)]
     assert [name for name in stations if name[0] == "k"] == [f"k{n}" for n in range(3000)]
     assert stations[-1] == last
-    [reason] = refused(project, stream)
+    [reason] = rejections(project, stream)
     said, _, place = reason.partition(" (")
     assert said == f"unparseable: not {valid}, or U+FFFF, which is no character"
     assert place.startswith(f"{stream}/a.csv{line}")
 
 
 def test_invalid_header_text_rejects_its_file(project: Settings, spark: SparkSession) -> None:
-    published(project, "header", {}, b"station,value,\xfc\na,1,2\n")
-    assert taken(project, spark, "header") == []
-    assert refused(project, "header") == ["file: a header that is not valid UTF-8 (header/a.csv)"]
+    land_csv(project, "header", {}, b"station,value,\xfc\na,1,2\n")
+    assert ingest_events(project, spark, "header") == []
+    assert rejections(project, "header") == ["file: a header that is not valid UTF-8 (header/a.csv)"]
 
 
-def published(project: Settings, stream: str, options: Mapping[str, Any], content: bytes) -> None:
+def land_csv(project: Settings, stream: str, options: Mapping[str, Any], content: bytes) -> None:
     """Declare a stream of CSV, and land a file of it."""
     declare(project, contract(stream, {"station": "string", "value": "double"}, id="content", csv=options))
     project.path(f"landing/{stream}").mkdir()
@@ -159,12 +159,12 @@ def test_unexpected_header_and_wrong_number_of_columns_are_rejected(project: Set
     (folder / "a.csv").write_text("K, v\na,1\n")
     (folder / "b.csv").write_bytes(b"\xef\xbb\xbfa,1\nb\nc,2,3\nd,4\n")
     (folder / "c.jsonl").write_text('{"k": "e", "v": "NA"}\n')
-    assert [(row["k"], row["v"], row["_source"]) for row in taken(project, spark, "bare")] == [
+    assert [(row["k"], row["v"], row["_source"]) for row in ingest_events(project, spark, "bare")] == [
         ("a", "1", "bare/b.csv:1"),
         ("d", "4", "bare/b.csv:4"),
         ("e", "NA", "bare/c.jsonl:1"),
     ]
-    assert sorted(refused(project, "bare")) == [
+    assert sorted(rejections(project, "bare")) == [
         "file: a header, and the contract says that there is none (bare/a.csv)",
         "unparseable: 1 column, and the contract has 2 (bare/b.csv:2)",
         "unparseable: 3 columns, and the contract has 2 (bare/b.csv:3)",
@@ -239,11 +239,11 @@ def test_times_and_numbers_are_read_in_their_declared_format(
     lines = [f'{{"k": {json.dumps(k)}, "{name}": {text}{beside}}}' for k, (name, text, _) in wanted.items()]
     project.path("landing/forms").mkdir()
     project.path("landing/forms/a.jsonl").write_text("\n".join(lines))
-    found = {row["k"]: row for row in taken(project, spark, "forms")}
+    found = {row["k"]: row for row in ingest_events(project, spark, "forms")}
     for k, (name, _, made) in wanted.items():
         assert (k in found) == (made is not None), k
         assert made is None or found[k][name] == made, k
-    reasons = {line.rpartition(" (")[0].partition(" is not ")[0] for line in refused(project, "forms")}
+    reasons = {line.rpartition(" (")[0].partition(" is not ")[0] for line in rejections(project, "forms")}
     assert "wrong type: at: 31/2/2024 09:05" in reasons
     assert "wrong type: amount: 19.90" in reasons
 
@@ -273,7 +273,7 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
     put(project, "odd name 20240331_20240331.csv", "customer,amount", "ada,2")
     put(project, "undated.jsonl", '{"customer": "eve"}')
     put(project, "part_us_20240331.jsonl", '{"customer": "joe", "amount": "many"}', '{"customer": "ann"}')
-    found = taken(project, spark, "dumps")
+    found = ingest_events(project, spark, "dumps")
     assert [(row["customer"], row["region"], row["taken_on"], row["file"], row["amount"]) for row in found] == [
         ("ada", "eu", date(2024, 3, 30), "full_eu_20240330.jsonl", 1),
         ("bob", "eu", date(2024, 3, 30), "full_eu_20240330.jsonl", None),
@@ -282,7 +282,7 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
     ]
     assert {row["landed_at"] for row in found} == {datetime(2023, 11, 14, 22, 13, 20, 123456)}
     assert json.loads(found[0]["_extra"]) == {"file": "a lie"}
-    assert refused(project, "dumps") == [
+    assert rejections(project, "dumps") == [
         "wrong type: amount: many is not int (dumps/part_us_20240331.jsonl:1)",
         "missing field: taken_on (dumps/undated.jsonl:1)",
     ]
@@ -290,18 +290,18 @@ def test_facts_of_a_file_are_fields_of_its_records(project: Settings, spark: Spa
     # Redelivered in another file: the same events, except for another day's dump.
     put(project, "part_eu_20240330.jsonl", '{"customer": "bob"}', '{"customer": "new"}', at=1)
     put(project, "part_eu_20240401.jsonl", '{"customer": "bob"}')
-    again = taken(project, spark, "dumps")[len(found) :]
+    again = ingest_events(project, spark, "dumps")[len(found) :]
     assert [(row["customer"], row["file"]) for row in again] == [
         ("new", "part_eu_20240330.jsonl"),
         ("bob", "part_eu_20240401.jsonl"),
     ]
-    assert len(refused(project, "dumps")) == 2
+    assert len(rejections(project, "dumps")) == 2
 
     # A replayed record has the facts of its file.
     [wrong] = [row for row in quarantined_records(project, ["dumps"]) if "part_us" in row.source]
     repair = {"stream": "dumps", "batch": wrong.batch, "number": wrong.number, "raw": '{"customer": "joe"}'}
     replay(project, lambda: spark, repairs=[repair], now=NOW)
-    joe = taken(project, spark, "dumps")[-1]
+    joe = ingest_events(project, spark, "dumps")[-1]
     assert (joe["customer"], joe["region"], joe["taken_on"], joe["file"], joe["landed_at"]) == (
         "joe",
         "us",
@@ -320,5 +320,5 @@ def test_file_name_makes_another_event_only_if_declared(project: Settings, spark
         project.path(f"landing/{stream}").mkdir()
         for name in ("a.jsonl", "b.jsonl"):
             project.path(f"landing/{stream}/{name}").write_text(f"{line}\n")
-    assert [row["file"] for row in taken(project, spark, "same")] == ["a.jsonl"]
-    assert [row["file"] for row in taken(project, spark, "apart")] == ["a.jsonl", "b.jsonl"]
+    assert [row["file"] for row in ingest_events(project, spark, "same")] == ["a.jsonl"]
+    assert [row["file"] for row in ingest_events(project, spark, "apart")] == ["a.jsonl", "b.jsonl"]

@@ -76,7 +76,7 @@ def transfers(count: int, seed: int = 1) -> list[Any]:
     return made
 
 
-def logged(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
+def log_rows(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
     """Return the events of the logs in their order, without batches."""
     query = "SELECT transfer, account, pence, who, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
     return {
@@ -90,8 +90,8 @@ def test_logs_have_each_record_of_a_source_once_and_it_is_acknowledged(bank: Lak
     outside(bank, transfers(5), at_once=2)
     counts = ingest(bank.settings, lambda: spark, load_contracts(bank.settings))
     assert {stream: (one.batch, one.accepted) for stream, one in counts.items()} == dict.fromkeys(STREAMS, (3, 5))
-    assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2, 3, 4]
-    assert logged(bank)["credits"][3][3:] == ("k3", "bank:3:1")
+    assert [row[0] for row in log_rows(bank)["debits"]] == [0, 1, 2, 3, 4]
+    assert log_rows(bank)["credits"][3][3:] == ("k3", "bank:3:1")
     assert json.loads((bank.source.project / "outside.json").read_text())["acknowledged"] == 5
     at = source_position(bank.settings, "bank", STREAMS)
     assert (at.number, at.progress, at.streams, at.lacking) == (3, {"to": 5}, STREAMS, ())
@@ -112,7 +112,7 @@ def test_source_with_more_records_is_reported(bank: Lakehouse, spark: SparkSessi
         contracts = load_contracts(bank.settings)
         Ingestion(bank.settings, lambda: spark, contracts, batches=1, on_more=more.append).run()
     assert told == [["bank"], [], []]
-    assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2]
+    assert [row[0] for row in log_rows(bank)["debits"]] == [0, 1, 2]
 
 
 @pytest.mark.long
@@ -123,7 +123,7 @@ def test_spool_that_does_not_follow_the_logs_is_reported(bank: Lakehouse, spark:
     shutil.copytree(warehouse, copy)
     outside(bank, transfers(5))
     run(bank, spark, "ingest")
-    before = logged(bank)
+    before = log_rows(bank)
     shutil.rmtree(warehouse)
     copy.rename(warehouse)
     forget_all()
@@ -131,7 +131,7 @@ def test_spool_that_does_not_follow_the_logs_is_reported(bank: Lakehouse, spark:
     assert "delivery 5 of bank is on the disk, and the logs have none after 2" in told
     shutil.rmtree(bank.settings.path(f".lake/{spool.FOLDER}/bank"))
     run(bank, spark, "ingest")
-    assert logged(bank) == before
+    assert log_rows(bank) == before
 
 
 class Dies:
@@ -176,7 +176,7 @@ def test_next_run_after_a_crash_has_every_delivery_once_and_divides_none(  # noq
             ingest(bank.settings, lambda: spark, contracts)
     whole_or_not(bank)
     ingest(bank.settings, lambda: spark, contracts)
-    assert [[row[0] for row in rows] for rows in logged(bank).values()] == [[*range(6)]] * 2
+    assert [[row[0] for row in rows] for rows in log_rows(bank).values()] == [[*range(6)]] * 2
     assert cut(load(bank.settings)).batches == dict.fromkeys(STREAMS, 3)
 
 
@@ -221,7 +221,7 @@ def test_file_waits_behind_half_a_delivery_of_a_source(
     whole = cut(load(bank.settings)).batches
     assert whole["debits"] == Log(bank.settings, "debits").head().batch
     ingest(bank.settings, lambda: spark, contracts)
-    assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
+    assert {row[0] for row in log_rows(bank)["credits"]} == {0, 77}
 
 
 @pytest.mark.long
@@ -234,7 +234,7 @@ def test_delivery_of_another_source_waits_behind_half_a_delivery(
         fails_for(patch, "debits", 1)
         pipeline.run(bank.settings, lambda: spark, print)
     assert source_position(bank.settings, "bank", STREAMS).lacking == ("debits",)
-    assert [len(rows) for rows in logged(bank).values()] == [3, 2]
+    assert [len(rows) for rows in log_rows(bank).values()] == [3, 2]
     whole_or_not(bank)
     pipeline.run(bank.settings, lambda: spark, print)
     assert sum(row["pence"] for stream in STREAMS for row in bank.table(f"{stream}_total")) == 0
@@ -309,10 +309,10 @@ def test_replayed_record_keeps_the_facts_of_its_source(bank: Lakehouse, spark: S
     [row] = quarantined_records(bank.settings)
     assert (row.source, json.loads(row.facts or "")) == ("bank:0:0", {"kafka.key": "k0"})
     repair = bank.source.project / "repair.json"
-    listed = invoked(bank, spark, "quarantine", "list", "debits", "--json").stdout
+    listed = invoke(bank, spark, "quarantine", "list", "debits", "--json").stdout
     repair.write_text(listed.replace("many", "5"))
     run(bank, spark, "quarantine", "replay", "debits", str(repair))
-    assert logged(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
+    assert log_rows(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
 
 
 @pytest.mark.long
@@ -325,7 +325,7 @@ def test_conflict_keeps_the_facts_of_its_source(bank: Lakehouse, spark: SparkSes
     [row] = quarantined_records(bank.settings)
     assert (row.reason, row.source, json.loads(row.facts or "")) == ("conflict", "bank:1:0", {"kafka.key": "k1"})
     assert json.loads(row.raw)["pence"] == 6
-    assert logged(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
+    assert log_rows(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
 
 
 @pytest.mark.long
@@ -338,13 +338,13 @@ def test_gap_is_reported_stops_no_other_source_and_is_given_up_on_request(bank: 
     told = run(bank, spark, "ingest", code=2)
     assert "transactions from 1 on are gone" in told
     assert "lake ingest bank --give-up" in told
-    assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
+    assert {row[0] for row in log_rows(bank)["credits"]} == {0, 77}
     run(bank, spark, "ingest", "bank", "--give-up")
-    assert [row[0] for row in logged(bank)["debits"]] == [0, 3]
+    assert [row[0] for row in log_rows(bank)["debits"]] == [0, 3]
     assert source_position(bank.settings, "bank", STREAMS).progress == {"to": 4}
 
 
-def half(house: Lakehouse, spark: SparkSession) -> Path:
+def ingest_half(house: Lakehouse, spark: SparkSession) -> Path:
     """Ingest two deliveries, the second not into the debits. Return the folder with its spooled records."""
     outside(house, transfers(1))
     run(house, spark, "ingest")
@@ -358,16 +358,16 @@ def half(house: Lakehouse, spark: SparkSession) -> Path:
 @pytest.mark.parametrize("lost", ["", "debits.spool.parquet"])
 @pytest.mark.long
 def test_lost_half_of_a_delivery_is_given_up_on_request(bank: Lakehouse, spark: SparkSession, lost: str) -> None:
-    folder = half(bank, spark)
+    folder = ingest_half(bank, spark)
     (folder / lost).unlink() if lost else shutil.rmtree(folder)
     outside(bank, transfers(3))
     told = run(bank, spark, "ingest", code=2)
     assert "delivery 2 of bank is in the logs of some streams, not of debits, and its records are gone" in told
     assert "lake ingest bank --give-up" in told
-    assert [len(rows) for rows in logged(bank).values()] == [2, 1]
+    assert [len(rows) for rows in log_rows(bank).values()] == [2, 1]
     told = run(bank, spark, "ingest", "bank", "--give-up")
     assert "delivery 2 of bank is given up: its records for debits are lost" in told
-    assert [[row[0] for row in rows] for rows in logged(bank).values()] == [[0, 1, 2], [0, 2]]
+    assert [[row[0] for row in rows] for rows in log_rows(bank).values()] == [[0, 1, 2], [0, 2]]
     assert cut(load(bank.settings)).batches == dict.fromkeys(STREAMS, 3)
 
 
@@ -375,7 +375,7 @@ def test_lost_half_of_a_delivery_is_given_up_on_request(bank: Lakehouse, spark: 
 def test_lost_half_of_a_delivery_is_copied_anew_from_a_database(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, declaration = half(bank, spark), bank.source.project / "sources/bank.toml"
+    folder, declaration = ingest_half(bank, spark), bank.source.project / "sources/bank.toml"
     shutil.rmtree(folder)
     declaration.write_text(declaration.read_text() + "copies = true\n")
     with monkeypatch.context() as patch:
@@ -385,20 +385,20 @@ def test_lost_half_of_a_delivery_is_copied_anew_from_a_database(
     assert "its records are gone" in run(bank, spark, "ingest", code=2)
     told = run(bank, spark, "ingest", "bank", "--give-up")
     assert "its records for debits are lost, and the tables behind them are copied anew" in told
-    assert [(row[0], row[3]) for row in logged(bank)["debits"]] == [(0, "k0"), (0, "copy"), (1, "copy")]
-    assert [row[0] for row in logged(bank)["credits"]] == [0, 1]
+    assert [(row[0], row[3]) for row in log_rows(bank)["debits"]] == [(0, "k0"), (0, "copy"), (1, "copy")]
+    assert [row[0] for row in log_rows(bank)["credits"]] == [0, 1]
     assert source_position(bank.settings, "bank", STREAMS).progress == {"to": 2}
 
 
 @pytest.mark.long
 def test_lost_half_is_not_copied_when_copies_are_declared_off(bank: Lakehouse, spark: SparkSession) -> None:
-    shutil.rmtree(half(bank, spark))
+    shutil.rmtree(ingest_half(bank, spark))
     declaration = bank.source.project / "sources/bank.toml"
     declaration.write_text(declaration.read_text() + "copies = false\n")
     told = run(bank, spark, "ingest", "bank", "--give-up")
     assert "its records for debits are lost; to copy their tables, write snapshot = true in sources/bank.toml" in told
     assert "and then lake ingest bank --again debits" in told
-    assert [[row[0] for row in rows] for rows in logged(bank).values()] == [[0, 1], [0]]
+    assert [[row[0] for row in rows] for rows in log_rows(bank).values()] == [[0, 1], [0]]
     refused = run(bank, spark, "ingest", "bank", "--again", "debits", code=2)
     assert "bank copies no tables: it is declared with snapshot = false" in refused
 
@@ -414,7 +414,7 @@ def test_stream_no_longer_declared_for_a_source_lacks_nothing(bank: Lakehouse, s
     declaration.write_text(declaration.read_text().replace(", 'debits'", ""))
     assert source_position(bank.settings, "bank", ("credits",)).lacking == ()
     run(bank, spark, "ingest")
-    assert [len(rows) for rows in logged(bank).values()] == [3, 2]
+    assert [len(rows) for rows in log_rows(bank).values()] == [3, 2]
     assert cut(load(bank.settings)).batches == {"credits": 2, "debits": 1}
 
 
@@ -447,7 +447,7 @@ def test_spooled_deliveries_are_committed_before_a_source_skips_a_gap(
     outside(bank, transfers(6), lost=5)
     assert "what was read of bank is not in the logs yet" in run(bank, spark, "ingest", "bank", "--give-up", code=2)
     assert "transactions from 5 on" not in run(bank, spark, "ingest", "bank")
-    assert sorted(row[0] for row in logged(bank)["debits"]) == [*range(6)]
+    assert sorted(row[0] for row in log_rows(bank)["debits"]) == [*range(6)]
 
 
 def test_copy_is_repeated_only_for_a_source_that_copies(bank: Lakehouse, spark: SparkSession) -> None:
@@ -461,7 +461,7 @@ def test_copy_is_repeated_only_for_a_source_that_copies(bank: Lakehouse, spark: 
 def test_source_acknowledges_nothing_more_when_a_log_has_lost_a_batch(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(3), at_once=3)
     run(bank, spark, "ingest")
-    before, log = logged(bank), Log(bank.settings, "debits")
+    before, log = log_rows(bank), Log(bank.settings, "debits")
     sorted((log.path / "_delta_log").local.glob("*.json"))[-1].unlink()
     outside(bank, transfers(4), acknowledged=3)
     output = run(bank, spark, "ingest", code=1)
@@ -520,11 +520,11 @@ def test_faulty_declaration_stops_tables_and_no_source(
     (project / "jobs/silver/debits_total.py").write_text("not Python")
     with pytest.raises(DeclarationError, match="debits_total"):
         pipeline.run(bank.settings, lambda: spark, print)
-    assert [len(rows) for rows in logged(bank).values()] == [2, 2]
+    assert [len(rows) for rows in log_rows(bank).values()] == [2, 2]
     assert "ingest  wrong failed: " in capsys.readouterr().out
 
 
-def invoked(house: Lakehouse, spark: SparkSession, *words: str) -> Result:
+def invoke(house: Lakehouse, spark: SparkSession, *words: str) -> Result:
     """Run a command in this process, with its session."""
     shell = Shell(project=house.source.project)
     shell.__dict__["spark"], shell.__dict__["settings"] = spark, house.settings
@@ -533,7 +533,7 @@ def invoked(house: Lakehouse, spark: SparkSession, *words: str) -> Result:
 
 def run(house: Lakehouse, spark: SparkSession, *words: str, code: int = 0) -> str:
     """Return what a command prints and reports, which must end with `code`."""
-    done = invoked(house, spark, *words)
+    done = invoke(house, spark, *words)
     result = done.return_value if isinstance(done.return_value, int) else 0
     if isinstance(done.exception, LakeError):
         result = done.exception.exit_code

@@ -31,7 +31,7 @@ LINES = 120
 
 
 @pytest.fixture
-def divided(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+def divide_files(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
     """Make Spark divide small files as it does large ones."""
     before = {key: spark.conf.get(key, None) for key in (MIN_PARTITIONS, "spark.sql.files.openCostInBytes")}
     spark.conf.set("spark.sql.files.openCostInBytes", "1")
@@ -41,7 +41,7 @@ def divided(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
         spark.conf.unset(key) if value is None else spark.conf.set(key, value)
 
 
-def declared(project: Settings, **about: Any) -> None:
+def declare_readings(project: Settings, **about: Any) -> None:
     project.path("schemas/readings.avsc").write_text(json.dumps(READINGS | {"lake": READINGS["lake"] | about}))
 
 
@@ -53,7 +53,7 @@ def take(project: Settings, spark: SparkSession) -> None:
     ingest(project, lambda: spark, load_contracts(project), now=NOW)
 
 
-def refused(project: Settings) -> list[tuple[str, int]]:
+def rejected_numbers(project: Settings) -> list[tuple[str, int]]:
     """Return the source and the number of quarantined records."""
     rows = [*quarantine.rejected(project, "readings", upto=9)]
     return [(row.source, json.loads(row.raw)["number"]) for row in rows]
@@ -73,36 +73,50 @@ def with_other_cores(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> No
 
 @pytest.mark.long
 def test_conflicts_are_quarantined_with_their_own_text_when_cores_change(
-    project: Settings, spark: SparkSession, land: Callable[..., Path], divided: object, monkeypatch: pytest.MonkeyPatch
+    project: Settings,
+    spark: SparkSession,
+    land: Callable[..., Path],
+    divide_files: object,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    declared(project)
+    declare_readings(project)
     land("readings", "1.jsonl", *(reading(number, "first") for number in range(LINES)))
     take(project, spark)
     with_other_cores(monkeypatch, spark)
     land("readings", "2.jsonl", *(reading(number, "x" * number) for number in range(0, 2 * LINES, 3)))
     take(project, spark)
-    assert refused(project) == [(f"readings/2.jsonl:{line}", 3 * line - 3) for line in range(1, LINES // 3 + 1)]
+    assert rejected_numbers(project) == [
+        (f"readings/2.jsonl:{line}", 3 * line - 3) for line in range(1, LINES // 3 + 1)
+    ]
 
 
 @pytest.mark.long
 def test_records_of_too_many_producers_keep_their_own_text_when_cores_change(
-    project: Settings, spark: SparkSession, land: Callable[..., Path], divided: object, monkeypatch: pytest.MonkeyPatch
+    project: Settings,
+    spark: SparkSession,
+    land: Callable[..., Path],
+    divide_files: object,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    declared(project, horizon={"producer": "device", "limit": 5})
+    declare_readings(project, horizon={"producer": "device", "limit": 5})
     with_other_cores(monkeypatch, spark)
     land("readings", "1.jsonl", *(reading(number, "x" * (number % 50)) for number in range(LINES)))
     take(project, spark)
-    assert len(refused(project)) == LINES - 5
-    assert all(source == f"readings/1.jsonl:{number + 1}" for source, number in refused(project))
+    assert len(rejected_numbers(project)) == LINES - 5
+    assert all(source == f"readings/1.jsonl:{number + 1}" for source, number in rejected_numbers(project))
 
 
 @pytest.mark.turns
 @pytest.mark.parametrize("parts", ["7", "1", "2", "40"])
 def test_log_has_each_record_at_its_line_in_any_number_of_parts(
-    project: Settings, spark: SparkSession, land: Callable[..., Path], divided: Callable[[str, str], None], parts: str
+    project: Settings,
+    spark: SparkSession,
+    land: Callable[..., Path],
+    divide_files: Callable[[str, str], None],
+    parts: str,
 ) -> None:
-    declared(project)
-    divided(MIN_PARTITIONS, parts)
+    declare_readings(project)
+    divide_files(MIN_PARTITIONS, parts)
     for name in ("a", "b"):
         numbers = range(LINES) if name == "a" else range(LINES, 2 * LINES)
         land("readings", f"{name}.jsonl", *(reading(number, "x" * (number % 50)) for number in numbers), "broken")

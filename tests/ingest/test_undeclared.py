@@ -30,7 +30,7 @@ def things(fields: dict[str, Any], **about: Any) -> dict[str, Any]:
     return shop.contract("things", {"id": "long", **fields}, **{"key": ["id"], "buckets": 1} | about)
 
 
-def counted(lakehouse: Lakehouse) -> tuple[int, int, int]:
+def count_outcomes(lakehouse: Lakehouse) -> tuple[int, int, int]:
     """Return the numbers of events, redeliveries and rejected records in the commits of the log."""
     counts = [head.counts for head in Log(lakehouse.settings, "things").backwards()]
     return tuple(sum(each[name] for each in counts) for name in ("accepted", "duplicates", "quarantined"))  # type: ignore[return-value]
@@ -61,7 +61,7 @@ def test_records_that_differ_in_undeclared_members_are_several_events(spark: Spa
     assert found[:2] == plain  # ids of records without undeclared members
     assert found[2] == sha256(f"1:1-1:11:a-{len(more)}:{more}".encode()).hexdigest()
     assert len({*found}) == len(found) == 6
-    assert counted(lakehouse) == (6, 2, 0)
+    assert count_outcomes(lakehouse) == (6, 2, 0)
 
 
 def test_redelivery_is_compared_with_undeclared_members(spark: SparkSession, project: Settings) -> None:
@@ -70,7 +70,7 @@ def test_redelivery_is_compared_with_undeclared_members(spark: SparkSession, pro
     lakehouse = shop.declare(project, things(fields, id=["id"]))
     lakehouse.land("things", record, record | {"status": "closed"}, {**record, "addr": {"city": "Graz", "zip": "2"}})
     lake(lakehouse.settings, "ingest")
-    assert counted(lakehouse) == (1, 0, 2)
+    assert count_outcomes(lakehouse) == (1, 0, 2)
 
     grown = address(CITY, {"name": "zip", "type": ["null", "string"]})
     learnt: dict[str, Any] = {"name": "string", "status": "string?", "addr": grown}
@@ -78,7 +78,7 @@ def test_redelivery_is_compared_with_undeclared_members(spark: SparkSession, pro
     lakehouse.land("things", record, record | {"status": "closed"}, {**record, "addr": {"city": "Graz", "zip": "2"}})
     lakehouse.land("things", record | {"more": 1})
     lake(lakehouse.settings, "ingest")
-    assert counted(lakehouse) == (1, 1, 5)
+    assert count_outcomes(lakehouse) == (1, 1, 5)
     contract = load_contract(lakehouse.settings, "things")
     [event] = Log(lakehouse.settings, "things").read(spark, contract, upto=2).collect()
     assert (event["status"], event["addr"].zip) == ("open", "1")
@@ -104,6 +104,6 @@ def test_upcast_is_applied_by_tables_and_by_lake_sql_alike(spark: SparkSession, 
         {"id": 1, "energy": 2000, "tariff": None}, {"id": 2, "energy": 3000, "tariff": "NIGHT"},
         {"id": 3, "energy": 2500, "tariff": "day"}, {"id": 4, "energy": 1, "tariff": None},
     ]  # fmt: skip
-    assert counted(lakehouse) == (4, 1, 0)
+    assert count_outcomes(lakehouse) == (4, 1, 0)
     lake(settings, "verify")
     assert Lakehouse(project.project, lakehouse.home).table("meter") == [*rows, {"id": 4, "energy": 1}]

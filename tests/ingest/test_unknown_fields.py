@@ -19,7 +19,7 @@ from tests.warehouse import commit
 
 
 @pytest.fixture
-def carried(project: Settings) -> Settings:
+def log_settings(project: Settings) -> Settings:
     """Log whose events have undeclared fields of every JSON type and kind of name."""
     shop.declare(project, shop.contract("things", {"id": "long", "gate": "string", "day": ("int", {"aliases": ["d"]})}))
     extras: list[dict[str, Any] | None] = [
@@ -34,9 +34,9 @@ def carried(project: Settings) -> Settings:
     return project
 
 
-def test_unknown_fields_are_named_with_their_declaration(carried: Settings) -> None:
-    contract = load_contract(carried, "things")
-    found = {field.name: field for field in unknown_fields(carried, contract)}
+def test_unknown_fields_are_named_with_their_declaration(log_settings: Settings) -> None:
+    contract = load_contract(log_settings, "things")
+    found = {field.name: field for field in unknown_fields(log_settings, contract)}
     assert [*found][:2] == ["n", "gaet"]
     assert {name: field.events for name, field in found.items()} == {
         **dict.fromkeys(['x.y/~"z', "none", "deep", "many", "2nd", "GATE", "ünit"], 1),
@@ -57,17 +57,17 @@ def test_unknown_fields_are_named_with_their_declaration(carried: Settings) -> N
         "ünit": ("nit", "string"),
     }
     # The contract accepts each line, and then knows the field.
-    file = carried.path("schemas/things.avsc")
+    file = log_settings.path("schemas/things.avsc")
     schema = json.loads(file.read_text())
     file.write_text(json.dumps({**schema, "fields": [*schema["fields"], *declared.values()]}))
-    assert {field.name for field in unknown_fields(carried, load_contract(carried, "things"))} == {
+    assert {field.name for field in unknown_fields(log_settings, load_contract(log_settings, "things"))} == {
         "deep", "many", "GATE"
     }  # fmt: skip
 
 
-def test_lake_schemas_reports_unknown_fields(carried: Settings) -> None:
+def test_lake_schemas_reports_unknown_fields(log_settings: Settings) -> None:
     def answer(*words: str) -> str:
-        done = CliRunner().invoke(lake, ["schemas", *words, "--project", str(carried.project)])
+        done = CliRunner().invoke(lake, ["schemas", *words, "--project", str(log_settings.project)])
         assert done.exit_code == 0, done.exception
         return str(done.stdout)
 
@@ -80,7 +80,7 @@ def test_lake_schemas_reports_unknown_fields(carried: Settings) -> None:
     [told] = json.loads(answer("--json"))
     assert told["unknown"][0] == {"name": "n", "events": 3, "line": added, "like": "", "record": ""}
     assert told["sealed"] == 0
-    [rows] = Path(str(Log(carried, "things").path)).glob("*.parquet")
+    [rows] = Path(str(Log(log_settings, "things").path)).glob("*.parquet")
     rows.write_bytes(b"damaged")
     assert json.loads(answer("--json"))[0]["unknown"] == []
 

@@ -600,7 +600,9 @@ def write(settings: Settings) -> None:
 @pytest.fixture(
     scope="module", params=[cost.READ_BYTES, pytest.param(0, marks=pytest.mark.long)], ids=["here", "by tasks"]
 )
-def landed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Settings:
+def ingested_project(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> Settings:
     """Project after one `lake ingest`, with files read in this process or by tasks of Spark."""
     settings = shop.empty(tmp_path_factory.mktemp("ways") / "project")
     write(settings)
@@ -626,9 +628,9 @@ def refusals(settings: Settings, stream: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_records_are_read_as_meant_or_rejected_with_a_fix(landed: Settings, name: str) -> None:
+def test_records_are_read_as_meant_or_rejected_with_a_fix(ingested_project: Settings, name: str) -> None:
     case = CASES[name]
-    assert (events(landed, name), refusals(landed, name)) == (case.rows, case.refused)
+    assert (events(ingested_project, name), refusals(ingested_project, name)) == (case.rows, case.refused)
 
 
 TEXTS: Final = [name for name, case in CASES.items() if case.files]
@@ -665,19 +667,19 @@ def records(contract: Contract, name: str, data: bytes) -> list[str | dict[str, 
     return rows
 
 
-def test_fields_and_members_declared_later_have_the_values_of_older_events(landed: Settings) -> None:
+def test_fields_and_members_declared_later_have_the_values_of_older_events(ingested_project: Settings) -> None:
     grown = declaration("nested_record_cannot_grow", addr=optional(record("addr_t", city="string?", zip="string?")))
-    shop.declare(landed, grown, declaration("unknown_field_not_in_identity", status="string?"))
-    landed.path("landing/file_time_after_2262/a.jsonl").unlink()
-    lake(landed, "run")
-    lake(landed, "void", "file_time_after_2262", "--batch", "1", "--reason", "clock")
-    lake(landed, "run")
-    assert sql(landed, "select addr.zip from log.nested_record_cannot_grow") == [{"zip": "8010"}]
-    assert sql(landed, "select * from current") == [{"id": 1, "name": "a", "status": "closed"}]
-    [row] = sql(landed, "select id, price, body, arr, hex(blob) as blob from customer")
+    shop.declare(ingested_project, grown, declaration("unknown_field_not_in_identity", status="string?"))
+    ingested_project.path("landing/file_time_after_2262/a.jsonl").unlink()
+    lake(ingested_project, "run")
+    lake(ingested_project, "void", "file_time_after_2262", "--batch", "1", "--reason", "clock")
+    lake(ingested_project, "run")
+    assert sql(ingested_project, "select addr.zip from log.nested_record_cannot_grow") == [{"zip": "8010"}]
+    assert sql(ingested_project, "select * from current") == [{"id": 1, "name": "a", "status": "closed"}]
+    [row] = sql(ingested_project, "select id, price, body, arr, hex(blob) as blob from customer")
     assert row == {"id": 1, "price": 2, "body": "a long text", "arr": ["x"], "blob": "00FF"}
-    assert sql(landed, "select count(*) as n from log.file_time_after_2262") == [{"n": 0}]
-    lake(landed, "verify")
+    assert sql(ingested_project, "select count(*) as n from log.file_time_after_2262") == [{"n": 0}]
+    lake(ingested_project, "verify")
 
 
 def sql(settings: Settings, query: str) -> list[dict[str, Any]]:

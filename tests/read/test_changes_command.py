@@ -78,7 +78,7 @@ def test_changes_command_without_a_consumer_begins_at_the_given_edition(things: 
 
 
 @contextmanager
-def following(things: Things, *words: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+def follow_changes(things: Things, *words: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
     """Run `lake changes --follow` in a process, which is killed at the end of the block."""
     line = [str(LAKE), "changes", NAME, "--follow", "--project", str(things.settings.project), *words]
     with subprocess.Popen(line, stdout=stdout, stderr=subprocess.PIPE, text=True) as process:
@@ -88,7 +88,7 @@ def following(things: Things, *words: str, stdout: int = subprocess.PIPE) -> Ite
             process.kill()
 
 
-def told(out: IO[str] | None) -> list[dict[str, Any]]:
+def read_edition(out: IO[str] | None) -> list[dict[str, Any]]:
     """Return the next lines up to the end of an edition."""
     assert out is not None
     every = [json.loads(out.readline())]
@@ -99,12 +99,12 @@ def told(out: IO[str] | None) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_following_command_writes_each_change_once_until_a_signal(things: Things) -> None:
-    with following(things, "--consumer", "crm") as process:
-        assert outline(told(process.stdout))[0] == (1, "snapshot")
+    with follow_changes(things, "--consumer", "crm") as process:
+        assert outline(read_edition(process.stdout))[0] == (1, "snapshot")
         things.change({1: 4})
-        assert outline(told(process.stdout)) == [(2, "delete", 2), (2, "complete")]
+        assert outline(read_edition(process.stdout)) == [(2, "delete", 2), (2, "complete")]
         things.publish()
-        assert outline(told(process.stdout)) == [(3, "complete")]
+        assert outline(read_edition(process.stdout)) == [(3, "complete")]
         until(lambda: consumer(things.settings, "crm", NAME).edition == 3)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
@@ -114,8 +114,8 @@ def test_following_command_writes_each_change_once_until_a_signal(things: Things
 
 @pytest.mark.slow
 def test_following_command_ends_when_its_pipe_is_closed(things: Things) -> None:
-    with following(things) as process:
-        told(process.stdout)
+    with follow_changes(things) as process:
+        read_edition(process.stdout)
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(timeout=PATIENCE) == 0
@@ -125,7 +125,7 @@ def test_following_command_ends_when_its_pipe_is_closed(things: Things) -> None:
 @pytest.mark.slow
 def test_unread_changes_are_written_again_after_the_reader_died(things: Things) -> None:
     things.change({n: n for n in range(5000)})
-    with following(things, "--consumer", "crm") as process:
+    with follow_changes(things, "--consumer", "crm") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["change"] == "snapshot"
         process.stdout.close()
@@ -137,7 +137,7 @@ def test_unread_changes_are_written_again_after_the_reader_died(things: Things) 
 def test_terminal_gets_a_table_of_changes(things: Things) -> None:
     things.change({1: 5})
     outer, inner = pty.openpty()
-    with following(things, "--from-edition", "1", stdout=inner) as process, os.fdopen(outer) as terminal:
+    with follow_changes(things, "--from-edition", "1", stdout=inner) as process, os.fdopen(outer) as terminal:
         os.close(inner)
         shown = [terminal.readline().split() for _ in range(5)]
         process.send_signal(signal.SIGINT)

@@ -74,7 +74,7 @@ def test_history_at_a_time_differs_between_cuts_and_editions(
     house.check_laws()
 
 
-def asked(settings: Settings, *args: str) -> Any:
+def run_sql(settings: Settings, *args: str) -> Any:
     return CliRunner().invoke(lake, ["sql", *args, "--format", "csv", "--project", str(settings.project)])
 
 
@@ -82,9 +82,9 @@ def test_command_reads_a_history_at_a_time_and_a_cut(project: Settings) -> None:
     write(project, "silver", "tenancy", VERSIONS)
     publish(project, cut=3, tenancy=("silver", 0))
     query = "SELECT tenant FROM tenancy_at('2024-02-29')"
-    assert asked(project, query, "--cut", "4").stdout == "tenant\nada\n"
-    assert "by cut 2" in str(asked(project, query, "--cut", "2").exception)
-    assert "use only one of them" in str(asked(project, query, "--cut", "4", "--edition", "1").exception)
+    assert run_sql(project, query, "--cut", "4").stdout == "tenant\nada\n"
+    assert "by cut 2" in str(run_sql(project, query, "--cut", "2").exception)
+    assert "use only one of them" in str(run_sql(project, query, "--cut", "4", "--edition", "1").exception)
 
 
 def test_query_of_a_history_at_a_time_opens_no_other_file(project: Settings) -> None:

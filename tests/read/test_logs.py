@@ -41,7 +41,7 @@ RESULT = {
 }  # fmt: skip
 
 
-def invoked(settings: Settings, *words: str) -> Result:
+def invoke(settings: Settings, *words: str) -> Result:
     shell = Shell(project=settings.project)
     shell.__dict__ |= {"settings": settings}
     return CliRunner().invoke(command_line, list(words), obj=shell, standalone_mode=False)
@@ -49,13 +49,13 @@ def invoked(settings: Settings, *words: str) -> Result:
 
 def answer(settings: Settings, query: str, *words: str) -> Any:
     """Return the rows that `lake sql --json` prints."""
-    done = invoked(settings, "sql", query, "--json", *words)
+    done = invoke(settings, "sql", query, "--json", *words)
     assert done.exception is None, done.exception
     return json.loads(done.stdout)
 
 
-def refused(settings: Settings, query: str, *words: str) -> str:
-    done = invoked(settings, "sql", query, *words)
+def rejection(settings: Settings, query: str, *words: str) -> str:
+    done = invoke(settings, "sql", query, *words)
     assert isinstance(done.exception, DeclarationError | StorageError), done.output
     return str(done.exception)
 
@@ -87,7 +87,7 @@ def test_log_has_the_events_of_the_cut_of_an_edition_without_void_ones(orders: L
     assert (first["order_id"], first["amount"], first["status"]) == (1, "9.00", "placed")
     assert first["_source"].endswith("000001.jsonl:1")
     assert answer(settings, "select order_id from log.orders", "--edition", "1") == [{"order_id": 1}]
-    done = invoked(settings, "void", "orders", second["_place"], "--reason", "a test")
+    done = invoke(settings, "void", "orders", second["_place"], "--reason", "a test")
     assert done.exception is None, done.exception
     assert len(answer(settings, "from log.orders")) == 2, "the edition's cut knows no void"
     orders.run()
@@ -263,11 +263,11 @@ def test_shell_shows_and_completes_logs_and_ledgers(shop: Settings) -> None:
     ],
 )
 def test_mistyped_name_of_a_log_or_a_ledger_has_a_hint(shop: Settings, query: str, fault: str) -> None:
-    assert fault in refused(shop, query)
+    assert fault in rejection(shop, query)
 
 
 def test_verified_query_rejects_logs(shop: Settings) -> None:
-    assert "log.orders is no table of the edition" in refused(shop, "from log.orders", "--verified")
+    assert "log.orders is no table of the edition" in rejection(shop, "from log.orders", "--verified")
 
 
 def files(settings: Settings, folder: str) -> list[Path]:
@@ -282,12 +282,12 @@ def test_damaged_log_stops_no_query_of_tables_and_no_listing(shop: Settings) -> 
         assert answer(shop, "from customer_daily order by all") == table
         assert len(answer(shop, "select log(orders) as tenth from customer_daily")) == len(table), "no log is named"
         assert [row["name"] for row in answer(shop, "show tables")] == ["current_order", "customer_daily", *LEDGERS]
-        assert f"log.orders cannot be read: a file is {'damaged' if file.exists() else 'gone'} ({file})" in refused(
+        assert f"log.orders cannot be read: a file is {'damaged' if file.exists() else 'gone'} ({file})" in rejection(
             shop, "from log.orders"
         )
     shop.path("schemas/orders.avsc").write_text("{")
     assert answer(shop, "from customer_daily order by all") == table
-    assert "schemas/orders.avsc" in refused(shop, "from log.orders")
+    assert "schemas/orders.avsc" in rejection(shop, "from log.orders")
     assert any("cannot be read" in line for line in Conversation(reader(shop)).answer("\\d"))
 
 
@@ -327,7 +327,7 @@ def test_query_reads_and_changes_only_public_rows_of_logs_and_ledgers(shop: Sett
     for word, path in (("FOLDER", shop.warehouse_path), ("LATER", later), ("CHECKS", book)):
         query = query.replace(word, str(path))
     if "read_parquet" not in query:
-        refused(shop, query)
+        rejection(shop, query)
     with pytest.raises(DeclarationError):
         edition.relation(query).fetchall()
     assert before == {file: file.read_bytes() for file in shop.warehouse_path.rglob("*") if file.is_file()}
@@ -335,17 +335,17 @@ def test_query_reads_and_changes_only_public_rows_of_logs_and_ledgers(shop: Sett
 
 def test_ledger_is_not_changed_by_a_query(shop: Settings) -> None:
     runs_before = answer(shop, "from lake.runs")
-    refused = invoked(shop, "sql", "with gone as (delete from lake.runs returning *) from gone").exception
+    refused = invoke(shop, "sql", "with gone as (delete from lake.runs returning *) from gone").exception
     assert "DELETE in a WITH is not allowed" in str(refused)
     assert answer(shop, "from lake.runs") == runs_before
 
 
 def test_exported_database_has_only_the_tables_of_the_edition(shop: Settings, tmp_path: Path) -> None:
-    assert invoked(shop, "export", "duckdb", str(tmp_path / "shop.duckdb")).exception is None
+    assert invoke(shop, "export", "duckdb", str(tmp_path / "shop.duckdb")).exception is None
     with duckdb.connect(str(tmp_path / "shop.duckdb"), read_only=True) as con:
         names = con.execute("SELECT table_schema, table_name FROM information_schema.tables ORDER BY ALL").fetchall()
     assert names == [
         ("gold", "customer_daily"), ("lake", "edition"), ("main", "current_order"), ("main", "customer_daily"),
         ("silver", "current_order"),
     ]  # fmt: skip
-    assert "no table 'log.orders'" in str(invoked(shop, "export", "duckdb", "x.duckdb", "log.orders").exception)
+    assert "no table 'log.orders'" in str(invoke(shop, "export", "duckdb", "x.duckdb", "log.orders").exception)

@@ -27,7 +27,7 @@ def things(project: Settings) -> Things:
     return Things(project)
 
 
-def changed(things: Things, old: int | None, new: int) -> list[NetChange]:
+def changes_between(things: Things, old: int | None, new: int) -> list[NetChange]:
     before = None if old is None else get_edition(things.settings, old)
     return list(net_changes(things.settings, NAME, before, get_edition(things.settings, new)))
 
@@ -46,7 +46,7 @@ def edition(settings: Settings, cut: int, home: str, *identity: str, query: str)
 def test_net_changes_are_inserts_updates_and_deletes_in_order_of_keys(things: Things) -> None:
     things.change({3: 1, 1: 2, None: 3, 2: 4})
     things.change({3: 1, 1: 3, 5: 0, None: 4})
-    found = changed(things, 1, 2)
+    found = changes_between(things, 1, 2)
     assert outline(found) == [("update", 1), ("delete", 2), ("insert", 5), ("update", None)]
     update, delete, insert, _ = found
     assert update.before is not None
@@ -54,12 +54,12 @@ def test_net_changes_are_inserts_updates_and_deletes_in_order_of_keys(things: Th
     assert (update.before["amount"], update.after["amount"]) == (Decimal("0.50"), Decimal("0.75"))
     assert list(update.after) == ["k", "amount", "ratio", "word", "part", "at"], "no state is shown"
     assert (delete.after, insert.before) == (None, None)
-    assert outline(changed(things, 2, 1)) == [("update", 1), ("insert", 2), ("delete", 5), ("update", None)]
+    assert outline(changes_between(things, 2, 1)) == [("update", 1), ("insert", 2), ("delete", 5), ("update", None)]
 
 
 def test_snapshot_is_all_rows_as_inserts(things: Things) -> None:
     things.change({2: 1, 1: 7})
-    found = changed(things, None, 1)
+    found = changes_between(things, None, 1)
     assert outline(found) == [("insert", 1), ("insert", 2)]
     assert {change.key["k"]: change.after for change in found} == things.as_of(1)
 
@@ -69,7 +69,7 @@ def test_same_rows_written_again_are_no_change(things: Things) -> None:
     things.publish()
     things.home = "thing@2"
     things.publish()
-    assert [changed(things, old, new) for old, new in ((1, 2), (2, 3), (1, 3), (3, 1))] == [[], [], [], []]
+    assert [changes_between(things, old, new) for old, new in ((1, 2), (2, 3), (1, 3), (3, 1))] == [[], [], [], []]
 
 
 def test_files_shared_by_two_versions_are_not_read(things: Things) -> None:
@@ -89,9 +89,9 @@ def test_files_shared_by_two_versions_are_not_read(things: Things) -> None:
     for cut, entry in enumerate(entries, start=1):
         record_edition(settings, cut, {NAME: entry})
     Path(shared).unlink()
-    assert outline(changed(things, 1, 2)) == [("insert", 201)]
+    assert outline(changes_between(things, 1, 2)) == [("insert", 201)]
     with pytest.raises(StorageError, match="edition 2 cannot be read: a file is gone"):
-        changed(things, None, 2)
+        changes_between(things, None, 2)
 
 
 @pytest.mark.parametrize("rows", [0, 10**6])
@@ -108,8 +108,8 @@ def test_large_table_is_compared_by_its_feed_with_the_same_result(
         assert proven_feed(con, things.path, first.tables[NAME], second.tables[NAME]) is (rows == 0)
     assert outline(list(net_changes(settings, NAME, first, second))) == [("delete", 0), ("update", 7), ("insert", None)]
     assert outline(list(net_changes(settings, NAME, second, first))) == [("insert", 0), ("update", 7), ("delete", None)]
-    assert outline(changed(things, 1, 4)) == [("delete", 0), ("insert", 50)]
-    assert changed(things, 2, 3) == []
+    assert outline(changes_between(things, 1, 4)) == [("delete", 0), ("insert", 50)]
+    assert changes_between(things, 2, 3) == []
 
 
 def test_incomplete_feed_is_not_used(things: Things, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,23 +123,23 @@ def test_incomplete_feed_is_not_used(things: Things, monkeypatch: pytest.MonkeyP
         file.unlink()
     with duckdb.connect() as con:
         assert not proven_feed(con, things.path, old, new)
-    assert outline(changed(things, 1, 2)) == [("update", 2), ("insert", 3)]
+    assert outline(changes_between(things, 1, 2)) == [("update", 2), ("insert", 3)]
 
 
 def test_table_that_joins_an_edition_is_inserted_and_a_retired_one_deleted(things: Things) -> None:
     things.rows = {1: 1}
     things.publish(without=True)
     things.publish()
-    assert outline(changed(things, 1, 2)) == [("insert", 1)]
-    assert outline(changed(things, 2, 1)) == [("delete", 1)]
+    assert outline(changes_between(things, 1, 2)) == [("insert", 1)]
+    assert outline(changes_between(things, 2, 1)) == [("delete", 1)]
     things.publish(without=True)
-    assert changed(things, 1, 3) == []
+    assert changes_between(things, 1, 3) == []
 
 
 def test_changed_columns_update_every_row_that_stays(things: Things) -> None:
     things.change({1: 2, 2: 2})
     things.deploy()
-    found = changed(things, 1, 2)
+    found = changes_between(things, 1, 2)
     assert outline(found) == [("update", 1), ("update", 2)]
     assert [set(change.after or {}) - set(change.before or {}) for change in found] == [{"more"}, {"more"}]
 

@@ -116,15 +116,15 @@ def parsed(query: str) -> dict[str, Any]:
 def test_values_of_an_expression_are_not_kept(place: str) -> None:
     for expression in EXPRESSIONS:
         if not expression.startswith("sum(") or "SELECT {}" in place:
-            kept(place.format(expression))
+            check_no_values(place.format(expression))
 
 
 def test_values_of_a_clause_are_not_kept() -> None:
     for query in CLAUSES:
-        kept(query)
+        check_no_values(query)
 
 
-def kept(query: str) -> None:
+def check_no_values(query: str) -> None:
     text = without_values(parsed(query))
     assert text, query
     assert not re.search(f"{NAME}|47|11|(?<![\\w$])[0-9]", text.replace("count_star", "")), (query, text)

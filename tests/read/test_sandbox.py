@@ -38,7 +38,7 @@ def edition(shop: Settings) -> EditionReader:
     return reader(shop)
 
 
-def asked(edition: EditionReader, query: str) -> object:
+def read_answer(edition: EditionReader, query: str) -> object:
     """Return the answer to a reader. An unknown table passes the check and is not found."""
     check_query(edition, query)
     with edition.connect(query) as con:
@@ -51,7 +51,7 @@ def test_query_forbidden_to_the_owner_is_forbidden_to_readers(
 ) -> None:
     query = query.replace("OUT", str(tmp_path)).replace("carrier_daily", "customer_daily")
     with pytest.raises(DeclarationError):
-        asked(edition, query)
+        read_answer(edition, query)
 
 
 ALLOWED = [
@@ -197,7 +197,7 @@ def test_reader_command_grants_lists_and_revokes(tmp_path: Path) -> None:
             run(*words)
 
 
-def noted(settings: Settings) -> list[tuple[object, ...]]:
+def recorded_reads(settings: Settings) -> list[tuple[object, ...]]:
     query = "SELECT reader, outcome, rows, bytes FROM lake.reads ORDER BY started_at"
     return reader(settings).relation(query).fetchall()
 
@@ -207,20 +207,20 @@ def test_read_is_recorded_at_once_and_moved_to_its_ledger_once(tmp_path: Path) -
     journal = Journal(settings)
     read = Read("bi", "g1", "table", ("customer_daily",), None, 1, 1, "csv")
     journal.add([read])
-    assert noted(settings) == [("bi", None, None, None)]
+    assert recorded_reads(settings) == [("bi", None, None, None)]
     journal.add([read.ended("answered", rows=2, size=90)])
-    assert noted(settings) == [("bi", "answered", 2, 90)]
+    assert recorded_reads(settings) == [("bi", "answered", 2, 90)]
     [file] = settings.path(".lake/reads").iterdir()
     again = file.read_bytes()
     journal.record()
-    assert noted(settings) == [("bi", "answered", 2, 90)]
+    assert recorded_reads(settings) == [("bi", "answered", 2, 90)]
     journal.close()
     (settings.path(".lake/reads") / "1-dead.jsonl").write_bytes(again + b'{"id": "torn')  # the file of a killed process
-    assert noted(settings) == [("bi", "answered", 2, 90)]
+    assert recorded_reads(settings) == [("bi", "answered", 2, 90)]
     other = Journal(settings)
     other.record()
     other.close()
-    assert noted(settings) == [("bi", "answered", 2, 90)]
+    assert recorded_reads(settings) == [("bi", "answered", 2, 90)]
     assert [path for path in settings.path(".lake/reads").iterdir() if path.stat().st_size] == []
 
 
@@ -234,7 +234,7 @@ def test_record_of_a_read_leaves_nothing_on_a_full_disk(tmp_path: Path, monkeypa
         journal.add([read])
     monkeypatch.undo()
     journal.add([read])
-    assert noted(settings) == [("bi", "answered", None, None)]
+    assert recorded_reads(settings) == [("bi", "answered", None, None)]
     journal.close()
 
 

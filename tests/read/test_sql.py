@@ -41,10 +41,10 @@ NESTED = """
 @pytest.fixture(scope="module")
 def edition(tmp_path_factory: pytest.TempPathFactory) -> EditionReader:
     """Edition shared by tests that only read."""
-    return given(empty(tmp_path_factory.mktemp("published")))
+    return publish_tables(empty(tmp_path_factory.mktemp("published")))
 
 
-def given(project: Settings) -> EditionReader:
+def publish_tables(project: Settings) -> EditionReader:
     write(project, "gold", "carrier_daily", DAILY)
     write(project, "silver", "flight", NESTED)
     publish(project, carrier_daily=("gold", 0), flight=("silver", 0))
@@ -83,7 +83,7 @@ def test_listing_shows_every_table(edition: EditionReader) -> None:
 
 
 def test_edition_is_read_at_its_version_after_later_writes(project: Settings) -> None:
-    edition = given(project)
+    edition = publish_tables(project)
     write(project, "gold", "carrier_daily", DAILY, mode="overwrite")
     later = write(project, "gold", "carrier_daily", DAILY)
     publish(project, 2, carrier_daily=("gold", later))
@@ -152,7 +152,7 @@ def test_table_name_may_have_capitals(project: Settings) -> None:
 
 
 def test_file_that_is_gone_is_named(project: Settings) -> None:
-    found = given(project)
+    found = publish_tables(project)
     [file] = found.table("carrier_daily").files
     Path(file).unlink()
     with pytest.raises(StorageError, match="edition 1 cannot be read: a file is gone") as told:
@@ -162,7 +162,9 @@ def test_file_that_is_gone_is_named(project: Settings) -> None:
 
 
 def test_project_folder_may_have_any_name(tmp_path: Path) -> None:
-    assert rows(given(empty(tmp_path / "Ann's projects, é")), "SELECT sum(flights) FROM carrier_daily") == [(60,)]
+    assert rows(publish_tables(empty(tmp_path / "Ann's projects, é")), "SELECT sum(flights) FROM carrier_daily") == [
+        (60,)
+    ]
 
 
 READS = [
@@ -303,7 +305,7 @@ OVERWRITES = [
 
 @pytest.mark.parametrize("query", OVERWRITES)
 def test_file_of_the_edition_cannot_be_written(project: Settings, query: str) -> None:
-    edition = given(project)
+    edition = publish_tables(project)
     file = Path(edition.table("carrier_daily").files[0])
     before = file.read_bytes()
     with pytest.raises(DeclarationError), edition.connect(query) as con:
@@ -314,7 +316,7 @@ def test_file_of_the_edition_cannot_be_written(project: Settings, query: str) ->
 
 
 def test_spilled_files_of_another_query_are_not_read(project: Settings) -> None:
-    edition = given(project)
+    edition = publish_tables(project)
     spilled = project.path(".lake/sql/headwater-1-other/spilled.tmp")
     spilled.parent.mkdir(parents=True)
     spilled.write_text("rows of another edition")
@@ -341,7 +343,7 @@ def test_lazy_relation_of_a_program_cannot_leave_the_edition(edition: EditionRea
 
 
 def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settings) -> None:
-    edition = given(project)
+    edition = publish_tables(project)
     write(project, "gold", "carrier_daily", DAILY)
     write(project, "gold", "draft", "SELECT 1 AS a")
     later = set(DeltaTable(str(project.warehouse_path / "gold/carrier_daily")).file_uris())

@@ -100,18 +100,18 @@ def test_copy_of_a_consumer_equals_the_edition_through_crashes(
 
 
 def test_snapshot_comes_first_and_changes_follow(things: Things) -> None:
-    [first] = given(things)
+    [first] = receive_all(things)
     assert (first.snapshot, first.edition, first.cut, first.since, first.identity) == (True, 1, 1, None, ("k",))
     things.change({1: 1, 2: 3})
     things.change({1: 1, 2: 3, 4: 4})
-    [second] = given(things)
+    [second] = receive_all(things)
     assert (second.snapshot, second.edition, second.cut, second.since) == (False, 3, 3, 1)
     assert [(change.change, change.key) for change in second] == [("update", {"k": 2}), ("insert", {"k": 4})]
     assert second.arrow().read_all().column("change").to_pylist() == ["update", "insert"]
-    assert given(things) == []
+    assert receive_all(things) == []
 
 
-def given(things: Things, **options: Any) -> list[Changes]:
+def receive_all(things: Things, **options: Any) -> list[Changes]:
     """Return all changes for a consumer, and acknowledge them."""
     every = []
     for changes in subscribe(things, **options):
@@ -121,7 +121,7 @@ def given(things: Things, **options: Any) -> list[Changes]:
 
 
 def test_consumer_moves_only_by_an_acknowledgement(things: Things) -> None:
-    given(things)
+    receive_all(things)
     things.change({1: 5})
     for _ in range(2):
         assert next(subscribe(things)).edition == 2
@@ -131,7 +131,7 @@ def test_consumer_moves_only_by_an_acknowledgement(things: Things) -> None:
     assert (changes.since, changes.edition) == (1, 2), "what may have been applied is given again, to the same edition"
     with pytest.raises(DeclarationError, match=r"changes of edition 2 were not acknowledged.*\n  fix: call ack"):
         next(again)
-    assert [(changes.since, changes.edition) for changes in given(things)] == [(1, 2), (2, 3)]
+    assert [(changes.since, changes.edition) for changes in receive_all(things)] == [(1, 2), (2, 3)]
 
 
 def test_subscription_without_a_name_remembers_nothing(things: Things) -> None:
@@ -146,29 +146,29 @@ def test_subscription_without_a_name_remembers_nothing(things: Things) -> None:
 
 def test_consumer_may_begin_after_an_edition_that_it_has(things: Things) -> None:
     things.change({1: 5})
-    [changes] = given(things, from_edition=1)
+    [changes] = receive_all(things, from_edition=1)
     assert (changes.snapshot, changes.since, changes.edition) == (False, 1, 2)
     with pytest.raises(DeclarationError, match=r"consumer crm of thing has edition 2 already"):
-        given(things, from_edition=1)
+        receive_all(things, from_edition=1)
 
 
 def test_pin_moves_consumers_back_like_readers(things: Things) -> None:
     things.change({1: 5})
-    given(things)
+    receive_all(things)
     editions.pin_edition(things.settings, 1)
-    [back] = given(things)
+    [back] = receive_all(things)
     assert (back.since, back.edition) == (2, 1)
     assert [(change.change, change.key["k"]) for change in back] == [("update", 1), ("insert", 2)]
     things.change({7: 7})
-    assert given(things) == []
+    assert receive_all(things) == []
     editions.resume_editions(things.settings)
-    assert [(changes.since, changes.edition) for changes in given(things)] == [(1, 3)]
+    assert [(changes.since, changes.edition) for changes in receive_all(things)] == [(1, 3)]
 
 
 def test_edition_without_changes_has_no_rows_and_is_acknowledged(things: Things) -> None:
-    given(things)
+    receive_all(things)
     things.publish()
-    [changes] = given(things)
+    [changes] = receive_all(things)
     assert (changes.edition, list(changes)) == (2, [])
 
 
@@ -188,7 +188,7 @@ def test_acknowledgement_fails_when_another_process_moved_the_consumer(things: T
 
 
 def test_editions_of_a_consumer_do_not_expire_until_it_is_too_far_behind(things: Things) -> None:
-    given(things)
+    receive_all(things)
     things.change({1: 5})
     next(subscribe(things))
     things.change({1: 6})
@@ -202,14 +202,14 @@ def test_editions_of_a_consumer_do_not_expire_until_it_is_too_far_behind(things:
     ) as error:
         next(subscribe(things))
     assert "lake changes thing --consumer crm --start-over" in error.value.fix
-    [changes] = given(things, start_over=True)
+    [changes] = receive_all(things, start_over=True)
     assert (changes.snapshot, changes.edition) == (True, 3)
     things.expire()
     assert [kept.number for kept in editions.kept_editions(things.settings)] == [3]
 
 
 def test_forgotten_consumer_keeps_no_edition(things: Things) -> None:
-    given(things)
+    receive_all(things)
     things.change({1: 5})
     assert consumers.forget(things.settings, "crm", NAME)
     things.expire()

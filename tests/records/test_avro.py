@@ -147,7 +147,7 @@ def rows(data: bytes, *, record_bytes: int = 1 << 20) -> list[ColumnRecords]:
     return [part for part in parts if isinstance(part, ColumnRecords)]
 
 
-def taken(data: bytes, **more: Any) -> tuple[list[dict[str, RawValue]], str]:
+def read_records(data: bytes, **more: Any) -> tuple[list[dict[str, RawValue]], str]:
     """Return the records of a file, and the detail of a broken one at its end."""
     found: list[dict[str, RawValue]] = []
     detail = ""
@@ -172,7 +172,7 @@ def fault(data: bytes, **more: Any) -> str:
 @pytest.mark.parametrize("what", VALUES)
 def test_avro_returns_values_of_every_type(what: str) -> None:
     kind, raw, given = VALUES[what]
-    [row], detail = taken(container(record(k=kind, n="int"), [{"k": raw, "n": 1}]))
+    [row], detail = read_records(container(record(k=kind, n="int"), [{"k": raw, "n": 1}]))
     assert not detail
     assert row == {"k": given, "n": 1}
     assert type(row["k"]) is type(given)
@@ -180,7 +180,7 @@ def test_avro_returns_values_of_every_type(what: str) -> None:
 
 def test_avro_returns_a_string_that_is_not_utf8_as_bytes() -> None:
     data = container(record(k="string"), [{"k": "é"}, {"k": "b"}]).replace("é".encode(), b"\xe9\xff")
-    assert taken(data) == ([{"k": b"\xe9\xff"}, {"k": "b"}], "")
+    assert read_records(data) == ([{"k": b"\xe9\xff"}, {"k": "b"}], "")
 
 
 def test_avro_returns_the_written_branch_of_a_union_of_like_types() -> None:
@@ -188,7 +188,7 @@ def test_avro_returns_the_written_branch_of_a_union_of_like_types() -> None:
     written = long(0) + long(1), long(1) + long(1), long(4) + b"x", long(5) + long(1) + b"y"
     data = with_block(container(schema, []), len(written), b"".join(written))
     given = [date(1970, 1, 2), datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC), b"x", b"y"]
-    assert taken(data) == ([{"k": value} for value in given], "")
+    assert read_records(data) == ([{"k": value} for value in given], "")
 
 
 def test_avro_reads_arrays_and_maps_in_blocks_of_declared_sizes() -> None:
@@ -197,14 +197,14 @@ def test_avro_reads_arrays_and_maps_in_blocks_of_declared_sizes() -> None:
     pairs = [long(1) + name + long(7) for name in (b"x", b"y")]
     maps = long(-1) + long(3) + pairs[0] + long(1) + pairs[1] + long(0)
     data = with_block(container(schema, []), 1, array + maps)
-    assert taken(data) == ([{"a": [1, 2, 3], "m": {"x": 7, "y": 7}}], "")
+    assert read_records(data) == ([{"a": [1, 2, 3], "m": {"x": 7, "y": 7}}], "")
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_avro_reads_codecs_of_fastavro(codec: str) -> None:
     stream = BytesIO()
     fastavro.writer(stream, record(k="string"), [{"k": str(n)} for n in range(9_999)], codec=codec, sync_interval=999)
-    assert taken(stream.getvalue()) == ([{"k": str(n)} for n in range(9_999)], "")
+    assert read_records(stream.getvalue()) == ([{"k": str(n)} for n in range(9_999)], "")
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstandard"])
@@ -213,9 +213,9 @@ def test_avro_reads_codecs_of_other_writers(codec: str) -> None:
     packed = pa.compress(block, {"zstandard": "zstd"}.get(codec, codec), asbytes=True)
     checksum = zlib.crc32(block).to_bytes(4, "big") if codec == "snappy" else b""
     head = container(record(k="string"), []).replace(long(4) + b"null", long(len(codec)) + codec.encode())
-    assert taken(with_block(head, 1, packed + checksum)) == ([{"k": "abc"}], "")
+    assert read_records(with_block(head, 1, packed + checksum)) == ([{"k": "abc"}], "")
     if codec == "snappy":
-        _, detail = taken(with_block(head, 1, packed + b"\0\0\0\0"))
+        _, detail = read_records(with_block(head, 1, packed + b"\0\0\0\0"))
         assert detail == "cannot be read after record 0: a block is not what its checksum says"
 
 
@@ -229,16 +229,19 @@ def test_avro_yields_at_most_ten_thousand_records_together() -> None:
 def test_avro_reads_the_records_before_a_broken_block_and_reports_its_fault() -> None:
     whole = container(record(k="string"), [{"k": str(n)} for n in range(30)], every=10)
     kept = [{"k": str(n)} for n in range(20)]
-    assert taken(whole[:-25]) == (kept, "cannot be read after record 20: a block of 30 bytes ends after 21")
+    assert read_records(whole[:-25]) == (kept, "cannot be read after record 20: a block of 30 bytes ends after 21")
     damaged = whole[:-30] + b"\xff" * 30
-    assert taken(damaged) == (kept, "cannot be read after record 20: a block does not end with the file's marker")
+    assert read_records(damaged) == (
+        kept,
+        "cannot be read after record 20: a block does not end with the file's marker",
+    )
     for block, words in (
         (long(3) + b"ab", "3 bytes where 2 are left"),
         (b"\x80", "the bytes end within a value"),
         (long(1) + b"ab", "a block has 1 bytes more than its 1 records"),
         (b"\xff" * 10 + b"\x01", "a number of more than 64 bits"),
     ):
-        found, detail = taken(with_block(container(record(k="string"), [{"k": "x"}]), 1, block))
+        found, detail = read_records(with_block(container(record(k="string"), [{"k": "x"}]), 1, block))
         assert (found, detail.partition(": ")[2]) == (
             [{"k": "x"}, {"k": "a"}] if "more than its" in words else [{"k": "x"}],
             words,
@@ -260,7 +263,7 @@ def test_avro_reads_the_records_before_a_broken_block_and_reports_its_fault() ->
     ids=str,
 )
 def test_avro_reports_the_fault_of_bytes_that_are_no_value(kind: Any, block: bytes, words: str) -> None:
-    found, detail = taken(with_block(container(record(k=kind), []), 1, block))
+    found, detail = read_records(with_block(container(record(k=kind), []), 1, block))
     assert found == []
     assert detail.startswith(f"cannot be read after record 0: {words}")
 
@@ -268,7 +271,7 @@ def test_avro_reports_the_fault_of_bytes_that_are_no_value(kind: Any, block: byt
 def test_avro_breaks_a_record_that_is_nested_too_deep() -> None:
     schema = record(k=["null", "a.b.rows"])
     data = with_block(container(schema, []), 2, long(0) + long(1) * 100_000 + long(0))
-    found, detail = taken(data)
+    found, detail = read_records(data)
     assert found == [{"k": None}]
     assert detail.startswith("cannot be read after record 1: maximum recursion depth exceeded")
 
@@ -338,7 +341,7 @@ def test_avro_reads_a_prefix_of_a_truncated_file(codec: str) -> None:
     taken_whole = 0
     for size in range(1, len(data)):
         try:
-            found, detail = taken(data[:size])
+            found, detail = read_records(data[:size])
         except FileFault:
             continue
         assert found == values[: len(found)]
@@ -401,7 +404,7 @@ def test_avro_reads_generated_files_like_fastavro(seed: int) -> None:
     values = [value_of(schema, draw) for _ in range(draw.choice([0, 1, 60]))]
     stream = BytesIO()
     fastavro.writer(stream, schema, values, codec=draw.choice(["null", "deflate"]), sync_interval=500)
-    assert taken(stream.getvalue()) == (values, "")
+    assert read_records(stream.getvalue()) == (values, "")
 
 
 def test_avro_decodes_a_message_of_its_own() -> None:

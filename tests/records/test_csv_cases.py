@@ -154,7 +154,7 @@ def as_records(found: list[Any]) -> Records:
     return records
 
 
-def typed(records: Records) -> list[dict[str, Any]]:
+def expected_rows(records: Records) -> list[dict[str, Any]]:
     """Return the rows of RecordReader: absent columns have their default, undeclared ones are in `_extra`."""
     rows = []
     for line, record in records.items():
@@ -175,7 +175,7 @@ def check(text: str, options: CsvOptions, expected: Records) -> None:
         assert as_records(csv_records(data, options, chunk_bytes=chunk_bytes)) == expected, chunk_bytes
     parts = read_file(io.BytesIO(data), "a.csv", options, record_bytes=RECORD_BYTES, declared=READER.names)
     rows = [{name: row[name] for name in COLUMNS} for part in parts for row in READER.read(part, {}).to_pylist()]
-    assert rows == typed(expected)
+    assert rows == expected_rows(expected)
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)

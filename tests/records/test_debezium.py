@@ -64,11 +64,11 @@ def change(op: str, lsn: int = 9, before: Any = None, after: Any = None, **more:
     return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1709280000000} | more
 
 
-def wrapped(payload: Any, schema: Any = None) -> dict[str, Any]:
+def with_schema(payload: Any, schema: Any = None) -> dict[str, Any]:
     return {"schema": schema, "payload": payload}
 
 
-def described(**columns: dict[str, Any]) -> dict[str, Any]:
+def schema_of(**columns: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of messages whose row has these columns."""
     members = [{"type": "int32", "field": "id"}, *({"field": name, **column} for name, column in columns.items())]
     images = [{"type": "struct", "field": image, "fields": members} for image in ("before", "after")]
@@ -88,16 +88,16 @@ def rows_of(contract: Contract, *messages: Any) -> list[dict[str, Any]]:
     return read
 
 
-def plainly(given: RawValue) -> RawValue:
+def with_json_numbers(given: RawValue) -> RawValue:
     """Return a value with all whole numbers as JSON writes them."""
     if isinstance(given, dict):
-        return {name: plainly(value) for name, value in given.items()}
+        return {name: with_json_numbers(value) for name, value in given.items()}
     if isinstance(given, list):
-        return [*map(plainly, given)]
+        return [*map(with_json_numbers, given)]
     return JsonNumber(given) if isinstance(given, int) and not isinstance(given, bool) else given
 
 
-def carefully(contract: Contract, text: bytes) -> DebeziumChange:
+def open_carefully(contract: Contract, text: bytes) -> DebeziumChange:
     try:
         return Envelope(contract).open(read_json(text) if text.strip() else None)
     except NotJson as fault:
@@ -107,10 +107,10 @@ def carefully(contract: Contract, text: bytes) -> DebeziumChange:
 def both_ways(contract: Contract, *texts: bytes) -> list[DebeziumChange]:
     """Return the changes in texts, on which the quick way and the careful way must agree."""
     quick = MessageDecoder(Envelope(contract)).open(texts)
-    careful = [carefully(contract, text) for text in texts]
+    careful = [open_carefully(contract, text) for text in texts]
     for text, one, other in zip(texts, quick, careful, strict=True):
-        assert plainly(dict(one.members)) == plainly(dict(other.members)), text
-        assert plainly(one.extra) == plainly(other.extra), text
+        assert with_json_numbers(dict(one.members)) == with_json_numbers(dict(other.members)), text
+        assert with_json_numbers(one.extra) == with_json_numbers(other.extra), text
         assert (one.lacking, one.verdict) == (other.lacking, other.verdict), text
     return careful
 
@@ -119,8 +119,8 @@ def test_fields_come_from_the_row_and_from_the_envelope() -> None:
     read, update, beyond, delete, truncate = rows_of(
         CONTRACT,
         change("r", 1, after=ANNE),
-        wrapped(change("u", 2, ANNE, ANNE | {"email": None, "tier": None}, transaction={"id": "571"})),
-        wrapped(change("u", 3, {"id": 1}, ANNE | {"since": "2024", "deep": {"a": [1, "x"]}}), {"type": "struct"}),
+        with_schema(change("u", 2, ANNE, ANNE | {"email": None, "tier": None}, transaction={"id": "571"})),
+        with_schema(change("u", 3, {"id": 1}, ANNE | {"since": "2024", "deep": {"a": [1, "x"]}}), {"type": "struct"}),
         change("d", 4, before={"id": 1}),
         change("t", 5),
     )
@@ -137,13 +137,13 @@ CONTROL: list[tuple[Any, str]] = [
     (b"null", "tombstone"),
     (b"", "tombstone"),
     (b" \r", "tombstone"),
-    (wrapped(None), "tombstone"),
+    (with_schema(None), "tombstone"),
     ({"status": "BEGIN", "id": "571", "ts_ms": 1, "event_count": None, "data_collections": None}, "transaction"),
-    (wrapped({"status": "END", "id": "571", "event_count": 2, "data_collections": []}), "transaction"),
+    (with_schema({"status": "END", "id": "571", "event_count": 2, "data_collections": []}), "transaction"),
     ({"source": SOURCE, "ddl": "ALTER TABLE customers ADD tier text", "tableChanges": []}, "schema change"),
-    (wrapped({"source": SOURCE, "historyRecord": "{}"}), "schema change"),
+    (with_schema({"source": SOURCE, "historyRecord": "{}"}), "schema change"),
     ({"ts_ms": 1709280000000}, "heartbeat"),
-    (wrapped({"ts_ms": 1709280000000}), "heartbeat"),
+    (with_schema({"ts_ms": 1709280000000}), "heartbeat"),
     ({"op": "m", "ts_ms": 1, "source": SOURCE, "message": {"prefix": "p", "content": "aGk="}}, "logical message"),
 ]
 NO_OP = "no op, and no control message either"
@@ -154,7 +154,7 @@ BAD: list[tuple[Any, str, str]] = [
     ([1, 2], "envelope", NO_OP),
     ("c", "envelope", NO_OP),
     (ANNE, "envelope", NO_OP),
-    (wrapped(ANNE), "envelope", NO_OP),
+    (with_schema(ANNE), "envelope", NO_OP),
     ({"op": None, "payload": change("c", 9, after=ANNE)}, "envelope", NO_OP),
     (change("x", 9, after=ANNE), "envelope", "op x is none of c, r, u, d, t, m"),
     ({"op": ["c"]}, "envelope", 'op ["c"] is none of c, r, u, d, t, m'),
@@ -168,7 +168,7 @@ BAD: list[tuple[Any, str, str]] = [
     (change("c", 9, after=ANNE | {"id": None}), "missing field", "id"),
     (change("d", 9, before=ANNE | {"id": None}), "missing field", "id"),
     (change("u", 9, after={"id": 1}), "missing field", "name"),
-    (wrapped(change("c", 9, after=ANNE | {"id": "one"})), "wrong type", "id: one is not int"),
+    (with_schema(change("c", 9, after=ANNE | {"id": "one"})), "wrong type", "id: one is not int"),
 ]
 
 
@@ -310,7 +310,7 @@ def test_schema_is_recognized_only_if_just_a_payload_follows_it() -> None:
     contract = contract_of(maybe("at", {"type": "long", "logicalType": "timestamp-micros"}), table=None)
     decoder = MessageDecoder(Envelope(contract))
     kinds = [{"type": "int64", "name": f"io.debezium.time.{name}"} for name in ("Timestamp", "MicroTimestamp")]
-    millis, micros = (described(at=kind) for kind in kinds)
+    millis, micros = (schema_of(at=kind) for kind in kinds)
     payload = json.dumps(change("c", after={"id": 1, "at": 1_000}))
     texts = []
     for schema in map(json.dumps, (millis, micros)):
@@ -320,8 +320,10 @@ def test_schema_is_recognized_only_if_just_a_payload_follows_it() -> None:
         texts += [f'{{"schema":{schema},"schema":{schema},"payload":{payload}}}']
         texts += [f'{{"schema":{{}},"schema":{schema},"payload":{payload}}}', f'{{"schema":{schema},"payload":{{}}}}']
     for text in [*texts, *texts]:
-        careful = carefully(contract, text.encode())
-        assert plainly(dict(decoder.open([text.encode()])[0].members)) == plainly(dict(careful.members))
+        careful = open_carefully(contract, text.encode())
+        assert with_json_numbers(dict(decoder.open([text.encode()])[0].members)) == with_json_numbers(
+            dict(careful.members)
+        )
     found = [decoder.open([text.encode()])[0].members.get("at") for text in (texts[0], texts[len(texts) // 2])]
     assert found == [1_000_000, 1_000]
 
@@ -331,7 +333,7 @@ def test_schemas_beyond_the_cache_are_read_alike() -> None:
     payload = change("c", after={"id": 1, "v": "AQ=="})
     decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
     texts = [
-        json.dumps(wrapped(payload, described(v=decimal | {"parameters": {"scale": str(scale)}}))).encode()
+        json.dumps(with_schema(payload, schema_of(v=decimal | {"parameters": {"scale": str(scale)}}))).encode()
         for scale in range(80)
     ]
     digits = [change.members["v"] for change in both_ways(contract, *texts, *texts)]
@@ -363,7 +365,7 @@ def test_quick_way_reads_like_the_careful_one() -> None:
     both_ways(contract, *HARD)
     dice = random.Random(7)
     whole = [as_text(message) for message, *_ in (*CONTROL, *BAD)] + HARD
-    whole += [as_text(wrapped(change("u", after=ANNE), described(name={"type": "string"})))]
+    whole += [as_text(with_schema(change("u", after=ANNE), schema_of(name={"type": "string"})))]
     pieces = [*(bytes([byte]) for byte in b'":,{}[] \t\\0'), b"\\u00", b"-0", b'"id":', b"\xef\xbf\xbf"]
     mutated = []
     for text in dice.choices([text for text in whole if 0 < len(text) < 900], k=3000):
@@ -378,7 +380,7 @@ def test_envelope_and_its_decoder_pickle() -> None:
     for copy in (pickle.loads(pickle.dumps(envelope)), envelope):
         assert copy.open(message) == envelope.open(message)
     decoder = MessageDecoder(envelope)
-    decoder.open([as_text(wrapped(message, described()))])
+    decoder.open([as_text(with_schema(message, schema_of()))])
     assert pickle.loads(pickle.dumps(decoder)).open([as_text(message)]) == decoder.open([as_text(message)])
 
 

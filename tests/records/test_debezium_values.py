@@ -199,7 +199,7 @@ def samples() -> list[tuple[Mapping[str, Any], Any, Meaning]]:
     return made
 
 
-def meant(kind: str, meaning: Meaning) -> Any:
+def expected_value(kind: str, meaning: Meaning) -> Any:
     """Return the value of a field of a type for a value with this meaning."""
     if meaning[0] == "number":
         _, number, scale, text = meaning
@@ -284,7 +284,7 @@ def test_semantic_types_of_a_schema_are_used_for_every_field_type(kind: str) -> 
     texts, expected = [], []
     for described, given, meaning in samples():
         texts += [message(given, described), message(given, None)]
-        expected += [meant(kind, meaning), without_schema(kind, given)]
+        expected += [expected_value(kind, meaning), without_schema(kind, given)]
     rows = read(contract_of(TYPES[kind]), *texts)
     found = [row["v"] if row["_reason"] is None else REFUSED for row in rows]
     wrong = [case for case in zip(texts, expected, found, strict=True) if case[1] != case[2]]

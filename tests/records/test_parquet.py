@@ -114,7 +114,7 @@ WAYS: Sequence[dict[str, Any]] = (
 )
 
 
-def written(table: pa.Table, **options: Any) -> bytes:
+def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
     stream = BytesIO()
     pq.write_table(table, stream, **options)
     return stream.getvalue()
@@ -147,7 +147,7 @@ def fault(data: bytes, **more: Any) -> str:
 def test_parquet_returns_values_of_every_type(options: dict[str, Any]) -> None:
     found = {}
     for name, (array, _) in ARRAYS.items():
-        [value, null] = columns(written(pa.table({"v": array}), **options))["v"]
+        [value, null] = columns(parquet_bytes(pa.table({"v": array}), **options))["v"]
         assert null is None
         found[name] = value
     expected = {name: given for name, (_, given) in ARRAYS.items()}
@@ -158,13 +158,13 @@ def test_parquet_returns_values_of_every_type(options: dict[str, Any]) -> None:
 
 
 def test_parquet_returns_nan_of_floats() -> None:
-    found = columns(written(pa.table({"a": pa.array([float("nan")], pa.float32()), "b": [float("nan")]})))
+    found = columns(parquet_bytes(pa.table({"a": pa.array([float("nan")], pa.float32()), "b": [float("nan")]})))
     assert [str(value) for values in found.values() for value in values] == ["nan", "nan"]
 
 
 def test_parquet_keeps_only_arrays_of_plain_types() -> None:
     for array, given in ARRAYS.values():
-        [part] = parquet.read(BytesIO(written(pa.table({"v": array}))), "a", record_bytes=1 << 20)
+        [part] = parquet.read(BytesIO(parquet_bytes(pa.table({"v": array}))), "a", record_bytes=1 << 20)
         column: Any = part.columns["v"]
         assert isinstance(column, list) or column.type in PLAIN or column.type.id == pa.decimal128(1).id
         assert as_list(column)[0] == given
@@ -172,19 +172,19 @@ def test_parquet_keeps_only_arrays_of_plain_types() -> None:
 
 def test_parquet_returns_texts_that_are_not_utf8_as_bytes() -> None:
     texts = pa.array([b"\xff", b"a", None]).view(pa.string())
-    assert columns(written(pa.table({"v": texts}))) == {"v": [b"\xff", "a", None]}
+    assert columns(parquet_bytes(pa.table({"v": texts}))) == {"v": [b"\xff", "a", None]}
 
 
 def test_parquet_truncates_old_timestamps_of_twelve_bytes() -> None:
     times = pa.array([-1, MICROS * 1000 + 999], pa.timestamp("ns"))
-    found = columns(written(pa.table({"v": times}), use_deprecated_int96_timestamps=True))
+    found = columns(parquet_bytes(pa.table({"v": times}), use_deprecated_int96_timestamps=True))
     assert found == {"v": [datetime(1969, 12, 31, 23, 59, 59, 999999), NOON]}
 
 
 def test_parquet_warns_once_per_column_of_truncated_nanoseconds(caplog: pytest.LogCaptureFixture) -> None:
     cut = pa.array([1, None, 2] * 20_000, pa.timestamp("ns"))
     whole = pa.array([1000, None, 0] * 20_000, pa.timestamp("ns"))
-    rows(written(pa.table({"cut": cut, "whole": whole, "s": pa.StructArray.from_arrays([cut], ["t"])})))
+    rows(parquet_bytes(pa.table({"cut": cut, "whole": whole, "s": pa.StructArray.from_arrays([cut], ["t"])})))
     assert sorted(caplog.messages) == [
         "a.parquet: the column cut has nanoseconds: its times are cut to microseconds",
         "a.parquet: the column s.t has nanoseconds: its times are cut to microseconds",
@@ -254,18 +254,18 @@ def test_parquet_reads_generated_tables_like_arrow(seed: int) -> None:
     kinds = {f"c{n}": type_of(draw, 3) for n in range(6)}
     arrays = [pa.array([value_of(kind, draw) for _ in range(count)], kind) for kind in kinds.values()]
     table = pa.table(arrays, names=[*kinds])
-    data = written(table, row_group_size=draw.choice([7, 1000]), **(draw.choice(WAYS)))
+    data = parquet_bytes(table, row_group_size=draw.choice([7, 1000]), **(draw.choice(WAYS)))
     assert columns(data) == {name: table[name].to_pylist() for name in kinds}
     assert [place for part in rows(data) for place in part.places] == [*range(1, count + 1)]
 
 
 def test_parquet_returns_its_columns_if_it_has_no_rows() -> None:
-    assert rows(written(pa.table({"a": pa.array([], pa.int64())}))) == [ColumnRecords((), {"a": []})]
+    assert rows(parquet_bytes(pa.table({"a": pa.array([], pa.int64())}))) == [ColumnRecords((), {"a": []})]
     assert rows(b"") == []
 
 
 def same_names(*names: str) -> bytes:
-    return written(pa.Table.from_arrays([pa.array([n]) for n in range(len(names))], names=[*names]))
+    return parquet_bytes(pa.Table.from_arrays([pa.array([n]) for n in range(len(names))], names=[*names]))
 
 
 def test_parquet_rejects_a_declared_column_that_is_there_twice() -> None:
@@ -279,7 +279,7 @@ def test_parquet_yields_texts_that_are_stored_once_in_pieces() -> None:
     noise = pa.array([random.Random(0).randbytes(400_000)] + [b""] * 2_999)
     again = pa.DictionaryArray.from_arrays(pa.array([0] * 3_000, pa.int32()), pa.array(["x" * 4_000]))
     lists = pa.ListArray.from_arrays(pa.array(range(3_001), pa.int32()), again)
-    parts = rows(written(pa.table({"n": noise, "t": again, "l": lists})))
+    parts = rows(parquet_bytes(pa.table({"n": noise, "t": again, "l": lists})))
     assert sum(len(part.places) for part in parts) == 3_000
     assert max(sum(len(str(text)) for text in part.columns["t"]) for part in parts) <= parquet.BATCH_BYTES
     assert {text for part in parts for text in part.columns["t"]} == {"x" * 4_000}
@@ -288,12 +288,12 @@ def test_parquet_yields_texts_that_are_stored_once_in_pieces() -> None:
 def hostile_files() -> Iterator[tuple[str, bytes]]:
     yield from ((what, data) for what, name, data in hostile.files(16 * 7_000) if name.endswith(".parquet"))
     fixed = pa.DictionaryArray.from_arrays(pa.array([0] * 50_000, pa.int32()), pa.array([b"x" * 900], pa.binary(900)))
-    yield "fixed bytes many times", written(pa.table({"v": fixed.dictionary_decode()}), compression="zstd")
-    yield "wide fixed bytes", written(pa.table({"v": pa.array([b"x" * 200_000], pa.binary(200_000))}))
+    yield "fixed bytes many times", parquet_bytes(pa.table({"v": fixed.dictionary_decode()}), compression="zstd")
+    yield "wide fixed bytes", parquet_bytes(pa.table({"v": pa.array([b"x" * 200_000], pa.binary(200_000))}))
     deep = pa.array([1])
     for _ in range(120):
         deep = pa.StructArray.from_arrays([deep], ["a"])
-    yield "levels", written(pa.table({"v": deep}))
+    yield "levels", parquet_bytes(pa.table({"v": deep}))
 
 
 @pytest.mark.parametrize(("what", "data"), [pytest.param(*file, id=file[0]) for file in hostile_files()])
@@ -317,7 +317,7 @@ def test_parquet_rejects_an_encrypted_file(plain: bool) -> None:
     how = encryption.EncryptionConfiguration(footer_key="f", column_keys={"c": ["a"]}, plaintext_footer=plain)
     keys = factory.file_encryption_properties(encryption.KmsConnectionConfig(), how)
     table = pa.table({"a": [1], "b": [2]})
-    assert "encrypted" in fault(written(table, encryption_properties=keys))
+    assert "encrypted" in fault(parquet_bytes(table, encryption_properties=keys))
 
 
 def small(**options: Any) -> bytes:
@@ -331,7 +331,7 @@ def small(**options: Any) -> bytes:
             ),
         }
     )
-    return written(table, **{"store_schema": False} | options)
+    return parquet_bytes(table, **{"store_schema": False} | options)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_parquet_reads_or_rejects_a_damaged_file(step: int, options: dict[str, A
 
 def test_parquet_with_a_damaged_page_is_rejected() -> None:
     texts = [str(number) * 9 for number in range(60_000)]
-    data = bytearray(written(pa.table({"v": texts}), row_group_size=20_000, write_page_checksum=True))
+    data = bytearray(parquet_bytes(pa.table({"v": texts}), row_group_size=20_000, write_page_checksum=True))
     data[-40_000] ^= 1
     assert "CRC" in fault(bytes(data))
 

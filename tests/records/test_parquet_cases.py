@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.records.test_parquet import columns, written
+from tests.records.test_parquet import columns, parquet_bytes
 
 NUMBERS: Mapping[str, pa.Array] = {
     str(kind): pa.array([0, 1, None, 127, 100, 3] * 50, kind)
@@ -73,14 +73,14 @@ def chunks(data: bytes) -> Iterator[Any]:
 def test_parquet_returns_values_of_every_encoding(encoding: str, arrays: Mapping[str, pa.Array], version: str) -> None:
     by_column = dict.fromkeys(arrays, encoding)
     options = {"data_page_version": version, "use_dictionary": False, "data_page_size": 64, "write_batch_size": 10}
-    data = written(pa.table(arrays), column_encoding=by_column, row_group_size=120, **options)
+    data = parquet_bytes(pa.table(arrays), column_encoding=by_column, row_group_size=120, **options)
     assert {encoding in chunk.encodings for chunk in chunks(data)} == {True}
     assert columns(data) == {name: array.to_pylist() for name, array in arrays.items()}
 
 
 @pytest.mark.parametrize("compression", ["NONE", "SNAPPY", "GZIP", "BROTLI", "LZ4", "ZSTD"])
 def test_parquet_returns_values_of_every_compression(compression: str) -> None:
-    data = written(pa.table({**NUMBERS, **TEXTS}), compression=compression, row_group_size=70)
+    data = parquet_bytes(pa.table({**NUMBERS, **TEXTS}), compression=compression, row_group_size=70)
     assert {chunk.compression for chunk in chunks(data)} == {compression.replace("NONE", "UNCOMPRESSED")}
     assert columns(data) == {name: array.to_pylist() for name, array in {**NUMBERS, **TEXTS}.items()}
 
@@ -102,7 +102,7 @@ def test_parquet_returns_nested_values_in_pages_and_row_groups(options: dict[str
     given = {name: array.to_pylist() for name, array in NESTED.items()}
     given |= {name: [*members, None] * 50 for name, (_, _, members) in MAPS.items()}
     for name, array in arrays.items():
-        assert columns(written(pa.table({"v": array}), **options)) == {"v": given[name]}, name
+        assert columns(parquet_bytes(pa.table({"v": array}), **options)) == {"v": given[name]}, name
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,16 @@ def test_parquet_returns_nested_values_in_pages_and_row_groups(options: dict[str
 def test_parquet_returns_decimals_of_every_physical_type(precision: int, as_integer: bool, physical: str) -> None:
     most = Decimal(f"{'9' * (precision - 1)}.9")
     values = [most, most.copy_negate(), None, Decimal("0.0"), Decimal("0.1")]
-    data = written(pa.table({"v": pa.array(values, pa.decimal128(precision, 1))}), store_decimal_as_integer=as_integer)
+    data = parquet_bytes(
+        pa.table({"v": pa.array(values, pa.decimal128(precision, 1))}), store_decimal_as_integer=as_integer
+    )
     assert [chunk.physical_type for chunk in chunks(data)] == [physical]
     assert columns(data) == {"v": values}
 
 
 def test_parquet_returns_columns_without_nulls_and_of_nulls_alone() -> None:
     schema = pa.schema([pa.field("a", pa.int32(), nullable=False), ("b", pa.string()), ("c", pa.null())])
-    data = written(pa.table({"a": [1, 2, 3], "b": pa.nulls(3, pa.string()), "c": pa.nulls(3)}, schema=schema))
+    data = parquet_bytes(pa.table({"a": [1, 2, 3], "b": pa.nulls(3, pa.string()), "c": pa.nulls(3)}, schema=schema))
     assert columns(data) == {"a": [1, 2, 3], "b": [None] * 3, "c": [None] * 3}
 
 
@@ -139,7 +141,7 @@ def test_parquet_reads_rows_of_row_groups_if_some_are_empty() -> None:
 
 def annotated(array: pa.Array, physical: int, converted: int, *, is_decimal: bool = False) -> bytes:
     """Return a file whose column v has a type as old writers annotate it, without logical type (parquet.thrift)."""
-    data = written(pa.table({"v": array}), store_schema=False, use_dictionary=False, compression="none")
+    data = parquet_bytes(pa.table({"v": array}), store_schema=False, use_dictionary=False, compression="none")
     footer = data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
     plain = bytes([0x15, 2 * physical, 0x25, 2, 0x18, 1, ord("v")])  # the physical type, optional, the name
     of_decimal = bytes([0x15, 4, 0x15, 18]) if is_decimal else b""  # a scale of 2, a precision of 9

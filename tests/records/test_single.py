@@ -73,7 +73,7 @@ def nested(chance: random.Random) -> str:
     return "{" + ", ".join(f'"{name}": {value}' for name, value in every.items()) + "}"
 
 
-def changed(chance: random.Random) -> str:
+def change_message(chance: random.Random) -> str:
     """Return a message of the contract `changed`."""
     row = chance.choice(['{"id": 1, "name": "a", "at": 5}', '{"id": 2, "more": 1}', '{"name": "x"}', "null", "7"])
     op = chance.choice(["c", "u", "d", "r", "t", "x"])
@@ -81,14 +81,14 @@ def changed(chance: random.Random) -> str:
 
 
 MAKERS: Final[dict[str, Callable[[random.Random], str]]] = {"things": record, "nested": nested, "strict": record}
-MAKERS["changed"] = changed
+MAKERS["changed"] = change_message
 
 
 def read(name: str) -> Contract:
     return read_contract(json.dumps(CONTRACTS[name]), file=f"{name}.avsc")
 
 
-def singly(single: SingleReader, text: bytes, facts: dict[str, str]) -> dict[str, Any] | tuple[str, str]:
+def read_single(single: SingleReader, text: bytes, facts: dict[str, str]) -> dict[str, Any] | tuple[str, str]:
     try:
         return single.values(text, facts)
     except RecordRejected as refusal:
@@ -105,7 +105,7 @@ def test_single_reader_returns_the_same_as_columns(name: str) -> None:
     table = single.read(TextRecords(range(RECORDS), texts), by_name)
     fields, reasons = [reader.field.name for reader in single._readers], set[str]()
     for text, of, row in zip(texts, facts, table.to_pylist(), strict=True):
-        found = singly(single, text, of)
+        found = read_single(single, text, of)
         if isinstance(found, tuple):
             assert found == (row["_reason"], row["_detail"]), text
             reasons.add(found[0])
@@ -131,13 +131,13 @@ def kinds(value: Any) -> Any:
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_single_reader_rejects_the_same_records_one_by_one_and_in_columns(name: str) -> None:
     single, chance = SingleReader(read(name), BYTES), random.Random(7)
-    records = list(several(name, chance, RECORDS))
+    records = list(generate(name, chance, RECORDS))
     together = {index: str(refusal) for index, refusal in single.refused(records)}
     singles = {index: str(refusal) for index in range(RECORDS) for _, refusal in single.refused(records[index:][:1])}
     assert together == singles
 
 
-def several(name: str, chance: random.Random, count: int) -> Iterator[tuple[bytes, dict[str, str]]]:
+def generate(name: str, chance: random.Random, count: int) -> Iterator[tuple[bytes, dict[str, str]]]:
     for number in range(count):
         yield MAKERS[name](chance).encode("utf-8", "surrogatepass"), FACTS | {"http.id": f"{number}"}
 

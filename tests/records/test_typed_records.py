@@ -20,7 +20,7 @@ from lake.records.reader import RecordReader
 from tests import shop
 from tests.bad_input import hostile
 from tests.records import test_avro
-from tests.records.test_parquet import ARRAYS, ID, NOON, written
+from tests.records.test_parquet import ARRAYS, ID, NOON, parquet_bytes
 
 INSTANT = NOON.replace(tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def tables(reader: RecordReader, data: bytes, name: str) -> Iterator[pa.Table]:
 def test_reader_accepts_or_rejects_every_type_of_parquet(kind: str) -> None:
     of = reader({"v": shop.optional(hostile.TYPES[kind])})
     for what, (array, _) in ARRAYS.items():
-        [row, null] = records(of, written(pa.table({"v": array})))
+        [row, null] = records(of, parquet_bytes(pa.table({"v": array})))
         assert null["_reason"] is None, what
         assert row["_reason"] in {None, "wrong type", "not in enum"}, what
         assert (row["v"] is None) == (row["_reason"] is not None or what == "null"), what
@@ -80,12 +80,12 @@ def test_reader_accepts_or_rejects_every_type_of_avro(kind: str) -> None:
     ],
 )
 def test_reader_returns_the_value_of_parquet(what: str, declared: Any, value: Any) -> None:
-    [row, null] = records(reader({"v": shop.optional(declared)}), written(pa.table({"v": ARRAYS[what][0]})))
+    [row, null] = records(reader({"v": shop.optional(declared)}), parquet_bytes(pa.table({"v": ARRAYS[what][0]})))
     assert (row["_reason"], row["_detail"], row["v"], null["v"]) == (None, None, value, None)
 
 
 def test_reader_returns_texts_of_bytes_that_are_utf8() -> None:
-    data = written(pa.table({"v": [b"abc", b"\xff"]}))
+    data = parquet_bytes(pa.table({"v": [b"abc", b"\xff"]}))
     taken, refused = records(reader({"v": "string"}), data)
     assert taken["v"] == "abc"
     assert refused["_reason"] == "wrong type"
@@ -96,14 +96,14 @@ def test_reader_keeps_null_of_parquet_null_when_the_field_has_a_default() -> Non
     contract = shop.contract("rows", {"id": "long"})
     contract["fields"].append({"name": "v", **field})
     of = RecordReader(read_contract(json.dumps(contract), file="rows.avsc"), 1 << 20)
-    rows = records(of, written(pa.table({"id": [1], "v": pa.array([None], pa.int64())})))
+    rows = records(of, parquet_bytes(pa.table({"id": [1], "v": pa.array([None], pa.int64())})))
     assert [row["v"] for row in rows] == [None]
-    assert [row["v"] for row in records(of, written(pa.table({"id": [1]})))] == [1]
+    assert [row["v"] for row in records(of, parquet_bytes(pa.table({"id": [1]})))] == [1]
 
 
 def test_reader_keeps_undeclared_columns_of_every_type() -> None:
     table = pa.table({"id": [1, 2], **{name: array for name, (array, _) in ARRAYS.items()}})
-    first, second = records(reader({"id": "long"}), written(table))
+    first, second = records(reader({"id": "long"}), parquet_bytes(table))
     assert (first["_reason"], second["_reason"], second["_extra"]) == (None, None, None)
     extra = json.loads(first["_extra"])
     assert extra.keys() == ARRAYS.keys() - {"null"}
@@ -119,7 +119,7 @@ def test_reader_keeps_undeclared_columns_of_every_type() -> None:
 
 def test_reader_rejects_a_distant_date_with_its_record_alone() -> None:
     days = pa.array([0, 10**9], pa.date32())
-    first, second = records(reader({"id": "long", "day": "date"}), written(pa.table({"id": [1, 2], "day": days})))
+    first, second = records(reader({"id": "long", "day": "date"}), parquet_bytes(pa.table({"id": [1, 2], "day": days})))
     assert (first["_reason"], first["day"]) == (None, date(1970, 1, 1))
     assert (second["_reason"], second["_detail"]) == (
         "wrong type",
@@ -140,5 +140,5 @@ def test_reader_rejects_the_end_of_a_broken_avro_file() -> None:
 def test_reader_writes_rejected_nested_texts_so_that_they_can_be_read_again() -> None:
     tags = (["null", {"type": "array", "items": "string"}], {"default": None})
     table = pa.table({"id": pa.array([None], pa.int64()), "tags": pa.array([[b"a", None]], pa.list_(pa.binary()))})
-    [row] = records(reader({"id": "long", "tags": tags}), written(table))
+    [row] = records(reader({"id": "long", "tags": tags}), parquet_bytes(table))
     assert (row["_reason"], json.loads(row["_raw"])) == ("missing field", {"id": None, "tags": ["a", None]})

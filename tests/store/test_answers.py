@@ -44,7 +44,7 @@ AGAIN: Final = pa.table({"_id": ["x"], "source": ["f:1"]})
 
 
 @contextmanager
-def losing(monkeypatch: pytest.MonkeyPatch, fails: Exception, *, made: bool) -> Iterator[list[str]]:
+def lose_responses(monkeypatch: pytest.MonkeyPatch, fails: Exception, *, made: bool) -> Iterator[list[str]]:
     """Fail every commit of the block with `fails`, after it was `made` or instead of it. Yield the failed commits."""
     lost: list[str] = []
 
@@ -81,7 +81,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, fails: Exception, *, made: bool) -> 
 
 
 @cache
-def _made() -> Path:
+def _make_shop() -> Path:
     settings = published(kept_folder() / "shop").settings
     table = Table(settings, "gold", "sums", "sums")
     table.create(ROWS.schema, description="Sums.")
@@ -96,7 +96,7 @@ class Warehoused:
     """Copy of the published shop, with a table, a quarantine and redeliveries of a few commits."""
 
     def __init__(self, folder: Path) -> None:
-        shutil.copytree(_made(), folder, dirs_exist_ok=True)
+        shutil.copytree(_make_shop(), folder, dirs_exist_ok=True)
         self.project = load(load_settings(folder))
         self.settings: Settings = self.project.settings
         self.orders = Warehouse(self.settings).log("orders").path
@@ -190,7 +190,7 @@ def test_commit_counts_once_when_its_response_is_lost(
 ) -> None:
     act, of = COMMITS[what]
     here, there = Warehoused(tmp_path / "here"), Warehoused(tmp_path / "there")
-    with losing(monkeypatch, fails, made=True) as lost:
+    with lose_responses(monkeypatch, fails, made=True) as lost:
         act(here)
     act(there)
     assert lost
@@ -205,7 +205,7 @@ def test_failed_commit_is_reported_as_unavailable_and_succeeds_on_retry(
     here, there = Warehoused(tmp_path / "here"), Warehoused(tmp_path / "there")
     before = state(of(here))
     fails = OSError("Generic S3 error: error sending request: connection closed")
-    with losing(monkeypatch, fails, made=False) as lost, pytest.raises(Exception, match="Generic S3") as raised:
+    with lose_responses(monkeypatch, fails, made=False) as lost, pytest.raises(Exception, match="Generic S3") as raised:
         act(here)
     fault = fault_of(raised.value, here.settings)
     assert isinstance(fault, Unavailable), fault
@@ -224,7 +224,10 @@ def test_commit_is_reported_as_unknown_when_the_log_cannot_be_read(
     def nothing_answers(*_: object) -> None:
         raise OSError("Generic S3 error: timed out")
 
-    with losing(monkeypatch, OSError("Generic S3 error: timed out"), made=True), monkeypatch.context() as patched:
+    with (
+        lose_responses(monkeypatch, OSError("Generic S3 error: timed out"), made=True),
+        monkeypatch.context() as patched,
+    ):
         patched.setattr("lake.store.delta.commits", nothing_answers)
         with pytest.raises(Unavailable, match="whether a commit is there cannot be read"):
             recovery.clear_above(here.settings, "orders", 1)

@@ -75,7 +75,7 @@ def asked(settings: Settings) -> list[Any]:
     return [found, duckdb_tables.rows(path, "SELECT count(*) AS n, sum(_offset) AS s, max(volts)::VARCHAR AS v FROM t")]
 
 
-def hot(settings: Settings) -> set[int]:
+def hot_batches(settings: Settings) -> set[int]:
     """Return the batches with rows in the log itself."""
     path = Log(settings, "readings").path
     with delta.opened(path) as table:
@@ -112,7 +112,7 @@ def test_log_reads_the_same_after_any_archiving(tmp_path: Path, seed: int, steps
             through = chance.randint(1, Log(ours, "readings").head().batch)
             done = run(ours, through)
             assert done.parts == archive_tier.parts_of(Log(ours, "readings").path)
-            assert hot(ours) & set(range(1, done.parts[-1].through + 1)) == set()
+            assert hot_batches(ours) & set(range(1, done.parts[-1].through + 1)) == set()
             assert rows(ours, before[0]) == before[1], "who reads an earlier version has every row once"
             assert run(ours, through).moved == []
         if chance.random() < 0.3:
@@ -145,7 +145,7 @@ class Death(BaseException):
 
 
 @contextmanager
-def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
+def die_at(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
     """Die before or after write number `at`. Yield the writes made until then."""
     done: list[str] = []
 
@@ -186,7 +186,7 @@ def test_archive_loses_no_row_and_continues_when_its_process_dies(
         shutil.rmtree(tmp_path / "cold", ignore_errors=True)
         shutil.copytree(tmp_path / "kept", settings.project)
         forget_all()
-        with dying(monkeypatch, at) as done:
+        with die_at(monkeypatch, at) as done:
             try:
                 run(settings, 4)
             except Death:
@@ -326,7 +326,7 @@ def test_archive_rejects_rows_that_differ_from_the_log(settings: Settings) -> No
     assert archive_tier.parts_of(path) == []
 
 
-def maintained(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
+def deleted_files(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return the number of files that maintenance deletes and the newest version lacks."""
 
     def stored() -> int:
@@ -402,7 +402,7 @@ def test_check_reports_damage_to_an_archive(
             rows(settings)
         assert gone.value.fix.startswith("restore that file from a backup")
     if harm not in {"another value", "half a file"}:
-        assert maintained(settings, monkeypatch) == 0, "what is left of the log may be all that there is"
+        assert deleted_files(settings, monkeypatch) == 0, "what is left of the log may be all that there is"
     if said.startswith("were"):
         with pytest.raises(StorageError, match=said):
             search_files(settings, {"margaret hamilton"})
@@ -510,5 +510,5 @@ def test_doctor_examines_the_archive_folder_and_archived_batches(settings: Setti
 
 def test_maintenance_deletes_archived_files_from_the_log(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     run(settings, 4)
-    assert maintained(settings, monkeypatch) > 0
+    assert deleted_files(settings, monkeypatch) > 0
     assert check(settings, "readings") == []

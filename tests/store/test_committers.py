@@ -59,7 +59,7 @@ TURNS: Final[list[tuple[Writer, ...]]] = [
 ]
 
 
-def delivered_again(settings: Settings, spark: SparkSession, writer: Writer) -> None:
+def check_redeliveries(settings: Settings, spark: SparkSession, writer: Writer) -> None:
     """Check that redeliveries are found by this process and by Spark."""
     folder = settings.path(settings.landing) / "readings"
     batches = [file.read_text() for file in sorted(folder.glob("?.jsonl"))]
@@ -76,10 +76,10 @@ def delivered_again(settings: Settings, spark: SparkSession, writer: Writer) -> 
 @pytest.mark.parametrize("writers", TURNS, ids=" ".join)
 def test_log_is_the_same_for_every_writer(spark: SparkSession, tmp_path: Path, writers: Sequence[Writer]) -> None:
     home = tmp_path / "meter=other"  # a folder name must not be read as a column value
-    assert written(spark, home / "turns", writers) == written(spark, home / "spark", ["spark"] * 3)
+    assert write_log(spark, home / "turns", writers) == write_log(spark, home / "spark", ["spark"] * 3)
 
 
-def written(spark: SparkSession, home: Path, writers: Sequence[Writer]) -> tuple[str, list[str]]:
+def write_log(spark: SparkSession, home: Path, writers: Sequence[Writer]) -> tuple[str, list[str]]:
     """Return the digest and the events of a log of three batches, whose contract has more fields each time."""
     settings = empty(home)
     (settings.path(settings.landing) / "readings").mkdir()
@@ -99,7 +99,7 @@ def written(spark: SparkSession, home: Path, writers: Sequence[Writer]) -> tuple
         with writing(writer):
             counts = ingest(settings, lambda: spark, load_contracts(settings), now=NOW)["readings"]
         assert (counts.accepted, counts.quarantined) == ((3, 0), (2, 1), (2, 1))[number]
-    delivered_again(settings, spark, writers[-1])
+    check_redeliveries(settings, spark, writers[-1])
     log = Log(settings, "readings")
     assert check(settings, "readings") == []
     rows = log.read(spark, load_contracts(settings)["readings"], upto=3).orderBy("_batch", "_bucket", "_offset")

@@ -32,7 +32,7 @@ from lake.store.table_logs import forget_all
 from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import fault, no_spark, present
-from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
+from tests.ingest.test_lost_commits import ORDER, advance_table, at, shop, tear
 from tests.processes import other_process
 
 __all__ = ["shop"]
@@ -48,7 +48,7 @@ LOG = """_batch BIGINT, _arrival BIGINT, _bucket INTEGER, _offset BIGINT, _id VA
     _subject VARCHAR"""
 
 
-def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> None:
+def commit_batch(shop: Project, batch: int, keys: object = None, **counts: int) -> None:
     """Commit a batch without events, with one file."""
     files = [{"path": f"orders/{batch}.jsonl", "size": 1, "mtime": 1}]
     data: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": COUNTS | counts, "files": files, "contract": 1}
@@ -67,7 +67,7 @@ def test_check_and_status_report_a_log_that_lost_batches(shop: Project, who: str
     settings = shop.settings
     cut(shop)
     for batch in (1, 2):
-        taken_in(shop, batch)
+        commit_batch(shop, batch)
     if who == "cut":
         cut(shop)
     if who == "table":
@@ -98,9 +98,9 @@ def test_check_and_status_report_a_log_that_lost_batches(shop: Project, who: str
 def test_lost_log_is_not_restarted_when_a_cut_or_table_knows_its_batches(shop: Project, who: str) -> None:
     settings, contract = shop.settings, shop.contracts["orders"]
     for batch in (1, 2):
-        taken_in(shop, batch)
+        commit_batch(shop, batch)
         cut(shop)
-    built(shop, 2)
+    build_order(shop, 2)
     quarantined = Warehouse(settings).quarantine("orders").path
     duckdb_tables.append(
         quarantined, quarantine.SCHEMA, [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
@@ -152,7 +152,7 @@ def test_edition_numbers_are_remembered_from_the_next_edition_on(shop: Project) 
 def test_query_fails_when_the_commit_of_its_version_was_cut_short(shop: Project) -> None:
     table = shop.table(shop.tables[ORDER])
     for number in (1, 2):
-        version = advanced(shop, ORDER, number, orders=number).version
+        version = advance_table(shop, ORDER, number, orders=number).version
     entry = editions.EditionTable("silver", "silver/current_order", version, "")
     editions.record_edition(shop.settings, 2, {ORDER: entry})
     file = commit_file(table.path, version).local
@@ -174,7 +174,7 @@ def test_log_check_reports_lost_quarantine_rows(shop: Project) -> None:
     settings = shop.settings
     rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
     duckdb_tables.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
-    taken_in(shop, 1, read=1, quarantined=1)
+    commit_batch(shop, 1, read=1, quarantined=1)
     assert command(shop, "log", "orders", "--check").exit_code == 0
     shutil.rmtree(Warehouse(settings).quarantine("orders").path.local)
     result = command(shop, "log", "orders", "--check")
@@ -185,19 +185,19 @@ def test_log_check_reports_lost_quarantine_rows(shop: Project) -> None:
 def test_lost_contract_versions_are_reported_before_events_are_read(shop: Project) -> None:
     settings, contract = shop.settings, shop.contracts["orders"]
     contract_versions.register(settings, contract)
-    taken_in(shop, 1)
+    commit_batch(shop, 1)
     shutil.rmtree(Warehouse(settings).book("contracts").path.local)
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
         append(settings, no_spark, contract, lambda _: Delivery())
-    verdict, *_ = verify_all(no_spark, built(shop), [ORDER], on_progress=lambda _: None)
+    verdict, *_ = verify_all(no_spark, build_order(shop), [ORDER], on_progress=lambda _: None)
     assert (verdict.verdict, "meta/contracts" in verdict.why, "rebuild" in verdict.fix) == ("unknown", True, False)
 
 
-def built(shop: Project, batch: int = 1) -> Project:
+def build_order(shop: Project, batch: int = 1) -> Project:
     number = cut(shop).number
-    advanced(shop, ORDER, number, orders=batch)
+    advance_table(shop, ORDER, number, orders=batch)
     return shop
 
 
@@ -208,9 +208,9 @@ def test_truncated_key_store_is_reported_without_advice_to_rebuild(shop: Project
     store = open_store(settings, make=True)
     store.make("orders", [f"{n:064}" for n in range(300)])
     keys = {"store": store.id, "secret": store.fingerprint, "subjects": 300}
-    taken_in(shop, 1, keys)
+    commit_batch(shop, 1, keys)
     contract_versions.register(settings, shop.contracts["orders"])
-    assert integrity.fault_of_inputs(built(shop), ["orders"]) is None
+    assert integrity.fault_of_inputs(build_order(shop), ["orders"]) is None
     content = settings.keys_path.read_bytes()
     assert len(content) > 12288
     settings.keys_path.write_bytes(content[:left])
@@ -257,7 +257,7 @@ def test_purge_waits_for_readers_by_edition_number_whatever_the_clock(shop: Proj
 
 def test_purge_in_a_bucket_waits_for_readers_of_other_hosts(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = shop.settings
-    taken_in(shop, 1)
+    commit_batch(shop, 1)
     editions.record_edition(settings, cut(shop).number, {})
     assert purge._other_hosts(settings, 0) == ""
     monkeypatch.setattr(Warehouse, "root", Address(str(settings.warehouse_path)))

@@ -101,7 +101,9 @@ def model(kind: Kind, it: Any) -> str:  # noqa: PLR0911  one line a type
     """Return the text of a value as lake.store.proof.fingerprints defines it."""
     if isinstance(kind, Mapping):
         if kind["type"] == "struct":
-            return "{" + "".join(named(f["name"], f["type"], it[f["name"]]) for f in by_name(kind["fields"])) + "}"
+            return (
+                "{" + "".join(member_text(f["name"], f["type"], it[f["name"]]) for f in by_name(kind["fields"])) + "}"
+            )
         if kind["type"] == "array":
             return "[" + "".join("~" if each is None else model(kind["elementType"], each) for each in it) + "]"
         pairs = [
@@ -112,7 +114,7 @@ def model(kind: Kind, it: Any) -> str:  # noqa: PLR0911  one line a type
     if kind == "boolean":
         return f"{str(it).lower()};"
     if kind in {"float", "double"}:
-        return f"{exact(it)};"
+        return f"{float_text(it)};"
     if kind == "date":
         return f"{(it - EPOCH.date()).days};"
     if kind in {"timestamp", "timestamp_ntz"}:
@@ -124,7 +126,7 @@ def model(kind: Kind, it: Any) -> str:  # noqa: PLR0911  one line a type
     return f"{it:f};" if isinstance(it, Decimal) else f"{it};"
 
 
-def exact(it: float) -> str:
+def float_text(it: float) -> str:
     if math.isnan(it) or math.isinf(it):
         return str(it)
     if not it:
@@ -138,7 +140,7 @@ def by_name(fields: list[Any]) -> list[Any]:
     return sorted(fields, key=lambda each: each["name"])
 
 
-def named(name: str, kind: Kind, it: Any) -> str:
+def member_text(name: str, kind: Kind, it: Any) -> str:
     return "" if it is None else f"{len(name.encode())}:{name}={model(kind, it)}"
 
 
@@ -155,10 +157,10 @@ def rows() -> pa.Table:
 def expected(rows: pa.Table) -> list[str]:
     fields = sorted(fields_of(rows.schema))
     there = {name: rows.column(name).to_pylist() for name, _ in fields}
-    return ["".join(named(name, kind, there[name][n]) for name, kind in fields) for n in range(rows.num_rows)]
+    return ["".join(member_text(name, kind, there[name][n]) for name, kind in fields) for n in range(rows.num_rows)]
 
 
-def hashed(text: str) -> int:
+def text_hash(text: str) -> int:
     return int(hashlib.md5(text.encode()).hexdigest()[:16], 16)
 
 
@@ -176,8 +178,8 @@ def test_spark_writes_every_value_as_the_model(rows: pa.Table, spark: SparkSessi
     fields, wanted = fields_of(rows.schema), expected(rows)
     there = to_frame(spark, rows).selectExpr("n", f"{row_text(fields, SPARKS)} AS text", hash_of(fields)).toArrow()
     for each, text in zip(there.sort_by("n").to_pylist(), wanted, strict=True):
-        assert (each["text"], int(each["hash"])) == (text, hashed(text))
-    assert of_arrow(rows) == Fingerprint(ROWS, sum(map(hashed, wanted)) % MODULUS)
+        assert (each["text"], int(each["hash"])) == (text, text_hash(text))
+    assert of_arrow(rows) == Fingerprint(ROWS, sum(map(text_hash, wanted)) % MODULUS)
     assert of_arrow(rows, "secret").total != of_arrow(rows).total
 
 

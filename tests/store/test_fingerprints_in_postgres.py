@@ -45,12 +45,12 @@ def without_nul(it: Any) -> Any:
     return [without_nul(each) for each in it] if isinstance(it, list) else it
 
 
-def sent(kind: pa.DataType, it: Any) -> tuple[str, list[Any]]:
+def as_sql(kind: pa.DataType, it: Any) -> tuple[str, list[Any]]:
     """Return a value as SQL and its parameters."""
     if it is not None and pa.types.is_struct(kind):
         return "row(%s, %s)::price", [it["amount"], it["currency"]]
     if it is not None and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
-        parts = [sent(kind.value_type, each) for each in it]
+        parts = [as_sql(kind.value_type, each) for each in it]
         return f"array[{', '.join(part for part, _ in parts)}]::price[]", [each for _, more in parts for each in more]
     return "%s", [it]
 
@@ -77,7 +77,7 @@ def test_postgresql_finds_the_fingerprint_by_the_documented_sql(postgres: Postgr
         connection.execute(in_sql("struct"))
         connection.execute(sql.SQL("create table t (n bigint, {})").format(sql.SQL(", ").join(declared)))
         for row in rows.select(["n", *NAMES]).to_pylist():
-            values = [sent(rows.schema.field(name).type, it) for name, it in row.items()]
+            values = [as_sql(rows.schema.field(name).type, it) for name, it in row.items()]
             query = f"insert into t values ({', '.join(text for text, _ in values)})"
             connection.execute(query.encode(), [each for _, more in values for each in more])
         found = connection.execute(sql.SQL("select {} from t order by n").format(text)).fetchall()

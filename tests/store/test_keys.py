@@ -28,14 +28,14 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture(params=["file", pytest.param("database", marks=pytest.mark.postgres)])
-def anywhere(settings: Settings, request: pytest.FixtureRequest) -> Settings:
+def keys_settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
     """Project without a key store, whose setting names a file or a database."""
     if request.param == "file":
         return settings
     return replace(settings, keys=url(request.getfixturevalue("postgres").database()))
 
 
-def filled(settings: Settings) -> KeyStore:
+def fill(settings: Settings) -> KeyStore:
     store = open_store(settings, make=True)
     store.make("orders", ["c", "a", "b"])
     store.make("parcels", ["a"])
@@ -104,13 +104,13 @@ def test_key_store_can_be_made_after_a_crash_of_its_making(settings: Settings) -
     assert open_store(settings, make=True) == open_store(settings)
 
 
-def test_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
-    assert not has_store(anywhere)
+def test_key_is_made_once_and_destroyed_for_good(keys_settings: Settings) -> None:
+    assert not has_store(keys_settings)
     with pytest.raises(DeclarationError, match="there is no key store"):
-        open_store(anywhere)
-    store = filled(anywhere)
-    assert has_store(anywhere)
-    assert open_store(anywhere) == open_store(anywhere, make=True) == store
+        open_store(keys_settings)
+    store = fill(keys_settings)
+    assert has_store(keys_settings)
+    assert open_store(keys_settings) == open_store(keys_settings, make=True) == store
     every = all_keys(store)
     assert [*every] == ["a", "c"]
     assert {len(key) for key in every.values()} == {32}
@@ -129,28 +129,28 @@ def test_key_is_made_once_and_destroyed_for_good(anywhere: Settings) -> None:
 
 @pytest.mark.parametrize("people", [0, 6, 7, 8, 100])
 def test_keys_are_read_in_parts_each_key_once(
-    anywhere: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: int
+    keys_settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, people: int
 ) -> None:
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 7)
-    store = open_store(anywhere, make=True)
+    store = open_store(keys_settings, make=True)
     tokens = [f"{number:03}" for number in range(people)]
     store.make("orders", tokens)
     store.make("parcels", ["000", "x"])
     assert [*all_keys(store)] == known(store, "orders") == tokens
-    assert {part.num_rows for part in store.all_keys("orders")} <= {7, people % 7}
-    assert store.keys_of("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
-    copy_store(anywhere, tmp_path / "copy.sqlite")
+    assert {part.num_rows for part in store.every("orders")} <= {7, people % 7}
+    assert store.living("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
+    copy_store(keys_settings, tmp_path / "copy.sqlite")
     assert content(
-        restore_store(replace(anywhere, keys=tmp_path / "other.sqlite"), tmp_path / "copy.sqlite")
+        restore_store(replace(keys_settings, keys=tmp_path / "other.sqlite"), tmp_path / "copy.sqlite")
     ) == content(store)
 
 
 def test_key_store_makes_keys_while_others_are_read_in_parts(
-    anywhere: Settings, monkeypatch: pytest.MonkeyPatch
+    keys_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 2)
-    store = filled(anywhere)
-    parts = store.tokens("orders")
+    store = fill(keys_settings)
+    parts = store.known("orders")
     first = next(parts)
     store.make("orders", ["d", "aa"])
     store.destroy("orders", ["c"])
@@ -163,11 +163,11 @@ def test_key_store_makes_keys_while_others_are_read_in_parts(
     ]
 
 
-def test_concurrent_makers_get_the_same_store_and_keys(anywhere: Settings) -> None:
+def test_concurrent_makers_get_the_same_store_and_keys(keys_settings: Settings) -> None:
     people = [str(number) for number in range(50)]
 
     def work(_: int) -> list[Any]:
-        store = open_store(anywhere, make=True)
+        store = open_store(keys_settings, make=True)
         store.make("orders", people)
         return [store.id, store.secret, store.keys_of("orders", people)]
 
@@ -176,22 +176,22 @@ def test_concurrent_makers_get_the_same_store_and_keys(anywhere: Settings) -> No
     assert others == [first] * 7
 
 
-def test_copied_and_restored_key_stores_equal_the_original(anywhere: Settings, tmp_path: Path) -> None:
-    store = filled(anywhere)
+def test_copied_and_restored_key_stores_equal_the_original(keys_settings: Settings, tmp_path: Path) -> None:
+    store = fill(keys_settings)
     copy = tmp_path / "safe/keys.sqlite"
-    copy_store(anywhere, copy)
+    copy_store(keys_settings, copy)
     assert copy.stat().st_mode & 0o077 == secret_file(copy).stat().st_mode & 0o077 == 0
     with pytest.raises(FileExistsError):
-        copy_store(anywhere, copy)
+        copy_store(keys_settings, copy)
     with pytest.raises(DeclarationError, match="there is a key store already"):
-        restore_store(anywhere, copy)
-    elsewhere = replace(anywhere, keys=tmp_path / "other.sqlite")
+        restore_store(keys_settings, copy)
+    elsewhere = replace(keys_settings, keys=tmp_path / "other.sqlite")
     assert content(restore_store(elsewhere, copy)) == content(open_store(elsewhere)) == content(store)
 
 
 @pytest.mark.postgres
 def test_key_store_moves_from_a_file_into_a_database(settings: Settings, postgres: Postgres, tmp_path: Path) -> None:
-    store = filled(settings)
+    store = fill(settings)
     there = replace(settings, keys=url(postgres.database()))
     assert content(restore_store(there, settings.keys_path)) == content(open_store(there)) == content(store)
     for name, written, what in (
@@ -208,12 +208,12 @@ def test_key_store_moves_from_a_file_into_a_database(settings: Settings, postgre
         assert not has_store(other)
 
 
-def test_copy_that_fails_leaves_no_key_store(anywhere: Settings) -> None:
+def test_copy_that_fails_leaves_no_key_store(keys_settings: Settings) -> None:
     def rows() -> Iterator[list[tuple[Any, ...]]]:
         yield [("orders", "a", b"1")]
         raise InterruptedError
 
-    home = _home(anywhere)
+    home = _home(keys_settings)
     with pytest.raises(InterruptedError):
         home.make(Identity("id", b"secret"), rows())
     with pytest.raises(DeclarationError, match=r"the key store is empty|there is no key store"):
@@ -227,12 +227,12 @@ def test_destroyed_key_is_gone_from_the_files_of_a_database(settings: Settings, 
     store = open_store(there, make=True)
     store.make("orders", ["a", "b"])
     key, kept = all_keys(store).values()
-    assert (found(postgres, key), found(postgres, kept)) == (True, True)
+    assert (is_in_tables(postgres, key), is_in_tables(postgres, kept)) == (True, True)
     store.destroy("orders", ["a"])
-    assert (found(postgres, key), found(postgres, kept)) == (False, True)
+    assert (is_in_tables(postgres, key), is_in_tables(postgres, kept)) == (False, True)
 
 
-def found(postgres: Postgres, key: bytes) -> bool:
+def is_in_tables(postgres: Postgres, key: bytes) -> bool:
     """Return whether a table file of the database contains a key."""
     postgres.execute("CHECKPOINT")
     return any(key in file.read_bytes() for file in (postgres.data / "base").rglob("*") if file.is_file())

@@ -43,7 +43,7 @@ TABLES = ["current_order", "customer_daily"]
 
 
 @pytest.fixture(scope="module")
-def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+def shared_shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Read-only project of `lake init` with two batches of orders of two people."""
     home = tmp_path_factory.mktemp("calm")
     shop = new_shop(home)
@@ -53,9 +53,9 @@ def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakeh
 
 
 @pytest.fixture
-def shop(calm: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """Writable copy of `calm`."""
-    shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
+def shop(shared_shop: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """Writable copy of `shared_shop`."""
+    shutil.copytree(shared_shop.home, tmp_path, dirs_exist_ok=True)
     forget_all()
     return Lakehouse(tmp_path / "shop", tmp_path)
 
@@ -72,7 +72,7 @@ def largest(shop: Lakehouse) -> Path:
         return max(map(Path, delta.files(table)), key=lambda file: pq.read_metadata(file).num_rows)
 
 
-def rewritten(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
+def rewrite(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
     def write(file: Path) -> None:
         with file.open("rb") as opened:
             rows = pq.read_table(opened)
@@ -108,13 +108,13 @@ def sealed_swapped(rows: pa.Table) -> pa.Table:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "value": (rewritten(another_value), "its rows are not what was written"),
-    "null": (rewritten(another_null), "its rows are not what was written"),
-    "swapped": (rewritten(swapped_rows), "its rows are not what was written"),
-    "sealed": (rewritten(sealed_otherwise), "the encrypted part of its rows is not what was written"),
-    "sealed swapped": (rewritten(sealed_swapped), "the encrypted part of its rows is not what was written"),
-    "row": (rewritten(lambda rows: rows.slice(1)), "rows were written"),
-    "twice": (rewritten(lambda rows: pa.concat_tables([rows, rows.slice(0, 1)])), "rows were written"),
+    "value": (rewrite(another_value), "its rows are not what was written"),
+    "null": (rewrite(another_null), "its rows are not what was written"),
+    "swapped": (rewrite(swapped_rows), "its rows are not what was written"),
+    "sealed": (rewrite(sealed_otherwise), "the encrypted part of its rows is not what was written"),
+    "sealed swapped": (rewrite(sealed_swapped), "the encrypted part of its rows is not what was written"),
+    "row": (rewrite(lambda rows: rows.slice(1)), "rows were written"),
+    "twice": (rewrite(lambda rows: pa.concat_tables([rows, rows.slice(0, 1)])), "rows were written"),
     "deleted": (Path.unlink, "is gone"),
     "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-20]), "is damaged"),
     "no parquet": (lambda file: file.write_bytes(b"x" * 100), "is damaged"),
@@ -147,7 +147,7 @@ def test_changed_log_file_is_reported_and_stops_verify_and_rebuild(shop: Lakehou
 @pytest.mark.parametrize("why", ["table lost", pytest.param("person forgotten", marks=pytest.mark.long)])
 def test_table_is_not_built_or_evaluated_whole_from_a_changed_log(shop: Lakehouse, why: str) -> None:
     file, [table, _] = largest(shop), shop.project.pick(TABLES)
-    rewritten(another_value)(file)
+    rewrite(another_value)(file)
     if why == "table lost":
         shutil.rmtree(shop.project.table(table).path.local)
     words = ("run",) if why == "table lost" else ("forget", "orders", "subject=grace", "--yes")
@@ -161,7 +161,7 @@ def test_table_is_not_built_or_evaluated_whole_from_a_changed_log(shop: Lakehous
 
 def test_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction.FileGroup, "due", property(lambda _: True))
-    rewritten(another_value)(largest(shop))
+    rewrite(another_value)(largest(shop))
     told: list[str] = []
     done = maintain(shop.project, _no_spark, Policy(editions=1, days=9, size=1 << 30), told.append)
     [kept] = [each for each in done.places if each.place.kind == "log"]
@@ -182,8 +182,8 @@ def test_check_since_a_digest_detects_a_forged_log(shop: Lakehouse) -> None:
         assert (result.exit_code, said in result.stdout) == (0, True)
     first = Log(settings, "orders").head_at(1).content["digest"]
     assert "at batch 1" in command(shop, "log", "orders", "--check", "--since", first).stdout
-    rewritten(another_value)(largest(shop))
-    forged(shop)
+    rewrite(another_value)(largest(shop))
+    forge_fingerprints(shop)
     assert log_run.check(settings, "orders") == [], "who may write to the warehouse may write fingerprints too"
     result = command(shop, "log", "orders", "--check", "--since", digest)
     assert (fault(result).exit_code, "no batch has the digest" in result.stdout) == (1, True)
@@ -192,7 +192,7 @@ def test_check_since_a_digest_detects_a_forged_log(shop: Lakehouse) -> None:
         assert fault(command(shop, "log", "orders", *options)).exit_code == 2
 
 
-def forged(shop: Lakehouse) -> None:
+def forge_fingerprints(shop: Lakehouse) -> None:
     """Rewrite the fingerprints in every commit of the log to match its current files."""
     path, before = Warehouse(shop.settings).log("orders").path, dict[str, Any]()
     for head in Log(shop.settings, "orders").heads()[::-1]:

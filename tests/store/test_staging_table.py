@@ -37,14 +37,14 @@ def keys(at: Address) -> list[int]:
     return sorted(Scan(at).arrow().column("k").to_pylist())
 
 
-def appended(spark: SparkSession, at: Address, values: Sequence[int]) -> StagingTable:
+def stage_append(spark: SparkSession, at: Address, values: Sequence[int]) -> StagingTable:
     staging = stage(at)
     rows = spark.createDataFrame([(value, 1) for value in values], "k long, _bucket int")
     rows.write.format("delta").mode("append").partitionBy("_bucket").save(staging.path.spark)
     return staging
 
 
-def merged(spark: SparkSession, at: Address) -> StagingTable:
+def stage_merge(spark: SparkSession, at: Address) -> StagingTable:
     staging = stage(at, with_files=True)
     spark.sql(
         f"""MERGE INTO {staging.sql} t USING (SELECT explode(array(1, 4, 9)) AS k) s ON t.k = s.k
@@ -64,8 +64,8 @@ def changes(spark: SparkSession, at: Address, version: int) -> list[tuple[int, s
 @pytest.mark.parametrize("name", ["t", "a b%ü {x}; --", "_bucket=7"])
 def test_staged_merge_changes_rows_and_feed_like_a_merge(spark: SparkSession, tmp_path: Path, name: str) -> None:
     at = table(tmp_path / name)
-    commit_staged(appended(spark, at, [5, 6]), Position(APP, 2))
-    staging = merged(spark, at)
+    commit_staged(stage_append(spark, at, [5, 6]), Position(APP, 2))
+    staging = stage_merge(spark, at)
     assert keys(at) == [1, 2, 3, 4, 5, 6]
     commit_staged(staging, Position(APP, 3))
     assert keys(at) == [2, 3, 5, 6, 9, 40]
@@ -82,8 +82,8 @@ def test_staged_merge_changes_rows_and_feed_like_a_merge(spark: SparkSession, tm
 
 def test_staged_rows_of_a_job_that_outlives_its_writer_are_never_read(spark: SparkSession, tmp_path: Path) -> None:
     at = table(tmp_path / "t")
-    late = merged(spark, at)
-    commit_staged(appended(spark, at, [7]), Position(APP, 2))
+    late = stage_merge(spark, at)
+    commit_staged(stage_append(spark, at, [7]), Position(APP, 2))
     with pytest.raises(delta.Beaten, match="is there already"):
         commit_staged(late, Position(APP, 2))
     assert keys(at) == [1, 2, 3, 4, 7]

@@ -45,7 +45,7 @@ def newest(path: Address) -> Path:
     return commit_file(path, DeltaTable(str(path)).version()).local
 
 
-def written(path: Address, bytes_: int) -> bytes:
+def truncate_newest(path: Address, bytes_: int) -> bytes:
     """Truncate the newest commit to `bytes_` (negative: remove that many). Return its full content."""
     content = newest(path).read_bytes()
     newest(path).write_bytes(content[:bytes_])
@@ -56,7 +56,7 @@ def written(path: Address, bytes_: int) -> bytes:
 def test_truncated_commit_is_ignored_and_its_number_reused(project: Settings, left: int) -> None:
     path = cuts(project)
     file = newest(path)
-    written(path, left)
+    truncate_newest(path, left)
     forget_all()
     assert truncated_version(path) == int(file.stem)
     assert present(latest_cut(project)).number == 2
@@ -87,7 +87,7 @@ def test_truncated_entry_about_erasures_does_not_stop_the_next(project: Settings
     path = Warehouse(project).book("erasures").path
     for _ in range(2):
         erasures.mark_purged(project, number, edition=1, at=NOW)
-        written(path, 100)
+        truncate_newest(path, 100)
         forget_all()
         assert erasures.purged(project) == 0
     assert erasures.record(project, "orders", ["another"], at=NOW) == number + 1
@@ -98,7 +98,7 @@ def test_truncated_entry_about_erasures_does_not_stop_the_next(project: Settings
 def test_checkpoint_of_a_truncated_commit_is_deleted_with_it(project: Settings) -> None:
     path = cuts(project)
     DeltaTable(str(path)).create_checkpoint()
-    written(path, 50)
+    truncate_newest(path, 50)
     forget_all()
     assert present(latest_cut(project)).number == 2
     assert record_cut(project, {"orders": 4}, 0).number == 3
@@ -113,7 +113,7 @@ def test_table_without_past_keeps_its_rows_when_its_commit_is_truncated(project:
         duckdb_tables.append(path, "a BIGINT", [[number]], present(delta.head(path, app)).next(cut=number))
     truncation.begin_anew(path, delta.head(path, app), purge=1)
     truncation.end(path)
-    written(path, left)
+    truncate_newest(path, left)
     forget_all()
     for _ in range(2):
         with lease(project, "table.current_order"):
@@ -126,7 +126,7 @@ def test_table_without_past_keeps_its_rows_when_its_commit_is_truncated(project:
 
 def test_commit_is_recognized_as_truncated_at_every_byte(project: Settings) -> None:
     path = cuts(project)
-    content = written(path, 10**6)
+    content = truncate_newest(path, 10**6)
     file = newest(path)
     for left in range(len(content)):
         file.write_bytes(content[:left])
@@ -138,7 +138,7 @@ def test_first_commit_of_a_table_may_be_truncated(project: Settings) -> None:
     path = Warehouse(project).book("cuts").path
     for version in range(DeltaTable(str(path)).version(), 0, -1):
         commit_file(path, version).delete()
-    written(path, 100)
+    truncate_newest(path, 100)
     forget_all()
     assert latest_cut(project) is None
     assert record_cut(project, {"orders": 2}, 0).number == 1

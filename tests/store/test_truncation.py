@@ -31,7 +31,7 @@ def guests(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
     return guests
 
 
-def told(path: Address) -> list[Path]:
+def files_with_name(path: Address) -> list[Path]:
     return [file for file in path.local.rglob("*") if file.is_file() and NAME.encode() in file.read_bytes()]
 
 
@@ -48,11 +48,11 @@ def test_begin_anew_is_repeated_when_killed_before_its_checkpoint(
     head = delta.head(guests, APP)
     assert present(head).data["purge"] == 1
     assert delta.newest_checkpoint(guests) < present(head).version
-    assert told(guests)
+    assert files_with_name(guests)
     version = truncation.begin_anew(guests, head, purge=1)
     assert delta.newest_checkpoint(guests) == version == present(delta.head(guests, APP)).version
     truncation.end(guests)
-    assert told(guests) == []
+    assert files_with_name(guests) == []
 
 
 def test_begin_anew_repeats_only_the_definition_of_an_older_build(tmp_path: Path) -> None:
@@ -97,6 +97,6 @@ def test_published_version_stays_when_the_table_has_a_newer_checkpoint(guests: A
     assert truncation.end(guests, upto=published) > 0
     assert duckdb_tables.rows(guests, "SELECT * FROM t", version=published) == []
     assert duckdb_tables.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]
-    assert told(guests) == []
+    assert files_with_name(guests) == []
     with pytest.raises(DeltaError):
         DeltaTable(str(guests), version=published - 1)

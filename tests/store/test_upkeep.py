@@ -55,7 +55,7 @@ def change(table: Table, what: str, *numbers: int, text: str = "a", told: bool =
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
+def shared_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Table of three inserts, an update and a delete: versions 1 to 5."""
     table = Table(empty(tmp_path_factory.mktemp("made")), "silver", "thing", "thing")
     table.create(SCHEMA, description="")
@@ -67,9 +67,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @pytest.fixture
-def table(made: Table, project: Settings) -> Table:
-    """Copy of `made`."""
-    shutil.copytree(made.settings.warehouse_path, project.warehouse_path)
+def table(shared_table: Table, project: Settings) -> Table:
+    """Copy of `shared_table`."""
+    shutil.copytree(shared_table.settings.warehouse_path, project.warehouse_path)
     return Table(project, "silver", "thing", "thing")
 
 
