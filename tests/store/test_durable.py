@@ -116,7 +116,7 @@ def test_flush_all_writes_files_of_older_commits_too(table: Address, flushed: li
 
 
 @pytest.mark.parametrize("content", [b"\xff\x00garbage", b"garbage"])
-def test_flush_names_a_commit_that_cannot_be_read(table: Address, content: bytes) -> None:
+def test_flush_reports_a_commit_that_cannot_be_read(table: Address, content: bytes) -> None:
     append(table, 1)
     append(table, 2)
     older = table.local / "_delta_log" / f"{0:020}.json"
