@@ -1,4 +1,4 @@
-"""A log whose batches are recorded as `lake ingest` records them, without Spark: to be archived."""
+"""Log with recorded batches, written without Spark, for tests of the archive."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COLUMNS: Final = pa.schema(
 
 
 def project(folder: Path, settings: str = "") -> Settings:
-    """A project of one stream, `readings`, of which nothing has come."""
+    """Return a project with one empty stream, `readings`."""
     settled = empty(folder, settings)
     declare(settled, contract("readings", READING, time="at", id=["device", "at"]))
     return settled
@@ -54,7 +54,7 @@ def readings(settings: Settings) -> Contract:
 
 
 def append(settings: Settings, chance: random.Random, batches: int = 1) -> None:
-    """Appends batches of a few events, in which late ones are; and a cut of them."""
+    """Append batches of a few events, some late, and record a cut of them."""
     log, declared = Log(settings, "readings"), readings(settings)
     for _ in range(batches):
         head = log.head()
@@ -98,7 +98,7 @@ def _rows(
 
 
 def compact(settings: Settings) -> None:
-    """Makes one file of all batches in each bucket."""
+    """Compact all batches of each bucket into one file."""
     log = Log(settings, "readings")
     with delta.changing(log.path, log.head().position.again()) as (table, properties):
         table.optimize.compact(target_size=1 << 20, commit_properties=properties)

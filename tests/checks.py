@@ -1,4 +1,4 @@
-"""What tests insist on: that a value is there, that a command ended with an error of ours, that no session is used."""
+"""Assertions: a value is present, a command failed with a LakeError, no session is used."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ T = TypeVar("T")
 
 
 def present(value: T | None) -> T:
-    """What was looked for, and must not be None."""
+    """Return the value, which must not be None."""
     assert value is not None
     return value
 
 
 def fault(result: Result) -> LakeError:
-    """What a command ended with, which must be one of our own errors."""
+    """Return the error of a command, which must be a LakeError."""
     assert isinstance(result.exception, LakeError), result.exception
     return result.exception
 
 
 def no_spark() -> SparkSession:
-    """Where a session is asked for, and must not be used."""
+    """Fail if a session is used."""
     return cast("SparkSession", None)
 
 
 def spark_forbidden() -> SparkSession:
-    """Where no session may be asked for."""
+    """Fail if a session is requested."""
     raise AssertionError("this needs no Spark")

@@ -29,12 +29,10 @@ pytest_plugins = [f"tests.servers.{name}" for name in servers.NAMES]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has signals end what tests start, where the tests are run by nohup or behind `&`, which have some ignored; and no
-    test fail for the time that it takes.
-    """
+    """Let signals end the processes of tests, even if nohup or `&` ignores some; set no deadline for hypothesis."""
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
+            signal.signal(number, lambda *_: None)  # A handler is not inherited; an ignored signal is
     if is_brief(config):
         os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
         os.environ.setdefault("HEADWATER_HISTORIES", "250")
@@ -50,10 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def is_brief(config: pytest.Config) -> bool:
-    """Whether further turns are left out. Then no JVM optimizes code, and Spark makes none: half of all time, else;
-    and the laws are tried on fewer keys.
-
-    `make laws` runs the tests again as users' JVMs and sessions run.
+    """Return whether further turns are excluded. Then the JVM optimizes no code and Spark generates none, which saves
+    half the time, and the laws are tried on fewer keys. `make laws` runs the tests again with JVMs and sessions like
+    those of users.
     """
     return "not long" in str(config.getoption("markexpr"))
 
@@ -77,10 +74,8 @@ LONGEST = frozenset(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what starts a JVM, and further turns: all but the first case of a test with `turns`, and all that asks a
-    server but its smoke test.
-
-    What takes longest comes first, so that in the end no process waits for another.
+    """Mark tests that start a JVM, and further turns: all but the first case of a test with `turns`, and all tests of a
+    server except its smoke test. The longest tests come first, so that no process waits for another at the end.
     """
     turned = set()
     for item in items:
@@ -89,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if test in turned:
                 item.add_marker("long")
             turned.add(test)
-        case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # of tests/bad_input
+        case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # Of tests/bad_input
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures or (isinstance(case, dict) and case.get("spark")):
             item.add_marker("spark")
@@ -102,13 +97,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now lives as long as the run: garbage is not looked for in it, which saves a twentieth."""
+    """Exclude imported objects from garbage collection, which saves a twentieth of the time."""
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
-    """The one session: two shuffle partitions, no UI."""
+    """Return the only session: two shuffle partitions, no UI."""
     home = tmp_path_factory.mktemp("spark")
     conf = SparkSettings(
         master="local[2]", driver_memory="3g", conf=_served() | (INTERPRETED if is_brief(pytestconfig) else {})
@@ -119,7 +114,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
 
 
 def _served() -> dict[str, str]:
-    """Has the session's JVM serve Spark Connect too, to the processes of `commands`."""
+    """Return settings by which the session's JVM also serves Spark Connect, for the processes of `commands`."""
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -130,7 +125,7 @@ def _served() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def commands(spark: SparkSession) -> Iterator[Commands]:
-    """`lake` commands in processes of their own, which share the session's JVM."""
+    """Return `lake` commands in separate processes that share the session's JVM."""
     port, token = (spark.conf.get(f"spark.connect.{name}") for name in ("grpc.binding.port", "authenticate.token"))
     with Commands(f"sc://localhost:{port}", under=UNDER, SPARK_CONNECT_AUTHENTICATE_TOKEN=token or "") as commands:
         yield commands
@@ -145,13 +140,13 @@ def kills() -> Iterator[Commands]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Settings:
-    """An empty project."""
+    """Return an empty project."""
     return empty(tmp_path)
 
 
 @pytest.fixture
 def land(project: Settings) -> Callable[..., Path]:
-    """`land("flights", "a.jsonl", {...}, {...})` writes a landing file of JSON Lines."""
+    """Return a function that writes a landing file of JSON Lines: `land("flights", "a.jsonl", {...}, {...})`."""
 
     def write(stream: str, name: str, *records: Mapping[str, Any] | str) -> Path:
         file = project.path(project.landing) / stream / name

@@ -1,4 +1,4 @@
-"""What the files of infra/container say: services, with their variables filled in, and the image that they are of."""
+"""Files of infra/container: services with their variables filled in, and their image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VARIABLE: Final = re.compile(r"\$\{(\w+)(?:(:?)([-?])([^}]*))?\}")
 
 
 def filled(text: str, variables: Mapping[str, str]) -> str:
-    """`text` with its variables filled in. Fails where one is missing that has no default."""
+    """Return `text` with its variables filled in. Fail if one without a default is missing."""
 
     def value(found: re.Match[str]) -> str:
         name, empty, kind, rest = found.groups()
@@ -36,7 +36,7 @@ def filled(text: str, variables: Mapping[str, str]) -> str:
 
 
 def compose(**variables: str) -> dict[str, Any]:
-    """The Compose file. As Compose does it, variables are filled in when it has been read: they are text."""
+    """Return the Compose file. Variables are filled in after parsing, as in Compose: they are text."""
 
     def value(read: Any) -> Any:
         if isinstance(read, dict):
@@ -51,7 +51,7 @@ def compose(**variables: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Service:
-    """One service: what Compose would have a container of it do."""
+    """Service of the Compose file, with the process of its container."""
 
     name: str
     says: Mapping[str, Any]
@@ -62,17 +62,17 @@ class Service:
 
     @property
     def entrypoint(self) -> list[str]:
-        """What its commands begin with."""
+        """Return the beginning of its commands."""
         return list(self.says.get("entrypoint") or image().entrypoint)
 
     @property
     def command(self) -> list[str]:
-        """What is started."""
+        """Return the started command."""
         return [*self.entrypoint, *self.says.get("command", image().command)]
 
     @property
     def health(self) -> list[str]:
-        """What says whether it is well; nothing where nobody asks."""
+        """Return the health check; empty without one."""
         test: list[str] = self.says.get("healthcheck", {}).get("test", ["NONE"])
         first, *words = test
         assert first == ("CMD" if words else "NONE")
@@ -88,23 +88,23 @@ class Service:
 
     @property
     def volumes(self) -> list[tuple[str, str]]:
-        """What is mounted, and where; of a volume without a name the first is empty."""
+        """Return the mounts; the source of an unnamed volume is empty."""
         return [(source, there) for source, _, there in (str(each).rpartition(":") for each in self.says["volumes"])]
 
     @property
     def in_memory(self) -> list[str]:
-        """Folders that are gone with the container."""
+        """Return the folders that disappear with the container."""
         return [str(each).partition(":")[0] for each in self.says.get("tmpfs", ())]
 
 
 def services(**variables: str) -> dict[str, Service]:
-    """The services, by their names, with those variables of Compose."""
+    """Return the services by name, with these variables of Compose."""
     return {name: Service(name, says) for name, says in compose(**variables)["services"].items()}
 
 
 @dataclass(frozen=True)
 class Image:
-    """What the Containerfile says of the image that it makes; `copied` maps a path there to one of the repository."""
+    """Image of the Containerfile; `copied` maps a path in it to one of the repository."""
 
     user: str
     entrypoint: list[str]
@@ -114,13 +114,13 @@ class Image:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Containerfile's instructions, each a line: its word, and the rest."""
+    """Return the instructions of the Containerfile, each a line: its word, and the rest."""
     text = re.sub(r"^\s*#.*\n", "", CONTAINERFILE.read_text(), flags=re.M).replace("\\\n", " ")
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
 
 
 def image() -> Image:
-    """The image: of its last stage, and what earlier ones copy."""
+    """Return the image of the last stage, with the files copied by earlier ones."""
     last: dict[str, str] = {}
     copied: dict[str, str] = {}
     environment: dict[str, str] = {}

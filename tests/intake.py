@@ -1,4 +1,4 @@
-"""`lake serve http` as its people start it, and a client, as cheap as can be, that keeps it busy."""
+"""`lake serve http` as users start it, and a cheap client that keeps it busy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAKE: Final = Path(sys.executable).with_name("lake")
 
 @dataclass(frozen=True)
 class Serving:
-    """A running `lake serve http`: its `pid` is not that of the `process` where another program watches it."""
+    """Running `lake serve http`: its `pid` differs from that of the `process` if another program watches it."""
 
     process: subprocess.Popen[str]
     url: str
@@ -34,19 +34,19 @@ class Serving:
 
     @property
     def allowed(self) -> dict[str, str]:
-        """The header that lets in."""
+        """Return the header that authenticates."""
         return {"authorization": f"Bearer {self.token}"}
 
 
 def start(project: Path, *options: str, under: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
-    """The process of a server on a free port, `under` a program that watches it."""
+    """Start a server on a free port, `under` a program that watches it."""
     line = [*under, LAKE, "serve", "http", "--project", str(project), "--json", "--port", "0", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(line, env=os.environ | environment, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
 
 
 def ready(process: subprocess.Popen[str]) -> Serving:
-    """Waits until it listens."""
+    """Wait until the server listens."""
     assert process.stdout is not None
     text = ""
     while line := process.stdout.readline():
@@ -63,7 +63,7 @@ def ready(process: subprocess.Popen[str]) -> Serving:
 
 @contextmanager
 def serving(project: Path, *options: str, under: Sequence[str] = (), **environment: str) -> Iterator[Serving]:
-    """A server until the end of the block, where it is told to end and does."""
+    """Run a server until the end of the block, then stop it."""
     with start(project, *options, under=under, **environment) as process:
         pid = process.pid
         try:
@@ -77,7 +77,7 @@ def serving(project: Path, *options: str, under: Sequence[str] = (), **environme
 
 
 def request(serving: Serving, stream: str, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> bytes:
-    """A whole request, as bytes."""
+    """Return a complete request as bytes."""
     told = {"host": "127.0.0.1", "content-type": kind, "content-length": str(len(body))} | serving.allowed
     lines = "".join(f"{name}: {value}\r\n" for name, value in (told | dict(headers or {})).items())
     return f"POST /streams/{stream} HTTP/1.1\r\n{lines}\r\n".encode() + body
@@ -85,7 +85,7 @@ def request(serving: Serving, stream: str, body: bytes, kind: str, headers: Mapp
 
 @dataclass
 class Client:
-    """Connections that post one request after another, each as soon as the one before is answered."""
+    """Connections that post one request after another, each as soon as the previous one is answered."""
 
     port: int
     make: Callable[[int], bytes]
@@ -95,7 +95,7 @@ class Client:
     last: int = 0
 
     async def post(self, connections: int, until: Callable[[], bool]) -> None:
-        """Posts requests number 1, 2, 3 … until then, or until the server is gone."""
+        """Post requests number 1, 2, 3 … until the condition holds or the server ends."""
         await asyncio.gather(*(self._connection(until) for _ in range(connections)))
 
     async def _connection(self, until: Callable[[], bool]) -> None:
@@ -119,5 +119,22 @@ class Client:
 
 
 def spooled(files: Sequence[Path]) -> list[Any]:
-    """The records of files as they are on the disk: [stream, text, facts]."""
+    """Return the records of spool files on disk: [stream, text, facts]."""
     return [json.loads(line) for file in sorted(files) for line in file.read_text().splitlines()]
+
+
+def killed(project: Path, after: float, make: Callable[[Serving, int], bytes], until: Callable[[], bool]) -> Client:
+    """Run a server with many posting connections until SIGKILL, `after` seconds from its first answer."""
+    with start(project) as process:
+        serving = ready(process)
+        client = Client(serving.port, partial(make, serving))
+
+        def kill() -> None:
+            until_true(lambda: bool(client.statuses) or process.poll() is not None)
+            time.sleep(after)
+            process.kill()
+
+        threading.Thread(target=kill).start()
+        asyncio.run(client.post(12, until))
+        assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
+    return client

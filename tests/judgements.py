@@ -22,6 +22,6 @@ def record_check(
     outcome: Outcome,
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
-    """Records a check of `table`."""
+    """Record a check of `table`."""
     made = Check(0, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
     return record_checks(settings, [made])[0]

@@ -1,4 +1,4 @@
-"""Other processes: `make`, one at work on a warehouse, those that listen; where they do, and waiting for them."""
+"""Other processes: `make`, processes that use a warehouse, listeners and their addresses, and waiting for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def make(*words: str | Path, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`make` in a folder, in which everything has been set up; where `make test` runs this, nothing tells it so."""
+    """Run `make` in a prepared folder, without the environment of an outer `make`."""
     command: list[str | Path] = ["make", "--old-file=setup", "--old-file=.venv/.packages", "--old-file=.venv/.kafka"]
     command += [f"--old-file=.venv/.{server}" for server in ("opensearch", "postgres", "s3")]
     command += words
@@ -48,7 +48,7 @@ def make(*words: str | Path, folder: Path = ROOT, **environment: str) -> subproc
 
 @contextmanager
 def other_process(settings: Settings, *doing: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that reads the warehouse ("reading") and holds leases, until it is killed at the block's end."""
+    """Run a process that reads the warehouse ("reading") and holds leases until the end of the block."""
     line = [sys.executable, "-c", PROGRAM, str(settings.project), *doing]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -60,10 +60,8 @@ def other_process(settings: Settings, *doing: str) -> Iterator[subprocess.Popen[
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on.
-
-    The system gives those below 32768 to no connection by itself, so that it stays free until it is used: a JVM takes
-    ten seconds until it listens.
+    """Return a free port of this machine. The system assigns none below 32768 to connections by itself, so it stays
+    free until it is used: a JVM needs ten seconds until it listens.
     """
     while True:
         port = 20_000 + secrets.randbelow(12_000)
@@ -76,7 +74,7 @@ PATIENCE: Final = 600.0
 
 
 def until(true: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
-    """Waits for it."""
+    """Wait until `true` returns True."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"not within {seconds:.0f} s"
@@ -88,7 +86,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 
 def listening(pid: int) -> set[str]:
-    """The addresses on which a process listens."""
+    """Return the addresses on which a process listens."""
     sockets = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):

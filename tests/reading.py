@@ -1,4 +1,4 @@
-"""Readers of `lake serve http`: a warehouse of every type of column, written without Spark, and who asks for it."""
+"""Readers of `lake serve http`: a warehouse with every column type, written without Spark, and clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NUMBERS: Final = "SELECT i::BIGINT AS n, 'row ' || i AS text FROM range({first},
 
 
 def small(folder: Path, settings: str = "") -> Settings:
-    """A project whose first edition has `gold.types`, `gold.numbers` of a thousand rows and two silver ones."""
+    """Return a project whose first edition has `gold.types`, `gold.numbers` of 1,000 rows and two silver tables."""
     project = empty(folder, settings)
     declare(project, contract("orders", {"order_id": "long"}))
     write(project, "gold", "types", TYPES)
@@ -53,7 +53,7 @@ def small(folder: Path, settings: str = "") -> Settings:
 
 
 def publish(settings: Settings, **versions: int) -> Edition:
-    """The next edition, at a new cut: these tables at these versions, the others as they were."""
+    """Publish the next edition at a new cut: these tables at these versions, the others unchanged."""
     before = editions.latest_edition(settings)
     layers = {"types": "gold", "numbers": "gold", "local": "silver", "nothing": "silver"}
     entries = dict(before.tables) if before else {}
@@ -65,40 +65,40 @@ def publish(settings: Settings, **versions: int) -> Edition:
 
 
 def append(settings: Settings, first: int, rows: int) -> Edition:
-    """A new edition in which `gold.numbers` has more rows."""
+    """Publish an edition in which `gold.numbers` has more rows."""
     return publish(settings, numbers=write(settings, "gold", "numbers", NUMBERS.format(first=first, rows=rows)))
 
 
 @dataclass
 class Served:
-    """A running server, its project, and the readers that were made."""
+    """Running server, its project and its readers."""
 
     settings: Settings
     serving: intake.Serving
     tokens: dict[str, str] = field(default_factory=dict)
 
     def reader(self, name: str, *tables: str, days: float | None = None) -> str:
-        """The token of a reader of these tables, by default of all of them; made on first use."""
+        """Return the token of a reader of these tables (default: all), created at first use."""
         if name not in self.tokens:
             _, self.tokens[name] = reader_grants.grant(self.settings, name, tables or ("*",), days=days)
         return self.tokens[name]
 
     def get(self, path: str, by: str = "all", **headers: str) -> httpx.Response:
-        """What a reader is answered."""
+        """Return the answer to a GET of a reader."""
         return httpx.get(f"{self.serving.url}{path}", headers=self._headers(by, headers), timeout=PATIENCE)
 
     def sql(self, body: Any, query: str = "", by: str = "all", **headers: str) -> httpx.Response:
-        """What is answered to a query: a text, or an object of JSON."""
+        """Return the answer to a query: a text, or a JSON object."""
         content = {"content": body} if isinstance(body, bytes | str) else {"json": body}
         url = f"{self.serving.url}/sql{query}"
         return httpx.post(url, headers=self._headers(by, headers), timeout=PATIENCE, **content)
 
     def post(self, path: str, body: Any, by: str = "all", **headers: str) -> httpx.Response:
-        """A request of Delta Sharing."""
+        """Send a request of Delta Sharing."""
         return httpx.post(f"{self.serving.url}{path}", headers=self._headers(by, headers), json=body, timeout=PATIENCE)
 
     def reads(self, *columns: str, by: str = "all") -> list[tuple[Any, ...]]:
-        """These columns of the record of reads of a reader, in their order."""
+        """Return these columns of a reader's access records, in order."""
         query = f"SELECT {', '.join(columns)} FROM lake.reads WHERE reader = '{by}' ORDER BY started_at"
         return reader(self.settings).relation(query).fetchall()
 
@@ -109,7 +109,7 @@ class Served:
 
 @contextmanager
 def served(folder: Path, settings: str = "", words: Sequence[str] = ()) -> Iterator[Served]:
-    """A server of its own, over the small project."""
+    """Run a separate server over the small project."""
     installed()
     project = small(folder, settings)
     with intake.serving(project.project, *words) as serving:

@@ -1,6 +1,5 @@
-"""A stand-in for a schema registry: what Confluent's client asks of one, kept in memory, on loopback.
-
-No registry is published as a package. The paths and answers are those of docs.confluent.io, "Schema Registry API".
+"""Schema registry for Confluent's client, in memory, on loopback. No registry is published as a package. The paths
+and answers are those of docs.confluent.io, "Schema Registry API".
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.processes import free_port, until
 
 @dataclass
 class Registry:
-    """Schemas by their ids, from 1 on, and the versions of each subject. `asked` counts requests for a schema."""
+    """Schemas by id, from 1, and the versions of each subject. `asked` counts requests for a schema."""
 
     url: str
     credentials: str = ""
@@ -32,7 +31,7 @@ class Registry:
     asked: int = 0
 
     def app(self) -> Starlette:
-        """What answers."""
+        """Return the application."""
         routes = [
             Route("/subjects/{subject}/versions", self.register, methods=["POST"]),
             Route("/subjects/{subject}", self.register, methods=["POST"]),
@@ -43,7 +42,7 @@ class Registry:
         return Starlette(routes=routes)
 
     async def register(self, request: Request) -> JSONResponse:
-        """The id of a schema of a subject, which is new where no other is equal."""
+        """Return the id of a schema of a subject; a new one if no equal schema exists."""
         schema = await request.json()
         subject = request.path_params["subject"]
         known = {name: schema[name] for name in ("schema", "schemaType", "references") if schema.get(name)}
@@ -57,14 +56,14 @@ class Registry:
         return JSONResponse(self._registered(subject, versions.index(number) + 1))
 
     async def version(self, request: Request) -> JSONResponse:
-        """One version of a subject."""
+        """Return one version of a subject."""
         subject, version = request.path_params["subject"], request.path_params["version"]
         versions = self.subjects.get(subject, [])
         number = len(versions) if version in {"latest", "-1"} else int(version)
         return JSONResponse(self._registered(subject, number)) if 0 < number <= len(versions) else _missing(40402)
 
     async def by_id(self, request: Request) -> JSONResponse:
-        """A schema."""
+        """Return a schema by its id."""
         if self.credentials and request.headers.get("authorization") != self.credentials:
             return JSONResponse({"error_code": 401, "message": "unauthorized"}, 401)
         self.asked += 1
@@ -72,7 +71,7 @@ class Registry:
         return JSONResponse(self.schemas[number - 1]) if 0 < number <= len(self.schemas) else _missing(40403)
 
     async def by_guid(self, request: Request) -> JSONResponse:
-        """A schema by its other name."""
+        """Return a schema by its GUID."""
         self.asked += 1
         found = [schema for schema in self.schemas if schema["guid"] == request.path_params["guid"]]
         return JSONResponse(found[0]) if found else _missing(40403)
@@ -92,7 +91,7 @@ def _missing(code: int) -> JSONResponse:
 
 @contextmanager
 def registry() -> Iterator[Registry]:
-    """A running one."""
+    """Run a registry for the block."""
     port = free_port()
     stand_in = Registry(f"http://127.0.0.1:{port}")
     config = uvicorn.Config(stand_in.app(), host="127.0.0.1", port=port, log_level="error", lifespan="off")

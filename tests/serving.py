@@ -1,4 +1,4 @@
-"""A Spark Connect server of a project, as its people start it."""
+"""Spark Connect server of a project, as users start it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT_LIVED: Final = SMALL | {
 
 @dataclass(frozen=True)
 class Serving:
-    """A running `lake serve connect`, and what SPARK_REMOTE is to be."""
+    """Running `lake serve connect`, and its SPARK_REMOTE."""
 
     process: subprocess.Popen[str]
     remote: str
@@ -33,7 +33,7 @@ class Serving:
 
 @contextmanager
 def serving(project: Path, environment: Mapping[str, str] = SMALL) -> Iterator[Serving]:
-    """`lake serve connect` on a free port."""
+    """Run `lake serve connect` on a free port."""
     command: list[str | Path] = [LAKE, "serve", "connect", "--port", str(free_port()), "--project", project]
     with subprocess.Popen(
         command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

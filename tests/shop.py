@@ -1,4 +1,4 @@
-"""The small projects that tests work in: of nothing, and of a few contracts and jobs. That of `lake init` is `init`."""
+"""Small projects for tests: empty ones, and ones of a few contracts and jobs. `init` makes that of `lake init`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOGICAL: Final = {
 
 
 def empty(folder: Path, settings: str = "") -> Settings:
-    """A project of nothing in an empty or new folder, with lines of settings."""
+    """Return an empty project in an empty or new folder, with lines of settings."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(f"[tool.lake]\n{settings}")
     for name in ("schemas", "jobs/silver", "jobs/gold", "quality", "landing"):
@@ -31,25 +31,25 @@ def empty(folder: Path, settings: str = "") -> Settings:
 
 
 def new_shop(home: Path) -> Lakehouse:
-    """The shop of `lake init` in a folder that has its warehouse as well. Nothing has been landed."""
+    """Return the shop of `lake init` in a folder with its warehouse. Nothing has been landed."""
     init(home / "shop")
     return Lakehouse(home / "shop", home)
 
 
 def order(number: int, customer: str = "joan", **values: str) -> dict[str, Any]:
-    """A record of the shop: an order that was placed on a day that goes by its number."""
+    """Return a record of the shop: an order placed on a day derived from its number."""
     at = f"2024-04-{number % 20 + 3:02}T10:00:00Z"
     record = {"order_id": number, "customer": customer, "status": "placed", "amount": "9.00"}
     return record | dict.fromkeys(("placed_at", "changed_at"), at) | values
 
 
 def all_keys(store: KeyStore, stream: str = "orders") -> dict[str, bytes]:
-    """The keys of all people of a stream, by their tokens."""
-    return {row[SUBJECT]: row[KEY] for part in store.all_keys(stream) for row in part.to_pylist()}
+    """Return the keys of all people of a stream, by their tokens."""
+    return {row[SUBJECT]: row[KEY] for part in store.every(stream) for row in part.to_pylist()}
 
 
 def avro(kind: Any) -> Any:
-    """A type: Avro's own, `timestamp`, `date` or `decimal(9, 2)`."""
+    """Return the Avro type of `timestamp`, `date`, `decimal(9, 2)` or a type of Avro."""
     if not isinstance(kind, str):
         return kind
     if digits := re.fullmatch(r"decimal\((\d+), (\d+)\)", kind):
@@ -58,12 +58,12 @@ def avro(kind: Any) -> Any:
 
 
 def optional(kind: Any) -> tuple[Any, dict[str, Any]]:
-    """What may be null, and is where it is missing: in short `int?`."""
+    """Return a type and its default for a nullable field, in short `int?`."""
     return ["null", avro(kind)], {"default": None}
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:
-    """A field of a contract: of a type, or of (a type, {what else is said of it})."""
+    """Return a field of a contract: of a type, or of (a type, {more attributes})."""
     if isinstance(kind, str) and kind.endswith("?"):
         kind = optional(kind[:-1])
     of, more = kind if isinstance(kind, tuple) else (kind, {})
@@ -71,7 +71,7 @@ def field(name: str, kind: Any) -> dict[str, Any]:
 
 
 def contract(name: str, fields: Mapping[str, Any], **about: Any) -> dict[str, Any]:
-    """The contract of a stream in two buckets whose key is its first field, unless `about` says otherwise."""
+    """Return the contract of a stream in two buckets whose key is its first field, unless `about` declares another."""
     return {
         "type": "record",
         "name": name,
@@ -82,7 +82,7 @@ def contract(name: str, fields: Mapping[str, Any], **about: Any) -> dict[str, An
 
 
 def job(name: str, kind: str, *inputs: str, returns: str = "", head: str = HEAD) -> str:
-    """The file of a table of silver tables and `log('…')`, which its function calls `rows`, `rows1` and so on."""
+    """Return the file of a table over silver tables and `log('…')`; its function names them `rows`, `rows1` …."""
     rows = ", ".join(f"rows{n or ''}" for n in range(len(inputs)))
     imports = "".join(f"from jobs.silver.{table} import {table}\n" for table in inputs if "(" not in table)
     declared = f"@table({kind}, {', '.join(inputs)})\ndef {name}({rows}):\n"
@@ -90,9 +90,8 @@ def job(name: str, kind: str, *inputs: str, returns: str = "", head: str = HEAD)
 
 
 def declare(settings: Settings, *contracts: Mapping[str, Any], jobs: Mapping[str, str] | None = None) -> Lakehouse:
-    """Writes contracts and the files of jobs, {"gold/name" or the "name" of a silver one: text}, into a project.
-
-    Its own `home` is where a Lakehouse of it has its warehouse.
+    """Write contracts and the files of jobs, {"gold/name" or the "name" of a silver one: text}, into a project. `home`
+    is the folder of the Lakehouse's warehouse.
     """
     for schema in contracts:
         settings.path(f"schemas/{schema['name']}.avsc").write_text(json.dumps(schema, indent=1))

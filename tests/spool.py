@@ -10,7 +10,7 @@ from lake.sources.source import SourceRecord, Spool
 
 @dataclass
 class Kept(Spool):
-    """What a source has put, in its order."""
+    """Spool that keeps the records of a source in order."""
 
     records: list[tuple[str, SourceRecord]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""`make audit`, without a network: what is told of vulnerabilities, jars and licences."""
+"""`make audit` without a network: reports of vulnerabilities, jars and licences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def audit() -> Iterator[ModuleType]:
 
 
 def answers(*replies: Any) -> Callable[[str], Any]:
-    """pip-audit as it would answer, call by call."""
+    """Return a fake pip-audit with these answers, call by call."""
     left = iter(replies)
     return lambda requirements: next(left)
 
@@ -40,13 +40,13 @@ def package(name: str, *vulns: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "version": "1", "vulns": list(vulns)}
 
 
-def test_every_package_of_the_lock_is_asked_for_with_its_hashes(audit: ModuleType) -> None:
+def test_audit_checks_every_package_of_the_lock_with_its_hashes(audit: ModuleType) -> None:
     assert audit.pinned(TWO) == {"avro": AVRO, "pyspark": SPARK}
     assert set(audit.pinned(LOCK)) == set(re.findall(r"^[a-z0-9._-]+", LOCK, re.MULTILINE))
     assert {"pyspark", "cryptography", "pip-audit"} <= set(audit.pinned(LOCK))
 
 
-def test_a_vulnerability_is_a_fault(audit: ModuleType) -> None:
+def test_audit_fails_for_a_vulnerability(audit: ModuleType) -> None:
     bad = {"id": "CVE-2030-1", "fix_versions": ["2", "3"]}
     ask = answers({"dependencies": [package("avro")]}, {"dependencies": [package("avro", bad), package("pyspark")]})
     assert [tuple(finding) for finding in audit.vulnerabilities(TWO, ask)] == [
@@ -55,21 +55,21 @@ def test_a_vulnerability_is_a_fault(audit: ModuleType) -> None:
     ]
 
 
-def test_a_database_that_cannot_be_reached_is_told_and_no_fault(audit: ModuleType) -> None:
+def test_audit_skips_an_unreachable_database(audit: ModuleType) -> None:
     silent = answers("ERROR: could not connect")
     [told] = audit.vulnerabilities(TWO, silent)
     assert told.outcome == "skip"
     assert "nothing was looked up: ERROR: could not connect" in told.told
 
 
-def test_a_registry_without_a_database_is_no_good_news(audit: ModuleType) -> None:
-    """pip-audit ends with 0 and `No known vulnerabilities found` where the registry knows none of the packages."""
+def test_audit_skips_a_registry_without_a_database(audit: ModuleType) -> None:
+    """pip-audit exits with 0 and `No known vulnerabilities found` if the registry knows none of the packages."""
     skipped = {"name": "avro", "skip_reason": "not found"}
     [told] = audit.vulnerabilities(TWO, answers({"dependencies": [skipped]}))
     assert (told.outcome, told.told) == ("skip", "the database cannot be reached, nothing was looked up: not found")
 
 
-def test_a_package_that_the_database_lacks_is_named(audit: ModuleType) -> None:
+def test_audit_names_a_package_absent_from_the_database(audit: ModuleType) -> None:
     skipped = {"name": "pyspark", "skip_reason": "not found"}
     ask = answers({"dependencies": [package("avro")]}, {"dependencies": [package("avro"), skipped]})
     assert [tuple(finding) for finding in audit.vulnerabilities(TWO, ask)] == [
@@ -79,13 +79,13 @@ def test_a_package_that_the_database_lacks_is_named(audit: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_pip_audit_takes_the_lock_as_it_is() -> None:
+def test_pip_audit_accepts_the_lock() -> None:
     command = [sys.executable, "-m", "pip_audit", "--dry-run", "--disable-pip", "--progress-spinner=off"]
     run = subprocess.run([*command, "-r", str(ROOT / "requirements.lock")], capture_output=True, text=True, check=False)
     assert (run.returncode, re.search(r"would have audited \d{3} packages", run.stderr) is not None) == (0, True)
 
 
-def test_jars_are_what_the_list_says(audit: ModuleType, tmp_path: Path) -> None:
+def test_audit_compares_jars_with_the_list(audit: ModuleType, tmp_path: Path) -> None:
     wanted = audit.listed()
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.licence == "Apache-2.0" for jar in wanted)
     (tmp_path / wanted[0].file).write_bytes(b"something else")
@@ -112,11 +112,11 @@ def test_jars_are_what_the_list_says(audit: ModuleType, tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_a_licence_is_allowed_or_not(audit: ModuleType, licence: str, holds: bool) -> None:
+def test_audit_allows_or_rejects_a_licence(audit: ModuleType, licence: str, holds: bool) -> None:
     assert audit.allowed(licence) is holds
 
 
-def test_a_package_says_its_licence_in_many_ways(audit: ModuleType) -> None:
+def test_audit_reads_the_licence_of_a_package_from_any_field(audit: ModuleType) -> None:
     def read(name: str) -> Message:
         told = Message()
         for key, value in packages[name]:
@@ -136,12 +136,12 @@ def test_a_package_says_its_licence_in_many_ways(audit: ModuleType) -> None:
     assert outcomes["GPL-3.0-only: copyleft"] == outcomes["none declared: silent"] == "FAIL"
 
 
-def test_every_package_and_jar_has_a_licence_that_is_compatible(audit: ModuleType) -> None:
+def test_packages_and_jars_have_a_compatible_licence(audit: ModuleType) -> None:
     wrong = [finding.told for finding in audit.licences(audit.pinned(LOCK)) if finding.outcome != "ok"]
     assert wrong == []
 
 
-def test_the_security_policy_is_where_the_readme_says() -> None:
+def test_security_policy_is_linked_by_the_readme() -> None:
     text = (ROOT / "infra/SECURITY.md").read_text()
     assert "(infra/SECURITY.md)" in (ROOT / "README.md").read_text()
     for promise in ("power", "row-level", "report"):

@@ -1,4 +1,4 @@
-"""Every benchmark at a toy size, by the code that measures the whole one: it runs, and finds what it compares alike."""
+"""Benchmarks at a toy size, by the code that measures the full one: they run, and their compared results are equal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BEYOND = ("day_total", "meter_mode", "meter_state")
 
 
 @pytest.mark.long
-def test_flights(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_of_flights_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flights.bench(tmp_path, flights.Size(days=2, last=1, repeat=1, tables=("flight",), commands=1))
     told = capsys.readouterr().out
     assert told.count("\nflight ") == 2
@@ -48,14 +48,16 @@ def test_flights(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.turns
 @pytest.mark.parametrize("names", [[name] for name in KINDS], ids=str)
-def test_kinds(spark: SparkSession, project: Settings, capsys: pytest.CaptureFixture[str], names: list[str]) -> None:
+def test_benchmark_of_kinds_runs(
+    spark: SparkSession, project: Settings, capsys: pytest.CaptureFixture[str], names: list[str]
+) -> None:
     bench = Bench.over(Meters(spark, 2000, 100), project, repeat=1, warm_up=0)
     failed = bench.run(names)
     assert not failed, capsys.readouterr().out
 
 
 @pytest.mark.long
-def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_of_a_large_log_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "large", without=BEYOND)
     bench = Large(settings, spark, Meters(spark, 2000, 100), batch=50, batches=1, warm_up=0)
     bench.run()
@@ -66,7 +68,7 @@ def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.long
-def test_huge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_of_a_huge_log_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     huge = Huge(project_of(tmp_path / "huge"), rows=200, days=12)
     huge.write()
     huge.run(["run", "log --check", "backfill", "sql"])
@@ -75,8 +77,8 @@ def test_huge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in told.splitlines()[3:]] == ["run", "log", "backfill", "sql"]
 
 
-def test_a_written_log_has_what_ingestion_would_give_it(spark: SparkSession, project: Settings) -> None:
-    """Buckets and ids as Spark works them out, and nothing for `lake log --check` to find."""
+def test_written_log_equals_an_ingested_log(spark: SparkSession, project: Settings) -> None:
+    """Buckets and ids are those of Spark, and `lake log --check` finds nothing."""
     of = contract(STREAM)
     project.path(f"schemas/{STREAM}.avsc").write_text(of.text)
     Written(project, rows=50, meters=30).days(3)
@@ -87,14 +89,14 @@ def test_a_written_log_has_what_ingestion_would_give_it(spark: SparkSession, pro
 
 
 @pytest.mark.long
-def test_growth(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_of_growth_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "growth", without=(*BEYOND, "meter_total", "mode_total"))
     growth(spark, settings, [1, 3], around=0, first=0)
     assert "meter_latest" in capsys.readouterr().out
 
 
 @pytest.mark.long
-def test_load(
+def test_benchmark_of_load_runs(
     commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in commands.environment.items():
@@ -106,7 +108,9 @@ def test_load(
 
 
 @pytest.mark.kafka
-def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_of_kafka_runs(
+    spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if not sources.JARS.exists():
         pytest.skip("Spark's own Kafka source is missing: make bench W=sources")
     sources.with_kafka(spark)
@@ -115,14 +119,14 @@ def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.postgres
-def test_postgres(
+def test_benchmark_of_postgres_runs(
     spark: SparkSession,
     postgres: Postgres,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(VARIABLE, "")  # put back in the end
+    monkeypatch.setenv(VARIABLE, "")  # Restored at the end
     sources.from_postgres(spark, Shop(postgres, postgres.database()), tmp_path, rows=2000, repeat=1)
     seconds = sources.delays(Shop(postgres, postgres.database()), tmp_path / "delay", inserts=1)
     assert len(seconds) == 1
@@ -130,7 +134,7 @@ def test_postgres(
 
 
 @pytest.mark.http
-def test_http(tmp_path: Path) -> None:
+def test_benchmark_of_http_runs(tmp_path: Path) -> None:
     installed()
     assert http.disk(tmp_path / "disk", 0.1) > 0
     with http.served(tmp_path, check=True) as server:
@@ -142,19 +146,21 @@ def test_http(tmp_path: Path) -> None:
 
 
 @pytest.mark.redis
-def test_sink_redis(project: Settings, redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_of_the_redis_sink_runs(project: Settings, redis: Redis, capsys: pytest.CaptureFixture[str]) -> None:
     sinks.bench("redis", redis, project, rows=300, changes=20, repeat=2)
     assert "redis: 300 rows, then 20 changes" in capsys.readouterr().out
 
 
 @pytest.mark.opensearch
-def test_sink_opensearch(project: Settings, opensearch: OpenSearch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_of_the_opensearch_sink_runs(
+    project: Settings, opensearch: OpenSearch, capsys: pytest.CaptureFixture[str]
+) -> None:
     sinks.bench("opensearch", opensearch, project, rows=300, changes=20, repeat=1)
     assert "ours, changes" in capsys.readouterr().out
 
 
 @pytest.mark.postgres
-def test_sink_postgres(
+def test_benchmark_of_the_postgres_sink_runs(
     project: Settings, postgres: Postgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = sinks.Database(postgres.home)

@@ -28,13 +28,13 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 @pytest.mark.parametrize("name", command_names())
-def test_every_command_has_help_with_an_example(name: Any) -> None:
+def test_command_has_help_with_an_example(name: Any) -> None:
     command = CommandGroup().get_command(click.Context(lake), name)
     assert command is not None
     assert f"lake {name}" in (command.help or "")
 
 
-def test_the_list_of_commands_fits_a_terminal() -> None:
+def test_list_of_commands_fits_a_terminal() -> None:
     lines = CliRunner().invoke(lake, ["--help"], terminal_width=80).stdout.splitlines()
     assert [line for line in lines if line.endswith("...")] == ["Usage: lake [OPTIONS] COMMAND [ARGS]..."]
 
@@ -43,7 +43,7 @@ def test_the_list_of_commands_fits_a_terminal() -> None:
     ("error", "code"),
     [(DeclarationError("no"), 2), (LawError("no"), 1), (Unavailable("no"), 75), (ValueError("no"), 1)],
 )
-def test_the_exit_code_follows_from_the_error(
+def test_exit_code_follows_from_the_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Any, code: int
 ) -> None:
     def fail(_: Shell) -> None:
@@ -58,7 +58,7 @@ def test_the_exit_code_follows_from_the_error(
     assert not told.out
 
 
-def test_an_unknown_command_is_met_with_the_nearest(
+def test_unknown_command_is_reported_with_the_nearest_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "verfy") == 2
@@ -66,7 +66,7 @@ def test_an_unknown_command_is_met_with_the_nearest(
 
 
 @pytest.mark.parametrize("command", ["log orders", "status"])
-def test_moments_are_told_to_a_person_in_utc_to_the_second(tmp_path: Path, command: str) -> None:
+def test_commands_print_times_in_utc_to_the_second(tmp_path: Path, command: str) -> None:
     settings = published(tmp_path / "shop").settings
     told = CliRunner().invoke(lake, [*command.split(), "--project", str(settings.project)], obj=Shell()).stdout
     moments = re.findall(r"\d{4}-\d\d-\d\d[T ]\d\S*", told)
@@ -74,18 +74,18 @@ def test_moments_are_told_to_a_person_in_utc_to_the_second(tmp_path: Path, comma
     assert not [each for each in moments if not re.match(r"\S{10} \d\d:\d\d:\d\dZ", each)], told
 
 
-def test_what_is_to_be_typed_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_prints_a_next_command_that_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     told = CliRunner().invoke(lake, ["init", "my shop"], obj=Shell()).stderr
     assert told.startswith("next: cd 'my shop' && ")
 
 
-def test_a_table_of_text_sets_numbers_to_the_right() -> None:
+def test_text_table_aligns_numbers_to_the_right() -> None:
     rows: list[dict[str, Any]] = [{"a": "x", "n": 1}, {"a": None, "n": 100}]
     assert table(rows, "a", "n") == ["a    n", "-  ---", "x    1", "   100"]
 
 
-def test_what_is_quiet_is_so_for_one_command(project: Settings) -> None:
+def test_quiet_option_lasts_for_one_command(project: Settings) -> None:
     for option, disabled in (("--quiet", True), ("--json", False)):
         with click.Context(lake, obj=Shell()) as context:
             command = present(CommandGroup().get_command(context, "status"))
@@ -95,12 +95,12 @@ def test_what_is_quiet_is_so_for_one_command(project: Settings) -> None:
 
 
 @pytest.mark.parametrize("option", ["--quiet", "--json", "--log-format=json"])
-def test_what_one_source_fails_of_is_told_however_quiet(
+def test_source_failure_is_reported_by_quiet_commands(
     project: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     project.path("sources").mkdir()
     project.path("sources/till.toml").write_text('kind = "fax"')
-    monkeypatch.setattr(Shell, "spark", None)  # what is declared wrongly is never read
+    monkeypatch.setattr(Shell, "spark", None)  # A faulty declaration is never read
     assert run(monkeypatch, "ingest", option, "--project", str(project.project)) == 2
     told = capsys.readouterr().err
     if "log-format" not in option:
@@ -110,7 +110,7 @@ def test_what_one_source_fails_of_is_told_however_quiet(
     assert (record["subject"], record["what"], record["exit_code"]) == ("till", "unknown kind 'fax'", 2)
 
 
-def test_rows_and_definitions_are_written_in_no_words_of_python() -> None:
+def test_rows_and_definitions_are_printed_without_python_notation() -> None:
     row = {"k": None, "day": None, "change": "update", "columns": {"a": (None, [1, None]), "b": (True, {"x": None})}}
     assert list(changed_rows("t", (row,))) == ['t k=NULL day=NULL: update, a NULL → [1, null], b true → {"x": null}']
     shown = {

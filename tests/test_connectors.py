@@ -78,7 +78,7 @@ def query(file: Path, sql: str) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_the_sink_of_the_page_delivers_verifies_and_repairs(tmp_path: Path, packages: Path) -> None:
+def test_sink_of_the_page_delivers_verifies_and_repairs(tmp_path: Path, packages: Path) -> None:
     project, file = tmp_path / "shop", tmp_path / "shop/shop.sqlite"
     published(project)
     (project / "sinks").mkdir()
@@ -98,7 +98,7 @@ def test_the_sink_of_the_page_delivers_verifies_and_repairs(tmp_path: Path, pack
     assert "sinks/shop.toml" in absent.stderr
 
 
-def test_the_source_of_the_page_is_read_once_and_reports_a_gap(
+def test_source_of_the_page_is_read_once_and_reports_a_gap(
     tmp_path: Path, packages: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     monkeypatch.syspath_prepend(packages)
@@ -124,16 +124,14 @@ def test_the_source_of_the_page_is_read_once_and_reports_a_gap(
     assert "rows up to 3 have been read" in str(failures["till"])
 
 
-def test_a_command_of_another_package_is_listed_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_of_another_package_is_listed_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, tmp_path, {"lake.commands": {"hello": "tests.extensions:hello"}})
     runner = CliRunner()
     assert "hello" in runner.invoke(command_line, ["--help"]).output
     assert runner.invoke(command_line, ["hello"]).output == "hello\n"
 
 
-def test_a_hook_runs_after_publication_where_the_setting_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hook_runs_after_publication_if_the_setting_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, tmp_path / "packages", {"lake.after_publish": {"fake": "tests.extensions:AFTER_PUBLISH"}})
     settings = empty(tmp_path / "shop")
     assert AFTER_PUBLISH not in [*after_publish(settings)]
@@ -148,7 +146,7 @@ def test_a_hook_runs_after_publication_where_the_setting_names_it(
         ("json:absent", "is broken", "reinstall its package"),
     ],
 )
-def test_a_broken_connector_is_reported_with_its_package(
+def test_broken_connector_is_reported_with_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, what: str, fix: str
 ) -> None:
     install(monkeypatch, tmp_path, {"lake.sinks": {"fake": place}})
@@ -159,7 +157,7 @@ def test_a_broken_connector_is_reported_with_its_package(
     assert told.value.where == "sinks/one.toml"
 
 
-def test_a_name_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connector_name_of_two_packages_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         install(monkeypatch, tmp_path / name, {"lake.sinks": {"fake": "json:dumps"}}, name=name)
     assert "fake" in connectors("lake.sinks")
@@ -167,7 +165,7 @@ def test_a_name_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.M
         connector("lake.sinks", "fake", "sinks/one.toml")
 
 
-def test_an_unknown_connector_names_a_similar_one() -> None:
+def test_unknown_connector_is_reported_with_a_similar_name() -> None:
     with pytest.raises(DeclarationError, match="unknown kind 'redsi'") as told:
         connector("lake.sinks", "redsi", "sinks/one.toml")
     assert told.value.fix == "did you mean 'redis'?"

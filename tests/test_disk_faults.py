@@ -1,4 +1,4 @@
-"""Disks that are full or not writable: by whatever library it is met, one fault and one exit code."""
+"""Full and read-only disks: one fault and one exit code for every library."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GONE = [OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/data/x"), OSError(err
 
 
 @pytest.mark.parametrize("error", FORBIDDEN, ids=str)
-def test_a_place_that_is_not_writable_is_a_declaration_to_correct(error: Exception) -> None:
+def test_unwritable_place_is_a_declaration_error(error: Exception) -> None:
     fault = fault_of(error, None)
     assert isinstance(fault, DeclarationError)
     assert fault.exit_code == 2
@@ -46,13 +46,13 @@ def test_a_place_that_is_not_writable_is_a_declaration_to_correct(error: Excepti
 
 
 @pytest.mark.parametrize("error", [*FULL, *GONE], ids=str)
-def test_a_disk_that_is_full_or_does_not_answer_is_to_be_tried_again(error: Exception) -> None:
+def test_full_or_unresponsive_disk_is_unavailable(error: Exception) -> None:
     fault = fault_of(error, None)
     assert isinstance(fault, Unavailable)
     assert fault.exit_code == 75
 
 
-def test_a_command_on_a_disk_that_is_read_only_ends_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_on_a_read_only_disk_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     init(tmp_path / "shop")
     opened = os.open
 

@@ -1,4 +1,4 @@
-"""What DuckDB may hold in a process, and where it puts the rest."""
+"""Memory limit of DuckDB, and its folder for the rest."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ ORDERED = """
 
 
 @pytest.mark.slow
-def test_a_query_that_needs_more_memory_than_it_may_have_uses_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_duckdb_spills_to_a_folder_beyond_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duck, "_BOUNDS", {})
     duck.bound(64 << 20, tmp_path)
     with duck.connect() as con:
@@ -28,7 +26,7 @@ def test_a_query_that_needs_more_memory_than_it_may_have_uses_a_folder(
     assert (folder.name.startswith("duckdb-"), held) == (True, "64.0 MiB")
 
 
-def test_a_user_who_may_not_write_to_the_project_has_the_folder_of_the_machine(
+def test_duckdb_spills_to_the_temporary_folder_if_the_project_is_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(duck, "_BOUNDS", {})

@@ -1,4 +1,4 @@
-"""What needs packages of an extra that is not installed says so in one line, by the command line. No JVM."""
+"""Missing packages of an extra: one line that names it, for every command. No JVM."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def extras(group: str) -> Iterator[tuple[str, str]]:
 
 
 def declarations() -> Iterator[tuple[str, str, str, list[str]]]:
-    """Extra, file and text of a declaration that needs it, and the words of a command that reads it."""
+    """Yield extra, file and text of a declaration that needs it, and the words of a command that reads it."""
     for kind, extra in extras("lake.sources"):
-        if kind != "http":  # what others post is read without the server
+        if kind != "http":  # Posted records are read without the server
             yield extra, "sources/one.toml", f'kind = "{kind}"\n{OPTIONS.get(kind, "")}', ["status"]
     for kind, extra in extras("lake.sinks"):
         text = f'kind = "{kind}"\n{OPTIONS.get(kind, "")}\n[tables.current_order]'
@@ -65,7 +65,7 @@ def declarations() -> Iterator[tuple[str, str, str, list[str]]]:
 
 
 def packages(extra: str) -> set[str]:
-    """The modules that an extra installs."""
+    """Return the modules that an extra installs."""
     names = {re.split(r"[\[<>=!~; ]", requirement)[0].lower().replace("_", "-") for requirement in EXTRAS[extra]}
     return {
         module
@@ -75,7 +75,7 @@ def packages(extra: str) -> set[str]:
 
 
 def without(extra: str, folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A program of a project, where an extra is not installed."""
+    """Run a program of a project without an extra."""
     hidden = folder / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(HIDING.format(packages=packages(extra)))
@@ -95,9 +95,7 @@ def without(extra: str, folder: Path, program: str, *words: str) -> subprocess.C
     ("extra", "file", "text", "words"),
     [pytest.param(*one, id=f"{one[0]}: {' '.join(one[3])}") for one in declarations()],
 )
-def test_an_absent_extra_is_one_line_that_names_it(
-    tmp_path: Path, extra: str, file: str, text: str, words: list[str]
-) -> None:
+def test_missing_extra_is_named_in_one_line(tmp_path: Path, extra: str, file: str, text: str, words: list[str]) -> None:
     published(tmp_path / "shop")
     (tmp_path / "shop" / file).parent.mkdir(exist_ok=True)
     (tmp_path / "shop" / file).write_text(text)
@@ -109,7 +107,7 @@ def test_an_absent_extra_is_one_line_that_names_it(
 
 
 @pytest.mark.slow
-def test_a_warehouse_in_a_bucket_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bucket_warehouse_names_its_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     published(tmp_path / "shop")
     monkeypatch.setenv("LAKE_WAREHOUSE", "s3://bucket/shop")
     done = without("s3", tmp_path, "from lake.cli import main; main()", "sql", "select 1")
@@ -120,17 +118,17 @@ def test_a_warehouse_in_a_bucket_names_the_extra(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.long
-def test_a_table_for_polars_names_the_extra(tmp_path: Path) -> None:
+def test_polars_table_names_its_missing_extra(tmp_path: Path) -> None:
     published(tmp_path / "shop")
     done = without("polars", tmp_path, POLARS)
     assert 'pip install "headwater[polars] @ file:///' in done.stderr.splitlines()[-1]
 
 
-def test_serve_asks_for_the_packages_of_its_extra() -> None:
+def test_serve_packages_equal_those_of_its_extra() -> None:
     assert sorted(PACKAGES) == sorted(EXTRAS["serve"])
 
 
-def test_whatever_names_an_extra_names_one_that_there_is() -> None:
+def test_extras_named_in_messages_exist() -> None:
     texts = "".join(file.read_text("utf-8") for file in (ROOT / "lake").rglob("*.py"))
     named = {*re.findall(r"headwater\[(\w+)\]", texts)}
     named |= {extra for group in ENTRY_POINTS for _, extra in extras(group)}

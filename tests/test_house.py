@@ -69,7 +69,7 @@ def size(rows, settings):
 
 @pytest.fixture
 def figures(tmp_path: Path) -> Figures:
-    """The figures of a small tree."""
+    """Return the figures of a small tree."""
     files = {
         "pyproject.toml": PROJECT,
         "lake/__init__.py": "",

@@ -1,6 +1,5 @@
-"""The targets of `make`: those that pages name exist, each says what it is for, and each does it.
-
-Those that need the network, hours or another machine are shown: the programs take the arguments that they are given.
+"""Targets of `make`: those named in pages exist, each has a description, and each does its work. Targets that need
+the network, hours or another machine run dry: the programs accept their arguments.
 """
 
 from __future__ import annotations
@@ -60,20 +59,20 @@ PLACEHOLDERS = {"NAME", "<name>", "{of.name}", "{name}"}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the Makefile, and with this environment."""
+    """Return a folder with the Makefile, and with this environment."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / ".venv").symlink_to(VENV)
     return tmp_path
 
 
 def commands() -> dict[tuple[str, str], Path]:
-    """The `make` commands of pages, docstrings and messages, as target and variables, and a file that has each."""
+    """Return the `make` commands of pages, docstrings and messages, as target and variables, with a file for each."""
     files = [file for pattern in PAGES for file in ROOT.glob(pattern) if "fixtures" not in file.parts]
     texts = {file: file.read_text("utf-8") for file in files if file != Path(__file__)}
     return {found: file for file, text in texts.items() for found in COMMAND.findall(text)}
 
 
-def test_every_command_that_is_named_somewhere_exists() -> None:
+def test_make_commands_named_in_pages_exist() -> None:
     named = commands()
     assert {target for target, _ in named} >= {"setup", "demo", "quick", "test", "laws", "soak", "bench", "server"}
     assert [(target, file) for (target, _), file in named.items() if target not in TARGETS] == []
@@ -98,7 +97,7 @@ def test_make_server_lists_the_servers_when_none_is_named() -> None:
     assert "name a server: S=kafka, or another of: " in make("--dry-run", "server").stderr
 
 
-def test_every_target_is_phony_and_says_what_it_is_for() -> None:
+def test_make_targets_are_phony_and_documented() -> None:
     assert [name for name, rest in TARGETS.items() if " ## " not in rest] == []
     [phony] = re.findall(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     assert phony.split() == list(TARGETS)
@@ -109,16 +108,16 @@ def test_every_target_is_phony_and_says_what_it_is_for() -> None:
 
 
 def names(given: str) -> list[str]:
-    """The names that `make help` lists for `test S`, `soak W` and so on."""
+    """Return the names that `make help` lists for `test S`, `soak W` …."""
     [line] = re.findall(rf"^ +{given}= +(.*)$", make("help").stdout, re.MULTILINE)
     return str(line).split()
 
 
 class Taken(Exception):
-    """What stops a program once it has taken its arguments."""
+    """Raised instead of the program, after its arguments are parsed."""
 
 
-def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_accept_the_arguments_of_the_makefile(monkeypatch: pytest.MonkeyPatch) -> None:
     parse = ArgumentParser.parse_args
 
     def taken(parser: ArgumentParser, *_: object) -> NoReturn:
@@ -149,7 +148,7 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
     }
 
 
-def test_marks_that_choose_tests_are_those_of_tests() -> None:
+def test_marks_selected_by_make_exist() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
     marks = {text.partition(":")[0] for text in options["markers"]}
     chosen = re.findall(r'-m "([^"]*)"', MAKEFILE) + re.findall(r"-m '([^']*)'", options["addopts"])
@@ -160,10 +159,9 @@ SLOW: Final = frozenset({"cluster"})
 """Servers whose first answer takes longer than a smoke test may: `make test` asks them nothing."""
 
 
-def test_each_server_has_a_target_and_one_smoke_test_a_folder() -> None:
+def test_server_has_a_target_and_one_smoke_test_per_folder() -> None:
     texts = {file: file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py")}
-    first = re.compile(r"^from tests\.servers\.(\w+) import", re.MULTILINE)  # a file may ask others besides
-    over = re.compile(r"smoke=\{(.+)\}")  # of a test that asks several servers
+    first = re.compile(r"^from tests\.servers\.(\w+) import", re.MULTILINE)  # A file may use others besides
     for name in servers.NAMES:
         assert make("--dry-run", "test", f"S={name}").stdout.splitlines()[-1].strip() == f".venv/bin/pytest -m {name}"
         asking = [file for file, text in texts.items() if (server := first.search(text)) and server[1] == name]
@@ -176,7 +174,7 @@ def test_each_server_has_a_target_and_one_smoke_test_a_folder() -> None:
 JARS = ("lake/jars.txt", "lake/session/jars.py")
 
 
-def test_setup_does_nothing_where_it_is_newer_than_its_lists(folder: Path) -> None:
+def test_setup_does_nothing_when_it_is_newer_than_its_lists(folder: Path) -> None:
     for name in ("requirements.lock", "pyproject.toml", "infra/bootstrap.lock", *JARS):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
@@ -195,7 +193,7 @@ def test_setup_does_nothing_where_it_is_newer_than_its_lists(folder: Path) -> No
     assert shown.stdout == ".venv/bin/lake setup\ntouch .venv/.jars\n:\n"
 
 
-def test_clean_removes_what_was_made_and_nothing_else(folder: Path) -> None:
+def test_clean_removes_generated_files_only(folder: Path) -> None:
     (folder / ".venv").unlink()
     made = (".venv/bin/python", ".lake/warehouse/x", "landing/flights/a.jsonl", "lake.egg-info/x", ".mypy_cache/x")
     own = ("pyproject.toml", "jobs/silver/flight.py", "schemas/flights.avsc", ".gitignore")
@@ -208,7 +206,7 @@ def test_clean_removes_what_was_made_and_nothing_else(folder: Path) -> None:
 
 
 def wheel(folder: Path, name: str) -> None:
-    """A package of nothing."""
+    """Write an empty package."""
     about = f"{name}-1.dist-info"
     with zipfile.ZipFile(folder / f"{name}-1-py3-none-any.whl", "w") as file:
         file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
@@ -217,7 +215,7 @@ def wheel(folder: Path, name: str) -> None:
 
 
 def test_lock_pins_each_package_with_its_hash_and_no_address(folder: Path) -> None:
-    """From a folder of packages, in place of a registry."""
+    """From a folder of packages in place of a registry."""
     (folder / "infra/sharing").mkdir(parents=True)
     (folder / "infra/sharing/requirements.in").write_text("setuptools\nuv\n")
     (folder / "pyproject.toml").write_text(
@@ -238,7 +236,7 @@ def test_lock_pins_each_package_with_its_hash_and_no_address(folder: Path) -> No
 
 
 @pytest.mark.slow
-def test_audit_tells_what_it_cannot_look_up_and_is_no_fault() -> None:
+def test_audit_reports_an_unreachable_database_and_succeeds() -> None:
     nowhere = "http://127.0.0.1:9"
     done = make("audit", HTTPS_PROXY=nowhere, https_proxy=nowhere, NO_PROXY="", no_proxy="")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -256,7 +254,7 @@ def test_demo_publishes_a_league_of_carriers(folder: Path) -> None:
     assert re.search(r"^ *rank +carrier|^rank", done.stdout, re.MULTILINE), done.stdout
 
 
-def test_airflow_gives_way_where_its_port_is_taken(tmp_path: Path) -> None:
+def test_airflow_exits_with_75_if_its_port_is_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = make("server", "S=airflow", AIRFLOW__API__PORT=port, AIRFLOW_HOME=str(tmp_path / "airflow"))
@@ -280,7 +278,7 @@ def test_airflow_answers_until_it_is_interrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_kafka_answers_on_loopback_alone_until_it_is_interrupted(tmp_path: Path) -> None:
+def test_kafka_listens_on_loopback_until_it_is_interrupted(tmp_path: Path) -> None:
     installed()
     port = str(free_port())
     environment = os.environ | {"KAFKA_HOME": str(tmp_path / "kafka")}
@@ -297,7 +295,7 @@ def test_kafka_answers_on_loopback_alone_until_it_is_interrupted(tmp_path: Path)
 
 @pytest.mark.postgres
 def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
-    """As root, who may not run it, its files are a folder of another user's."""
+    """Under root, which may not run it, its files are in a folder of another user."""
     import psycopg
 
     programs()
@@ -327,7 +325,7 @@ def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_demo_kafka_gives_the_tables_that_files_give(tmp_path: Path) -> None:
+def test_demo_kafka_gives_the_tables_of_the_files(tmp_path: Path) -> None:
     installed()
     demo: list[str | Path] = [
         sys.executable,
@@ -366,7 +364,7 @@ def answers(address: str) -> bool:
 
 
 def members(session: int) -> list[int]:
-    """The processes of a session."""
+    """Return the processes of a session."""
     stats = {int(entry.name): entry / "stat" for entry in Path("/proc").iterdir() if entry.name.isdigit()}
     found = []
     for pid, stat in stats.items():

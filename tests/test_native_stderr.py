@@ -1,4 +1,4 @@
-"""Standard error of native code: panics of Rust are left out, and nothing else."""
+"""Standard error of native code: panics of Rust are removed, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTE = "note: run with `RUST_BACKTRACE=1` environment variable to display a back
 
 
 def printed(*parts: str, then: str = "") -> str:
-    """What is on standard error of a process in which native code prints parts, a write each."""
+    """Return standard error of a process whose native code prints parts, one write each."""
     program = f"""
         import os, sys
         from lake.cli.native_stderr import without_panics
@@ -35,16 +35,16 @@ def printed(*parts: str, then: str = "") -> str:
 
 @pytest.mark.parametrize("panic", [PANIC, PANIC + NOTE, PANIC + BACKTRACE + NOTE, PANIC + PANIC + NOTE])
 @pytest.mark.parametrize("step", [1000, 7])
-def test_panics_are_left_out_and_all_else_is_printed(panic: str, step: int) -> None:
+def test_stderr_filter_removes_panics_only(panic: str, step: int) -> None:
     text = f"before\n\n{panic}lake: disk full\n  fix: free some\nthreads\n\nno end"
     parts = [text[first : first + step] for first in range(0, len(text), step)]
     assert printed(*parts) == "before\n\nlake: disk full\n  fix: free some\nthreads\n\nno endafter\n"
 
 
-def test_python_and_child_processes_print_as_before() -> None:
+def test_stderr_filter_passes_output_of_python_and_child_processes() -> None:
     child = "import subprocess; subprocess.run(['sh', '-c', 'echo child >&2']); print('python', file=sys.stderr)"
     assert sorted(printed("native\n", then=child).splitlines()) == ["after", "child", "native", "python"]
 
 
-def test_all_is_passed_on_however_much_it_is() -> None:
+def test_stderr_filter_passes_output_of_any_size() -> None:
     assert printed(then="os.write(2, b'x' * 1_000_000)") == "x" * 1_000_000 + "after\n"

@@ -1,4 +1,4 @@
-"""`infra/path.py`: through which code a command goes. No JVM, so it is a query's path that is taken."""
+"""`infra/path.py`: the code that a command uses; here a query, because it needs no JVM."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ def path() -> ModuleType:
 
 
 def shop(folder: Path) -> Lakehouse:
-    """The shop of `lake init` with an edition."""
+    """Return the shop of `lake init` with an edition."""
     return Lakehouse(folder, published(folder).settings.warehouse_path.parent)
 
 
-def test_the_path_of_a_query_goes_through_its_reader_and_not_through_the_engine(
-    path: ModuleType, tmp_path: Path
-) -> None:
+def test_path_of_a_query_includes_the_reader_and_excludes_the_engine(path: ModuleType, tmp_path: Path) -> None:
     told, *modules = path.path("sql", path.calls(shop(tmp_path))["sql"])
     lines = {module: int(count) for count, module in (line.split() for line in modules)}
     assert told == f"sql: {len(lines)} modules, {sum(lines.values())} lines"
@@ -40,7 +38,7 @@ def test_the_path_of_a_query_goes_through_its_reader_and_not_through_the_engine(
     assert not [module for module in lines if re.match("engine|ingest|publish", module)]
 
 
-def test_its_usage_names_every_call(path: ModuleType, tmp_path: Path) -> None:
+def test_path_usage_names_every_call(path: ModuleType, tmp_path: Path) -> None:
     named = re.search(r"path\.py \[(.+)\]", path.__doc__ or "")
     assert named is not None
     assert named[1].split(" | ") == [*path.calls(shop(tmp_path))]

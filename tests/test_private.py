@@ -1,4 +1,4 @@
-"""What is written is for its owner, or for a group to read; what is secret is in no list, message or setting."""
+"""Private files: readable by the owner, or by a group; secrets are in no list, message or setting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GROUPS = [each.gr_name for each in USABLE if each.gr_gid != os.getegid()]
 
 @pytest.fixture(autouse=True)
 def usual_umask() -> Iterator[None]:
-    """What most machines have: files that everybody can read."""
+    """Set the umask of most machines: files that everybody can read."""
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -55,17 +55,17 @@ def lake(settings: Settings, *arguments: str, **environment: str) -> subprocess.
 
 
 def others(settings: Settings) -> list[Path]:
-    """What others than the owner could do something with."""
+    """Return files that others than the owner can access."""
     return [path for path in settings.path(".lake").rglob("*") if path.lstat().st_mode & 0o077]
 
 
-def test_a_warehouse_made_by_a_program_lets_nobody_else_in(project: Settings) -> None:
+def test_warehouse_created_by_a_program_is_private(project: Settings) -> None:
     with lease(project, "log.x"):
         pass
     assert {mode(project.path(each)) for each in (".lake", ".lake/warehouse", ".lake/warehouse/locks")} == {0o700}
 
 
-def test_a_warehouse_that_stood_open_is_closed(project: Settings) -> None:
+def test_open_warehouse_is_made_private(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
     assert mode(project.warehouse_path) == 0o755
     with lease(project, "log.x"):
@@ -73,7 +73,7 @@ def test_a_warehouse_that_stood_open_is_closed(project: Settings) -> None:
     assert (mode(project.path(".lake")), mode(project.warehouse_path)) == (0o700, 0o700)
 
 
-def test_a_warehouse_elsewhere_is_closed_and_what_is_above_it_is_left(project: Settings, tmp_path: Path) -> None:
+def test_warehouse_elsewhere_is_private_and_its_parents_stay(project: Settings, tmp_path: Path) -> None:
     there = tmp_path / "srv"
     there.mkdir(mode=0o755)
     with lease(replace(project, warehouse=there / "data/warehouse"), "log.x"):
@@ -82,14 +82,14 @@ def test_a_warehouse_elsewhere_is_closed_and_what_is_above_it_is_left(project: S
 
 
 @pytest.mark.slow
-def test_what_a_command_writes_is_for_its_owner(project: Settings, land: Callable[..., Path]) -> None:
+def test_files_of_a_command_are_private(project: Settings, land: Callable[..., Path]) -> None:
     declare(project, contract("orders", {"k": "string"}))
     assert lake(project, "cut").returncode == 0
     assert (project.warehouse_path / "meta/cuts/_delta_log").is_dir()
     assert others(project) == []
 
 
-def test_scratch_is_for_its_owner(project: Settings, land: Callable[..., Path], tmp_path: Path) -> None:
+def test_scratch_files_are_private(project: Settings, land: Callable[..., Path], tmp_path: Path) -> None:
     with (tmp_path / "in").open("wb+") as stream:
         stream.write(b"{}\n")
         stream.seek(0)
@@ -102,7 +102,7 @@ def test_scratch_is_for_its_owner(project: Settings, land: Callable[..., Path], 
 
 
 @pytest.mark.skipif(not GROUPS, reason="this user is in one group alone")
-def test_a_group_may_read_and_not_write(project: Settings) -> None:
+def test_group_may_read_and_not_write(project: Settings) -> None:
     project = replace(project, group=GROUPS[0])
     number = grp.getgrnam(GROUPS[0]).gr_gid
     file_modes.begin(project)
@@ -125,27 +125,27 @@ def test_a_group_may_read_and_not_write(project: Settings) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_who_may_not_write_is_on_the_list(project: Settings) -> None:
-    """Else lake maintain could delete what a member of the group reads."""
+def test_reader_without_write_access_is_registered(project: Settings) -> None:
+    """Otherwise lake maintain could delete files that a member of the group reads."""
     with lease(project, "log.x"), other_process(project, "reading"):
         [one] = activity.others(project)
     assert one.command == "lake sql"
 
 
 @pytest.mark.slow
-def test_a_group_that_is_not_there_is_told_at_once(project: Settings) -> None:
+def test_missing_group_is_reported(project: Settings) -> None:
     told = lake(project, "status", LAKE_GROUP="nobody-at-all")
     assert (told.returncode, "no group 'nobody-at-all' on this machine" in told.stderr) == (2, True)
 
 
-def test_the_umask_of_a_program_that_reads_stays_its_own(project: Settings) -> None:
+def test_reader_keeps_the_umask_of_its_program(project: Settings) -> None:
     write(project, "gold", "t", "SELECT 1 AS a")
     publish(project, t=("gold", 0))
     reader(load_settings(project.project)).relation("FROM t").fetchall()
     assert os.umask(0o022) == 0o022
 
 
-def test_hadoop_is_told_what_files_allow(project: Settings) -> None:
+def test_hadoop_uses_the_umask_of_the_project(project: Settings) -> None:
     jars = project.path("jars")
     jars.mkdir()
     (jars / "a.jar").touch()
@@ -154,8 +154,8 @@ def test_hadoop_is_told_what_files_allow(project: Settings) -> None:
         assert conf["spark.hadoop.fs.permissions.umask-mode"] == said
 
 
-def test_settings_reach_java_as_they_are(project: Settings) -> None:
-    """Java's own escapes: a newline in a value must not begin another setting."""
+def test_java_properties_escape_settings(project: Settings) -> None:
+    """Escapes of Java: a newline in a value must not begin another setting."""
     conf = {"spark.a": "x\nspark.ui.enabled true", "spark.b": " p:a=s#s!\\n ", "spark.c": "é"}
     with properties(project, conf) as file:
         lines = file.read_text("utf-8").splitlines()
@@ -166,7 +166,7 @@ def test_settings_reach_java_as_they_are(project: Settings) -> None:
     ]
 
 
-def test_the_jvm_is_told_nothing_on_its_command_line_and_listens_on_loopback(spark: SparkSession) -> None:
+def test_jvm_has_no_settings_on_its_command_line_and_listens_on_loopback(spark: SparkSession) -> None:
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     line = Path(f"/proc/{jvm}/cmdline").read_text().split("\0")
     assert "--properties-file" in line
@@ -184,7 +184,7 @@ def test_the_jvm_is_told_nothing_on_its_command_line_and_listens_on_loopback(spa
         ("LAKE_SPARK", '{"conf": {"a": "hush"}}'),
     ],
 )
-def test_a_setting_that_may_be_secret_is_not_shown(
+def test_error_hides_a_setting_that_may_be_secret(
     project: Settings, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -194,7 +194,7 @@ def test_a_setting_that_may_be_secret_is_not_shown(
 
 
 @pytest.mark.slow
-def test_a_token_in_an_address_is_not_shown(project: Settings) -> None:
+def test_error_hides_a_token_in_an_address(project: Settings) -> None:
     told = lake(project, "status", "--json", SPARK_REMOTE="sc://localhost:1/;token=hush")
     told_too = lake(project, "doctor", SPARK_REMOTE="sc://localhost:1/;token=hush")
     assert "hush" not in told.stdout + told.stderr + told_too.stdout + told_too.stderr
@@ -205,7 +205,7 @@ echo first; while ! test -e "$SPARK_HOME/emptied"; do sleep 0.02; done; echo sec
 """
 
 
-def test_what_a_server_says_after_its_log_was_emptied_stands_at_its_beginning(
+def test_server_log_continues_at_its_beginning_after_truncation(
     project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = project.path("spark")
@@ -229,7 +229,7 @@ def test_what_a_server_says_after_its_log_was_emptied_stands_at_its_beginning(
         ("AIRFLOW_PUBLISHED", "0.0.0.0:8080", "is published on 127.0.0.1 only"),
     ],
 )
-def test_airflow_listens_on_loopback_alone(variable: str, value: str, said: str) -> None:
+def test_airflow_rejects_addresses_beyond_loopback(variable: str, value: str, said: str) -> None:
     environment = {**os.environ, variable: value}
     run = subprocess.run(
         ["bash", str(ROOT / "infra/airflow.sh")], env=environment, capture_output=True, text=True, check=False
@@ -237,7 +237,7 @@ def test_airflow_listens_on_loopback_alone(variable: str, value: str, said: str)
     assert (run.returncode, said in run.stderr) == (2, True)
 
 
-def test_airflows_password_is_told_by_its_place() -> None:
+def test_airflow_script_prints_the_place_of_the_password() -> None:
     script = (ROOT / "infra/airflow.sh").read_text()
     assert "umask 077" in script
     assert 'echo "airflow: $public  user admin  password in $passwords"' in script

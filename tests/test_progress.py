@@ -1,4 +1,4 @@
-"""What is shown of work while it lasts: at a terminal, in a pipe, to a machine."""
+"""Progress of work: at a terminal, in a pipe, as JSON."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ IN_SPARK = (
 
 
 def told(text: str) -> list[str]:
-    """Lines as a terminal would have them in its history: without what moves the cursor."""
+    """Return lines as in the history of a terminal, without cursor movements."""
     return [line for line in text.splitlines() if line.strip()]
 
 
-def test_a_pipe_is_told_of_what_is_waited_for_before_anything_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_shows_a_long_step_before_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
     progress.watch(LineProgress())
     with step("load", "Headwater"), step("start", "Spark, local[2]"), step("advance", "flight"):
         pass
     assert told(capsys.readouterr().err) == ["load    Headwater", "start   Spark, local[2]"]
 
 
-def test_a_pipe_is_told_what_no_verb_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipe_shows_steps_that_report_nothing_themselves(capsys: pytest.CaptureFixture[str]) -> None:
     progress.watch(LineProgress())
     with step("check", "flight") as work:
         work.rows = 842
@@ -98,7 +98,7 @@ def test_a_pipe_is_told_what_no_verb_says_of_itself(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.long
-def test_commands_that_work_tell_how_far_they_are_as_they_are_asked_to(tmp_path: Path, commands: Commands) -> None:
+def test_commands_show_progress_in_the_requested_form(tmp_path: Path, commands: Commands) -> None:
     shop = new_shop(tmp_path)
     quiet = commands.lake("run", "--quiet", at=shop.land("orders", order(1), order(2)))
     assert (quiet.code, quiet.out, quiet.err) == (0, "edition 1 of cut 1\n", "")
@@ -133,7 +133,7 @@ def test_commands_that_work_tell_how_far_they_are_as_they_are_asked_to(tmp_path:
         assert (wrong.code, 'not {"expectations": [...]}' in told_last.replace("\\", "")) == (2, True), wrong.err
 
 
-def test_a_machine_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_progress_has_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     records = JsonProgress()
     progress.watch(records)
     with step("ingest", "flights") as work:
@@ -152,7 +152,7 @@ def test_a_machine_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -
     assert all(line["at"].endswith("Z") for line in lines)
 
 
-def test_a_terminal_shows_what_lasts_and_keeps_only_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_long_steps_and_keeps_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lake.cli.progress.SHORT", 0.0)
     screen = io.StringIO()
     live = LiveProgress(
@@ -184,22 +184,22 @@ def test_a_terminal_shows_what_lasts_and_keeps_only_what_was_said(monkeypatch: p
         (10**7, 10**7, 3, None, "10.0 MB"),
     ],
 )
-def test_what_remains_is_told_where_it_is_known(
+def test_remaining_time_is_shown_if_it_is_known(
     total: int | None, done: int, elapsed: float, usual: float | None, said: str
 ) -> None:
     assert remaining_note(ProgressStep("ingest", "s", total, done), elapsed, usual) == said
 
 
 def coming(terminal: int) -> Iterator[str]:
-    """What has come to a terminal, each time that more does, until the last process has let go of it."""
+    """Yield the output so far of a terminal at each addition, until the last process closes it."""
     said = b""
-    with suppress(OSError):  # how Linux says that it has
+    with suppress(OSError):  # Linux reports the end so
         while more := os.read(terminal, 4096):
             said += more
             yield said.decode(errors="replace")
 
 
-def test_a_terminal_is_told_that_a_server_starts_before_its_jvm_says_anything(project: Settings) -> None:
+def test_terminal_shows_the_start_of_a_server_before_its_jvm_prints(project: Settings) -> None:
     java = project.path("jdk/bin/java")
     java.parent.mkdir(parents=True)
     java.write_text(SLOW_JAVA)
@@ -217,7 +217,7 @@ def test_a_terminal_is_told_that_a_server_starts_before_its_jvm_says_anything(pr
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_what_works_in_spark_says_something_before_it_imports_any(tmp_path: Path) -> None:
+def test_spark_command_prints_its_start_before_it_imports_spark(tmp_path: Path) -> None:
     init(tmp_path / "shop")
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark/__init__.py").write_text(IMPORTED)
@@ -242,7 +242,7 @@ def test_what_works_in_spark_says_something_before_it_imports_any(tmp_path: Path
 
 
 @pytest.mark.parametrize("command", ["verify", "deploy"])
-def test_logs_are_told_to_be_checked_before_they_are(
+def test_log_check_is_shown_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     project, said = published(tmp_path / "shop"), list[dict[str, Any]]()
@@ -262,7 +262,7 @@ def test_logs_are_told_to_be_checked_before_they_are(
     assert begun == [("check", "log orders")]
 
 
-def test_a_step_lasts_as_long_as_its_block() -> None:
+def test_step_lasts_as_long_as_its_block() -> None:
     with step("advance", "flight") as work:
         began = time.monotonic()
     assert 0 <= work.seconds <= time.monotonic() - work.began
@@ -270,7 +270,7 @@ def test_a_step_lasts_as_long_as_its_block() -> None:
 
 
 @pytest.mark.parametrize("colours", [True, False])
-def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch, colours: bool) -> None:
+def test_colours_are_used_for_terminals_that_accept_them(monkeypatch: pytest.MonkeyPatch, colours: bool) -> None:
     monkeypatch.setattr("lake.cli.progress.stderr_is_terminal", lambda: True)
     monkeypatch.setenv("NO_COLOR", "" if colours else "1")
     assert ("\x1b[" in coloured("advance flight")) == colours

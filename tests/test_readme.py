@@ -1,4 +1,4 @@
-"""The sessions of the README and of the tutorial, line by line: what they show is what the commands print."""
+"""Sessions of the README and of the tutorial, line by line: commands print the output of the page."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/subscribe.md")
 
 
 @pytest.mark.parametrize("page", [PAGES[0], *(pytest.param(page, marks=pytest.mark.long) for page in PAGES[1:])])
-def test_the_session_prints_what_the_page_shows(tmp_path: Path, commands: Commands, page: str) -> None:
+def test_session_prints_the_output_of_the_page(tmp_path: Path, commands: Commands, page: str) -> None:
     play([page], tmp_path, commands.environment)
 
 
 @pytest.mark.long
-def test_session_of_a_wrong_number_prints_what_the_page_shows(tmp_path: Path, commands: Commands) -> None:
+def test_session_of_a_wrong_number_prints_the_output_of_the_page(tmp_path: Path, commands: Commands) -> None:
     play([SHOP, "docs/how-to/explain.md"], tmp_path, commands.environment)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_line_of_a_session_is_a_step(page: str) -> None:
+def test_session_line_is_a_step(page: str) -> None:
     steps = [step for step in session(page) if step.command]
     blocks = BLOCK.findall((ROOT / page).read_text("utf-8"))
     console = "".join(text for language, _, text in blocks if language == "console")
@@ -31,7 +31,7 @@ def test_every_line_of_a_session_is_a_step(page: str) -> None:
     assert len(steps) >= 8
 
 
-def test_dots_stand_for_any_text() -> None:
+def test_dots_match_any_text() -> None:
     assert shown_as("edition 1\n", "edition 1\n")
     assert shown_as("took … s\n", "took 0.3 s\n")
     assert not shown_as("edition 1\n", "edition 10\n")

@@ -1,4 +1,4 @@
-"""Rules of CONTRIBUTING that neither a linter nor a contract on imports can see."""
+"""Rules of CONTRIBUTING that neither a linter nor a contract on imports can check."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ ROOT = Path(__file__).parents[1]
 UNREASONED = re.compile(r"# noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)*\s+\S)")
 
 
-def test_no_clock_and_no_random_number_decides_what_a_kind_does() -> None:
+def test_kinds_use_no_clock_and_no_random_number() -> None:
     files = [JobFile(path, path.read_text("utf-8")) for path in (ROOT / "lake/kinds").rglob("*.py")]
     assert len(files) > 20
     faults = [f"{fault.where}: {fault.what}" for file in files for fault in file.faults()]
     assert not [fault for fault in faults if re.search(r"is not deterministic|imports (?!pyarrow\b)", fault)]
 
 
-def test_every_linter_exception_has_its_reason_beside_it() -> None:
+def test_linter_exception_has_its_reason_beside_it() -> None:
     folders = ("lake", "jobs", "dags", "infra", "tests")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
     lines = [(path, line) for path in files for line in path.read_text("utf-8").splitlines()]
     assert not [f"{path}: {line.strip()}" for path, line in lines if UNREASONED.search(line)]
 
 
-def test_no_test_gives_up_by_a_patience_of_its_own_or_asserts_how_fast_it_was() -> None:
-    """A machine may be busy with others: whatever a test waits for, it waits for as long as `tests.processes` says."""
+def test_tests_have_no_patience_of_their_own_and_assert_no_speed() -> None:
+    """A machine may be busy: every test waits as long as `tests.processes` allows."""
     faults = []
     for path in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -44,25 +44,25 @@ def test_no_test_gives_up_by_a_patience_of_its_own_or_asserts_how_fast_it_was() 
 
 
 def _number(node: ast.expr) -> float:
-    """A number that is written out, else 0."""
+    """Return a literal number, else 0."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int | float) else 0
 
 
-def test_every_frame_is_made_with_its_types_told() -> None:
-    """Spark Connect infers none where there are no rows, and either engine gives times without a zone the session's."""
+def test_frames_are_created_with_their_types() -> None:
+    """Spark Connect infers no types without rows, and either engine gives times without a zone the session's."""
     for path in (ROOT / "lake").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 assert node.func.attr != "createDataFrame" or len(node.args) == 2, f"{path}:{node.lineno}"
 
 
-def test_duckdb_is_connected_to_in_one_place() -> None:
-    """Elsewhere a query that takes a while would show a bar on stdout, in the middle of an answer."""
+def test_duckdb_is_connected_in_one_module() -> None:
+    """Otherwise a slow query would show a bar on stdout, in the middle of an answer."""
     files = [path for path in (ROOT / "lake").rglob("*.py") if "duckdb.connect" in path.read_text("utf-8")]
     assert files == [ROOT / "lake/duck.py"]
 
 
-def test_a_module_that_is_named_in_prose_is_there() -> None:
+def test_modules_named_in_prose_exist() -> None:
     files = [*(ROOT / "lake").rglob("*.py")]
     names = {file.name for file in files}
     modules = {".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files}

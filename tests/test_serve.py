@@ -1,4 +1,4 @@
-"""`lake serve connect` waits for its JVM, however long that takes, and says so."""
+"""`lake serve connect` waits for its JVM for any time, with a warning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.processes import free_port
 
 
 class Slow:
-    """A process that listens when it has been asked for the third time whether it lives."""
+    """Process that listens from the third poll on."""
 
     def __init__(self, port: int, ends: ExitStack) -> None:
         self.port, self.ends, self.asked = port, ends, 0
@@ -29,7 +29,7 @@ class Slow:
             self.ends.enter_context(socket.create_server(("127.0.0.1", self.port)))
 
 
-def test_a_server_that_takes_long_to_listen_is_waited_for(
+def test_connect_server_waits_for_a_slow_jvm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = itertools.count(step=50)

@@ -1,4 +1,4 @@
-"""What service managers read: systemd verifies its units; the files of containers name what is there. No JVM."""
+"""Files of service managers: systemd verifies its units; files of containers name existing things. No JVM."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ GIVEN = {"PROJECT": "/srv/shop"}
 
 
 def names() -> Iterator[str]:
-    """The names of all settings."""
+    """Yield the names of all settings."""
     yield from (prefix + setting.name for group, prefix in GROUPS for setting in fields(group))
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_is_one_for_systemd(unit: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     needed(which("systemd-analyze"), "systemd is missing: apt install systemd")
     text = unit.read_text().replace("/opt/headwater/bin/lake", sys.executable)
     instance = tmp_path / unit.name.replace("@", "@shop")
@@ -48,14 +48,14 @@ def test_a_unit_is_one_for_systemd(unit: Path, tmp_path: Path) -> None:
 
 
 def commands() -> list[list[str]]:
-    """The words after `lake` of what starts it, by systemd and in containers: a service, or whether it is well."""
+    """Return the words after `lake` that systemd and containers start: services and health checks."""
     started = re.compile(r"^Exec\w+=/opt/headwater/bin/lake (.+)$", re.MULTILINE)
     of_units = [shlex.split(line) for line in started.findall("\n".join(unit.read_text() for unit in UNITS))]
     of_containers = [line for each in services(**GIVEN).values() for line in (each.command, each.health)]
     return of_units + [line[line.index("lake") + 1 :] for line in of_containers if "lake" in line]
 
 
-def test_options_that_services_give_are_those_of_the_commands() -> None:
+def test_services_use_options_of_the_commands() -> None:
     assert len(commands()) == 6
     for words in commands():
         given = [word for word in words if word.startswith("--")]
@@ -64,7 +64,7 @@ def test_options_that_services_give_are_those_of_the_commands() -> None:
         assert [option for option in given if option not in told] == [], words
 
 
-def test_the_image_is_made_of_what_is_there_and_pinned() -> None:
+def test_image_copies_existing_files_and_pins_its_packages() -> None:
     copied = image().copied
     assert {"requirements.lock", "lake", "dags/lake_airflow", "infra/airflow.sh"} <= set(copied.values())
     assert [name for name in copied.values() if not (ROOT / name).exists()] == []
@@ -82,7 +82,7 @@ def test_the_image_is_made_of_what_is_there_and_pinned() -> None:
 
 
 @pytest.mark.parametrize("service", services(**GIVEN).values(), ids=lambda service: service.name)
-def test_a_service_is_of_that_image_and_starts_what_is_in_it(service: Service) -> None:
+def test_service_uses_the_image_and_starts_a_program_of_it(service: Service) -> None:
     build = service.says["build"]
     assert ((FOLDER / build["context"]).resolve() / build["dockerfile"]).samefile(CONTAINERFILE)
     programs, modules = ["lake", "spark-class", "python", "bash"], re.compile(r"infra\.[\w.]+")
@@ -93,10 +93,10 @@ def test_a_service_is_of_that_image_and_starts_what_is_in_it(service: Service) -
             there = word if word.startswith("/") else f"/opt/{word.replace('.', '/')}.py"
             assert any(there == copied or there.startswith(f"{copied}/") for copied in image().copied), word
             assert (ROOT / "infra" / there.removeprefix("/opt/infra/")).is_file()
-    assert (BIN / "spark-class").is_file()  # of the pinned PySpark, as the image has it
+    assert (BIN / "spark-class").is_file()  # Of the pinned PySpark, as in the image
 
 
-def test_settings_that_services_have_are_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_use_existing_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     init(tmp_path / "shop")
     known = {f"LAKE_{name.upper().replace('.', '__')}" for name in names()}
     for service in services(**GIVEN).values():
@@ -114,7 +114,7 @@ def test_settings_that_services_have_are_settings(tmp_path: Path, monkeypatch: p
             assert settings.spark.conf["spark.pyspark.python"] == "/opt/headwater/bin/python"
 
 
-def test_amazons_own_store_is_told_by_no_endpoint() -> None:
+def test_amazon_s3_needs_no_endpoint() -> None:
     own = services(**GIVEN, S3_ENDPOINT="", S3_REGION="eu-central-1", WAREHOUSE="s3://acme/shop")["cluster"].environment
     assert [own[f"LAKE_{name}"] for name in ("STORAGE__ENDPOINT", "STORAGE__REGION", "WAREHOUSE")] == [
         "",
@@ -123,14 +123,14 @@ def test_amazons_own_store_is_told_by_no_endpoint() -> None:
     ]
 
 
-def test_ports_are_published_on_loopback_alone() -> None:
+def test_ports_are_published_on_loopback_only() -> None:
     published = [port for each in services(**GIVEN).values() for port in each.says.get("ports", ())]
     assert len(published) == 2
     assert all(port.startswith("127.0.0.1:") for port in published)
     assert [each.name for each in services(**GIVEN).values() if "network_mode" in each.says] == ["airflow"]
 
 
-def test_secrets_are_files_and_nowhere_else() -> None:
+def test_secrets_are_files_only() -> None:
     declared = compose(**GIVEN, SECRETS="/safe")["secrets"]
     assert declared == {
         name: {"file": f"/safe/{name}"} for name in ("aws_access_key_id", "aws_secret_access_key", CLUSTER)
@@ -144,16 +144,16 @@ def test_secrets_are_files_and_nowhere_else() -> None:
     assert CLUSTER not in services(**GIVEN)["s3"].secrets
 
 
-def test_what_is_in_a_cluster_has_no_rights_to_gain_and_says_whether_it_is_well() -> None:
+def test_cluster_services_have_no_privileges_and_a_health_check() -> None:
     cluster = {name: each for name, each in services(**GIVEN).items() if name not in ("follow", "airflow")}
     assert set(cluster) == {"s3", "master", "worker", "cluster", "cluster-airflow"}
     for service in cluster.values():
         assert service.says["read_only"] is True
         assert service.says["cap_drop"] == ["ALL"]
         assert service.says["security_opt"] == ["no-new-privileges:true"]
-        assert "user" not in service.says  # the image's own
+        assert "user" not in service.says  # The user of the image
         assert service.health
-        assert [word for word in service.health if " " in word] == []  # at which Podman 4 splits it
+        assert [word for word in service.health if " " in word] == []  # Podman 4 splits words at spaces
         for other, how in service.waits_for.items():
             assert how["condition"] == "service_healthy"
             together = set(service.says["profiles"]) <= set(cluster[other].says["profiles"])
@@ -162,13 +162,13 @@ def test_what_is_in_a_cluster_has_no_rights_to_gain_and_says_whether_it_is_well(
 
 
 def with_secrets(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What becomes of a command that has the secrets of a folder."""
+    """Run a command with the secrets of a folder."""
     there = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "SECRETS": str(folder), **environment}
     line = [sys.executable, "-m", "infra.container.with_secrets", *command]
     return subprocess.run(line, env=there, capture_output=True, text=True, check=False)
 
 
-def test_a_command_has_the_secrets_of_files(tmp_path: Path) -> None:
+def test_with_secrets_reads_secrets_from_files(tmp_path: Path) -> None:
     (tmp_path / "pgpassword").write_text("opensesame\n")
     (tmp_path / CLUSTER).write_text("0123456789abcdef")
     (tmp_path / "..data").mkdir()
@@ -202,7 +202,7 @@ def test_a_command_has_the_secrets_of_files(tmp_path: Path) -> None:
         (None, "cannot be read: Is a directory"),
     ],
 )
-def test_a_file_that_holds_no_secret_is_named_and_not_shown(tmp_path: Path, secret: str | None, said: str) -> None:
+def test_with_secrets_names_an_invalid_file_without_its_content(tmp_path: Path, secret: str | None, said: str) -> None:
     file = tmp_path / "pgpassword"
     if secret is None:
         file.mkdir()
@@ -216,7 +216,7 @@ def test_a_file_that_holds_no_secret_is_named_and_not_shown(tmp_path: Path, secr
     assert "fix:" in done.stderr
 
 
-def test_a_command_that_is_none_is_named(tmp_path: Path) -> None:
+def test_with_secrets_reports_a_missing_command(tmp_path: Path) -> None:
     (tmp_path / CLUSTER).write_text("0123456789abcdef")
     assert "no command" in with_secrets(tmp_path).stderr
     assert "No such file or directory: no-such" in with_secrets(tmp_path, "no-such").stderr

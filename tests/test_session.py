@@ -1,4 +1,4 @@
-"""Which server a session is of, and what is said where there is none. No JVM."""
+"""Server of a session, and errors without one. No JVM."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lake.session.spark_session import gone, lost, start
 
 @pytest.fixture(autouse=True)
 def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a session puts into the environment is gone after each test."""
+    """Remove the variables that a session sets after each test."""
     monkeypatch.setenv(TOKEN, "")
     monkeypatch.delenv(TOKEN)
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that is taken, and answers nothing."""
+    """Bind a port that answers nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -34,28 +34,28 @@ def at(project: Settings, remote: str) -> Settings:
 
 
 @pytest.mark.parametrize("remote", ["localhost:15002", "http://localhost", "sc://", "sc://localhost:many"])
-def test_what_is_no_address_is_told_with_one_that_is(project: Settings, remote: str) -> None:
+def test_invalid_address_is_reported_with_an_example(project: Settings, remote: str) -> None:
     with pytest.raises(DeclarationError, match="write sc://localhost:15002"):
         start(at(project, remote))
 
 
-def test_a_token_goes_to_localhost_by_this_name_alone(project: Settings) -> None:
+def test_token_is_sent_to_localhost_by_name_only(project: Settings) -> None:
     with pytest.raises(DeclarationError, match=r"localhost, found 127\.0\.0\.1") as told:
         start(at(project, "sc://127.0.0.1:15002/;token=secret"))
     assert "secret" not in str(told.value)
 
 
-def test_a_server_that_is_not_there_may_come(project: Settings) -> None:
+def test_missing_server_is_unavailable(project: Settings) -> None:
     with pytest.raises(Unavailable, match="Connection refused"):
         start(at(project, f"sc://localhost:{_free()}"))
 
 
-def test_a_port_that_is_taken_is_named(project: Settings, port: int) -> None:
+def test_port_in_use_is_named(project: Settings, port: int) -> None:
     with pytest.raises(Unavailable, match=f"cannot listen on port {port}: Address already in use"):
         connect(project, port=port, ready=lambda _: None)
 
 
-def test_a_token_that_others_can_read_is_refused(project: Settings) -> None:
+def test_token_readable_by_others_is_rejected(project: Settings) -> None:
     file = token_file(project)
     file.parent.mkdir(parents=True)
     file.write_text("secret")
@@ -64,13 +64,13 @@ def test_a_token_that_others_can_read_is_refused(project: Settings) -> None:
         connect(project, port=_free(), ready=lambda _: None)
 
 
-def test_no_server_without_java(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_server_requires_java(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(DeclarationError, match="no bin/java in JAVA_HOME=/nowhere"):
         connect(project, port=_free(), ready=lambda _: None)
 
 
-def test_only_a_lost_session_is_called_lost() -> None:
+def test_lost_session_is_distinguished_from_other_errors() -> None:
     assert gone(ConnectionRefusedError("[Errno 111] Connection refused"))
     assert gone(ValueError("no such column")) is None
     executor = RuntimeError("[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_3_0 not found!")
@@ -91,9 +91,7 @@ def _free() -> int:
         ({"spark.connect.authenticate.token": "hush"}, "the server's token is in the settings"),
     ],
 )
-def test_a_server_is_for_this_machine_and_for_who_has_the_token(
-    project: Settings, conf: dict[str, str], said: str
-) -> None:
+def test_server_requires_loopback_and_the_token(project: Settings, conf: dict[str, str], said: str) -> None:
     with pytest.raises(DeclarationError, match=said) as told:
         connect(replace(project, spark=SparkSettings(conf=conf)), port=_free(), ready=lambda _: None)
     assert "hush" not in str(told.value)

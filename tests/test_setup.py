@@ -1,4 +1,4 @@
-"""Set-up: the landing files of the example, the lock, the jars, `lake init` and `lake doctor`. No JVM."""
+"""Set-up: landing files of the example, lock, jars, `lake init` and `lake doctor`. No JVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOCKS = ("requirements.lock", "infra/bootstrap.lock")
 
 @pytest.fixture(scope="module")
 def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The landing files of three days."""
+    """Return the landing files of three days."""
     folder = tmp_path_factory.mktemp("landing")
     write_flights(folder, "--days", "3")
     return folder
@@ -58,10 +58,10 @@ def scheduled(flight: dict[str, Any]) -> datetime:
 
 
 @pytest.mark.long
-def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
+def test_three_days_of_flights_have_the_documented_digests(landed: Path) -> None:
     assert {name: digest[:16] for name, digest in digests(landed).items()} == {
         "airlines/airlines.csv": "162551bd3401a12d",
-        "airports/airports.parquet": ANY,  # has the version of DuckDB in it
+        "airports/airports.parquet": ANY,  # Contains the version of DuckDB
         "flights/2013-01-01.jsonl": "f678f4f87953c5fb",
         "flights/2013-01-02.jsonl": "91a75dcb23e7b242",
         "flights/2013-01-02.redelivered-made.jsonl": "bb7d05c85e366fb2",
@@ -75,22 +75,22 @@ def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_flight_is_identified_by_carrier_number_origin_and_hour(landed: Path) -> None:
+def test_flight_is_identified_by_carrier_number_origin_and_hour(landed: Path) -> None:
     flights = records(*landed.glob("flights/2013-01-0?.jsonl"))
     ids = {(flight["carrier"], flight["flight"], flight["origin"], flight["time_hour"]) for flight in flights}
     assert len(ids) == len(flights)
 
 
 @pytest.mark.long
-def test_the_hour_is_the_one_that_new_york_shows(landed: Path) -> None:
+def test_flight_hour_is_that_of_new_york(landed: Path) -> None:
     for flight in records(landed / "flights/2013-01-02.jsonl"):
         local = datetime.fromisoformat(flight["time_hour"]) - timedelta(hours=5)
         assert (local.month, local.day, local.hour) == (flight["month"], flight["day"], flight["hour"])
         assert flight["sched_dep_time"] == flight["hour"] * 100 + flight["minute"]
 
 
-def test_flights_come_as_they_arrive_and_so_out_of_schedule(landed: Path) -> None:
-    """Where clocks show New York's time, an arrival of this UTC day can be told from the clock alone."""
+def test_flights_are_written_in_order_of_arrival(landed: Path) -> None:
+    """In cities on New York's time, the clock alone shows whether an arrival is of this UTC day."""
     flights = records(landed / "flights/2013-01-02.jsonl")
     clocks = [
         flight["arr_time"]
@@ -103,20 +103,20 @@ def test_flights_come_as_they_arrive_and_so_out_of_schedule(landed: Path) -> Non
     assert [scheduled(flight) for flight in flights] != sorted(scheduled(flight) for flight in flights)
 
 
-def test_a_file_holds_what_became_known_on_its_utc_day(landed: Path) -> None:
+def test_flight_file_contains_events_known_on_its_utc_day(landed: Path) -> None:
     cancelled = [flight for flight in records(landed / "flights/2013-01-02.jsonl") if flight["dep_time"] is None]
     assert cancelled
     assert {scheduled(flight).astimezone(UTC).date().isoformat() for flight in cancelled} == {"2013-01-02"}
 
 
-def test_what_is_made_says_so_and_is_as_announced(landed: Path) -> None:
+def test_generated_files_are_marked_and_have_the_announced_rows(landed: Path) -> None:
     again = (landed / "flights/2013-01-02.redelivered-made.jsonl").read_text().splitlines()
     assert again == (landed / "flights/2013-01-02.jsonl").read_text().splitlines()[:25]
     assert len((landed / "flights/2013-01-03.broken-made.jsonl").read_text().splitlines()) == 6
 
 
 @pytest.mark.long
-def test_the_same_call_writes_the_same_bytes_and_touches_nothing(landed: Path, tmp_path: Path) -> None:
+def test_repeated_call_writes_the_same_bytes(landed: Path, tmp_path: Path) -> None:
     write_flights(tmp_path, "--days", "3")
     assert digests(tmp_path) == digests(landed)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.*")}
@@ -132,7 +132,7 @@ def test_landing_files_have_the_fields_of_their_contracts(landed: Path) -> None:
         assert tuple(records(file)[0]) == tuple(field.name for field in contracts[stream].fields)
 
 
-def test_every_locked_package_has_a_version_and_hashes_and_no_address() -> None:
+def test_locked_packages_have_a_version_and_hashes_and_no_address() -> None:
     for lock in LOCKS:
         text = (ROOT / lock).read_text()
         packages = re.findall(r"^\S.*(?:\n {4}.*)*", text, re.MULTILINE)
@@ -142,12 +142,12 @@ def test_every_locked_package_has_a_version_and_hashes_and_no_address() -> None:
         assert "://" not in text
 
 
-def test_the_bootstrap_lock_is_part_of_the_lock() -> None:
+def test_bootstrap_lock_is_part_of_the_lock() -> None:
     lock, bootstrap = (set(re.findall(r"^\S+==\S+", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS)
     assert bootstrap <= lock
 
 
-def test_the_repository_names_no_machine_and_no_registry() -> None:
+def test_repository_names_no_machine_and_no_registry() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     unwanted = re.compile(r"pypi\.org|pythonhosted|maven\.org|maven2|/work/|/root/|/home/[a-z]")
     lines = [
@@ -160,7 +160,7 @@ def test_the_repository_names_no_machine_and_no_registry() -> None:
     assert lines == []
 
 
-def test_init_makes_a_project_that_loads(tmp_path: Path) -> None:
+def test_init_creates_a_project_that_loads(tmp_path: Path) -> None:
     files = init(tmp_path / "shop")
     assert {"pyproject.toml", ".gitignore", "schemas/orders.avsc", "tests/test_tables.py"} <= set(files)
     project = load(load_settings(tmp_path / "shop"))
@@ -168,7 +168,7 @@ def test_init_makes_a_project_that_loads(tmp_path: Path) -> None:
     assert set(project.contracts) == {"orders"}
 
 
-def test_init_leaves_what_is_there_alone(tmp_path: Path) -> None:
+def test_init_leaves_existing_files_unchanged(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     with pytest.raises(DeclarationError, match="not empty"):
         init(tmp_path)
@@ -177,13 +177,13 @@ def test_init_leaves_what_is_there_alone(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
 
 
-def test_init_tells_its_files_and_what_is_next(tmp_path: Path) -> None:
+def test_init_prints_its_files_and_the_next_command(tmp_path: Path) -> None:
     result = CliRunner().invoke(lake, ["init", str(tmp_path / "shop"), "--json"])
     assert json.loads(result.stdout)["project"] == str(tmp_path / "shop")
     assert "lake run" in result.stderr
 
 
-def test_a_well_machine_is_well() -> None:
+def test_doctor_succeeds_on_this_machine() -> None:
     result = CliRunner().invoke(lake, ["doctor", "--project", str(ROOT)])
     assert result.exit_code == 0, result.output
     assert {line[:4] for line in result.stdout.splitlines()} == {"ok  "}
@@ -193,7 +193,7 @@ def findings(project: Path) -> dict[str, doctor.Diagnosis]:
     return {finding.subject: finding for finding in doctor.examine(project)}
 
 
-def test_doctor_finds_a_wrong_java(project: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_faulty_java(project: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     missing = findings(project.project)["java"]
     assert not missing.ok
@@ -209,7 +209,7 @@ def test_doctor_finds_a_wrong_java(project: Any, tmp_path: Path, monkeypatch: py
 
 @pytest.fixture
 def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the two jars of a list of its own, in place of the seven."""
+    """Return a folder with the two jars of a test list, in place of the real one."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     lines = ["# sums"]
@@ -225,7 +225,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_doctor_finds_jars_that_are_missing_spoilt_or_unknown(listed: Path, tmp_path: Path) -> None:
+def test_doctor_reports_missing_damaged_and_unknown_jars(listed: Path, tmp_path: Path) -> None:
     none = findings(tmp_path)["jars"]
     assert (none.found, none.fix.split(", ")[0]) == (f"none in {tmp_path}/jars", "lake setup fetches and verifies them")
     (tmp_path / "jars").mkdir()
@@ -236,7 +236,7 @@ def test_doctor_finds_jars_that_are_missing_spoilt_or_unknown(listed: Path, tmp_
     assert unknown.endswith("c-1.jar is not on the list")
 
 
-def test_a_broker_says_which_of_its_jars_is_missing_and_how_to_have_them(tmp_path: Path) -> None:
+def test_broker_names_its_missing_jar_with_the_fix(tmp_path: Path) -> None:
     file = ROOT / "infra/kafka/jars.txt"
     first, *others = jars.listed(file)
     assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in (first, *others))
@@ -257,7 +257,7 @@ def test_a_broker_says_which_of_its_jars_is_missing_and_how_to_have_them(tmp_pat
     assert not (tmp_path / "home").exists()
 
 
-def test_another_list_of_jars_is_kept_beside_them(tmp_path: Path) -> None:
+def test_second_list_of_jars_is_provided_separately(tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from/a-1.jar").write_text("a")
     digest = hashlib.sha256(b"a").hexdigest()
@@ -270,7 +270,7 @@ def setup(*arguments: str) -> Any:
     return CliRunner().invoke(lake, ["setup", *arguments, "--json"])
 
 
-def test_setup_puts_jars_in_place_that_are_those_of_the_list(listed: Path, tmp_path: Path) -> None:
+def test_setup_installs_the_jars_of_the_list(listed: Path, tmp_path: Path) -> None:
     target = tmp_path / "jars"
     target.mkdir()
     (target / "a-0.jar").write_text("of an earlier list")
@@ -284,7 +284,7 @@ def test_setup_puts_jars_in_place_that_are_those_of_the_list(listed: Path, tmp_p
     assert (target / "mine.jar").exists()
 
 
-def test_what_setup_puts_in_place_is_for_services_with_users_of_their_own(
+def test_setup_makes_its_files_readable_for_services(
     listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in listed.iterdir():
@@ -299,7 +299,7 @@ def test_what_setup_puts_in_place_is_for_services_with_users_of_their_own(
     new = tmp_path / "new"
     open_to_all = {"new": 0o755, "jars": 0o755} | dict.fromkeys(("a-1.jar", "b-1.jar", "jars.txt"), 0o644)
     assert {path.name: path.stat().st_mode & 0o777 for path in (new, *new.rglob("*"))} == open_to_all
-    (new / "jars/a-1.jar").chmod(0o600)  # of before
+    (new / "jars/a-1.jar").chmod(0o600)  # An earlier file
     (new / "jars").chmod(0o700)
     assert json.loads(setup("--from", str(listed)).stdout)["fetched"] == 0
     assert {path.name: path.stat().st_mode & 0o777 for path in (new, *new.rglob("*"))} == open_to_all
@@ -308,7 +308,7 @@ def test_what_setup_puts_in_place_is_for_services_with_users_of_their_own(
 @pytest.mark.parametrize(
     "arguments", ["--from elsewhere", "--from jars", "--from elsewhere --ivy-settings elsewhere/jars.txt"]
 )
-def test_setup_replaces_nothing_by_what_is_wrong(listed: Path, tmp_path: Path, arguments: str) -> None:
+def test_setup_keeps_existing_jars_when_the_source_is_invalid(listed: Path, tmp_path: Path, arguments: str) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars/b-1.jar").write_text("b")
     (listed / "b-1.jar").write_text("other")
@@ -317,7 +317,7 @@ def test_setup_replaces_nothing_by_what_is_wrong(listed: Path, tmp_path: Path, a
 
 
 @pytest.mark.long
-def test_setup_fetches_as_ivy_settings_say(listed: Path, tmp_path: Path) -> None:
+def test_setup_fetches_jars_by_ivy_settings(listed: Path, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     for name in ("a", "b"):
         (mirror / "org/example" / name).mkdir(parents=True)
@@ -339,22 +339,22 @@ def test_setup_fetches_as_ivy_settings_say(listed: Path, tmp_path: Path) -> None
     assert "org.example#a;1" in fault.what
 
 
-def test_doctor_finds_a_warehouse_that_cannot_be_written(project: Any, tmp_path: Path) -> None:
+def test_doctor_reports_a_warehouse_that_is_not_writable(project: Any, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.lake]\nwarehouse = "/proc/warehouse"\n')
     assert not findings(tmp_path)["warehouse"].ok
 
 
-def test_doctor_finds_a_remote_file_system(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_remote_file_system(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_file_system", lambda folder: "nfs4")
     assert "local disk" in findings(project.project)["file system"].fix
 
 
-def test_doctor_finds_another_version_of_a_pinned_package(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_another_version_of_a_pinned_package(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "version", lambda name: "4.0.1")
     assert findings(project.project)["pyspark"].fix == "install pyspark==4.2.0: headwater was tested with it"
 
 
-def test_doctor_tells_wrong_settings_and_still_looks_at_the_machine(tmp_path: Path) -> None:
+def test_doctor_reports_faulty_settings_and_examines_the_machine(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.lake]\nwarehose = 1\n")
     subjects = findings(tmp_path)
     assert "unknown setting 'warehose'" in subjects["project"].found
@@ -362,7 +362,7 @@ def test_doctor_tells_wrong_settings_and_still_looks_at_the_machine(tmp_path: Pa
     assert subjects["python"].ok
 
 
-def test_doctor_exits_with_1_where_something_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_exits_with_1_for_a_failed_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     result = CliRunner().invoke(lake, ["doctor", "--json", "--project", str(ROOT)])
     assert isinstance(result.exception, LakeError)

@@ -1,4 +1,4 @@
-"""What ends a command: a signal, wherever in it the main thread is."""
+"""Ends of a command: a signal, at any place of the main thread."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ cli.main()
 """
 
 
-def test_an_error_that_is_its_own_cause_is_no_signal() -> None:
+def test_error_that_causes_itself_is_no_signal() -> None:
     one, other = LakeError("one", where="", fix=""), ValueError("other")
     one.__cause__, other.__context__ = other, one
     assert signals.exit_code(one) is None
@@ -79,7 +79,7 @@ def test_an_error_that_is_its_own_cause_is_no_signal() -> None:
     [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGHUP))],
 )
 @pytest.mark.parametrize("where", ["in_the_open", "wrapped", "told_otherwise", "swallowed", "stubborn"])
-def test_a_signal_ends_a_command_wherever_it_comes(tmp_path: Path, where: str, number: signal.Signals) -> None:
+def test_signal_ends_a_command_at_any_place(tmp_path: Path, where: str, number: signal.Signals) -> None:
     settings = empty(tmp_path)
     words: list[str | Path] = [sys.executable, "-c", AT_WORK, "status", "--project", settings.project, where]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:

@@ -1,4 +1,4 @@
-"""The package as others install it: all that commands need is in the wheel, with its types. No JVM."""
+"""Wheel as installed: all that commands need, with types. No JVM."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ OURS = {"lake", "lake_airflow"}
 
 
 def _normal(name: str) -> str:
-    """The name of a package as registries compare them, without extras and versions."""
+    """Return the name of a package as registries compare it, without extras and versions."""
     return re.sub(r"[-_.]+", "-", re.split(r"[\[=<>!~; ]", name)[0]).lower()
 
 
 def _declared() -> dict[str, set[str]]:
-    """The packages that each extra declares, those of every installation under the empty name."""
+    """Return the packages that each extra declares; those of every installation have the empty name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = {"": project["dependencies"], **project["optional-dependencies"]}
     return {extra: set(map(_normal, names)) for extra, names in groups.items()}
 
 
 def _imported() -> Iterator[tuple[str, str]]:
-    """Each file of the wheel with each module of others that it imports, wherever in the file."""
+    """Yield each file of the wheel with each foreign module that it imports, anywhere in the file."""
     for file in (file for folder in ("lake", "dags/lake_airflow") for file in (ROOT / folder).rglob("*.py")):
         path = file.relative_to(ROOT).as_posix()
         if path.startswith("lake/templates/"):
-            continue  # a project's own
+            continue  # A project's own
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
@@ -74,7 +74,7 @@ def _imported() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel, and for all else the packages of this one."""
+    """Return an environment with the wheel; all other packages are those of this one."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
@@ -89,11 +89,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(install, check=True, capture_output=True)
     (packages,) = (folder / "env/lib").glob("python3*/site-packages")
     theirs = next(path for path in map(Path, sys.path) if path.name == "site-packages")
-    (packages / "others.pth").write_text(f"{theirs}\n")  # without what makes this project's own folder importable
+    (packages / "others.pth").write_text(f"{theirs}\n")  # Without the path of this project's folder
     return folder / "env"
 
 
-def test_what_is_installed_makes_a_project_and_knows_its_jars(environment: Path, tmp_path: Path) -> None:
+def test_wheel_installs_a_project_and_its_list_of_jars(environment: Path, tmp_path: Path) -> None:
     def lake(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [environment / "bin/lake", *arguments, "--json"],
@@ -118,7 +118,7 @@ def test_what_is_installed_makes_a_project_and_knows_its_jars(environment: Path,
 
 
 @pytest.mark.long
-def test_a_type_checker_sees_what_jobs_import(environment: Path, tmp_path: Path) -> None:
+def test_type_checker_sees_the_names_that_jobs_import(environment: Path, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(TYPED)
     python = environment / "bin/python"
     command: list[str | Path] = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "job.py"]
@@ -128,7 +128,7 @@ def test_a_type_checker_sees_what_jobs_import(environment: Path, tmp_path: Path)
     assert told.splitlines()[-1].startswith("Found 1 error")
 
 
-def test_what_code_imports_is_declared_where_it_is_needed() -> None:
+def test_imported_packages_are_declared_by_the_right_extra() -> None:
     declared, packages = _declared(), packages_distributions()
     imported = {(path, module, frozenset(map(_normal, packages[module]))) for path, module in _imported()}
     missing = {

@@ -1,4 +1,4 @@
-"""TLS of tests: a certificate of this machine, and a front that ends TLS before a server that has none."""
+"""TLS for tests: a certificate of this machine, and a proxy that ends TLS before a server without it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from threading import Thread
 
 
 def certificate() -> bytes:
-    """A key, and a certificate of 127.0.0.1 signed with it."""
+    """Return a key, and a certificate of 127.0.0.1 signed with it."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -50,7 +50,7 @@ def certificate() -> bytes:
 
 @contextmanager
 def front(port: int, file: Path) -> Iterator[int]:
-    """A port at which TLS is spoken, by the key and certificate in `file`, and ended before the server on `port`."""
+    """Run a TLS proxy with the key and certificate in `file` before the server on `port`; yield its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
     context.set_alpn_protocols(["h2"])

@@ -1,4 +1,4 @@
-"""A warehouse that is written without Spark: tables, editions of them, and the published shop of `lake init`."""
+"""Warehouse written without Spark: tables, editions of them, and the published shop of `lake init`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write(
     mode: Literal["append", "overwrite"] = "append",
     merge: bool = False,
 ) -> int:
-    """Writes what a DuckDB `query` answers as one commit of a table; its new version."""
+    """Write the rows of a DuckDB `query` as one commit of a table, and return its new version."""
     path = Table(settings, layer, name, name).path
     commit(
         path, query, mode=mode, schema_mode="merge" if merge else None, description=f"One row per {name}.", name=name
@@ -65,7 +65,7 @@ def write(
 
 
 def commit(path: Address, query: str, position: Position | None = None, **options: Any) -> None:
-    """Appends what a DuckDB `query` answers to the table at `path`, in one commit with a position."""
+    """Append the rows of a DuckDB `query` to the table at `path`, in one commit with a position."""
     with duckdb_tables.connection() as con:
         rows = arro3.core.Table.from_arrow(con.sql(query))
     about = position.commit_properties if position else None
@@ -73,7 +73,7 @@ def commit(path: Address, query: str, position: Position | None = None, **option
 
 
 def publish(settings: Settings, cut: int = 1, **tables: tuple[str, int]) -> editions.Edition:
-    """An edition of `name=(layer, version)`."""
+    """Record an edition of `name=(layer, version)`."""
     entries: Mapping[str, editions.EditionTable] = {
         name: editions.EditionTable(layer, f"{layer}/{name}", version, "f") for name, (layer, version) in tables.items()
     }
@@ -81,9 +81,8 @@ def publish(settings: Settings, cut: int = 1, **tables: tuple[str, int]) -> edit
 
 
 def published(folder: Path) -> Project:
-    """The shop of `lake init`: two batches of orders in the log, both tables at cut 1 and in edition 1.
-
-    Its warehouse is a copy of one that each process makes once.
+    """Return the shop of `lake init`: two batches of orders in the log, both tables at cut 1 and in edition 1. Its
+    warehouse is a copy of one made once per process.
     """
     init(folder)
     shutil.copytree(_published() / ".lake", folder / ".lake")
@@ -120,19 +119,19 @@ def _published() -> Path:
 
 
 def kept_folder() -> Path:
-    """An empty folder that is there until the process ends."""
+    """Return an empty folder that exists until the process ends."""
     folder = Path(mkdtemp(prefix="headwater-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def fall_behind(settings: Settings) -> None:
-    """Adds a batch to the log of orders that no cut has."""
+    """Add a batch to the log of orders that no cut includes."""
     _append(settings, 2, 1, again=3, offsets={}, watermark=None)
 
 
 def _append(settings: Settings, batch: int, events: int, *, again: int = 0, **said: Any) -> None:
-    """The events of a batch in the log of orders; as those of a later one, `again`."""
+    """Append the events of a batch to the log of orders, or those of an earlier one `again`."""
     counts = {"read": events, "accepted": events, "duplicates": 0, "quarantined": 0, "control": 0}
     said |= {"counts": counts, "files": [], "contract": 1, "at": "2024-03-31T00:00:00+00:00"}
     query = f"SELECT * EXCLUDE (changed) REPLACE ({again or batch} AS _batch) FROM ({EVENTS}) WHERE _batch = {batch}"

@@ -1,4 +1,4 @@
-"""Which writer writes rows: delta-rs in this process, or Spark."""
+"""Writer of rows: delta-rs in this process, or Spark."""
 
 from __future__ import annotations
 
