@@ -14,26 +14,26 @@ from tests.laws.models.events import SCHEMA, Signed
 
 
 def frames(spark: SparkSession, parts: list[list[Signed]]) -> list[DataFrame]:
-    """The parts as the engine hands them to a kind."""
+    """Return the parts as the engine passes them to a kind."""
     signed = [spark.createDataFrame([event.row(sign) for event, sign in part], SCHEMA) for part in parts]
     return [event_order(rows, sign=rows["_sign"]) for rows in signed]
 
 
 def there(parts: list[list[tuple[Any, int]]]) -> list[Any]:
-    """The rows of signed `parts` that are never taken back."""
+    """Return the rows of signed `parts` that are never removed."""
     gone = {row for part in parts for row, sign in part if sign < 0}
     return [row for part in parts for row, _ in part if row not in gone]
 
 
 def rows(table: DataFrame, *columns: str) -> set[tuple[Any, ...]]:
-    """The rows as tuples of `columns`; no two are one."""
+    """Return the rows as distinct tuples of `columns`."""
     found = [tuple(row) for row in table.select(*columns).collect()]
     assert len(set(found)) == len(found)
     return set(found)
 
 
 def tried(kind: Kind, parts: list[DataFrame], *columns: str) -> set[tuple[Any, ...]]:
-    """The table by slices, once it is the same, state included, as the table at once."""
+    """Return the table by slices, after asserting that it equals the table at once, state included."""
     with ThreadPoolExecutor(2) as pool:
         slicing, evaluating = pool.submit(by_slices, kind, parts), pool.submit(at_once, kind, parts)
         sliced, whole = slicing.result(), evaluating.result()

@@ -1,6 +1,5 @@
-"""Aggregate: whatever the slices, windows and measures make the table of one evaluation, and the model's.
-
-Each key of one frame is a random history of its own, with late events and rows that go again.
+"""Laws of Aggregate: the table is equal in any slicing, for all windows and measures, and equals the model. Each key of
+one frame is a separate random history, with late events and removed rows.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ WINDOWS: dict[str, tuple[Window, Callable[..., Any]]] = {
 
 
 def histories(seed: int) -> list[Signed]:
-    """For each part the signed rows of all histories: late events, values that repeat, in every other rows that go."""
+    """Return the signed rows of all histories for each part: late events, repeats, removed rows in every other."""
     chance = random.Random(seed)
     parts: list[Signed] = [[] for _ in range(PARTS)]
     for key in range(HISTORIES):
@@ -121,7 +120,7 @@ def kept(parts: list[Signed]) -> list[Row]:
 
 
 def content(kind: Aggregate, table: DataFrame, shown: list[str]) -> Content:
-    """{key and window: values}; windows as minutes since EPOCH."""
+    """Return {key and window: values}; windows as minutes since EPOCH."""
 
     def plain(value: object) -> object:
         return (value.replace(tzinfo=UTC) - EPOCH) // minutes(1) if isinstance(value, datetime) else value
@@ -140,7 +139,7 @@ def check(
     expected: dict[tuple[Any, ...], tuple[Any, ...]],
     shown: list[str],
 ) -> None:
-    """At once = the model; slice by slice = at once, state included."""
+    """Assert that the table at once equals the model, and that by slices the table at once, state included."""
     frames = [frame(spark, part) for part in parts]
     everything = at_once(kind, frames)
     assert content(kind, everything, shown) == expected
@@ -151,7 +150,7 @@ def check(
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", WINDOWS)
-def test_any_slicing_of_windows_makes_the_table_of_one_evaluation(spark: SparkSession, name: Any) -> None:
+def test_aggregate_over_windows_is_equal_in_any_slicing(spark: SparkSession, name: Any) -> None:
     window, assigned = WINDOWS[name]
     parts = histories(len(name))
     expected = model.aggregate(kept(parts), assigned, lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
@@ -159,7 +158,7 @@ def test_any_slicing_of_windows_makes_the_table_of_one_evaluation(spark: SparkSe
 
 
 @pytest.mark.long
-def test_any_slicing_makes_the_same_sessions_where_there_is_no_key(spark: SparkSession) -> None:
+def test_sessions_without_a_key_are_equal_in_any_slicing(spark: SparkSession) -> None:
     some = [[(r, sign) for r, sign in part if r.key in (1, 3, 5)] for part in histories(7)]
     parts = [[(replace(r, key=0, id=100 * r.key + r.id), sign) for r, sign in part] for part in some]
     found = model.aggregate(kept(parts), model.session(2), lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
@@ -168,7 +167,7 @@ def test_any_slicing_makes_the_same_sessions_where_there_is_no_key(spark: SparkS
 
 
 class Deaf(Aggregate):
-    """Hears of nothing new."""
+    """Aggregate that ignores changes."""
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         return old.withColumn(AGAIN, F.lit(False))
@@ -176,20 +175,20 @@ class Deaf(Aggregate):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("key", "window"), [("key", None), ((), WINDOWS["session"][0])], ids=["key", "whole"])
-def test_slicing_tells_that_a_kind_does_not_absorb(spark: SparkSession, key: Any, window: Any) -> None:
+def test_by_slices_detects_a_kind_that_absorbs_nothing(spark: SparkSession, key: Any, window: Any) -> None:
     frames = [frame(spark, [(Row(1, n, n, n, n), 1)]) for n in range(3)]
     [row] = by_slices(Deaf(key, {"n": Count()}, window=window), frames).collect()
     assert row.n == 1
 
 
-def test_any_slicing_of_measures_makes_the_table_of_one_evaluation(spark: SparkSession) -> None:
+def test_aggregate_measures_are_equal_in_any_slicing(spark: SparkSession) -> None:
     parts = histories(1)
     expected = model.aggregate(kept(parts), model.whole, model.exact)
     check(spark, Aggregate("key", EXACT), parts, expected, list(EXACT))
 
 
 @pytest.mark.long
-def test_what_adds_also_subtracts(spark: SparkSession) -> None:
+def test_additive_measures_subtract_removed_rows(spark: SparkSession) -> None:
     parts = histories(2)
     kind = Aggregate("key", ADDED)
     frames = [frame(spark, part) for part in parts]
@@ -200,7 +199,7 @@ def test_what_adds_also_subtracts(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark: SparkSession) -> None:
+def test_sketches_are_equal_by_slices_and_within_their_error(spark: SparkSession) -> None:
     parts = histories(3)
     kind = Aggregate(
         "key", {"about": ApproxDistinct("value"), "middle": Quantile("value"), "both": Quantile("value", (0.1, 1.0))}
@@ -225,7 +224,7 @@ def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark: SparkSes
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["hopping", "session"])
-def test_any_order_of_arrival_makes_the_same_table(spark: SparkSession, name: str) -> None:
+def test_aggregate_is_equal_in_any_order_of_arrival(spark: SparkSession, name: str) -> None:
     window, _ = WINDOWS[name]
     kind = Aggregate("key", FEW, window=window)
     rows = [replace(row, watermark=None) for row in kept(histories(4))]
@@ -242,7 +241,7 @@ def test_any_order_of_arrival_makes_the_same_table(spark: SparkSession, name: st
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["session", "tumbling"])
-def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark: SparkSession, name: str) -> None:
+def test_late_rows_are_dropped_equally_in_any_slicing(spark: SparkSession, name: str) -> None:
     window, assigned = WINDOWS[name]
     parts = histories(5)
     kind = Aggregate("key", FEW, window=window, late="drop", lateness=minutes(5), is_final=True)
@@ -254,7 +253,7 @@ def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark: SparkSessi
 
 
 @pytest.mark.long
-def test_nothing_that_is_final_ever_changes_where_late_rows_are_dropped(spark: SparkSession) -> None:
+def test_final_windows_never_change_if_late_rows_are_dropped(spark: SparkSession) -> None:
     kind = Aggregate("key", FEW, window=WINDOWS["hopping"][0], late="drop", lateness=minutes(3), is_final=True)
     frames: list[DataFrame] = []
     closed: dict[tuple[Any, ...], tuple[Any, ...]] = {}

@@ -1,4 +1,4 @@
-"""Full dumps of which records were refused, beside a model in plain Python."""
+"""Full dumps with rejected records, beside a model in plain Python."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def frame(spark: SparkSession, told: list[model.Told]) -> DataFrame:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seeds", [range(8), range(8, 60)], ids=["some", "many"])
-def test_a_dump_with_a_refused_record_closes_nobody(spark: SparkSession, seeds: range) -> None:
+def test_dump_with_a_rejected_record_closes_no_key(spark: SparkSession, seeds: range) -> None:
     """A history for each seed, half of them of logs that name their dumps."""
     _check(spark, {}, seeds, parts=1)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seeds", [range(4), range(4, 60)], ids=["some", "many"])
-def test_a_dump_of_a_partition_closes_who_is_in_no_other(spark: SparkSession, seeds: range) -> None:
-    """As above, of dumps of three partitions, one of which is null; keys move between them."""
+def test_dump_of_a_partition_closes_keys_absent_from_all_partitions(spark: SparkSession, seeds: range) -> None:
+    """Dumps of three partitions, one of them null; keys move between them."""
     _check(spark, {"partition": "part"}, seeds, parts=3)
 
 
 def _check(spark: SparkSession, options: Mapping[str, Any], seeds: range, *, parts: int) -> None:
-    """The histories of logs, and the newest rows, are those of the model."""
+    """Assert that the histories of logs, and the newest rows, equal those of the model."""
     history = History("key", sequence="at", track="a", snapshots=True, **options)
     latest = Latest("key", sequence="at", snapshots=True, **options)
     logs = {seed: model.random_log(seed, named=seed % 2 == 0, parts=parts) for seed in seeds}

@@ -1,5 +1,4 @@
-"""Each event has the version of its time, whatever came first; each key is a history of its own.
-
+"""Laws of Enrich: each event has the version of its time, in any order of arrival; each key is a separate history.
 Times are days, so that the laws also try tolerances.
 """
 
@@ -42,7 +41,7 @@ def kind(*, history: bool, tolerance: int | None, how: Literal["left", "inner"] 
 
 
 def histories(seed: int, *, history: bool) -> tuple[list[list[tuple[Any, int]]], list[list[tuple[Any, int]]]]:
-    """Signed events and versions of each part. Versions of a history change their end; each may go again."""
+    """Return signed events and versions of each part. Versions of a history change their end; each may be removed."""
     chance = random.Random(seed)
     events: list[list[tuple[Any, int]]] = [[] for _ in range(PARTS)]
     versions: list[list[tuple[Any, int]]] = [[] for _ in range(PARTS)]
@@ -92,7 +91,7 @@ def content(table: DataFrame) -> dict[int, tuple[Any, ...]]:
     ],
     ids=["log", "log-tolerance", "history", "history-inner"],
 )
-def test_any_slicing_gives_each_event_the_version_of_its_time(
+def test_enrich_uses_the_version_of_the_event_time_in_any_slicing(
     spark: SparkSession, history: bool, tolerance: Any, how: Literal["left", "inner"]
 ) -> None:
     enriched = kind(history=history, tolerance=tolerance, how=how)
@@ -112,7 +111,7 @@ def test_any_slicing_gives_each_event_the_version_of_its_time(
 @pytest.mark.long
 @pytest.mark.parametrize("lateness", [2, 0])
 @pytest.mark.parametrize("how", ["left", "inner"])
-def test_an_event_is_final_when_no_version_of_its_time_can_come_that_is_not_late(
+def test_enriched_event_is_final_when_no_timely_version_can_change_it(
     spark: SparkSession, how: Literal["left", "inner"], lateness: int
 ) -> None:
     dimension = AsOf(("key", "part"), time="begins")
@@ -138,5 +137,5 @@ def test_an_event_is_final_when_no_version_of_its_time_can_come_that_is_not_late
 
 
 def timed(rows: DataFrame, at: str) -> DataFrame:
-    """`rows` with what a log says of their time."""
+    """Return `rows` with the log's columns of their time."""
     return rows.withColumn(TIME, F.col(at).cast("timestamp"))

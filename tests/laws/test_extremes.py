@@ -1,6 +1,5 @@
-"""Measures at the ends of every type: right or one fault with the key, in any order and slicing, by Python's fractions.
-
-Each key of one frame is a random history of its own, with rows that go again.
+"""Measures at the ends of every type: right, or one fault with the key, in any order and slicing, by Python's
+fractions. Each key of one frame is a separate random history, with removed rows.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Fits = Mapping[int, Mapping[str, bool]]
 
 
 def history(chance: random.Random, values: Sequence[Any]) -> History:
-    """Every third row that is there goes again."""
+    """Return a history in which every third row is removed."""
     parts: History = [[] for _ in range(PARTS)]
     there: list[tuple[int, Any]] = []
     for number in range(chance.randrange(1, 9)):
@@ -67,7 +66,7 @@ def history(chance: random.Random, values: Sequence[Any]) -> History:
 
 
 def there(parts: History, cut: int) -> Values:
-    """The values of the rows that are there after some parts, in order."""
+    """Return the values of the rows that remain after some parts, in order."""
     rows = [row for part in parts[:cut] for row in part]
     gone = {number for number, _, sign in rows if sign < 0}
     return [value for number, value, _ in rows if number not in gone]
@@ -76,7 +75,7 @@ def there(parts: History, cut: int) -> Values:
 def frames(
     spark: SparkSession, histories: Mapping[int, History], type_: str, fits: Fits | None = None
 ) -> list[DataFrame]:
-    """Rows of all histories, with a column of each measure: whether it has room for that history."""
+    """Return rows of all histories, with a column for each measure: whether it fits for that history."""
     fits = fits or {key: {} for key in histories}
     flags = list(next(iter(fits.values())))
     schema = ", ".join([f"k int, n int, x {type_}, {SIGN} int", *(f"fits_{name} boolean" for name in flags)])
@@ -90,7 +89,7 @@ def frames(
 
 
 def measures(type_: str) -> dict[str, tuple[OfValues, Callable[[Values], Any]]]:
-    """Measures of exact numbers, each with its model over values that are not null."""
+    """Return measures of exact numbers, each with its model over non-null values."""
     found: dict[str, tuple[OfValues, Callable[[Values], Any]]] = {
         "total": (Sum("x"), lambda values: numbers.total(values, type_) if values else None),
         "least": (Min("x"), lambda values: min(values, default=None)),
@@ -114,7 +113,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Trial:
-    """Random histories of one type, and what each measure of them is after each part."""
+    """Random histories of one type, and the value of each measure after each part."""
 
     type: str
 
@@ -135,7 +134,7 @@ class Trial:
 
     @cached_property
     def fits(self) -> dict[int, dict[str, bool]]:
-        """{history: {measure: whether it has room after each part}}."""
+        """Return {history: {measure: whether it fits after each part}}."""
         cuts = range(1, PARTS + 1)
         return {
             key: {name: all(self.expected[key, cut][name] != TOO_LARGE for cut in cuts) for name in measures(self.type)}
@@ -145,7 +144,7 @@ class Trial:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("type_", TYPES)
-def test_measures_of_extremes_are_those_of_fractions_in_any_slicing(spark: SparkSession, type_: str) -> None:
+def test_measures_of_extreme_values_equal_those_of_fractions_in_any_slicing(spark: SparkSession, type_: str) -> None:
     trial = Trial(type_)
     shown = {name: replace(measure, where=f"fits_{name}") for name, (measure, _) in measures(type_).items()}
     kind = Aggregate("k", {"n": Count(), **shown})
@@ -174,7 +173,7 @@ FAULTS: Final = [
 
 @pytest.mark.long
 @pytest.mark.parametrize(("type_", "name"), FAULTS)
-def test_a_value_too_large_is_one_fault_with_its_key_in_any_slicing(spark: SparkSession, type_: str, name: str) -> None:
+def test_value_too_large_is_one_fault_with_its_key_in_any_slicing(spark: SparkSession, type_: str, name: str) -> None:
     trial, (measure, _) = Trial(type_), measures(type_)[name]
     last = {key: [trial.expected[key, cut][name] == TOO_LARGE for cut in range(1, PARTS + 1)] for key in trial.fits}
     key = next(key for key, faults in last.items() if faults[-1] and not any(faults[:-1]))

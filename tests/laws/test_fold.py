@@ -1,4 +1,4 @@
-"""A fold by slices is the fold of everything is the model, in SQL and in Python; each key is a history of its own."""
+"""Laws of Fold: equal in any slicing and equal to the model, in SQL and in Python; each key is a separate history."""
 
 from __future__ import annotations
 
@@ -56,9 +56,8 @@ KINDS = {"sql": IN_SQL, "python": IN_PYTHON}
 
 
 def histories(*, total: bool = False) -> list[list[tuple[Entry, int]]]:
-    """For each part its signed entries; times come late, and are all different where the sequence is `total`.
-
-    Half of the histories lose entries again, if not `total`.
+    """Return the signed entries of each part; times come late, and are distinct if the sequence is `total`. Half of the
+    histories remove entries, if not `total`.
     """
     chance = random.Random(HISTORIES + total)
     parts: list[list[tuple[Entry, int]]] = [[] for _ in range(PARTS)]
@@ -97,7 +96,7 @@ def states(table: DataFrame) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("reducer", ["python", pytest.param("sql", marks=pytest.mark.long)])
-def test_a_fold_by_slices_is_the_fold_of_everything(spark: SparkSession, reducer: Any) -> None:
+def test_fold_is_equal_in_any_slicing(spark: SparkSession, reducer: Any) -> None:
     parts = histories()
     slices = frames(spark, parts)
     everything, sliced = at_once(KINDS[reducer], slices), by_slices(KINDS[reducer], slices)
@@ -109,7 +108,7 @@ def test_a_fold_by_slices_is_the_fold_of_everything(spark: SparkSession, reducer
 
 @pytest.mark.long
 @pytest.mark.parametrize("reducer", ["sql", "python"])
-def test_refused_events_are_the_same_rows_however_they_came(spark: SparkSession, reducer: Any) -> None:
+def test_refused_events_are_equal_in_any_slicing(spark: SparkSession, reducer: Any) -> None:
     kind = KINDS[reducer].refusals(id="place")
     parts = histories()
     slices = frames(spark, parts)
@@ -123,7 +122,7 @@ def test_refused_events_are_the_same_rows_however_they_came(spark: SparkSession,
 
 @pytest.mark.long
 @pytest.mark.parametrize("reducer", KINDS)
-def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark: SparkSession, reducer: Any) -> None:
+def test_fold_with_a_total_sequence_is_equal_in_any_order_of_arrival(spark: SparkSession, reducer: Any) -> None:
     parts = histories(total=True)
     entries = [entry for part in parts for entry, _ in part]
     random.Random(7).shuffle(entries)

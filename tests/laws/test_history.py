@@ -1,4 +1,4 @@
-"""History by slices is the history of everything is the model; each key is a history of its own."""
+"""Laws of History: equal in any slicing and equal to the model; each key is a separate history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY: dict[str, Any] = {"sequence": "_at", "deletes": "_op = 'delete'"}
 
 
 def all_keep(kind: History, table: DataFrame) -> bool:
-    """Whether no row of `table` breaks an invariant of its kind."""
+    """Return whether no row of `table` breaks an invariant of its kind."""
     found = table.toArrow()
     with duckdb.connect() as con:
         con.register("history", found)
@@ -31,7 +31,7 @@ def all_keep(kind: History, table: DataFrame) -> bool:
 
 
 @pytest.mark.parametrize("truncate", [False, pytest.param(True, marks=pytest.mark.long)], ids=["deletes", "truncate"])
-def test_slices_make_the_history_of_everything(spark: SparkSession, truncate: bool) -> None:
+def test_history_is_equal_in_any_slicing(spark: SparkSession, truncate: bool) -> None:
     parts = histories(seed=1 + truncate)
     parts = truncated(parts, at=3, part=2) if truncate else parts
     assert tried(KIND, frames(spark, parts), *VERSION) == model.table(kept(parts))
@@ -39,7 +39,7 @@ def test_slices_make_the_history_of_everything(spark: SparkSession, truncate: bo
 
 @pytest.mark.long
 @pytest.mark.parametrize("truncate", [True, False], ids=["truncate", "deletes"])
-def test_versions_are_dated_by_another_column_than_the_one_that_orders(spark: SparkSession, truncate: bool) -> None:
+def test_history_dates_versions_by_another_column_than_its_sequence(spark: SparkSession, truncate: bool) -> None:
     kind = History("key", sequence="at", dated="c", track="a", **REMOVED)
     parts = histories(seed=11 + truncate)
     parts = truncated(parts, at=3, part=2, c=2) if truncate else parts
@@ -48,21 +48,21 @@ def test_versions_are_dated_by_another_column_than_the_one_that_orders(spark: Sp
 
 
 @pytest.mark.long
-def test_events_that_are_no_deletes_make_a_history_without_gaps(spark: SparkSession) -> None:
+def test_history_without_deletes_has_no_gaps(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a")
     parts = [[(each, sign) for each, sign in part if each.op == "put"] for part in histories(seed=3)]
     assert tried(kind, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
 @pytest.mark.long
-def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark: SparkSession) -> None:
+def test_history_with_a_total_sequence_is_equal_in_any_order_of_arrival(spark: SparkSession) -> None:
     parts = histories(seed=4, total=True, voids=False)
     mixed = by_slices(KIND, frames(spark, shuffled(parts, seed=4)))
     assert rows(mixed, *VERSION) == model.table(kept(parts))
 
 
 @pytest.mark.long
-def test_dumps_make_the_history_of_their_differences(spark: SparkSession) -> None:
+def test_history_of_dumps_is_that_of_their_differences(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a", snapshots=True)
     parts = dumps(seed=8)
     versions = tried(kind, frames(spark, parts), "key", "a", "valid_from", "valid_to")
@@ -70,19 +70,19 @@ def test_dumps_make_the_history_of_their_differences(spark: SparkSession) -> Non
 
 
 @pytest.mark.long
-def test_every_history_keeps_the_invariants_that_the_gate_checks(spark: SparkSession) -> None:
+def test_history_keeps_the_invariants_of_the_gate(spark: SparkSession) -> None:
     assert all_keep(KIND, at_once(KIND, frames(spark, truncated(histories(seed=5), at=4, part=3))))
 
 
 @pytest.mark.long
-def test_type_1_is_the_current_rows_of_type_2(spark: SparkSession) -> None:
+def test_latest_equals_the_current_rows_of_history(spark: SparkSession) -> None:
     parts = [part.selectExpr(*FUNCTION) for part in frames(spark, histories(seed=6, nulls=False))]
     current = at_once(History("key", **EVERY), parts).where("is_current")
     assert rows(current, "key", "a", "b") == rows(at_once(Latest("key", **EVERY), parts), "key", "a", "b")
 
 
 @pytest.mark.long
-def test_a_history_as_of_a_time_is_latest_of_what_was_up_to_it(spark: SparkSession) -> None:
+def test_history_as_of_a_time_equals_latest_up_to_it(spark: SparkSession) -> None:
     parts = [part.selectExpr(*FUNCTION) for part in frames(spark, histories(seed=7, nulls=False))]
     times = spark.range(7).selectExpr("cast(id as int) as time")
     versions = at_once(History("key", **EVERY), parts).crossJoin(times)

@@ -1,4 +1,4 @@
-"""The pairs of two sides are the same however they came; each key is a history of its own."""
+"""Laws of Join: the pairs of two sides are equal in any order of arrival; each key is a separate history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Parts = list[list[tuple[Side, int]]]
 
 
 def histories(seed: int) -> tuple[Parts, Parts]:
-    """Signed rows of the left and the right side in each part, in either order of arrival; some go again."""
+    """Return signed rows of the left and the right side in each part, in either order of arrival; some are removed."""
     chance = random.Random(seed)
     sides: tuple[Parts, Parts] = [[] for _ in range(PARTS)], [[] for _ in range(PARTS)]
     for key in range(HISTORIES):
@@ -51,7 +51,7 @@ def frame(spark: SparkSession, rows: list[tuple[Side, int]], name: str) -> DataF
     "within",
     [pytest.param(WITHIN, id="stream-stream"), pytest.param(None, id="table-table", marks=pytest.mark.long)],
 )
-def test_any_slicing_gives_the_same_pairs(spark: SparkSession, how: Any, within: Any) -> None:
+def test_join_is_equal_in_any_slicing(spark: SparkSession, how: Any, within: Any) -> None:
     span = None if within is None else timedelta(days=within)
     times = None if within is None else ("order_at", "payment_at")
     kind = Join("key", left="order", right="payment", how=how, within=span, times=times)
@@ -68,7 +68,7 @@ def test_any_slicing_gives_the_same_pairs(spark: SparkSession, how: Any, within:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("within", "lateness"), [(WITHIN, 1), (WITHIN, 0), (None, 0)])
-def test_a_row_without_a_partner_is_final_when_none_can_come_that_is_not_late(
+def test_unmatched_row_is_final_when_no_timely_partner_can_come(
     spark: SparkSession, within: Any, lateness: int
 ) -> None:
     kind = Join(
@@ -106,12 +106,12 @@ def test_a_row_without_a_partner_is_final_when_none_can_come_that_is_not_late(
 
 
 def timed(rows: DataFrame, name: str) -> DataFrame:
-    """`rows` with what a log says of their time."""
+    """Return `rows` with the log's columns of their time."""
     return rows.withColumn(TIME, F.col(f"{name}_at").cast("timestamp"))
 
 
 @pytest.mark.long
-def test_inner_is_part_of_left_is_part_of_full(spark: SparkSession) -> None:
+def test_inner_join_is_part_of_left_join_and_full_join(spark: SparkSession) -> None:
     left, right = histories(seed=3)
     parts = [(frame(spark, left[0], "order"), frame(spark, right[0], "payment"))]
     found = defaultdict(set)

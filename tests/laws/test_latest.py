@@ -1,4 +1,4 @@
-"""Latest and First by slices are those of everything are the model; each key is a history of its own."""
+"""Laws of Latest and First: equal in any slicing and equal to the model; each key is a separate history."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ IN_LOG_ORDER = {
 
 
 @pytest.mark.parametrize("name", ["combined", *(pytest.param(n, marks=pytest.mark.long) for n in ("latest", "first"))])
-def test_slices_make_the_table_of_everything(spark: SparkSession, name: Any) -> None:
+def test_latest_and_first_are_equal_in_any_slicing(spark: SparkSession, name: Any) -> None:
     kind, of = KINDS[name]
     parts = histories(seed=len(name))
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
 @pytest.mark.long
-def test_slices_make_the_table_of_everything_where_spark_compares(
+def test_latest_is_equal_in_any_slicing_when_spark_compares(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "COMPARE_ROWS", 1)
@@ -46,7 +46,7 @@ def test_slices_make_the_table_of_everything_where_spark_compares(
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", KINDS)
-def test_a_truncate_leaves_what_is_newer_by_sequence(spark: SparkSession, name: Any) -> None:
+def test_truncate_keeps_rows_newer_by_sequence(spark: SparkSession, name: Any) -> None:
     kind, of = KINDS[name]
     parts = truncated(histories(seed=10 + len(name)), at=3, part=2)
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
@@ -54,7 +54,7 @@ def test_a_truncate_leaves_what_is_newer_by_sequence(spark: SparkSession, name: 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", IN_LOG_ORDER)
-def test_without_a_sequence_log_order_decides(spark: SparkSession, name: Any) -> None:
+def test_latest_without_a_sequence_follows_the_log_order(spark: SparkSession, name: Any) -> None:
     kind, of = IN_LOG_ORDER[name]
     parts = untimed(truncated(histories(seed=20 + len(name)), at=3, part=1))
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
@@ -62,7 +62,7 @@ def test_without_a_sequence_log_order_decides(spark: SparkSession, name: Any) ->
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["latest", "first", "partial"])
-def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark: SparkSession, name: Any) -> None:
+def test_latest_with_a_total_sequence_is_equal_in_any_order_of_arrival(spark: SparkSession, name: Any) -> None:
     kind, of = (KINDS | {"partial": (Latest("key", sequence="at", partial=True, **REMOVED), model.partial)})[name]
     parts = histories(seed=30 + len(name), total=True, voids=False)
     mixed = by_slices(kind, frames(spark, shuffled(parts, seed=len(name))))

@@ -1,4 +1,4 @@
-"""Matches by slices are the matches in everything are those of the model; each key is a history of its own."""
+"""Laws of Pattern: matches are equal in any slicing and equal to the model; each key is a separate history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def letter_of(letters: str) -> Condition:
     return lambda event, _: event["letter"] in letters
 
 
-# Each with the regular expression that says the same; letters can satisfy several steps.
+# Each with an equivalent regular expression; letters can satisfy several steps.
 PATTERNS: dict[str, tuple[list[Step | Either], str]] = {
     "greedy": (
         [
@@ -111,9 +111,8 @@ def kind(name: str, *, to_next: bool, within: int | None = None, is_final: bool 
 
 
 def histories(*, total: bool = False) -> list[list[tuple[Tick, int]]]:
-    """For each part its signed ticks; times come late, and are all different where the sequence is `total`.
-
-    Half of the histories lose ticks again, if not `total`.
+    """Return the signed ticks of each part; times come late, and are distinct if the sequence is `total`. Half of the
+    histories remove ticks, if not `total`.
     """
     chance = random.Random(HISTORIES + total)
     parts: list[list[tuple[Tick, int]]] = [[] for _ in range(PARTS)]
@@ -142,7 +141,7 @@ def frames(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[Dat
 
 
 def two_streams(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[tuple[DataFrame, DataFrame]]:
-    """The ticks as two logs: those with a `b` are of the second, which has no size."""
+    """Return the ticks as two logs: those with a `b` are of the second, which has no size."""
     made = [part.withColumn(ORDER, F.struct(F.col("place").alias("_batch"))) for part in frames(spark, parts)]
     return [(part.where("letter <> 'b'"), part.where("letter = 'b'").drop("size")) for part in made]
 
@@ -172,8 +171,8 @@ def expected(
     ("name", "to_next"),
     [("absent", False), ("alternatives", False), ("reluctant", True), ("absent after functions", True)],
 )
-def test_a_match_that_is_final_stays_where_no_row_is_late(spark: SparkSession, name: str, to_next: bool) -> None:
-    """Those that are final are those that the matcher says, which `tests/kinds/test_matcher.py` proves."""
+def test_final_match_stays_if_no_row_is_late(spark: SparkSession, name: str, to_next: bool) -> None:
+    """Final matches are those of the matcher, which `tests/kinds/test_matcher.py` proves."""
     final = kind(name, to_next=to_next, is_final=True)
     parts = [[(tick, sign) for tick, sign in part if sign > 0] for part in histories(total=True)]
     on_time: list[list[tuple[Tick, int]]] = []
@@ -195,8 +194,8 @@ def test_a_match_that_is_final_stays_where_no_row_is_late(spark: SparkSession, n
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "to_next"), [("alternatives", True), ("absent", False), ("reluctant", False)])
-def test_two_streams_are_one_sequence(spark: SparkSession, name: str, to_next: bool) -> None:
-    """Of one time the rows of the first stream come first, whatever came first."""
+def test_pattern_over_two_streams_treats_them_as_one_sequence(spark: SparkSession, name: str, to_next: bool) -> None:
+    """Rows of the first stream come before those of the second at equal times, in any order of arrival."""
     parts = histories()
     gone = {tick for part in parts for tick, sign in part if sign < 0}
     keys = defaultdict(list)
@@ -226,7 +225,7 @@ def visible(table: DataFrame) -> set[tuple[Any, ...]]:
 @pytest.mark.turns
 @pytest.mark.parametrize(("to_next", "within"), [(False, None), (True, 4)], ids=["past last", "to next within"])
 @pytest.mark.parametrize("name", PATTERNS)
-def test_matches_are_those_of_a_regular_expression(
+def test_pattern_matches_equal_those_of_a_regular_expression(
     spark: SparkSession, name: Any, to_next: bool, within: int | None
 ) -> None:
     parts = histories()
@@ -234,7 +233,7 @@ def test_matches_are_those_of_a_regular_expression(
     assert visible(table) == expected(parts, name, to_next=to_next, within=within)
 
 
-def test_matches_by_slices_are_the_matches_in_everything(spark: SparkSession) -> None:
+def test_pattern_is_equal_in_any_slicing(spark: SparkSession) -> None:
     greedy = kind("greedy", to_next=False, within=4)
     slices = frames(spark, histories())
     everything, sliced = at_once(greedy, slices), by_slices(greedy, slices)
@@ -244,7 +243,7 @@ def test_matches_by_slices_are_the_matches_in_everything(spark: SparkSession) ->
 
 
 @pytest.mark.long
-def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark: SparkSession) -> None:
+def test_pattern_with_a_total_sequence_is_equal_in_any_order_of_arrival(spark: SparkSession) -> None:
     greedy = kind("greedy", to_next=True, within=None)
     parts = histories(total=True)
     ticks = [tick for part in parts for tick, _ in part]

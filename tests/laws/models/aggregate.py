@@ -1,6 +1,5 @@
-"""Aggregate in plain Python: which rows are in which window, and what each measure makes of them.
-
-Times are whole minutes; a window is (start, end), and a group the rows of one key in one window.
+"""Aggregate in plain Python: the rows of each window, and the measures of them. Times are whole minutes; a window is
+(start, end), and a group the rows of one key in one window.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Groups = dict[tuple[Any, ...], list["Row"]]
 
 @dataclass(frozen=True)
 class Row:
-    """An event: its key, what identifies it, its minute, value and place in the log, and the watermark it met."""
+    """Event: its key, identity, minute, value and place in the log, and the watermark before it."""
 
     key: int
     id: int
@@ -90,7 +89,7 @@ def on_time(rows: list[Row], lateness: int) -> list[Row]:
 
 
 def exact(rows: list[Row]) -> tuple[Any, ...]:
-    """Every measure that is exact, in the order of the declaration in `test_aggregate`."""
+    """Return every exact measure, in the order of the declaration in `test_aggregate`."""
     known = [r.value for r in rows if r.value is not None]
     by_time = [r.value for r in sorted(rows, key=lambda r: (r.at, r.place)) if r.value is not None]
     return (

@@ -1,4 +1,4 @@
-"""Full dumps of which records were refused, and the history that they make, in plain Python."""
+"""Full dumps with rejected records, and the history of them, in plain Python."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Dump = tuple[int, int]
 
 @dataclass(frozen=True)
 class Told:
-    """A row of a log of dumps: what `key` has in `dump`, or with `what` that record `id` is refused, repaired,
-    accepted. `own`: the dump as the log tells it, where it does; `file` is told apart within a batch. `part`: the
-    partition of which alone the dump is.
+    """Row of a log of dumps: the value of `key` in `dump`, or with `what` the rejection, repair or acceptance of record
+    `id`. `own`: the dump named by the log, if any; `file` separates files of a batch. `part`: the partition of the
+    dump.
     """
 
     place: Place
@@ -30,15 +30,15 @@ class Told:
 
     @property
     def of(self) -> Dump:
-        """The partition and the number of its dump."""
+        """Return the partition and the number of its dump."""
         return self.part, self.dump or 0
 
 
 def random_log(seed: int, *, named: bool, parts: int = 1) -> list[Told]:
-    """Three batches of files, each of the rows of some dumps, the number of a dump being one of five.
+    """Return three batches of files, each with the rows of some dumps, numbered 0 to 4.
 
-    `named`: the log tells of which dump a row is, and of most of those that are refused. Each row is of one of so many
-    `parts`, another time perhaps of another.
+    `named`: the log names the dump of a row, and of most rejected records. Each row is of one of `parts` partitions,
+    and may move.
     """
     chance, told, refused = Random(seed), list[Told](), list[str]()
     for batch in (1, 2, 3):
@@ -67,7 +67,7 @@ def random_log(seed: int, *, named: bool, parts: int = 1) -> list[Told]:
 
 
 def partial(told: Iterable[Told]) -> set[Dump]:
-    """The dumps of which a record is refused still."""
+    """Return the dumps that still have a rejected record."""
     told = list(told)
     rows = [each for each in told if each.dump is not None]
     spans: dict[Dump, list[Place]] = defaultdict(list)
@@ -95,9 +95,9 @@ def _of(refused: Told, rows: list[Told], spans: dict[Dump, list[Place]]) -> Iter
 
 
 def history(told: Iterable[Told]) -> set[tuple[int, int | None, int, int | None]]:
-    """(key, value, valid_from, valid_to) of each version; a dump older than one that began before it is none.
+    """Return (key, value, valid_from, valid_to) of each version; a dump older than one that began before is ignored.
 
-    A key is gone where its partition's dump lacks it, and it is in no other of that number.
+    A key is deleted if it is missing in its partition's dump and in all others of that number.
     """
     rows = sorted((each for each in told if each.dump is not None), key=lambda each: each.place)
     held_back = partial(told)

@@ -17,7 +17,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Version:
-    """`until` is set of a version from a history; from a log it holds until the next."""
+    """Version of a row; `until` is set for a history, while a version of a log holds until the next."""
 
     key: int
     on: int | None

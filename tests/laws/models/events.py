@@ -1,4 +1,4 @@
-"""Random histories: for each key events that come in any order of their times, again, or are taken back."""
+"""Random histories: events of each key in any order of time, repeated or removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Signed = tuple["Event", int]
 
 @dataclass(frozen=True)
 class Event:
-    """What a function returns of one event: `op` is put, delete or truncate; `place` is its place in its batch."""
+    """Event as a function returns it: `op` is put, delete or truncate; `place` is its place in its batch."""
 
     key: int | None
     at: int | None
@@ -32,7 +32,7 @@ class Event:
 
     @property
     def order(self) -> tuple[bool, int, int, int]:
-        """By time, a missing one first, then by log order."""
+        """Return the order by time, a missing one first, then by log order."""
         return self.at is not None, self.at or 0, self.batch, self.place
 
     def row(self, sign: int) -> tuple[object, ...]:
@@ -40,12 +40,14 @@ class Event:
 
     @property
     def log_order(self) -> tuple[int, int, int, int]:
-        """Batch, arrival, bucket and offset. A table may have another key than its log: buckets say nothing."""
+        """Return batch, arrival, bucket and offset. A table may have another key than its log, so buckets have no
+        meaning.
+        """
         return self.batch, self.place, -1 if self.key is None else 2 - self.place % 3, self.place
 
 
 def histories(seed: int, *, total: bool = False, nulls: bool = True, voids: bool = True) -> list[list[Signed]]:
-    """For each part its signed events; no two of a key are of one time where the sequence is `total`."""
+    """Return the signed events of each part; events of a key have distinct times if the sequence is `total`."""
     chance = random.Random(seed)
     parts: list[list[Signed]] = [[] for _ in range(PARTS)]
     for key in range(HISTORIES):
@@ -70,13 +72,13 @@ def histories(seed: int, *, total: bool = False, nulls: bool = True, voids: bool
 
 
 def truncated(parts: list[list[Signed]], at: int, *, part: int, c: int | None = None) -> list[list[Signed]]:
-    """`parts` with a truncate at the time `at`, first in its part."""
+    """Return `parts` with a truncate at the time `at`, first in its part."""
     event = Event(None, at, "truncate", None, None, None, c, part + 1, -1)
     return [[*([(event, 1)] if number == part else []), *events] for number, events in enumerate(parts)]
 
 
 def shuffled(parts: Iterable[list[Signed]], seed: int) -> list[list[Signed]]:
-    """The same events, come in another order."""
+    """Return the same events in another order of arrival."""
     chance = random.Random(seed)
     events = [event for part in parts for event, _ in part]
     chance.shuffle(events)
@@ -88,12 +90,12 @@ def shuffled(parts: Iterable[list[Signed]], seed: int) -> list[list[Signed]]:
 
 
 def untimed(parts: Iterable[list[Signed]]) -> list[list[Signed]]:
-    """The same events without a time: log order alone."""
+    """Return the same events without a time, in log order."""
     return [[(replace(event, at=None), sign) for event, sign in part] for part in parts]
 
 
 def kept(parts: Iterable[list[Signed]]) -> list[Event]:
-    """The events that were not taken back."""
+    """Return the events that were not removed."""
     gone = {event for part in parts for event, sign in part if sign < 0}
     return [event for part in parts for event, sign in part if sign > 0 and event not in gone]
 
@@ -105,7 +107,7 @@ def _event(chance: random.Random, key: int, at: int | None) -> Event:
 
 
 def dumps(seed: int, keys: int = 300) -> list[list[Signed]]:
-    """A stream of full dumps, two a batch; some are late, and the end of some comes in the batch after."""
+    """Return a stream of full dumps, two a batch; some are late, and some end in the next batch."""
     chance = random.Random(seed)
     parts: list[list[Signed]] = [[] for _ in range(PARTS)]
     for number in range(PARTS):

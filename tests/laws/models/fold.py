@@ -1,4 +1,4 @@
-"""A fold in plain Python: an account that refuses to be overdrawn."""
+"""Fold in plain Python: an account that refuses to be overdrawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Entry:
-    """One event of an account: what is put in, or taken out (negative)."""
+    """Event of an account: a deposit, or a negative withdrawal."""
 
     key: int
     at: int | None

@@ -1,4 +1,4 @@
-"""History in a few lines of plain Python, of the events of one key and the truncates of all."""
+"""History in plain Python, of the events of one key and the truncates of all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from tests.laws.models.events import Event
 
 
 def history(events: Iterable[Event], *, dated: bool = False) -> list[tuple[Any, ...]]:
-    """(a, b, valid_from, valid_to) of each version: `a` is tracked, `b` is that of the version's newest event.
-
-    `dated`: an event was at the greatest `c` so far.
+    """Return (a, b, valid_from, valid_to) of each version: `a` is tracked, `b` is that of the version's newest event.
+    `dated`: the time of an event is the greatest `c` so far.
     """
     ordered = sorted((event for event in events if event.at is not None), key=lambda each: each.order)
     times = accumulate((event.c or 0 for event in ordered), max) if dated else (event.at for event in ordered)
@@ -31,7 +30,7 @@ def history(events: Iterable[Event], *, dated: bool = False) -> list[tuple[Any, 
 
 
 def table(events: Iterable[Event], *, dated: bool = False) -> set[tuple[Any, ...]]:
-    """The versions of all keys, each after its key."""
+    """Return the versions of all keys, each after its key."""
     events = list(events)
     truncates = [event for event in events if event.key is None]
     keyed = sorted((event for event in events if event.key is not None), key=lambda each: each.key or 0)
@@ -40,7 +39,7 @@ def table(events: Iterable[Event], *, dated: bool = False) -> set[tuple[Any, ...
 
 
 def of_dumps(batches: Iterable[Iterable[Event]]) -> set[tuple[Any, ...]]:
-    """The versions that full dumps make; `at` is an event's dump, and one older than any that began before is none."""
+    """Return the versions of full dumps; `at` is the dump of an event. A dump older than an earlier one is ignored."""
     dumps: dict[int, dict[int, int | None]] = {}
     newest = -1
     for batch in batches:

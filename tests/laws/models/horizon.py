@@ -1,4 +1,4 @@
-"""Producers' horizons, counted anew from everything that a log was told; and windows by the hour that go by them."""
+"""Horizons of producers, recomputed from the complete log; and hourly windows that follow them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Told:
-    """What a record told: an event of a `room`, or with None that nothing before `at` comes any more."""
+    """Record: an event of a `room`, or with None the promise that nothing before `at` follows."""
 
     producer: str | None
     at: datetime
@@ -22,7 +22,7 @@ class Told:
 
 @dataclass
 class Batch:
-    """One batch: when it came, its records without events that came before, and whom it closed."""
+    """Batch: its time, its new records, and the producers it closed."""
 
     now: datetime
     told: list[Told] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Batch:
 
 @dataclass
 class Model:
-    """A log and its windows. Every question is answered from the first batch on; nothing is remembered."""
+    """Log and its windows. Every answer is computed from the first batch on; nothing is stored."""
 
     idle: timedelta
     lateness: timedelta
@@ -39,7 +39,7 @@ class Model:
     voided: set[int] = field(default_factory=set)
 
     def take(self, now: datetime, told: list[Told]) -> None:
-        """A batch of records, of which events that came before are left out."""
+        """Add a batch of records, without duplicate events."""
         numbers = {one.number for batch in self.batches for one in batch.told}
         fresh: list[Told] = []
         for one in told:
@@ -49,7 +49,7 @@ class Model:
         self.batches.append(Batch(now, fresh))
 
     def quiet(self, now: datetime) -> bool:
-        """Closes who was silent for too long; whether that makes a batch."""
+        """Close producers that were silent for too long; return whether that makes a batch."""
         closed = {
             name
             for name in self.open(len(self.batches))
@@ -60,11 +60,11 @@ class Model:
         return bool(closed)
 
     def open(self, upto: int) -> dict[str, datetime]:
-        """The producers that are open after so many batches, with the greatest time since each was opened."""
+        """Return the open producers after `upto` batches, with the greatest time since each was opened."""
         return next(islice(self._opened(), upto, None))
 
     def _opened(self) -> Iterator[dict[str, datetime]]:
-        """Those before the first batch and after each."""
+        """Yield the open producers before the first batch and after each."""
         found: dict[str, datetime] = {}
         yield found
         for batch in self.batches:
@@ -75,7 +75,7 @@ class Model:
             yield found
 
     def horizons(self) -> list[datetime | None]:
-        """The horizon before the first batch and after each."""
+        """Return the horizon before the first batch and after each."""
         opened = self._opened()
         next(opened)
         reached: list[datetime] = []
@@ -89,11 +89,11 @@ class Model:
         return greatest
 
     def is_ended(self) -> bool:
-        """Whether producers were closed and none is open."""
+        """Return whether producers were closed and none is open."""
         return any(batch.closed for batch in self.batches) and not self.open(len(self.batches))
 
     def windows(self) -> dict[tuple[str, datetime], tuple[int, bool]]:
-        """By room and hour how many events count, and whether the hour is final."""
+        """Return the number of counted events by room and hour, and whether the hour is final."""
         found: dict[tuple[str, datetime], int] = {}
         *before, now = self.horizons()
         for horizon, batch in zip(before, self.batches, strict=True):

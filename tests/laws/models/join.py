@@ -15,7 +15,7 @@ class Side:
 def final(
     left_at: int | None, right_at: int | None, *, within: int | None, lateness: int, horizons: tuple[int, int]
 ) -> bool:
-    """Whether a row of a key that is not null can have no other partner that is not late; a pair has its partner."""
+    """Return whether an unmatched row of a non-null key can have no timely partner; a pair has its partner."""
     if left_at is not None and right_at is not None:
         return True
     alone, others = (left_at, horizons[1]) if left_at is not None else (right_at, horizons[0])

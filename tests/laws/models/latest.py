@@ -1,4 +1,4 @@
-"""Latest and First in a few lines of plain Python, of the events of one key and the truncates of all."""
+"""Latest and First in plain Python, of the events of one key and the truncates of all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = tuple[Any, ...]
 
 
 def live(events: Iterable[Event]) -> list[Event]:
-    """The puts after the newest delete, oldest first."""
+    """Return the puts after the newest delete, oldest first."""
     found: list[Event] = []
     for event in sorted(events, key=lambda each: each.order):
         found = [*found, event] if event.op == "put" else []
@@ -30,7 +30,7 @@ def first(events: list[Event]) -> Row:
 
 
 def combined(events: list[Event]) -> Row:
-    """`a` keeps its value where it is null; `g` and `c` are those of the event with the greatest `g`."""
+    """Return `a` with its previous value for null; `g` and `c` are those of the event with the greatest `g`."""
     rows = live(events)
     values = [event.a for event in rows if event.a is not None]
     spoken = [(event.g, event.batch, event.place, event.c) for event in rows if event.g is not None]
@@ -39,14 +39,14 @@ def combined(events: list[Event]) -> Row:
 
 
 def partial(events: list[Event]) -> Row:
-    """Every column keeps its value where it is null."""
+    """Return every column with its previous value for null."""
     rows = live(events)
     told = [[value for event in rows if (value := getattr(event, column)) is not None] for column in "abgc"]
     return rows[-1].at, *(values[-1] if values else None for values in told)
 
 
 def table(events: Iterable[Event], of: Callable[[list[Event]], Row]) -> set[Row]:
-    """One row for each key that is there: the key, and what `of` makes of its events."""
+    """Return one row for each existing key: the key, and the result of `of` for its events."""
     events = list(events)
     truncates = [event for event in events if event.key is None]
     keyed = sorted((event for event in events if event.key is not None), key=lambda each: each.key or 0)

@@ -1,4 +1,4 @@
-"""What measures of numbers are, by Python's fractions: nothing of Spark's arithmetic."""
+"""Measures of numbers by Python's fractions, without Spark's arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Number = Decimal | int
 
 
 def digits(type_: str) -> tuple[int, int]:
-    """Precision and scale of a decimal type; 0, 0 of integers."""
+    """Return precision and scale of a decimal type; 0, 0 for integers."""
     if type_ in INTEGERS:
         return 0, 0
     precision, scale = type_.removeprefix("decimal(").removesuffix(")").split(",")
@@ -24,7 +24,7 @@ def digits(type_: str) -> tuple[int, int]:
 
 
 def extremes(type_: str) -> list[Any]:
-    """Values of `type_` at its ends, next to zero and in the middle; None is one."""
+    """Return values of `type_` at its ends, next to zero and in the middle, and None."""
     if type_ in INTEGERS:
         end = 2 ** INTEGERS[type_]
         return [None, -end, end - 1, -end + 1, end // 2, -1, 0, 1]
@@ -35,7 +35,7 @@ def extremes(type_: str) -> list[Any]:
 
 
 def total(values: Sequence[Number], type_: str, bigint: bool = True) -> Any:
-    """The sum, TOO_LARGE for the type of a sum of this type; of bigints that is a bigint, or a decimal."""
+    """Return the sum, or TOO_LARGE for the sum type; the sum of bigints is a bigint or a decimal."""
     exact = sum(map(Fraction, values), Fraction(0))
     precision, scale = digits(type_)
     if type_ in INTEGERS:
@@ -46,13 +46,13 @@ def total(values: Sequence[Number], type_: str, bigint: bool = True) -> Any:
 
 
 def rounded(number: Fraction, scale: int) -> Any:
-    """The number to `scale` places, half away from zero; TOO_LARGE for a decimal(38, `scale`)."""
+    """Return the number rounded to `scale` places, half away from zero; TOO_LARGE for a decimal(38, `scale`)."""
     units = math.floor(abs(number) * 10**scale + Fraction(1, 2))
     return Fraction(units if number >= 0 else -units, 10**scale) if units < 10**DECIMAL else TOO_LARGE
 
 
 def mean(values: Sequence[Number], type_: str, scale: int) -> Any:
-    """The mean; TOO_LARGE if it or the sum is."""
+    """Return the mean; TOO_LARGE if it or the sum is."""
     if not values:
         return None
     exact = total(values, type_, bigint=False)
@@ -60,7 +60,7 @@ def mean(values: Sequence[Number], type_: str, scale: int) -> Any:
 
 
 def variance(values: Sequence[Number], type_: str, scale: int, population: bool) -> Any:
-    """The variance; TOO_LARGE if it is, the sum is, or the square of a value has no room in 38 digits."""
+    """Return the variance; TOO_LARGE if it or the sum is, or if the square of a value exceeds 38 digits."""
     freedom = len(values) - (not population)
     if freedom < 1:
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tick:
-    """One row of a history: a letter, at a second."""
+    """Row of a history: a letter, at a second."""
 
     key: int
     at: int
@@ -30,10 +30,10 @@ def matches(
     within: int | None = None,
     absent: tuple[str, int] | None = None,
 ) -> Iterator[list[tuple[Tick, str]]]:
-    """The rows of each match, each with the name of its group; the ticks are of one key, in order.
+    """Return the rows of each match, each with the name of its group; the ticks are of one key, in order.
 
-    absent: a letter, and for how many seconds after a match there must be none of it. Ticks after which there is none
-        are written large, and a match must end with a large letter.
+    `absent`: a letter, and the seconds after a match without it. Ticks without one are written as capitals, and a match
+    must end with a capital.
     """
     text, start = "".join(tick.letter for tick in ticks), 0
     if absent is not None:

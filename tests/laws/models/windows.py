@@ -1,4 +1,4 @@
-"""Windows by the standard library: which windows hold a time, and at which instant each ends."""
+"""Windows by the standard library: the windows that contain a time, and the end of each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Bound = date | datetime
 
 
 class Clock:
-    """A calendar in which days begin: of a zone over instants, or the plain one of dates and wall-clock times."""
+    """Calendar of days: of a zone over instants, or the plain one of dates and wall-clock times."""
 
     def __init__(self, zone: str | None) -> None:
         self.place = ZoneInfo(zone) if zone else None
 
     def midnight(self, day: date) -> datetime:
-        """When a day begins."""
+        """Return the start of a day."""
         begin = datetime.combine(day, time(), self.place)
         return begin.astimezone(UTC) if self.place else begin
 
@@ -30,7 +30,7 @@ class Clock:
 
 
 def windows(window: AlignedWindow, value: Bound) -> set[tuple[Bound, ...]]:
-    """The windows that hold `value`: (first day,) of a Calendar, else (start, end) in the type of `value`."""
+    """Return the windows that contain `value`: (first day,) of a Calendar, else (start, end) in the type of `value`."""
     is_date = not isinstance(value, datetime)
     at = value if isinstance(value, datetime) else datetime.combine(value, time())
     clock = Clock((window.zone or "UTC") if at.tzinfo else None)
@@ -42,7 +42,7 @@ def windows(window: AlignedWindow, value: Bound) -> set[tuple[Bound, ...]]:
 
 
 def first_day(unit: str, day: date) -> date:
-    """The first day of the calendar unit that has `day`."""
+    """Return the first day of the calendar unit that contains `day`."""
     match unit:
         case "day":
             return day
@@ -56,7 +56,7 @@ def first_day(unit: str, day: date) -> date:
 
 
 def last_instant(window: AlignedWindow, bounds: tuple[Bound, ...]) -> datetime:
-    """The instant at which a window ends; dates and wall-clock times are read as UTC, unless a Calendar has a zone."""
+    """Return the end of a window; dates and wall-clock times are read as UTC, unless a Calendar has a zone."""
     if isinstance(window, Calendar):
         days = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}[window.unit]
         [first] = bounds
@@ -69,7 +69,7 @@ def last_instant(window: AlignedWindow, bounds: tuple[Bound, ...]) -> datetime:
 def candidates(
     window: Tumbling | Hopping | Cumulative, clock: Clock, at: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """All windows around `at`: start and end."""
+    """Return all windows around `at`: start and end."""
     length = window.length
     step = window.every if isinstance(window, Hopping) else length
     near = clock.day(at - window.offset)
@@ -85,7 +85,7 @@ def candidates(
 
 
 def starts(clock: Clock, day: date, step: timedelta) -> Iterator[tuple[datetime, date]]:
-    """Where windows begin on a day, each with the day."""
+    """Yield the starts of windows on a day, each with the day."""
     midnight = clock.midnight(day)
     if step >= DAY:
         if (day - EPOCH).days % step.days == 0:
@@ -100,7 +100,7 @@ def starts(clock: Clock, day: date, step: timedelta) -> Iterator[tuple[datetime,
 def ends(
     window: Tumbling | Hopping | Cumulative, clock: Clock, start: datetime, end: datetime, first: date
 ) -> Iterator[datetime]:
-    """The end of a window, or those of the growing parts of a cumulative one."""
+    """Yield the end of a window, or those of the growing parts of a cumulative one."""
     if not isinstance(window, Cumulative):
         yield end
     elif window.step >= DAY:
