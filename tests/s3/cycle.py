@@ -1,6 +1,5 @@
-"""The shop with its warehouse in a bucket, in one process with a session of its own: `python -m tests.s3.cycle PART`.
-
-It prints what came of it as JSON. What starts it has the server's port in S3_PORT, and its key.
+"""Shop with its warehouse in a bucket, in one process with its own session: `python -m tests.s3.cycle PART`. It prints
+the outcome as JSON. The caller sets the server's port in S3_PORT, and its key.
 """
 
 from __future__ import annotations
@@ -48,28 +47,28 @@ def project_of(home: Path, wire: Wire, prefix: str) -> Settings:
 
 
 def cycle(settings: Settings) -> None:
-    """One cycle, by the process's session. Raises as `lake run` fails."""
+    """Run one cycle in the process's session. Raises like `lake run`."""
     done = run(settings, lambda: start(settings), lambda _: None)
     if done.held is not None:
         raise done.held.error
 
 
 def fingerprints(project: Project) -> dict[str, list[str]]:
-    """Of every table, whether it is its recomputation, and the fingerprint of its rows."""
+    """Return for every table whether it equals its recomputation, and the fingerprint of its rows."""
     inputs = Inputs(lambda: start(project.settings), project, pick_cut(project, None), recompute=True)
     verdicts = {name: verify(inputs, declaration) for name, declaration in project.tables.items()}
     return {name: [verdict.verdict, str(verdict.fingerprint)] for name, verdict in verdicts.items()}
 
 
 def land(settings: Settings, number: int) -> None:
-    """One more file of orders."""
+    """Land one more file of orders."""
     folder = settings.path(settings.landing) / "orders"
     records = [order(1000 + number), order(1 + number % 5, status="paid"), order(1000 + number, "ada")]
     (folder / f"more-{number:03}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
 
 
 def same(home: Path) -> dict[str, Any]:
-    """The shop in a bucket and, of the same batches, in a folder: fingerprints, rows, and requests a step."""
+    """Run the shop in a bucket and in a folder; return fingerprints, rows, and requests per step."""
     requests: dict[str, dict[str, int]] = {}
     with wired(PORT) as wire:
         settings = project_of(home, wire, "same")
@@ -108,7 +107,7 @@ def same(home: Path) -> dict[str, Any]:
 
 
 def secret_is_told(settings: Settings) -> bool:
-    """Whether a session tells its clients the key."""
+    """Return whether a session reveals the key to its clients."""
     spark, secret = start(settings), os.environ["AWS_SECRET_ACCESS_KEY"]
     told = [str(row) for query in ("SET", "SET -v") for row in spark.sql(query).collect()]
     for name in ("spark.hadoop.fs.s3a.secret.key", "fs.s3a.secret.key"):
@@ -117,7 +116,7 @@ def secret_is_told(settings: Settings) -> bool:
 
 
 def answers(home: Path, fault: Fault, most: int) -> dict[str, Any]:
-    """Runs in each of which the answer of another PUT is lost, or it is cut: what came of each, and of the next."""
+    """Lose the answer of one PUT per run, or cut it; return the outcome of each run and of the next."""
     outcomes: list[str] = []
     with wired(PORT) as wire:
         settings = project_of(home, wire, f"answers-{fault}")
@@ -142,7 +141,7 @@ def answers(home: Path, fault: Fault, most: int) -> dict[str, Any]:
 
 
 def archives(home: Path, most: int = 12) -> dict[str, Any]:
-    """Archives that are killed at another request each, each ended by the same command: what became of the tables."""
+    """Kill archiving at a different request each time, complete it, and return the state of the tables."""
     kills = 0
     with wired(PORT) as wire, Commands() as commands:
         settings = replace(project_of(home, wire, "archives"), cold="s3://shop/archived")
@@ -193,7 +192,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         try:
             found = {part: PARTS[part](Path(folder) / part) for part in sys.argv[1:]}
-        except Exception:  # told to whoever started it
+        except Exception:  # Reported to the parent process
             found = {"error": traceback.format_exc()}
         print(json.dumps(found), flush=True)
-    os._exit(0)  # the JVM ends with its gateway
+    os._exit(0)  # The JVM ends with its gateway

@@ -1,7 +1,7 @@
 """One of several hosts that write to a table of one bucket: `python -m tests.s3.hosts FOLDER URL`, until it is killed.
 
-Each entry carries the epoch under which it was made. It gives up on no lease, and goes on after every refusal; what it
-was refused is a line of its output.
+Each entry has the epoch of its lease. The host retries every lease, continues after every rejection, and prints each
+rejection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HELD: Final = 0.2
 
 
 def main() -> None:
-    """Takes the lease of a table and appends to it, again and again."""
+    """Acquire the lease of a table and append to it, repeatedly."""
     folder, warehouse, endpoint = Path(sys.argv[1]), *sys.argv[2:]
     storage = StorageSettings(endpoint=endpoint, region="us-east-1", path_style=True)
     settings = replace(empty(folder), warehouse=warehouse, storage=storage)
@@ -35,8 +35,8 @@ def main() -> None:
     while True:
         try:
             with lease(settings, table.lease, seconds=3600) as held:
-                position = delta.head_or_start(table.path, table.app)
-                must_hold(settings, table.lease)  # so that where the table stood was read within the epoch
+                position = delta.standing(table.path, table.app)
+                must_hold(settings, table.lease)  # So that the position of the table was read within the epoch
                 time.sleep(HELD)
                 duckdb_tables.append(table.path, "epoch BIGINT", [(held.epoch,)], position.next(epoch=held.epoch))
         except (Unavailable, delta.Beaten) as error:

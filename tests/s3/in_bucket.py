@@ -1,4 +1,4 @@
-"""A plugin of pytest by which tests have their warehouses in buckets: `pytest -p tests.s3.in_bucket …`."""
+"""Pytest plugin for tests with warehouses in buckets: `pytest -p tests.s3.in_bucket …`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def _all_in_buckets(s3_server: S3) -> Iterator[None]:
-    """Has the session of the run commit to buckets, and every Lakehouse have one."""
+    """Let the session of the run commit to buckets, and give every Lakehouse one."""
     conf, made = session.embedded_conf, Lakehouse.__init__
 
     def embedded_conf(settings: Settings) -> dict[str, str]:
@@ -40,6 +40,6 @@ def _all_in_buckets(s3_server: S3) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _one_in_a_bucket(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has every project whose settings are read meanwhile have its warehouse in a new bucket."""
+    """Give every project whose settings are read a warehouse in a new bucket."""
     assert os.environ["AWS_ACCESS_KEY_ID"]
     monkeypatch.setenv("LAKE_WAREHOUSE", f"{s3_server.bucket()}/w")

@@ -26,4 +26,4 @@ if __name__ == "__main__":
         settings = load_settings(Path(folder))
         counts = ingest(settings, lambda: session, load_contracts(settings))
         print(json.dumps({stream: asdict(of) for stream, of in sorted(counts.items())}), flush=True)
-    os._exit(0)  # the JVM ends with its gateway
+    os._exit(0)  # The JVM ends with its gateway

@@ -1,4 +1,6 @@
-"""`lake archive` in buckets: batches go to another one, and are read, proved and copied from there. No JVM of Spark."""
+"""`lake archive` in buckets: batches move to another one, and are read, verified and copied from there. No JVM of
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from tests.store.test_archive import asked, no_spark, quiet, rows
 
 
 @pytest.mark.long
-def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, tmp_path: Path) -> None:
+def test_archived_batches_in_another_bucket_are_read_with_the_log(s3: S3, tmp_path: Path) -> None:
     project = archived.project(tmp_path / "project")
     settings = replace(project, warehouse=f"{s3.bucket()}/w", storage=s3.storage, cold=f"{s3.bucket()}/old")
     archived.append(settings, random.Random(1), 5)
@@ -65,19 +67,18 @@ def test_batches_go_to_another_bucket_and_are_read_as_one_with_the_log(s3: S3, t
 
 
 def examined(settings: Settings) -> list[Diagnosis]:
-    """What doctor says of archives."""
+    """Return the diagnoses of archives."""
     return [*doctor._cold(settings), *doctor._logs(settings)]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("fault", ["lose", "cut"])
-def test_whatever_request_it_is_killed_at_the_same_command_ends_what_it_began(
+def test_archive_is_completed_by_the_same_command_after_a_kill_at_any_request(
     s3: S3, tmp_path: Path, fault: Fault, packed: bool
 ) -> None:
-    """By SIGKILL in the middle of each request that writes, or when the store has done it: one kill after another.
-
-    Where the log is `packed`, files that stay have later batches too.
+    """Kill by SIGKILL within each writing request, or after the store has done it, one after another. If the log is
+    `packed`, remaining files have later batches too.
     """
     warehouse, old = f"{s3.bucket()}/w", f"{s3.bucket()}/old"
     project, theirs = archived.project(tmp_path / "project"), archived.project(tmp_path / "theirs")
@@ -98,15 +99,15 @@ def test_whatever_request_it_is_killed_at_the_same_command_ends_what_it_began(
             done = commands.lake(*line, through, at=house, tuned=SOON)
             assert done.code == 0, done.err
             same(settings, theirs)
-            missed += not landed
-            if missed == 3:  # some have more requests than others
+            missed += not wire.happened
+            if missed == 3:  # Some have more requests than others
                 break
     print(f"{kills} kills")
     assert kills > 8
 
 
 def same(ours: Settings, theirs: Settings) -> None:
-    """Fails unless a log has the rows and the proof of another."""
+    """Assert that a log has the rows and the proof of another."""
     assert rows(ours) == rows(theirs)
     assert asked(ours) == asked(theirs)
     assert check(ours, "readings") == []

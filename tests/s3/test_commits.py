@@ -22,7 +22,7 @@ COMMITS = 26
 
 
 def walk(settings: Settings, seed: int) -> list[Any]:
-    """What a table is after each of many commits of all forms."""
+    """Return the state of a table after each of many commits of all forms."""
     chance, table = random.Random(seed), Table(settings, "silver", "t", "t")
     rows: dict[int, int] = {}
     told = []
@@ -52,6 +52,6 @@ def walk(settings: Settings, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_table_in_a_bucket_goes_the_way_of_one_in_a_folder(s3: S3, tmp_path: Path, seed: int) -> None:
+def test_table_in_a_bucket_equals_one_in_a_folder_after_every_commit(s3: S3, tmp_path: Path, seed: int) -> None:
     there = Settings(project=tmp_path / "there", warehouse=f"{s3.bucket()}/w", storage=s3.storage)
     assert walk(there, seed) == walk(Settings(project=tmp_path / "here"), seed)

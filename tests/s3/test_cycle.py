@@ -1,4 +1,4 @@
-"""`lake run` and what follows with the warehouse in a bucket: as in a folder, whatever answers are lost."""
+"""`lake run` and later commands with the warehouse in a bucket: as in a folder, after any lost answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PUTS: Final = 40
 
 
 def cycle(s3: S3, *parts: str) -> dict[str, Any]:
-    """What tests.s3.cycle tells of its parts."""
+    """Run parts of tests.s3.cycle and return their output."""
     needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
     (s3.home / "buckets/shop").mkdir(exist_ok=True)
     environment = {**os.environ, **KEY, "S3_PORT": str(s3.port), "S3_PUTS": str(PUTS)}
@@ -33,7 +33,7 @@ def cycle(s3: S3, *parts: str) -> dict[str, Any]:
 
 
 @pytest.mark.spark
-def test_the_tables_in_a_bucket_are_those_in_a_folder(s3: S3) -> None:
+def test_tables_in_a_bucket_equal_those_in_a_folder(s3: S3) -> None:
     told = cycle(s3, "same")["same"]
     assert told["bucket"] == told["rebuilt"] == told["folder"]
     assert {verdict for verdict, _ in told["bucket"].values()} == {"identical"}
@@ -47,7 +47,7 @@ def test_the_tables_in_a_bucket_are_those_in_a_folder(s3: S3) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("fault", ["lose", "cut"])
-def test_whatever_put_of_a_run_is_lost_the_next_run_converges(s3: S3, fault: str) -> None:
+def test_next_run_converges_when_a_put_is_lost(s3: S3, fault: str) -> None:
     told = cycle(s3, fault)[fault]
     assert not [outcome for outcome in told["outcomes"] if outcome.startswith("FAULT")]
     assert any(outcome != "not reached" for outcome in told["outcomes"])
@@ -55,7 +55,7 @@ def test_whatever_put_of_a_run_is_lost_the_next_run_converges(s3: S3, fault: str
 
 
 @pytest.mark.spark
-def test_tables_over_a_log_whose_archiving_is_killed_are_their_recomputation(s3: S3) -> None:
+def test_tables_equal_their_recomputation_when_archiving_is_killed(s3: S3) -> None:
     told = cycle(s3, "archives")["archives"]
     assert {verdict for verdict, _ in told["tables"].values()} == {"identical"}
     assert told["faults"] == []

@@ -1,4 +1,4 @@
-"""Hosts that write to one table of a bucket, are paused for longer than they may, and die: one writes at a time."""
+"""Hosts that write to one table of a bucket, with pauses beyond their lease and kills: one writes at a time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SECONDS = 60
 ENTRIES = 30
 
 
-def test_no_entry_of_an_epoch_comes_after_one_of_the_next(s3: S3, project: Settings, tmp_path: Path) -> None:
-    """Whatever was committed by whom: the epochs of the table's commits never go back, and no number is there twice."""
+def test_commits_of_an_epoch_never_follow_those_of_a_later_one(s3: S3, project: Settings, tmp_path: Path) -> None:
+    """Epochs of the table's commits never decrease, and no number exists twice."""
     chance, warehouse = random.Random(1), f"{s3.bucket()}/w"
     hosts = {number: host(tmp_path, number, warehouse, s3.url) for number in range(4)}
     settings = replace(project, warehouse=warehouse, storage=s3.storage)
@@ -63,17 +63,17 @@ def test_no_entry_of_an_epoch_comes_after_one_of_the_next(s3: S3, project: Setti
 
 
 def entries(table: Location) -> list[delta.Position]:
-    """What was appended, the newest first."""
+    """Return the appended entries, the newest first."""
     return [one for one in delta.positions(table.path, table.app) if not one.data.get("repeated")]
 
 
 def enough(table: Location) -> bool:
-    """Whether it was tried often enough."""
+    """Return whether enough entries exist."""
     return delta.exists(table.path) and len(entries(table)) > ENTRIES
 
 
 def holding(folder: Path, hosts: Iterable[int]) -> int:
-    """One that holds the lease just now."""
+    """Return a host that holds the lease."""
     while True:
         for number in hosts:
             for file in folder.glob(f"host-{number}/**/locks/*.holder"):
@@ -83,7 +83,7 @@ def holding(folder: Path, hosts: Iterable[int]) -> int:
 
 
 def host(folder: Path, number: int, warehouse: str, url: str) -> subprocess.Popen[bytes]:
-    """A host of its own, with nothing but the bucket in common with others."""
+    """Start a host that shares nothing with others except the bucket."""
     command = [sys.executable, "-m", "tests.s3.hosts", str(folder / f"host-{number}"), warehouse, url]
     with (folder / f"{number}.out").open("ab") as out:
         return subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)

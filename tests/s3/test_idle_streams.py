@@ -1,4 +1,4 @@
-"""Streams for which nothing came, in a bucket: they are asked side by side, and what is lost of one has its session."""
+"""Idle streams in a bucket: they are read concurrently, and repaired ones get a session."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(s3: S3, tmp_path: Path) -> Settings:
 
 
 def counted(settings: Settings, monkeypatch: pytest.MonkeyPatch, take: Callable[[str, Any], None]) -> Mapping[str, int]:
-    """What an ingest returns, where the landing files of a stream are taken in by `take`, given how Spark starts."""
+    """Return the result of an ingest whose landing files are read by `take`, which can start Spark."""
 
     def landed(_: Settings, spark: Any, contract: Contract, **__: Any) -> dict[str, BatchCounts]:
         take(contract.name, spark)
@@ -46,7 +46,7 @@ def counted(settings: Settings, monkeypatch: pytest.MonkeyPatch, take: Callable[
     return {stream: counts.batch for stream, counts in done.items()}
 
 
-def test_they_are_asked_side_by_side(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_streams_are_read_concurrently(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     together = Barrier(len(STREAMS), timeout=PATIENCE)
 
     def take(*_: Any) -> None:
@@ -56,7 +56,7 @@ def test_they_are_asked_side_by_side(settings: Settings, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("needs", [{"two"}, {"one", "four"}, set(STREAMS)])
-def test_what_is_made_again_is_by_the_thread_that_starts_spark(
+def test_streams_that_need_spark_are_ingested_by_the_main_thread(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, needs: set[str]
 ) -> None:
     asked: list[tuple[str, bool]] = []
@@ -71,7 +71,7 @@ def test_what_is_made_again_is_by_the_thread_that_starts_spark(
     assert sorted(stream for stream, main in asked if not main) == sorted(STREAMS)
 
 
-def test_a_fault_of_one_is_told_and_booked_and_holds_up_no_other(
+def test_failure_of_one_stream_is_reported_and_blocks_no_other(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: dict[str, LakeError] = {}

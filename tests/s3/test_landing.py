@@ -1,4 +1,4 @@
-"""What lands in a bucket is taken in as from a folder: the same rows, ids, batches and errors, wherever a run dies."""
+"""Files landed in a bucket: the same rows, ids, batches and errors as from a folder, after any crash."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def client(s3: S3, bucket: str) -> S3Store:
 
 
 def started(s3: S3, settings: Settings, *words: str, **environment: str) -> subprocess.Popen[str]:
-    """A command at work."""
+    """Start a command."""
     command = [sys.executable, "-c", "from lake.cli import main; main()", *words, "--project", str(settings.project)]
     env = {**os.environ, **s3.environment, **environment}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -53,7 +53,7 @@ def started(s3: S3, settings: Settings, *words: str, **environment: str) -> subp
 
 
 def lake(s3: S3, settings: Settings, *words: str) -> tuple[int, str]:
-    """What comes of a command, which prints JSON: its exit code and output."""
+    """Run a command that prints JSON; return its exit code and output."""
     process = started(s3, settings, *words)
     out, err = process.communicate()
     assert process.returncode in {0, 1}, err
@@ -61,7 +61,7 @@ def lake(s3: S3, settings: Settings, *words: str) -> tuple[int, str]:
 
 
 def project(folder: Path, s3: S3, **places: str) -> Settings:
-    """A project with its places where they are said to be."""
+    """Return a project with these places."""
     named = "".join(f'{name} = "{where}"\n' for name, where in places.items())
     settings = empty(folder, f"{named}{SMALL}")
     for name, schema in CONTRACTS.items():
@@ -73,7 +73,7 @@ def project(folder: Path, s3: S3, **places: str) -> Settings:
 
 
 def told(settings: Settings) -> dict[str, Any]:
-    """What a project has of each stream: events, refusals, re-deliveries and batches, but for when they came."""
+    """Return events, rejections, redeliveries and batches of each stream, without their times."""
     stored = {}
     for stream in load_contracts(settings):
         log, beside = Log(settings, stream), Warehouse(settings).beside(stream)
@@ -89,9 +89,7 @@ def told(settings: Settings) -> dict[str, Any]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("read_bytes", [cost.READ_BYTES, 0], ids=["here", "tasks"])
-def test_the_same_files_give_the_same_log_from_a_folder_and_from_a_bucket(
-    s3: S3, tmp_path: Path, read_bytes: int
-) -> None:
+def test_files_give_the_same_log_from_a_folder_and_from_a_bucket(s3: S3, tmp_path: Path, read_bytes: int) -> None:
     needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
     bucket = s3.bucket()
     local = project(tmp_path / "local", s3)
@@ -139,7 +137,7 @@ DEATHS: Final = (
 
 
 def killing(process: subprocess.Popen[str], method: str, pattern: str, died: list[str]) -> Callable[[str, str], None]:
-    """Kills a process before a request of it is passed on."""
+    """Kill a process before one of its requests is passed on."""
 
     def fails(asked: str, path: str) -> None:
         if not died and asked == method and re.search(pattern, path):
@@ -150,7 +148,7 @@ def killing(process: subprocess.Popen[str], method: str, pattern: str, died: lis
 
 
 @pytest.mark.spark
-def test_wherever_a_run_dies_each_file_is_taken_in_once_and_archived(s3: S3, tmp_path: Path) -> None:
+def test_landed_files_are_ingested_once_and_archived_after_any_crash(s3: S3, tmp_path: Path) -> None:
     needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
     bucket = s3.bucket()
     places = {

@@ -1,4 +1,4 @@
-"""What a step decides on in a bucket is looked for when nothing of it moves any more: another host may be at work."""
+"""Lookups of a step in a bucket: another host may write meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def settings(s3: S3, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def another_host(s3: S3, settings: Settings) -> Callable[[str], None]:
-    """Has another process do something to the warehouse."""
+    """Return a function that changes the warehouse in another process."""
 
     def do(what: str) -> None:
         code = f"""if True:
@@ -61,10 +61,10 @@ def another_host(s3: S3, settings: Settings) -> Callable[[str], None]:
     return do
 
 
-def test_a_void_that_comes_while_logs_are_looked_at_counts(
+def test_cut_includes_a_void_recorded_while_logs_are_read(
     settings: Settings, another_host: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where events of its log come again after it, a cut of these has it."""
+    """If events of its log are redelivered later, a cut of these includes the void."""
     heads = cut_module._heads
 
     def meanwhile(*looked: object) -> dict[str, LogHead]:
@@ -79,7 +79,7 @@ def test_a_void_that_comes_while_logs_are_looked_at_counts(
     assert cut(project).voids == 1
 
 
-def test_a_contract_that_comes_before_the_lease_of_its_log_is_known_under_it(
+def test_contract_registered_before_a_lease_is_visible_under_it(
     settings: Settings, another_host: Callable[[str], None]
 ) -> None:
     found: list[int] = []

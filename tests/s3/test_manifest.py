@@ -1,4 +1,4 @@
-"""An edition's manifest: it spares `lake sql` the logs of tables, and is believed only where it is right. No JVM."""
+"""Manifest of an edition: it saves `lake sql` the logs of tables, and is used only if it is right. No JVM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EARLIER: Final = "2001-01-01T00:00:00+00:00"
 
 @pytest.fixture
 def shop(s3: S3, tmp_path: Path) -> Settings:
-    """The shop in a bucket; its edition has no manifest."""
+    """Return the shop in a bucket; its edition has no manifest."""
     published(tmp_path / "shop")
     settings = replace(load_settings(tmp_path / "shop"), warehouse=f"{s3.bucket()}/shop", storage=s3.storage)
     put_up(tmp_path / "shop", settings)
@@ -52,7 +52,7 @@ def content(settings: Settings) -> bytes:
 
 
 def put(settings: Settings, content: bytes) -> None:
-    """Has this be the manifest of edition 1, as nobody remembers."""
+    """Replace the manifest of edition 1, and forget the cached one."""
     manifest._read.cache_clear()
     file = Warehouse(settings).manifest(1)
     file.delete()
@@ -64,7 +64,7 @@ def signed(said: object) -> bytes:
     return sha256(text).hexdigest().encode() + b"\n" + text
 
 
-def test_a_manifest_says_what_the_logs_of_tables_say(shop: Settings) -> None:
+def test_manifest_equals_the_logs_of_tables(shop: Settings) -> None:
     edition = edition_of(shop)
     opened = {name: snapshot.opened(shop, name, edition) for name in edition.tables}
     snapshot.write_manifest(shop, edition)
@@ -72,8 +72,8 @@ def test_a_manifest_says_what_the_logs_of_tables_say(shop: Settings) -> None:
     assert {name: snapshot.published(shop, name, edition) for name in opened} == opened
 
 
-def test_with_a_manifest_no_log_of_a_table_is_opened(shop: Settings, s3: S3) -> None:
-    snapshot.write_manifest(shop, edition_of(shop))
+def test_query_with_a_manifest_opens_no_table_log(shop: Settings, s3: S3) -> None:
+    snapshot.note(shop, edition_of(shop))
     with wired(s3.port) as wire:
         assert rows(replace(shop, storage=wire.storage))
     logs = {path.rpartition("/")[0] for _, path in wire.requests if "_delta_log" in path and "list-type" not in path}
@@ -94,7 +94,7 @@ CHANGES: Final[dict[str, Change]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_manifest_of_something_else_is_passed_over(shop: Settings, change: str) -> None:
+def test_manifest_of_another_edition_or_file_is_ignored(shop: Settings, change: str) -> None:
     right = rows(shop)
     snapshot.write_manifest(shop, edition_of(shop))
     said = json.loads(content(shop).partition(b"\n")[2])
@@ -104,7 +104,7 @@ def test_a_manifest_of_something_else_is_passed_over(shop: Settings, change: str
     assert rows(shop) == right
 
 
-def test_a_manifest_that_was_cut_short_or_altered_is_passed_over(shop: Settings) -> None:
+def test_truncated_or_altered_manifest_is_ignored(shop: Settings) -> None:
     chance, edition = random.Random(1), edition_of(shop)
     right = rows(shop)
     snapshot.write_manifest(shop, edition)
@@ -119,7 +119,7 @@ def test_a_manifest_that_was_cut_short_or_altered_is_passed_over(shop: Settings)
     assert rows(shop) == right
 
 
-def test_what_has_expired_has_no_manifest(shop: Settings) -> None:
+def test_expired_edition_has_no_manifest(shop: Settings) -> None:
     first = edition_of(shop)
     snapshot.write_manifest(shop, first)
     snapshot.write_manifest(shop, editions.record_edition(shop, 2, first.tables))
@@ -127,7 +127,7 @@ def test_what_has_expired_has_no_manifest(shop: Settings) -> None:
     assert [Warehouse(shop).manifest(number).exists() for number in (1, 2)] == [False, True]
 
 
-def test_a_warehouse_in_a_folder_gets_no_manifest(tmp_path: Path) -> None:
+def test_warehouse_in_a_folder_gets_no_manifest(tmp_path: Path) -> None:
     published(tmp_path / "shop")
     settings = load_settings(tmp_path / "shop")
     before = {entry.name for entry in Address(str(settings.warehouse_path)).list(deep=True)}

@@ -1,4 +1,4 @@
-"""The verbs of a storage in a bucket, as in a folder, and what is made of answers that are lost. No JVM of Spark."""
+"""Storage operations in a bucket, as in a folder, and lost answers. No JVM of Spark."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def numbers(table: Address, version: int | None = None) -> list[int]:
 
 
 @pytest.mark.smoke
-def test_a_warehouse_in_a_bucket_has_files_and_tables(root: Address) -> None:
+def test_bucket_stores_files_and_tables(root: Address) -> None:
     file = root / "a.json"
     assert (file.head(), file.exists()) == (None, False)
     assert [file.put_if_absent(content) for content in (b"first", b"second")] == [True, False]
@@ -84,7 +84,7 @@ def test_a_warehouse_in_a_bucket_has_files_and_tables(root: Address) -> None:
         file.read()
 
 
-def test_a_listing_is_by_name_and_deep_where_asked_for(root: Address) -> None:
+def test_listing_is_sorted_by_name_and_deep_on_request(root: Address) -> None:
     for name in ("z", "t/b.parquet", "t/_delta_log/0.json", "tt"):
         assert (root / name).put_if_absent(name.encode())
     assert [entry.name for entry in root.list()] == ["t/", "tt", "z"]
@@ -95,7 +95,7 @@ def test_a_listing_is_by_name_and_deep_where_asked_for(root: Address) -> None:
         next((root / "none").list())
 
 
-def test_more_files_than_one_request_lists_are_listed_and_deleted(root: Address) -> None:
+def test_listing_and_deletion_exceed_one_request(root: Address) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(lambda number: (root / f"m/{number:04}").put_if_absent(b""), range(1100)))
     assert [entry.name for entry in (root / "m").list()] == [f"{number:04}" for number in range(1100)]
@@ -104,7 +104,7 @@ def test_more_files_than_one_request_lists_are_listed_and_deleted(root: Address)
         next((root / "m").list())
 
 
-def test_of_many_who_put_a_file_one_does(root: Address) -> None:
+def test_put_if_absent_succeeds_for_one_of_many_writers(root: Address) -> None:
     contents = [f"{number}".encode() * 1000 for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         for number in range(25):
@@ -115,7 +115,7 @@ def test_of_many_who_put_a_file_one_does(root: Address) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, END - 1, END, END + 1, 3 * END + 7])
-def test_a_file_is_read_in_parts_as_it_is(root: Address, size: int) -> None:
+def test_file_is_read_unchanged_in_parts(root: Address, size: int) -> None:
     content = bytes(number * 31 % 251 for number in range(size))
     file = root / f"{size}.bin"
     assert file.put_if_absent(content)
@@ -127,7 +127,9 @@ def test_a_file_is_read_in_parts_as_it_is(root: Address, size: int) -> None:
 
 
 @pytest.mark.parametrize("opened", [Address.open, landed], ids=["its end first", "landed"])
-def test_all_of_a_file_takes_few_requests(s3: S3, tmp_path: Path, opened: Callable[[Address], BinaryIO]) -> None:
+def test_complete_read_of_a_file_takes_few_requests(
+    s3: S3, tmp_path: Path, opened: Callable[[Address], BinaryIO]
+) -> None:
     settings = settings_of(s3, tmp_path)
     content = bytes(number * 31 % 251 for number in range(3 * END + 7))
     assert (Warehouse(settings).root / "a.bin").put_if_absent(content)
@@ -139,7 +141,7 @@ def test_all_of_a_file_takes_few_requests(s3: S3, tmp_path: Path, opened: Callab
 
 
 @pytest.mark.parametrize(("size", "asked"), [(END, 1), (END + 1, 2), (WHOLE, 2), (WHOLE + 1, 3)])
-def test_a_data_file_that_was_read_at_once_is_remembered(s3: S3, tmp_path: Path, size: int, asked: int) -> None:
+def test_data_file_that_was_read_at_once_is_cached(s3: S3, tmp_path: Path, size: int, asked: int) -> None:
     settings = settings_of(s3, tmp_path)
     content = bytes(number * 31 % 251 for number in range(size))
     assert (Warehouse(settings).root / "a.parquet").put_if_absent(content)
@@ -153,7 +155,7 @@ def test_a_data_file_that_was_read_at_once_is_remembered(s3: S3, tmp_path: Path,
 
 @pytest.mark.parametrize("fault", ["lose", "cut"])
 @pytest.mark.parametrize("equal", [True, False])
-def test_whoever_put_a_file_is_told_so_though_the_answer_was_lost(
+def test_put_if_absent_reports_success_when_its_answer_is_lost(
     s3: S3, tmp_path: Path, fault: Fault, *, equal: bool
 ) -> None:
     settings = settings_of(s3, tmp_path)
@@ -165,7 +167,7 @@ def test_whoever_put_a_file_is_told_so_though_the_answer_was_lost(
     assert (Warehouse(settings).root / "a.json").read() == b"one"
 
 
-def test_a_commit_of_a_table_comes_through_a_request_that_was_cut(s3: S3, tmp_path: Path) -> None:
+def test_table_commit_succeeds_after_an_interrupted_request(s3: S3, tmp_path: Path) -> None:
     settings = settings_of(s3, tmp_path)
     with wired(s3.port, nth(1, "PUT", "_delta_log", "cut")) as wire:
         delta.add(Warehouse(replace(settings, storage=wire.storage)).root / "t", numbered(1))
@@ -173,7 +175,7 @@ def test_a_commit_of_a_table_comes_through_a_request_that_was_cut(s3: S3, tmp_pa
     assert numbers(Warehouse(settings).root / "t") == [1]
 
 
-def test_a_table_that_was_removed_and_made_again_is_another(root: Address) -> None:
+def test_recreated_table_has_no_old_rows(root: Address) -> None:
     table = root / "gold/t"
     for turn in (1, 2):
         delta.add(table, numbered(turn))
@@ -185,7 +187,7 @@ def test_a_table_that_was_removed_and_made_again_is_another(root: Address) -> No
             next(table.list())
 
 
-def test_a_file_that_is_gone_is_named_however_many_there_are(root: Address) -> None:
+def test_missing_file_is_named_among_any_number_of_files(root: Address) -> None:
     table = root / "silver/t"
     for number in range(5):
         delta.add(table, numbered(number))
@@ -200,7 +202,7 @@ def test_a_file_that_is_gone_is_named_however_many_there_are(root: Address) -> N
     assert delta.missing(table, files) == files
 
 
-def test_old_versions_are_vacuumed_and_a_past_is_ended(root: Address) -> None:
+def test_vacuum_deletes_old_versions_and_truncation_ends_the_history(root: Address) -> None:
     table, position = root / "silver/t", delta.start(APP)
     for number in range(4):
         position = position.next(cut=number)
@@ -219,7 +221,7 @@ def test_old_versions_are_vacuumed_and_a_past_is_ended(root: Address) -> None:
     ]
 
 
-def test_a_query_reads_the_files_that_it_may_and_no_other(root: Address) -> None:
+def test_query_reads_allowed_files_only(root: Address) -> None:
     table = root / "silver/t"
     for number in range(2):
         delta.add(table, numbered(number))
@@ -242,7 +244,7 @@ def test_a_query_reads_the_files_that_it_may_and_no_other(root: Address) -> None
         con.execute(f"COPY (SELECT 1 AS a) TO {literal(allowed)} (FORMAT parquet)")
 
 
-def test_many_queries_at_once_read_what_is_there(root: Address) -> None:
+def test_concurrent_queries_read_the_same_rows(root: Address) -> None:
     table = root / "silver/t"
     rows = pa.table({"n": range(200_000), "text": [f"text {number}" for number in range(200_000)]})
     delta.add(table, rows)
@@ -260,7 +262,7 @@ def test_many_queries_at_once_read_what_is_there(root: Address) -> None:
 
 @dataclass(frozen=True)
 class Overwriting(ObjectStore):
-    """A store that takes no notice of If-None-Match."""
+    """Store that ignores If-None-Match."""
 
     def put_if_absent(self, url: str, content: bytes) -> str:
         import obstore
@@ -269,7 +271,7 @@ class Overwriting(ObjectStore):
         return ""
 
 
-def test_a_store_that_tells_two_writers_that_they_won_is_found_out(root: Address) -> None:
+def test_lost_races_detects_a_store_without_conditional_puts(root: Address) -> None:
     assert isinstance(root.storage, ObjectStore)
     store = root.storage
     overwriting = Overwriting(store.bucket, store.endpoint, store.region, store.path_style)
@@ -286,7 +288,7 @@ FAULTS: Final = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_what_a_store_refuses_is_told_in_a_line_without_the_key(
+def test_store_refusal_is_reported_in_one_line_without_the_key(
     s3: S3, tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, environment, elsewhere = FAULTS[case]
@@ -303,7 +305,7 @@ def test_what_a_store_refuses_is_told_in_a_line_without_the_key(
         assert not any(secret in str(caught.value) for secret in KEY.values())
 
 
-def test_a_server_that_is_gone_is_told_in_a_line(tmp_path: Path, s3: S3) -> None:
+def test_unreachable_store_is_reported_in_one_line(tmp_path: Path, s3: S3) -> None:
     gone = replace(s3.storage, endpoint=f"http://127.0.0.1:{free_port()}")
     root = Warehouse(replace(settings_of(s3, tmp_path), storage=gone)).root
     with pytest.raises(Unavailable, match="the object store does not answer: Error performing"):
@@ -315,7 +317,7 @@ def test_a_server_that_is_gone_is_told_in_a_line(tmp_path: Path, s3: S3) -> None
     ["gs://bucket/x", "s3a://bucket/x", "s3://", "s3://B/x", "s3://bucket//x", "s3://bucket/a b", "s3://bucket/../x"],
 )
 @pytest.mark.parametrize("setting", ["warehouse", "landing", "archive"])
-def test_an_address_that_is_none_is_refused_with_an_example(tmp_path: Path, url: str, setting: str) -> None:
+def test_invalid_address_is_rejected_with_an_example(tmp_path: Path, url: str, setting: str) -> None:
     from lake.config import load_settings
 
     (tmp_path / "pyproject.toml").write_text(f"[tool.lake]\n{setting} = {json.dumps(url)}\n")

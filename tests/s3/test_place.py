@@ -1,4 +1,4 @@
-"""Where a bucket is, as settings and environment say it: what is no place is told, and nobody is asked. No server."""
+"""Place of a bucket in settings and environment: invalid places are reported without a request. No server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_PORTS = ("http://h:99999", "http://h:0", "http://h:x", "http://h:", "http://[
 
 
 @pytest.mark.parametrize("endpoint", [*NO_URLS, *NO_HOSTS, "http://h#x", *NO_PORTS])
-def test_an_endpoint_that_is_none_is_told(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_endpoint_is_reported(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for told in (settings(endpoint), settings()):
         with pytest.raises(DeclarationError, match="is not the URL of a server") as raised:
             s3.place(told, URL)
@@ -43,21 +43,21 @@ URLS = ("http://127.0.0.1:9000", "https://s3.example.org", "https://h.example.or
 
 
 @pytest.mark.parametrize("endpoint", [*URLS, "http://s3:9000/", "http://my_store"])
-def test_an_endpoint_is_taken_as_it_is(endpoint: str) -> None:
+def test_valid_endpoint_is_used_unchanged(endpoint: str) -> None:
     assert s3.place(settings(endpoint), URL) == s3.Place("acme", endpoint.rstrip("/"), "us-east-1", True)
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9000", "https://10.0.0.1", "http://[::1]:9000"])
-def test_no_bucket_comes_before_an_address(endpoint: str) -> None:
+def test_virtual_host_style_is_rejected_for_an_ip_address(endpoint: str) -> None:
     with pytest.raises(DeclarationError, match="the name of a bucket cannot be put before it"):
         s3.place(settings(endpoint, path_style=False), URL)
 
 
-def test_amazons_own_store_has_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amazon_s3_has_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     store = ObjectStore("acme", "", "eu-central-1", path_style=False)
     assert "endpoint" not in store._client.config
     assert store._client.config["region"] == "eu-central-1"
     monkeypatch.setenv("AWS_REGION", "to be as it was when this test ends")
     monkeypatch.delenv("AWS_REGION")
     assert "aws_endpoint" not in store.options
-    assert os.environ["AWS_REGION"] == "eu-central-1"  # or delta-rs asks the machine for it, with every table
+    assert os.environ["AWS_REGION"] == "eu-central-1"  # Otherwise delta-rs asks the machine for it, for every table

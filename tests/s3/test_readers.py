@@ -1,4 +1,4 @@
-"""What reads a published warehouse, from a bucket as from a folder, by the command line. No JVM of Spark."""
+"""Readers of a published warehouse, from a bucket as from a folder, by the command line. No JVM of Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lake(folder: Path, *words: str, environment: dict[str, str] | None = None) -
 
 
 def put_up(folder: Path, settings: Settings) -> None:
-    """Copies the warehouse of a project to the bucket of `settings`."""
+    """Copy the warehouse of a project to the bucket of `settings`."""
     here, there = Address(str(load_settings(folder).warehouse_path)), Warehouse(settings).root
     for entry in here.list(deep=True):
         if not entry.name.startswith("locks/"):
@@ -56,7 +56,7 @@ def put_up(folder: Path, settings: Settings) -> None:
 
 @pytest.fixture
 def shop(s3: S3, tmp_path: Path) -> tuple[Path, str]:
-    """A project, and the URL of a bucket that has its warehouse as well."""
+    """Return a project, and the URL of a bucket with a copy of its warehouse."""
     folder = tmp_path / "shop"
     published(folder)
     settings = replace(load_settings(folder), warehouse=f"{s3.bucket()}/shop", storage=s3.storage)
@@ -68,13 +68,13 @@ def shop(s3: S3, tmp_path: Path) -> tuple[Path, str]:
 
 
 def asked(wire: Wire, shop: tuple[Path, str], words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """A command that reads from the bucket."""
+    """Run a command that reads from the bucket."""
     place = {"LAKE_WAREHOUSE": shop[1], "LAKE_STORAGE__ENDPOINT": wire.url}
     return lake(shop[0], *words, environment={**KEY, **place})
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_answers_as_it_does_from_a_folder(s3: S3, shop: tuple[Path, str], query: str) -> None:
+def test_query_of_a_bucket_answers_like_one_of_a_folder(s3: S3, shop: tuple[Path, str], query: str) -> None:
     with wired(s3.port) as wire:
         there = asked(wire, shop, ["sql", query])
     here = lake(shop[0], "sql", query)
@@ -83,7 +83,7 @@ def test_a_query_answers_as_it_does_from_a_folder(s3: S3, shop: tuple[Path, str]
 
 
 @pytest.mark.parametrize("words", REQUESTS)
-def test_a_command_needs_these_requests(s3: S3, shop: tuple[Path, str], words: tuple[str, ...]) -> None:
+def test_command_needs_a_fixed_number_of_requests(s3: S3, shop: tuple[Path, str], words: tuple[str, ...]) -> None:
     with wired(s3.port) as wire:
         done = asked(wire, shop, words)
     assert done.returncode == 0, done.stderr
@@ -92,7 +92,7 @@ def test_a_command_needs_these_requests(s3: S3, shop: tuple[Path, str], words: t
     assert writes == []
 
 
-def test_a_query_cannot_read_what_is_not_of_its_edition(s3: S3, shop: tuple[Path, str]) -> None:
+def test_query_cannot_read_files_outside_its_edition(s3: S3, shop: tuple[Path, str]) -> None:
     with wired(s3.port) as wire:
         for query in (f"FROM read_parquet('{shop[1]}/meta/cuts/*.parquet')", f"FROM glob('{shop[1]}/**')"):
             done = asked(wire, shop, ["sql", query])
@@ -101,7 +101,7 @@ def test_a_query_cannot_read_what_is_not_of_its_edition(s3: S3, shop: tuple[Path
             assert "Traceback" not in done.stderr
 
 
-def test_a_file_that_is_gone_is_named(s3: S3, shop: tuple[Path, str]) -> None:
+def test_missing_file_is_named_by_a_query(s3: S3, shop: tuple[Path, str]) -> None:
     root = Warehouse(replace(load_settings(shop[0]), warehouse=shop[1], storage=s3.storage)).root
     for entry in root.list(deep=True):
         if entry.name.startswith("silver/current_order") and entry.name.endswith(".parquet"):

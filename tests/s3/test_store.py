@@ -1,4 +1,4 @@
-"""The tests of the store that know no folder, with every warehouse in a bucket."""
+"""Tests of the store that do not depend on a folder, with every warehouse in a bucket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE: Final = "tests/store/test_commit.py"
 
 @pytest.mark.s3
 @pytest.mark.spark
-def test_the_contract_of_both_committers_holds_in_a_bucket() -> None:
+def test_committers_keep_their_contract_in_a_bucket() -> None:
     installed()
     needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
     words = ["-p", "tests.s3.in_bucket", "-n", "0", "-m", "", "-p", "no:cacheprovider", FILE]

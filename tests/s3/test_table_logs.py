@@ -1,4 +1,4 @@
-"""The logs of tables in a bucket as a process knows them, against delta-rs by itself. No JVM."""
+"""Logs of tables in a bucket as a process knows them, compared with delta-rs. No JVM."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def table(settings: Settings) -> Address:
 
 @pytest.fixture(params=["folder", "bucket"])
 def any_table(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
-    """A table in either storage."""
+    """Return a table in either storage."""
     if request.param == "folder":
         return Address(str(tmp_path / "w/silver/t"))
     found: Address = request.getfixturevalue("table")
@@ -62,7 +62,7 @@ def rows(*numbers: int) -> pa.Table:
 
 
 def create(table: Address, interval: int, **how: Any) -> None:
-    """An empty table that has a checkpoint at every so many commits."""
+    """Create an empty table with a checkpoint after every `interval` commits."""
     properties = {"delta.checkpointInterval": str(interval), "delta.enableChangeDataFeed": "true"}
     delta.create(table, Schema.from_arrow(rows(1).schema), properties, **how)
 
@@ -72,7 +72,7 @@ def numbers(table: Address) -> list[int]:
 
 
 def another(table: Address) -> DeltaTable:
-    """The table as another process has it."""
+    """Return the table as opened by another process."""
     return DeltaTable(table.url, storage_options=table.storage.options)
 
 
@@ -114,7 +114,7 @@ def deleted(table: Address, number: int) -> None:
 
 
 def merged(table: Address, number: int) -> None:
-    """Rows that go, change and come."""
+    """Delete, change and insert rows."""
     source = rows(number, number - 1, number - 2)
     position = delta.head_or_start(table, APP).next(n=number)
     with delta.committing(table, reads=True) as current:
@@ -154,7 +154,7 @@ STEPS: Final[tuple[Callable[[Address, int], None], ...]] = (
 
 
 def told(state: TableState | DeltaTable) -> dict[str, Any]:
-    """All that is asked of a table."""
+    """Return all properties of a table."""
     actions = pa.table(state.get_add_actions(flatten=True))
     columns = [name for name in actions.column_names if name in {"path", "size_bytes", "num_records", "min.n", "max.n"}]
     return {
@@ -173,11 +173,11 @@ def told(state: TableState | DeltaTable) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("most", [bucket_log.LISTED, 5])
-def test_a_table_is_what_delta_rs_says_that_it_is(
+def test_table_log_equals_that_of_delta_rs(
     any_table: Address, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever was committed, by whom, at each version that is there still; also of a log too long to be listed, and of
-    a table with too many files to be changed in a copy.
+    """For any commits of any writers, at each remaining version; also for a log too long to be listed, and for a table
+    with too many files to be changed in a copy.
     """
     monkeypatch.setattr(bucket_log, "LISTED", most)
     monkeypatch.setattr(bucket_log, "FILES", most)
@@ -201,7 +201,7 @@ def test_a_table_is_what_delta_rs_says_that_it_is(
 
 
 def fed(table: Address) -> list[int]:
-    """The numbers that its change feed has come to."""
+    """Return the numbers that result from the change feed."""
     changes = pa.table(another(table).load_cdf().read_all())
     sums: Counter[int] = Counter()
     for n, change in zip(changes["n"].to_pylist(), changes["_change_type"].to_pylist(), strict=True):
@@ -209,7 +209,7 @@ def fed(table: Address) -> list[int]:
     return sorted(sums.elements())
 
 
-def test_a_change_of_a_table_that_has_lost_a_file_is_refused_as_damage(
+def test_change_of_a_table_with_a_lost_file_is_rejected_as_damage(
     table: Address, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(table, 100)
@@ -296,9 +296,7 @@ def test_lookup_that_began_before_a_commit_is_repeated_after_it(
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_threads_share_what_was_looked_for_and_a_lease_looks_again(
-    table: Address, s3: S3, settings: Settings, held: bool
-) -> None:
+def test_threads_share_a_lookup_and_a_lease_repeats_it(table: Address, s3: S3, settings: Settings, held: bool) -> None:
     appended(table, 1)
     with wired(s3.port) as wire:
         through = replace(settings, storage=wire.storage)
@@ -315,7 +313,7 @@ def test_threads_share_what_was_looked_for_and_a_lease_looks_again(
     assert (first, versions) == (0, [1, 1, 1] if held else [0, 0, 0])
 
 
-def test_a_block_of_its_own_within_one_looks_no_more_often(table: Address, s3: S3, settings: Settings) -> None:
+def test_nested_view_adds_no_lookup(table: Address, s3: S3, settings: Settings) -> None:
     appended(table, 1)
     with wired(s3.port) as wire, view(), view():
         seen = Warehouse(replace(settings, storage=wire.storage)).root / "silver/t"
@@ -325,7 +323,7 @@ def test_a_block_of_its_own_within_one_looks_no_more_often(table: Address, s3: S
     assert wire.kinds() == {"GET": 1, "LIST": 1}
 
 
-def test_of_two_that_append_to_the_same_version_one_is_beaten(table: Address) -> None:
+def test_append_to_the_same_version_fails_for_the_second_writer(table: Address) -> None:
     appended(table, 1)
     position = delta.head_or_start(table, APP).next()
 
@@ -340,7 +338,7 @@ def test_of_two_that_append_to_the_same_version_one_is_beaten(table: Address) ->
     assert numbers(table) == [1, 2]
 
 
-def test_a_table_that_was_made_again_has_none_of_the_old_ones_commits(table: Address) -> None:
+def test_recreated_table_has_no_commits_of_the_old_table(table: Address) -> None:
     for turn in (1, 2):
         for number in range(3):
             appended(table, 10 * turn + number)
@@ -353,10 +351,8 @@ def test_a_table_that_was_made_again_has_none_of_the_old_ones_commits(table: Add
 
 @pytest.mark.parametrize("fault", ["lose", "cut"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_whatever_put_of_an_append_is_lost_its_rows_are_there_once(
-    s3: S3, settings: Settings, fault: Fault, number: int
-) -> None:
-    """The data file, the commit, the checkpoint, and where that is told."""
+def test_append_writes_its_rows_once_when_a_put_is_lost(s3: S3, settings: Settings, fault: Fault, number: int) -> None:
+    """The data file, the commit, the checkpoint, and the pointer to it."""
     with wired(s3.port) as wire:
         table = Warehouse(replace(settings, storage=wire.storage)).root / "meta/t"
         create(table, 3)
@@ -370,7 +366,7 @@ def test_whatever_put_of_an_append_is_lost_its_rows_are_there_once(
     assert numbers(there) == [1, 2, 3, 4]
 
 
-def test_nothing_is_left_of_the_copies_of_a_log(table: Address, settings: Settings) -> None:
+def test_copies_of_a_log_are_deleted(table: Address, settings: Settings) -> None:
     for number in range(5):
         appended(table, number)
         with delta.opened(table, number) as state:
@@ -382,7 +378,7 @@ def _below(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
-def test_under_its_lease_a_table_is_looked_for_once_whatever_this_process_commits(s3: S3, settings: Settings) -> None:
+def test_lease_looks_up_its_table_once(s3: S3, settings: Settings) -> None:
     with wired(s3.port) as wire:
         those = replace(settings, storage=wire.storage)
         at = Warehouse(those).table("silver", "t")
@@ -405,7 +401,7 @@ def test_under_its_lease_a_table_is_looked_for_once_whatever_this_process_commit
 
 
 @pytest.mark.parametrize("stands_still", [False, True])
-def test_runs_that_two_hosts_book_at_a_time_are_all_there_and_numbered(
+def test_concurrent_runs_of_two_hosts_are_recorded_and_numbered(
     s3: S3, settings: Settings, tmp_path: Path, stands_still: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_table, "COMPACT_EVERY", 4)

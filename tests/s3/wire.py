@@ -1,4 +1,4 @@
-"""The wire between a client and an S3 server: it counts requests, and loses an answer or cuts a request when told."""
+"""Connection between a client and an S3 server: it counts requests, and loses an answer or cuts a request on demand."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Cut(Exception):
 
 @dataclass
 class Wire:
-    """It listens on `port` of this machine, and talks to the server on `to`.
+    """Proxy that listens on `port` of this machine and talks to the server on `to`.
 
-    The request for which `fails` says so is lost, its answer that is, or cut in the middle; `happened` counts these.
+    If `fails` returns a fault for a request, its answer is lost or the request is cut; `happened` counts these.
     `struck` is called at each of them, before the client sees it.
     """
 
@@ -51,40 +51,40 @@ class Wire:
 
     @property
     def storage(self) -> StorageSettings:
-        """What a project's settings say of it."""
+        """Return the storage settings of a project."""
         return StorageSettings(endpoint=self.url, region="us-east-1", path_style=True)
 
     def counted(self) -> Counter[str]:
-        """How many requests there were, by method, but those of leases and signs of life: they go by the time taken."""
+        """Return the number of requests by method, without those of leases and heartbeats, which depend on the time."""
         lives = ("/locks/", "locks%2F", "?delete")
         with self.lock:
             return Counter(method for method, path in self.requests if not any(part in path for part in lives))
 
     def kinds(self) -> dict[str, int]:
-        """How many there were of each kind, in the order of the alphabet, with listings told from other GETs."""
+        """Return the number of requests of each kind, sorted, with listings apart from other GETs."""
         with self.lock:
             kinds = Counter("LIST" if "list-type=" in path else method for method, path in self.requests)
         return dict(sorted(kinds.items()))
 
     def serve(self) -> None:
-        """Until it is closed."""
+        """Serve until it is closed."""
         with suppress(OSError):
             while True:
                 client, _ = self.listening.accept()
                 threading.Thread(target=self.relay, args=[client], daemon=True).start()
 
     def relay(self, client: socket.socket) -> None:
-        """One connection, until either side ends it."""
+        """Relay one connection until either side ends it."""
         server = socket.create_connection(("127.0.0.1", self.to))
         for each in (client, server):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with client, server, suppress(OSError, Cut):
-            # A server closes what is idle for long: a client that was not told would lose its next request.
+            # A server closes idle connections: a client without notice would lose its next request.
             while server not in select.select([client, server], [], [])[0]:
                 self.exchange(Stream(client), Stream(server), client, server)
 
     def exchange(self, asks: Stream, answers: Stream, client: socket.socket, server: socket.socket) -> None:
-        """A request and its answer."""
+        """Relay a request and its answer."""
         head = asks.head()
         method, path = head.split(b" ", 2)[:2]
         with self.lock:
@@ -112,44 +112,44 @@ class Wire:
 
 @dataclass
 class Stream:
-    """What comes from one side."""
+    """Byte stream of one side."""
 
     of_socket: socket.socket
     held: bytes = b""
 
     def more(self) -> None:
-        """Waits for more of it. Raises Cut at its end."""
+        """Read more bytes. Raises Cut at the end."""
         part = self.of_socket.recv(PART)
         if not part:
             raise Cut
         self.held += part
 
     def head(self) -> bytes:
-        """The lines before a body."""
+        """Return the lines before a body."""
         while b"\r\n\r\n" not in self.held:
             self.more()
         return self.take(self.held.index(b"\r\n\r\n") + 4)
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """Return `size` bytes."""
         while len(self.held) < size:
             self.more()
         taken, self.held = self.held[:size], self.held[size:]
         return taken
 
     def body(self, length: int) -> Iterator[bytes]:
-        """So many bytes, in parts."""
+        """Yield `length` bytes in parts."""
         while length:
             part = self.take(min(length, PART))
             length -= len(part)
             yield part
 
     def of(self, head: bytes) -> Iterator[bytes]:
-        """The body that a head tells the length of."""
+        """Yield the body whose length is in a head."""
         return self.body(int(found[1]) if (found := LENGTH.search(head)) else 0)
 
     def chunks(self) -> bytes:
-        """A body in chunks, as it is."""
+        """Return a chunked body unchanged."""
         whole = b""
         while True:
             while b"\r\n" not in self.held:
@@ -163,7 +163,7 @@ class Stream:
 
 @contextmanager
 def wired(to: int, fails: Callable[[str, str], Fault | None] | None = None) -> Iterator[Wire]:
-    """A wire to the server on the port `to`."""
+    """Run a proxy to the server on the port `to`."""
     wire = Wire(to, fails) if fails else Wire(to)
     threading.Thread(target=wire.serve, daemon=True).start()
     try:
@@ -174,7 +174,7 @@ def wired(to: int, fails: Callable[[str, str], Fault | None] | None = None) -> I
 
 
 def nth(number: int, method: str, pattern: str, fault: Fault) -> Callable[[str, str], Fault | None]:
-    """A fault of the request of this number, from 1, among those of a method and a path."""
+    """Return a fault for request `number`, from 1, among those of a method and a path."""
     seen = 0
 
     def fails(asked: str, path: str) -> Fault | None:
@@ -186,7 +186,7 @@ def nth(number: int, method: str, pattern: str, fault: Fault) -> Callable[[str, 
 
 
 def nth_write(number: int, fault: Fault) -> Callable[[str, str], Fault | None]:
-    """A fault of the request of this number, from 1, among those that write."""
+    """Return a fault for request `number`, from 1, among those that write."""
     seen = 0
 
     def fails(method: str, _: str) -> Fault | None:
