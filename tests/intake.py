@@ -121,20 +121,3 @@ class Client:
 def spooled(files: Sequence[Path]) -> list[Any]:
     """Return the records of spool files on disk: [stream, text, facts]."""
     return [json.loads(line) for file in sorted(files) for line in file.read_text().splitlines()]
-
-
-def killed(project: Path, after: float, make: Callable[[Serving, int], bytes], until: Callable[[], bool]) -> Client:
-    """Run a server with many posting connections until SIGKILL, `after` seconds from its first answer."""
-    with start(project) as process:
-        serving = ready(process)
-        client = Client(serving.port, partial(make, serving))
-
-        def kill() -> None:
-            until_true(lambda: bool(client.statuses) or process.poll() is not None)
-            time.sleep(after)
-            process.kill()
-
-        threading.Thread(target=kill).start()
-        asyncio.run(client.post(12, until))
-        assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
-    return client

@@ -45,7 +45,7 @@ def order(number: int, customer: str = "joan", **values: str) -> dict[str, Any]:
 
 def all_keys(store: KeyStore, stream: str = "orders") -> dict[str, bytes]:
     """Return the keys of all people of a stream, by their tokens."""
-    return {row[SUBJECT]: row[KEY] for part in store.every(stream) for row in part.to_pylist()}
+    return {row[SUBJECT]: row[KEY] for part in store.all_keys(stream) for row in part.to_pylist()}
 
 
 def avro(kind: Any) -> Any:

@@ -162,6 +162,7 @@ SLOW: Final = frozenset({"cluster"})
 def test_server_has_a_target_and_one_smoke_test_per_folder() -> None:
     texts = {file: file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py")}
     first = re.compile(r"^from tests\.servers\.(\w+) import", re.MULTILINE)  # A file may use others besides
+    over = re.compile(r"smoke=\{(.+)\}")  # in a test of several servers
     for name in servers.NAMES:
         assert make("--dry-run", "test", f"S={name}").stdout.splitlines()[-1].strip() == f".venv/bin/pytest -m {name}"
         asking = [file for file, text in texts.items() if (server := first.search(text)) and server[1] == name]

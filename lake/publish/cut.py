@@ -45,7 +45,7 @@ def _cut(project: Project, label: str | None) -> Cut:
             Log(settings, stream).flush()
         # After the logs: a cut with an event that replaces a voided one has to include that void.
         _reread(table.location(settings).path for table in NUMBERED)
-        return record_cut(settings, never_back, voids_head(settings), label=label)
+        return record_cut(settings, batches, voids_head(settings), label=label)
 
 
 def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:

@@ -35,7 +35,7 @@ def main() -> None:
     while True:
         try:
             with lease(settings, table.lease, seconds=3600) as held:
-                position = delta.standing(table.path, table.app)
+                position = delta.head_or_start(table.path, table.app)
                 must_hold(settings, table.lease)  # So that the position of the table was read within the epoch
                 time.sleep(HELD)
                 duckdb_tables.append(table.path, "epoch BIGINT", [(held.epoch,)], position.next(epoch=held.epoch))

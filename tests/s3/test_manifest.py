@@ -73,7 +73,7 @@ def test_manifest_equals_the_logs_of_tables(shop: Settings) -> None:
 
 
 def test_query_with_a_manifest_opens_no_table_log(shop: Settings, s3: S3) -> None:
-    snapshot.note(shop, edition_of(shop))
+    snapshot.write_manifest(shop, edition_of(shop))
     with wired(s3.port) as wire:
         assert rows(replace(shop, storage=wire.storage))
     logs = {path.rpartition("/")[0] for _, path in wire.requests if "_delta_log" in path and "list-type" not in path}

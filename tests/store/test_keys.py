@@ -137,8 +137,8 @@ def test_keys_are_read_in_parts_each_key_once(
     store.make("orders", tokens)
     store.make("parcels", ["000", "x"])
     assert [*all_keys(store)] == known(store, "orders") == tokens
-    assert {part.num_rows for part in store.every("orders")} <= {7, people % 7}
-    assert store.living("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
+    assert {part.num_rows for part in store.all_keys("orders")} <= {7, people % 7}
+    assert store.keys_of("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
     copy_store(keys_settings, tmp_path / "copy.sqlite")
     assert content(
         restore_store(replace(keys_settings, keys=tmp_path / "other.sqlite"), tmp_path / "copy.sqlite")
@@ -150,7 +150,7 @@ def test_key_store_makes_keys_while_others_are_read_in_parts(
 ) -> None:
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", 2)
     store = fill(keys_settings)
-    parts = store.known("orders")
+    parts = store.tokens("orders")
     first = next(parts)
     store.make("orders", ["d", "aa"])
     store.destroy("orders", ["c"])
