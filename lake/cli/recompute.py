@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,7 +73,6 @@ def rebuild(
     shell.load()
     from lake.engine.graph import graph
     from lake.engine.rebuild import rebuild_all
-    from lake.ops.pipeline import line
 
     _check_tables(tables, everything=everything, downstream=downstream)
     _check_effects(folder, dry_run=dry_run, yes=yes)
@@ -83,10 +82,14 @@ def rebuild(
         picked += graph(inputs.project).below(*picked)
     if folder is not None:
         return _rebuild_into(shell, inputs, picked, folder)
-    done = rebuild_all(
-        inputs, picked, dry_run=dry_run, yes=yes, on_progress=lambda rebuilt: shell.report(line(rebuilt))
-    )
-    emit_recomputed(shell, done)
+    report = _line_reporter(shell)
+    emit_recomputed(shell, rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, on_progress=report))
+
+
+def _line_reporter(shell: Shell) -> Callable[[Advanced], None]:
+    from lake.ops.pipeline import line
+
+    return lambda advanced: shell.report(line(advanced))
 
 
 def _check_tables(tables: Sequence[str], *, everything: bool, downstream: bool) -> None:
@@ -131,7 +134,6 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     shell.load()
     from lake.engine.backfill import backfill as again
     from lake.engine.graph import graph
-    from lake.ops.pipeline import line
 
     declared = project(shell)
     [declaration] = declared.pick([name])
@@ -146,7 +148,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
         declaration,
         (first, last),
         dry_run=dry_run,
-        on_progress=lambda advanced: shell.report(line(advanced)),
+        on_progress=_line_reporter(shell),
     )
     below = graph(declared).below(name)
     shell.report(f"downstream of {name}: {', '.join(below) or 'no table'}")
@@ -205,12 +207,9 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     lake deploy
     """
     shell.load()
-    from lake.ops.pipeline import line
     from lake.publish.deploy import deploy as publish
 
-    edition = publish(
-        project(shell), lambda: connect(shell), lambda built: shell.report(line(built)), shell.report, yes=yes
-    )
+    edition = publish(project(shell), lambda: connect(shell), _line_reporter(shell), shell.report, yes=yes)
     tables = {name: {"path": entry.path, "version": entry.version} for name, entry in edition.tables.items()}
     data = {"edition": edition.number, "cut": edition.cut, "tables": tables}
     shell.emit(data, f"edition {edition.number} of cut {edition.cut}: {len(tables)} tables")

@@ -93,18 +93,7 @@ def run(
         _ingest_pending(settings, spark, on_progress)
         raise
     more: list[str] = []
-
-    def session() -> SparkSession:
-        if not started():  # this process waits meanwhile
-            gate.warm_up(settings)
-            if batches is None and is_short_run(project):  # other cycles may follow otherwise
-                expect_short_run()
-            if settings.store:
-                tables = (location.path for location in Warehouse(settings).folders(*KINDS))
-                books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
-                prefetch_rows(tables, books, partial(leases(settings).prefetch, "log"))
-        return spark()
-
+    session = partial(_session, project, spark, is_last=batches is None)
     streams, failures = _ingest(settings, session, project.contracts, on_progress, more.append, batches, now)
     for warning in find_unordered_tables(project, [stream for stream, counts in streams.items() if counts.accepted]):
         on_progress(f"warning {warning}")
@@ -114,6 +103,19 @@ def run(
         project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__
     )
     return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
+
+
+def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bool) -> SparkSession:
+    settings = project.settings
+    if not started():  # this process waits meanwhile
+        gate.warm_up(settings)
+        if is_last and is_short_run(project):
+            expect_short_run()
+        if settings.store:
+            tables = (location.path for location in Warehouse(settings).folders(*KINDS))
+            books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
+            prefetch_rows(tables, books, partial(leases(settings).prefetch, "log"))
+    return spark()
 
 
 def is_short_run(project: Project) -> bool:
