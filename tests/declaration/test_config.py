@@ -13,7 +13,9 @@ def settings(folder: Path, text: str) -> Settings:
     return load_settings(folder)
 
 
-def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_come_from_the_file_and_the_environment_overrides_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LAKE_BATCH_FILES", "7")
     monkeypatch.setenv("LAKE_SPARK__MASTER", "local[1]")
     monkeypatch.setenv("LAKE_SPARK__CONF", '{"a": "b"}')
@@ -24,7 +26,7 @@ def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path, mo
     assert found.archive is None
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_settings_report_all_faults_at_once(tmp_path: Path) -> None:
     text = """
     warehous = "x"
     batch_files = 0

@@ -1,4 +1,4 @@
-"""What loading a project refuses, before any data is read: each with file, line and fix."""
+"""Faults found when a project is loaded, before any data is read: each with file, line and fix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def newest(things):
 
 @pytest.fixture
 def things(project: Settings) -> Settings:
-    """A project with one stream, `things`."""
+    """Return a project with one stream, `things`."""
     declare(project, contract("things", {"id": "long", "size": "double"}))
     return project
 
@@ -47,7 +47,7 @@ def refusal(settings: Settings) -> str:
     return str(error.value)
 
 
-def test_a_project_loads_in_dependency_order(things: Settings) -> None:
+def test_project_loads_in_dependency_order(things: Settings) -> None:
     write(things, "newest", GOOD)
     write(
         things,
@@ -100,7 +100,7 @@ def test_a_project_loads_in_dependency_order(things: Settings) -> None:
         ("def newest(:", "not valid Python"),
     ],
 )
-def test_a_wrong_job_is_refused_with_its_file(things: Settings, function: str, told: str) -> None:
+def test_faulty_job_is_rejected_with_its_file(things: Settings, function: str, told: str) -> None:
     write(things, "newest", function)
     message = refusal(things)
     assert told in message
@@ -129,7 +129,7 @@ def test_a_wrong_job_is_refused_with_its_file(things: Settings, function: str, t
         ("View('id', recursive=True)", "a recursive query has no key"),
     ],
 )
-def test_an_impossible_kind_is_refused_with_its_line(things: Settings, kind: str, told: str) -> None:
+def test_invalid_kind_is_rejected_with_its_line(things: Settings, kind: str, told: str) -> None:
     lines = [
         "@table(",
         f"    {kind},",
@@ -146,30 +146,30 @@ def test_an_impossible_kind_is_refused_with_its_line(things: Settings, kind: str
     assert "fix: " in message
 
 
-def test_lateness_without_event_time_is_refused(things: Settings) -> None:
+def test_lateness_without_event_time_is_rejected(things: Settings) -> None:
     kind = "Aggregate('id', {'n': Count()}, window=Tumbling(length=timedelta(hours=1), on='at'), late='drop')"
     write(things, "newest", f"@table({kind}, log('things'))\ndef newest(t):\n    '''A thing.'''\n    return t\n")
     assert "which an input lacks" in refusal(things)
 
 
-def test_sorted_lists_are_no_matter_of_order(things: Settings) -> None:
+def test_sorted_lists_are_accepted_as_deterministic(things: Settings) -> None:
     write(things, "newest", "x = 'select sort_array(collect_list(a)) from t'\n" + GOOD)
     assert list(load(things).tables) == ["newest"]
 
 
-def test_a_cycle_is_told_as_one(things: Settings) -> None:
+def test_cycle_of_tables_is_reported(things: Settings) -> None:
     for name, other in [("one", "two"), ("two", "one")]:
         write(things, name, f"from jobs.silver.{other} import {other}")
     assert "inputs form a cycle: one → two → one" in refusal(things) or "two → one → two" in refusal(things)
 
 
-def test_a_name_declared_in_both_layers_is_refused(things: Settings) -> None:
+def test_table_declared_in_both_layers_is_rejected(things: Settings) -> None:
     write(things, "newest", GOOD)
     write(things, "newest", GOOD, layer="gold")
     assert "declared twice, first in jobs/silver/newest.py" in refusal(things)
 
 
-def test_all_faults_are_told_at_once(things: Settings) -> None:
+def test_project_reports_all_faults_at_once(things: Settings) -> None:
     write(things, "one", "x = 'uuid()'")
     write(things, "two", "import numpy")
     message = refusal(things)
@@ -177,7 +177,7 @@ def test_all_faults_are_told_at_once(things: Settings) -> None:
     assert "numpy" in message
 
 
-def test_a_fingerprint_changes_with_what_decides_rows_and_with_nothing_else(tmp_path: Path) -> None:
+def test_fingerprint_changes_with_code_that_affects_rows_only(tmp_path: Path) -> None:
     def fingerprint(text: str) -> str:
         file = tmp_path / "t.py"
         file.write_text(text)
@@ -188,7 +188,7 @@ def test_a_fingerprint_changes_with_what_decides_rows_and_with_nothing_else(tmp_
     assert base != fingerprint('def f(t):\n    """One."""\n    return t.select("b")\n')
 
 
-def test_a_contract_field_that_is_used_is_part_of_the_fingerprint(things: Settings) -> None:
+def test_fingerprint_includes_the_contract_fields_in_use(things: Settings) -> None:
     write(things, "newest", GOOD)
     before = load(things)
     declare(things, contract("things", {"id": "long", "size": "double", "colour": "string?"}))
@@ -200,33 +200,33 @@ def test_a_contract_field_that_is_used_is_part_of_the_fingerprint(things: Settin
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_every_exported_name_is_there_and_has_one_home() -> None:
+def test_exported_names_exist() -> None:
     for name in lake.__all__:
         assert getattr(lake, name) is not None
     assert not hasattr(lake, "nothing")
 
 
-def test_tools_that_read_types_see_the_names_that_are_exported() -> None:
+def test_type_checkers_see_the_exported_names() -> None:
     [typed] = [node for node in ast.parse(inspect.getsource(lake)).body if ast.unparse(node).startswith("if TYPE_")]
     imports = [node for node in ast.walk(typed) if isinstance(node, ast.ImportFrom)]
     seen = {alias.asname: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
     assert seen == {name: f"{home}.{name}" for name, home in lake._HOME.items()}
 
 
-def test_no_public_name_imports_a_library_of_spark_or_starts_a_jvm() -> None:
+def test_exported_names_import_no_spark_library_and_start_no_jvm() -> None:
     asked = "import sys, lake; [getattr(lake, name) for name in lake.__all__]; print([*sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
     assert "'lake.kinds.latest'" in loaded
     assert not re.findall(r"'(?:pyspark|py4j|delta|great_expectations)[.']", loaded)
 
 
-def test_this_repository_loads() -> None:
+def test_project_of_this_repository_loads() -> None:
     project = load(load_settings(REPOSITORY))
     assert list(project.tables).index("carrier_daily") < list(project.tables).index("carrier_league")
     assert all(declaration.doc and declaration.comments for declaration in project.tables.values())
 
 
-def test_what_a_job_borrows_from_another_is_part_of_its_definition(things: Settings) -> None:
+def test_definition_includes_code_borrowed_from_another_job(things: Settings) -> None:
     write(things, "newest", GOOD)
     lines = ["from jobs.silver.newest import newest", "@table(newest.kind, log('things'))", "def same(t):", "    'A.'"]
     write(things, "same", "\n".join([*lines, "    return t"]))
@@ -236,7 +236,7 @@ def test_what_a_job_borrows_from_another_is_part_of_its_definition(things: Setti
     assert before.fingerprint(before.tables["same"], {}) != after.fingerprint(after.tables["same"], {})
 
 
-def test_a_definition_is_told_part_by_part(tmp_path: Path) -> None:
+def test_definition_is_compared_part_by_part(tmp_path: Path) -> None:
     file = tmp_path / "total.py"
 
     def parts(text: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from lake.engine.graph import Graph, Node, as_dot, as_mermaid, as_tree
 
 @pytest.fixture
 def graph() -> Graph:
-    """A log that nothing reads, a table of two inputs, and an edge that passes a column."""
+    """Return a graph with an unread log, a table of two inputs, and an edge that passes a column."""
     return Graph(
         (Node("airlines", "log"), Node("flights", "log"), Node("planes", "log")),
         (
@@ -18,7 +18,7 @@ def graph() -> Graph:
     )
 
 
-def test_the_graph_is_data(graph: Graph) -> None:
+def test_graph_is_exported_as_data(graph: Graph) -> None:
     assert graph.data()["streams"] == ["airlines", "flights", "planes"]
     assert graph.data()["tables"][1] == {
         "name": "carrier_daily",
@@ -29,13 +29,13 @@ def test_the_graph_is_data(graph: Graph) -> None:
     }
 
 
-def test_the_graph_knows_what_depends_on_a_table(graph: Graph) -> None:
+def test_graph_returns_the_dependents_of_a_table(graph: Graph) -> None:
     assert graph.below("flight") == ["carrier_daily", "league"]
     assert graph.below("carrier_daily", including=["carrier_daily"]) == ["carrier_daily", "league"]
     assert graph.below("planes") == []
 
 
-def test_a_tree_tells_each_table_in_full_once(graph: Graph) -> None:
+def test_tree_shows_each_table_in_full_once(graph: Graph) -> None:
     assert [*as_tree(graph)] == [
         "airlines",
         "└── gold.league, under gold.carrier_daily",
@@ -64,6 +64,6 @@ def test_dot_names_every_node_and_edge(graph: Graph) -> None:
     assert lines[-1] == "}"
 
 
-def test_an_empty_project_can_be_drawn() -> None:
+def test_empty_graph_is_drawn() -> None:
     assert [*as_tree(Graph((), ()))] == []
     assert [*as_dot(Graph((), ()))][-1] == "}"

@@ -1,4 +1,4 @@
-"""What `help(lake.Latest)` says of each kind: every option, and examples that are declarations. No JVM."""
+"""Output of `help(lake.Latest)` for each kind: every option, and examples that are declarations. No JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN = {"Fold": {"rows", "id"}}
 
 
 def examples(kind: Any) -> list[str]:
-    """The declarations below `Example:`."""
+    """Return the declarations below `Example:`."""
     block = textwrap.dedent((inspect.getdoc(kind) or "").partition("Example:\n")[2])
     return [text for text in re.split(rf"(?m)^(?={kind.__name__}\()", block) if text.strip()]
 

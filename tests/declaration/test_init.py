@@ -1,4 +1,4 @@
-"""The projects that `lake init` makes: they run, and their own tests hold."""
+"""Projects of `lake init`: they run, and their tests pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lake.testing import Lakehouse
 
 @pytest.mark.long
 @pytest.mark.parametrize(("example", "number"), [(None, 3), ("social", 4)])
-def test_a_new_project_runs_and_passes_its_own_tests(
+def test_new_project_runs_and_passes_its_own_tests(
     spark: SparkSession, tmp_path: Path, example: str | None, number: int
 ) -> None:
     project = tmp_path / "project"

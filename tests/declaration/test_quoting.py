@@ -1,4 +1,4 @@
-"""Names and texts from people stay names and texts, whatever is in them."""
+"""Quoting: names and texts from users stay names and texts, with any content."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ NASTY = [
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_duckdb_takes_a_quoted_name_or_text_for_what_it_is(name: str) -> None:
+def test_duckdb_quotes_names_and_texts(name: str) -> None:
     answer = duckdb.sql(f"SELECT {literal(name)} AS {quoted(name)}")
     assert (present(answer).columns, present(answer).fetchall()) == ([name], [(name,)])
 
 
-def test_spark_takes_quoted_names_and_texts_for_what_they_are(spark: SparkSession) -> None:
+def test_spark_quotes_names_and_texts(spark: SparkSession) -> None:
     one = spark.range(1).selectExpr(*(f"{literal(n, SPARK)} AS {quoted(n, SPARK)}" for n in NASTY))
     assert one.columns == NASTY
     again = one.selectExpr(*(quoted(name, SPARK) for name in NASTY))
@@ -75,7 +75,7 @@ def test_spark_takes_quoted_names_and_texts_for_what_they_are(spark: SparkSessio
     assert os.environ["HOME"] not in str(again.first())
 
 
-def test_rows_are_compared_whatever_their_columns_are_called(spark: SparkSession) -> None:
+def test_rows_are_compared_for_any_column_names(spark: SparkSession) -> None:
     old = pa.table({name: ["1", "2"] for name in NASTY})
     new = old.set_column(len(NASTY) - 1, NASTY[-1], [["1", "3"]])
     changed = compare_local(new, old, NASTY[:2])
@@ -86,7 +86,7 @@ def test_rows_are_compared_whatever_their_columns_are_called(spark: SparkSession
 
 @pytest.mark.long
 @pytest.mark.parametrize("writer", ["delta-rs", "spark"])
-def test_the_projects_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, writer: str) -> None:
+def test_project_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, writer: str) -> None:
     home = tmp_path / "Ann's `lake`; {diff} --"
     settings = Settings(project=home)
     table = Table(settings, "gold", "sums", "sums")
@@ -104,7 +104,7 @@ def _first(table: Table) -> delta.Position:
     return delta.start(table.app).next(cut=1)
 
 
-def test_a_column_is_called_by_letters_digits_and_underscores() -> None:
+def test_column_name_consists_of_letters_digits_and_underscores() -> None:
     check(["a", "_b", "c9", "größe"])
     for name in set(NASTY) - {"select"}:
         with pytest.raises(DeclarationError, match="not a valid column name"):
@@ -112,7 +112,7 @@ def test_a_column_is_called_by_letters_digits_and_underscores() -> None:
 
 
 @pytest.mark.parametrize("name", [*(text for text in NASTY if text != "select"), "", "9a"])
-def test_a_contract_names_by_letters_digits_and_underscores(project: Settings, name: str) -> None:
+def test_contract_name_consists_of_letters_digits_and_underscores(project: Settings, name: str) -> None:
     odd = {"name": name, "type": ["null", "string"], "default": None}
     inside = {"name": "inner", "type": {"type": "record", "name": "Inner", "fields": [odd]}}
     for changes in ({"name": name}, {"fields": fields(odd)}, {"fields": fields(inside)}):
@@ -120,7 +120,7 @@ def test_a_contract_names_by_letters_digits_and_underscores(project: Settings, n
             declare(project, **changes)
 
 
-def test_a_key_that_is_no_name_is_refused_before_anything_runs(project: Settings) -> None:
+def test_invalid_key_name_is_rejected_when_loading(project: Settings) -> None:
     declare(project)
     job(project, "Latest('me`ter', sequence='at')", "rows")
     with pytest.raises(DeclarationError, match=r"newest: 'me`ter' is not a valid column name \(jobs/silver/newest"):
@@ -128,7 +128,7 @@ def test_a_key_that_is_no_name_is_refused_before_anything_runs(project: Settings
 
 
 @pytest.mark.parametrize("returned", ["value as `a``b`", "value as `${env:HOME}`", "value as `x; drop`"])
-def test_a_column_that_is_no_name_is_refused_before_data_is_read(
+def test_invalid_column_name_is_rejected_before_reading_data(
     project: Settings, spark: SparkSession, returned: str
 ) -> None:
     declare(project)
@@ -144,7 +144,7 @@ def job(project: Settings, kind: str, body: str) -> None:
 
 
 def test_names_in_records_are_data(project: Settings, spark: SparkSession, land: Callable[..., Path]) -> None:
-    """Former names of a field, keys of JSON, headings of CSV: whatever a producer calls them."""
+    """Former names of a field, keys of JSON and headings of CSV may be any text."""
     odd = [name for name in NASTY if "\n" not in name]
     declare(project, fields=fields({"name": "note", "type": ["null", "string"], "default": None, "aliases": odd[:6]}))
     land("readings", "a.jsonl", reading("json", **dict[str, Any](dict.fromkeys(odd[6:], "x")) | {"note": "n"}))
@@ -169,7 +169,7 @@ def test_defaults_and_symbols_are_data(project: Settings, spark: SparkSession, l
 
 
 @pytest.mark.parametrize("value", NASTY)
-def test_a_key_that_is_asked_for_is_a_value(project: Settings, value: str) -> None:
+def test_key_argument_is_a_value(project: Settings, value: str) -> None:
     write(project, "gold", "t", f"SELECT {literal(value)} AS k, 1::BIGINT AS n UNION ALL SELECT 'other', 2")
     publish(project, t=("gold", 0))
     declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
@@ -179,7 +179,7 @@ def test_a_key_that_is_asked_for_is_a_value(project: Settings, value: str) -> No
 
 
 @pytest.mark.parametrize("column", ['k"', "k`", "k) FROM t; --", "k -- ", "n"])
-def test_a_column_that_is_asked_for_is_one_of_the_key(project: Settings, column: str) -> None:
+def test_key_argument_names_a_key_column(project: Settings, column: str) -> None:
     write(project, "gold", "t", "SELECT 'a' AS k, 1::BIGINT AS n")
     declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(DeclarationError, match="among its key columns"):
@@ -187,14 +187,14 @@ def test_a_column_that_is_asked_for_is_one_of_the_key(project: Settings, column:
 
 
 @pytest.mark.parametrize("place", ["1:0:0 OR true", "1:0:0; DROP TABLE t", "1:0", "1:0:'0'", "1:0:0\n--"])
-def test_a_place_is_three_numbers(project: Settings, place: str) -> None:
+def test_event_place_consists_of_three_numbers(project: Settings, place: str) -> None:
     declare(project)
     with pytest.raises(DeclarationError, match="not a valid event place"):
         void(project, "readings", [place], reason="; --")
 
 
 @pytest.mark.parametrize("label", NASTY)
-def test_a_label_is_a_text(project: Settings, label: str) -> None:
+def test_cut_label_is_a_text(project: Settings, label: str) -> None:
     declare(project)
     loaded = load(project)
     assert cut(loaded, label=label).number == cut(loaded, label=label).number
@@ -202,20 +202,20 @@ def test_a_label_is_a_text(project: Settings, label: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2013-01-01' OR true --", "now()", "date '2013-01-01'", "2013-01-01; DROP t", ""])
-def test_a_time_is_a_time(text: str) -> None:
+def test_time_argument_is_a_valid_time(text: str) -> None:
     with pytest.raises(DeclarationError, match="is not a valid time"):
         _instant("--from", text)
 
 
 @pytest.mark.parametrize("token", ["readings@1 OR true", "readings@1;--", "readings@'1'", "@1", "readings"])
-def test_a_token_is_a_stream_and_a_number(project: Settings, token: str) -> None:
+def test_token_consists_of_a_stream_and_a_number(project: Settings, token: str) -> None:
     declare(project)
     with pytest.raises(DeclarationError):
         wait(project, [token], timeout=0)
 
 
 @pytest.mark.parametrize("name", ["../readings", "readings; --", "readings/../../x", "`readings`", ""])
-def test_a_stream_or_table_is_one_that_is_declared(project: Settings, name: str) -> None:
+def test_stream_or_table_argument_is_declared(project: Settings, name: str) -> None:
     declare(project)
     with pytest.raises(DeclarationError, match="no stream"):
         void(project, name, ["1:0:0"], reason="x")
@@ -223,6 +223,6 @@ def test_a_stream_or_table_is_one_that_is_declared(project: Settings, name: str)
         load(load_settings(project.project)).pick([name])
 
 
-def test_dialects_differ_in_what_they_escape() -> None:
+def test_quoting_differs_between_duckdb_and_spark() -> None:
     assert (quoted('a"`'), quoted('a"`', SPARK)) == ('"a""`"', '`a"```')
     assert (literal("a'\\"), literal("a'\\", SPARK), DUCKDB) == ("'a''\\'", "'a\\'\\\\'", '"')
