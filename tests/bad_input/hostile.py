@@ -1,7 +1,5 @@
-"""Records and files that are small and would cost much: every format, every type of field, of any size.
-
-What they have in common is that they cost no more for each byte than an ordinary file does, are told, and keep nothing
-else from being taken in.
+"""Small records and files that would be expensive: every format, every field type, any size. They must cost no more per
+byte than an ordinary file, be reported, and block no other input.
 """
 
 from __future__ import annotations
@@ -38,19 +36,19 @@ TYPES: Final[Mapping[str, Any]] = {
     "rates": {"type": "map", "values": DECIMAL},
     "part": {"type": "record", "name": "part", "fields": [{"name": "price", "type": DECIMAL}]},
 }
-OTHER_DIGITS: Final = {ord("0") + n: 0x660 + n for n in range(10)}  # Arabic ones, which Java takes as well
+OTHER_DIGITS: Final = {ord("0") + n: 0x660 + n for n in range(10)}  # Arabic ones, which Java also accepts
 NESTED: Final[Mapping[str, str]] = {"prices": "[%s]", "rates": '{"a": %s}', "part": '{"price": %s}'}
 DECIMALS: Final = frozenset({"amount", *NESTED})
 
 
 def contract(name: str, **lake: Any) -> dict[str, Any]:
-    """A contract with a field of each type."""
+    """Return a contract with a field of each type."""
     fields = {"id": "long"} | {field: shop.optional(kind) for field, kind in TYPES.items()}
     return shop.contract(name, fields, **{"id": "content", **lake})
 
 
 def project(folder: Path, settings: str = "") -> None:
-    """A project with two streams for what is hostile, one of them changes of a database, and one that is sound."""
+    """Create a project with two streams of hostile input, one of them database changes, and one of sound input."""
     streams = contract("hostile"), contract("changes", envelope="debezium"), contract("sound")
     shop.declare(shop.empty(folder, settings), *streams)
     for stream in streams:
@@ -58,7 +56,7 @@ def project(folder: Path, settings: str = "") -> None:
 
 
 def values(size: int) -> Iterator[tuple[str, str]]:
-    """(what it is, a JSON value of at most some `size` bytes)."""
+    """Yield (description, a JSON value of at most about `size` bytes)."""
     for number in ("1e99999999", "-1E+99999999", "1e-99999999", "0e-99999999", "1.5e2147483647", "1e99999999999"):
         yield number, number
         yield f"{number} in quotes", f'"{number}"'
@@ -83,7 +81,7 @@ def values(size: int) -> Iterator[tuple[str, str]]:
 
 
 def records(size: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """(what it is, a record as {field: JSON}): each hostile value in each field, in a new one and as a name."""
+    """Yield (description, a record as {field: JSON}): each hostile value in each field, in a new one and as a name."""
     number = 0
     for what, value in values(size):
         for field in [*TYPES, "unknown"]:
@@ -97,12 +95,12 @@ def written(record: Mapping[str, str]) -> str:
 
 
 def change(record: Mapping[str, str]) -> str:
-    """The record as a message of Debezium."""
+    """Return the record as a message of Debezium."""
     return f'{{"op": "c", "after": {written(record)}, "source": {{}}}}'
 
 
 def must_be_refused(what: str) -> bool:
-    """Whether no value of the field's type can be meant."""
+    """Return whether the value matches no field type."""
     field, _, value = what.partition(": ")
     return field in {*DECIMALS, "count", "total"} and "e99999999" in value.lower().replace("+", "")
 
@@ -111,12 +109,12 @@ Records = Iterable[tuple[str, Mapping[str, str]]]
 
 
 def lines(many: Records, *, write: Callable[[Mapping[str, str]], str] = written) -> bytes:
-    """JSON Lines of records."""
+    """Return JSON Lines of records."""
     return "".join(f"{write(record)}\n" for _, record in many).encode()
 
 
 def table(many: Records) -> bytes:
-    """CSV of records: what is a text or a number there is a text here."""
+    """Return CSV of records: every text and number is a text."""
     columns = ["id", *TYPES, "unknown"]
     out = io.StringIO()
     out.write(",".join(columns) + "\n")
@@ -127,14 +125,14 @@ def table(many: Records) -> bytes:
 
 
 def parquet(many: Records) -> bytes:
-    """Parquet of records, in which each column is text."""
+    """Return Parquet of records with text columns."""
     rows = [{name: value.strip('"') for name, value in record.items()} for _, record in many]
     columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in ["id", *TYPES, "unknown"]}
     return _packed(pa.table(columns | {"id": pa.array([int(row["id"]) for row in rows])}))
 
 
 def files(line: int) -> Iterator[tuple[str, str, bytes]]:
-    """(what it is, name, bytes) of files that are refused whole, where a line may have `line` bytes."""
+    """Yield (description, name, bytes) of files that are rejected completely if a line may have `line` bytes."""
     row = b'{"id": 1, "name": "x"}\n'
     long = row + b'{"id": 2, "name": "' + b"x" * line + b'"}\n' + row
     yield "a long line", "long.jsonl", long
@@ -150,7 +148,7 @@ def files(line: int) -> Iterator[tuple[str, str, bytes]]:
     yield "a wide header", "wide.csv", ",".join(["id", *(f"c{n}" for n in range(6000))]).encode() + b"\n1\n"
     yield "rows of one value", "rows.parquet", _packed(pa.table({"id": pa.array([1] * 3_000_000)}))
     yield "a wide table", "wide.parquet", _packed(pa.table({f"c{n}": [1] for n in range(6000)}))
-    text = pa.array(["x" * min(line // 2, 1_000_000)])  # of a longer one, a writer makes no dictionary
+    text = pa.array(["x" * min(line // 2, 1_000_000)])  # A writer creates no dictionary for a longer one
     many = pa.array([0] * 5000, pa.int32())
     again = pa.DictionaryArray.from_arrays(many, text)
     yield "one text many times", "texts.parquet", _packed(pa.table({"id": range(5000), "name": again}))
@@ -160,7 +158,7 @@ def files(line: int) -> Iterator[tuple[str, str, bytes]]:
 
 
 def ordinary(size: int, *, first: int = 1) -> bytes:
-    """JSON Lines of sound records from the number `first` on, of `size` bytes or a little more."""
+    """Return JSON Lines of sound records from the number `first` on, of `size` bytes or a little more."""
     day = "2024-03-31"
     sound = {
         "amount": "12.50", "count": 7, "total": 70, "share": 0.5, "ratio": 0.25, "ok": True, "name": "an ordinary one",

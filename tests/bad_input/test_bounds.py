@@ -1,4 +1,4 @@
-"""What is small and would cost much: taken in or refused with its reason, and nothing waits for it."""
+"""Bounds of input: small and expensive input is accepted, or rejected with its reason, and blocks nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REASONS = {"wrong type", "unparseable", "oversized", "not in enum"}
 
 
 def lay_out(project: Path, record_bytes: int, size: int) -> dict[str, str]:
-    """A project whose landing files are hostile but for one stream's; what is bad by the name of its file."""
+    """Create a project with hostile landing files, except for one stream; return the bad ones by file name."""
     hostile.project(project, f"record_bytes = {record_bytes}\n")
     landing, records = project / "landing", list(hostile.records(size))
     (landing / "sound/a.jsonl").write_bytes(hostile.ordinary(1000))
@@ -41,7 +41,7 @@ def lay_out(project: Path, record_bytes: int, size: int) -> dict[str, str]:
 
 
 def take_in(project: Path, spark: SparkSession) -> Settings:
-    """`lake ingest`, which must be content."""
+    """Run `lake ingest`, which must succeed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli.Shell, "spark", spark)
         patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(project)])
@@ -57,7 +57,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tup
 
 
 @pytest.mark.long
-def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Settings, dict[str, str]]) -> None:
+def test_expensive_input_is_rejected_with_its_reason(landed: tuple[Settings, dict[str, str]]) -> None:
     settings, bad = landed
     refused = {row.source: row for row in quarantined_records(settings, ["hostile"])}
     told = {name: getattr(refused.get(f"hostile/{name}"), "detail", "") for name in bad}
@@ -78,7 +78,9 @@ def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Setti
 
 
 @pytest.mark.long
-def test_every_record_beside_it_is_somewhere_and_other_streams_go_on(landed: tuple[Settings, dict[str, str]]) -> None:
+def test_records_beside_expensive_input_are_counted_and_other_streams_continue(
+    landed: tuple[Settings, dict[str, str]],
+) -> None:
     settings, bad = landed
     count = len(list(hostile.records(SIZE)))
     head = Log(settings, "hostile").head()
@@ -88,7 +90,7 @@ def test_every_record_beside_it_is_somewhere_and_other_streams_go_on(landed: tup
 
 
 @pytest.mark.long
-def test_four_hundred_megabytes_in_one_line_and_all_else_in_its_real_size(tmp_path: Path, spark: SparkSession) -> None:
+def test_line_of_400_megabytes_is_rejected(tmp_path: Path, spark: SparkSession) -> None:
     bad = lay_out(tmp_path, Settings.record_bytes, SIZE)
     with gzip.open(tmp_path / "landing/hostile/bomb.jsonl.gz", "wb") as bomb:
         bomb.writelines(b"x" * (1 << 20) for _ in range(400))

@@ -1,7 +1,7 @@
-"""Each command on a warehouse of which something is damaged: what is told is ours, with place and fix.
+"""Commands on a damaged warehouse: each reports a LakeError with place and fix.
 
-The damages are generated: ways to damage each of the tables and files that a warehouse consists of; `make laws` tries
-all of them with all commands.
+The damages are generated: ways to damage each table and file of a warehouse; `make laws` tries all of them with all
+commands.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def damages() -> Iterator[tuple[str, str, Callable[[Path], object]]]:
 
 
 def some() -> list[tuple[str, str, str]]:
-    """Each command with a fourteenth of the ways to damage something, of which the tables take turns."""
+    """Return each command with a fourteenth of the damages, over alternating tables."""
     every = [*damages()]
     ways = {how: [place for place, way, _ in every if way == how] for how in (*TO_TABLES, *TO_FILES)}
     return [
@@ -145,7 +145,7 @@ def some() -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shop that has every kind of file."""
+    """Return a shop with every kind of file."""
     folder = tmp_path_factory.mktemp("damage") / "shop"
     settings = published(folder).settings
     runs.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
@@ -174,7 +174,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def archive_first_batch(settings: Settings) -> None:
-    """Has it below the warehouse, as a copy has it, so that it is there wherever the folder is copied to."""
+    """Archive the first batch below the warehouse, so that a copy of the folder includes it."""
     log, writer = Warehouse(settings).log("orders"), PartWriter(lambda: no_session(None), ["_offset"])
     part = ArchivedPart(1, 1, "cold/orders/first", 1, 2)
     writer.write(log.path, (1, 1), part.path(log.path))
@@ -186,7 +186,7 @@ def no_session(_: object) -> NoReturn:
 
 
 def told(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
-    """What is wrong with how the command answered; "" for nothing."""
+    """Return the fault of a command's answer, or ""."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("LAKE_COLD", str(folder / "old"))
     monkeypatch.setattr("sys.argv", ["lake", *shlex.split(line)])
@@ -214,7 +214,7 @@ def try_all(
     ways = {(place, how): do for place, how, do in damages()}
     wrong = []
     for number, (line, place, how) in enumerate(cases):
-        folder = tmp_path / str(number)  # tables that were read are remembered by their path
+        folder = tmp_path / str(number)  # Read tables are cached by their path
         shutil.copytree(sound, folder)
         ways[place, how](folder / ".lake" / place)
         if problem := told(folder, line, monkeypatch, capfd):
@@ -223,12 +223,12 @@ def try_all(
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong)
 
 
-def test_every_command_is_tried() -> None:
+def test_damage_is_tried_with_every_command() -> None:
     assert {*COMMANDS} | {"serve", "setup"} == {*cli.command_names()}
 
 
 @pytest.mark.slow
-def test_damage_is_told_by_every_command_in_our_words(
+def test_command_reports_sampled_damage(
     sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     try_all(some(), sound, tmp_path, monkeypatch, capfd)
@@ -236,7 +236,7 @@ def test_damage_is_told_by_every_command_in_our_words(
 
 @pytest.mark.long
 @pytest.mark.parametrize("at", [*(f"warehouse/{table}" for table in TABLES), *FILES])
-def test_every_damage_is_told_by_every_command(
+def test_command_reports_every_damage(
     at: str, sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     every = [(line, place, how) for line in LINES for place, how, _ in damages() if place == at]

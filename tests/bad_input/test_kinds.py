@@ -45,7 +45,7 @@ from tests.warehouse import fall_behind, published
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C where there is one
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # The one in C if available
 WHERE = re.compile(r"\(.+\)$|^lake: \d+ faults:$")
 AREAS = ("contracts", "jobs", "expectations", "configuration", "command_line", "queries", "tokens")
 
@@ -61,14 +61,14 @@ def table(area: str) -> list[dict[str, Any]]:
 
 
 def no_jvm(settings: Settings) -> SparkSession:
-    """In place of an embedded session: what is wrong is found before there is need of one."""
+    """Fail in place of an embedded session: faults are found before one is needed."""
     class_path(settings)
     raise AssertionError("this should have been refused before a JVM is started")
 
 
 @dataclass
 class Copies:
-    """Copies of a published shop. A case that has left the warehouse as it was leaves its copy to the next one."""
+    """Copies of a published shop. A case that leaves the warehouse unchanged returns its copy for the next case."""
 
     shop: Path
     home: Path
@@ -87,7 +87,7 @@ class Copies:
         return folder
 
     def give_back(self, folder: Path) -> None:
-        """Restores the files beside the warehouse; what is more than that, a copy does not recover from."""
+        """Restore the files beside the warehouse; discard a copy with other changes."""
         after = entries(folder)
         changed = after.items() ^ self.entries.items()
         if any(content is None or name.startswith(".lake/") for name, content in changed):
@@ -104,7 +104,7 @@ Entries = dict[str, bytes | None]
 
 
 def entries(folder: Path) -> Entries:
-    """All that is in a project but for locks, with the bytes of files."""
+    """Return everything in a project except locks, with the bytes of files."""
     below = {str(path.relative_to(folder)): path for path in folder.rglob("*") if "locks" not in path.parts}
     return {name: path.read_bytes() if path.is_file() else None for name, path in below.items()}
 
@@ -118,7 +118,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Copies:
 
 @pytest.fixture
 def folder(copies: Copies) -> Iterator[Path]:
-    """The published shop, to spoil."""
+    """Return the published shop, to be damaged."""
     folder = copies.take()
     yield folder
     copies.give_back(folder)
@@ -140,14 +140,14 @@ def spoil(folder: Path, kind: Mapping[str, Any]) -> None:
 
 
 def kept(folder: Path) -> Entries:
-    """What must never be lost: the files of landing folders and warehouse."""
+    """Return the files that must never be lost: those of landing folders and warehouse."""
     return {
         name: of for name, of in entries(folder).items() if of and name.startswith(("landing/", ".lake/warehouse/"))
     }
 
 
 def told(err: str, folder: Path) -> tuple[str, str]:
-    """The message's first line and its first fix."""
+    """Return the message's first line and its first fix."""
     text = re.sub(r"part-[\w-]+", "part", err.replace(str(folder), "SHOP"))
     start = text.find("lake: ")
     message = text[start:] if start >= 0 else text
@@ -156,7 +156,7 @@ def told(err: str, folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", kinds(*AREAS))
-def test_bad_input_is_told_and_harms_nothing(
+def test_bad_input_is_reported_and_harms_nothing(
     kind: Any,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -189,13 +189,13 @@ def test_bad_input_is_told_and_harms_nothing(
     after = kept(folder)
     assert {name: after.get(name) for name in before} == before, "a byte was lost"
     damaged = any(name.startswith(".lake") for name in kind.get("files", {}))
-    if after.keys() != before.keys() and not damaged:  # else readers find the same bytes
+    if after.keys() != before.keys() and not damaged:  # Otherwise readers find the same bytes
         assert reader(settings).relation("select sum(orders) from customer_daily").fetchall() == [(2,)]
 
 
 @pytest.fixture
 def spoilt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The shop with a contract and a job beside its own that are wrong."""
+    """Return the shop with a faulty contract and a faulty job beside its own."""
     (folder / "schemas/parcels.avsc").write_text("not a contract")
     (folder / "jobs/silver/parcel.py").write_text("not a job")
     monkeypatch.chdir(folder)
@@ -213,7 +213,7 @@ def spoilt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["void", "orders", "1:1:0", "--reason", "a test"],
     ],
 )
-def test_what_is_wrong_beside_a_stream_stops_no_command_about_it(
+def test_faulty_declaration_stops_no_command_on_another_stream(
     spoilt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["lake", *words])
@@ -223,7 +223,7 @@ def test_what_is_wrong_beside_a_stream_stops_no_command_about_it(
 
 @pytest.mark.turns
 @pytest.mark.parametrize("words", [["ingest"], ["run"]])
-def test_a_sound_stream_is_taken_in_beside_what_is_wrong(
+def test_sound_stream_is_ingested_beside_a_faulty_declaration(
     spoilt: Path,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
@@ -240,12 +240,12 @@ def test_a_sound_stream_is_taken_in_beside_what_is_wrong(
     assert dict(head.counts) == {"read": 8, "accepted": 6, "duplicates": 1, "quarantined": 1, "control": 0}
 
 
-def test_there_are_a_hundred_kinds_and_each_is_another() -> None:
+def test_bad_input_tables_have_a_hundred_distinct_entries() -> None:
     inputs = [(area, kind["input"]) for area in (*AREAS, "landing", "changes") for kind in table(area)]
     assert len(set(inputs)) == len(inputs) >= 100
 
 
-def test_debug_shows_the_stack_trace_of_any_command(
+def test_debug_option_prints_the_stack_trace(
     spoilt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words in (["tables", "--debug"], ["tables"]):

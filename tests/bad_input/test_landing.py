@@ -1,4 +1,4 @@
-"""Bad landing files, all taken in by one command: the tables landing.yaml and changes.yaml say what becomes of each."""
+"""Bad landing files, ingested by one command: landing.yaml and changes.yaml list the outcome of each."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CHANGES = contract(
 
 @dataclass(frozen=True)
 class Landed:
-    """What became of the landing files: by file, what is in quarantine, and how many records got in."""
+    """Outcome of the landing files: quarantined records by file, and the number of accepted records."""
 
     settings: Settings
     files: Mapping[str, Path]
@@ -75,7 +75,7 @@ def parameters(area: str) -> list[Any]:
 
 
 def sound(area: str, number: int) -> dict[str, str]:
-    """A record that is right, as {field: JSON}."""
+    """Return a valid record as {field: JSON}."""
     if area == "changes":
         source = f'{{"lsn": {number}, "schema": "shop", "table": "orders"}}'
         return {"op": '"c"', "after": f'{{"id": {number}}}', "source": source}
@@ -87,7 +87,7 @@ def written(record: Mapping[str, str | None]) -> str:
 
 
 def text(area: str, number: int, kind: Mapping[str, Any]) -> str:
-    """The lines of an entry: what is bad, then a sound record unless it is alone."""
+    """Return the lines of an entry: the bad one, then a sound record unless it is alone."""
     numbers = iter(range(1000 * number, 1000 * number + 999))
     if "order" in kind:
         bad = written(sound(area, next(numbers)) | kind["order"])
@@ -138,7 +138,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
     bytes_ = {name: file.read_bytes() for name, file in files.items() if file.is_file() and not file.is_fifo()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli.Shell, "spark", spark)
-        patch.setattr(cost, "READ_BYTES", 0)  # by tasks of Spark
+        patch.setattr(cost, "READ_BYTES", 0)  # By tasks of Spark
         patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(folder)])
         code = cli._run()
     settings = load_settings(folder)
@@ -158,7 +158,7 @@ def changes(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> La
 
 
 def said(landed: Landed, stream: str, kind: Mapping[str, Any]) -> tuple[list[str], int, list[Rejected]]:
-    """What the quarantine says of an entry's file, how many of its records got in, and what waits of it."""
+    """Return the quarantine reasons of an entry's file, the number of accepted records, and its pending ones."""
     name = f"{stream}/{landed.files[kind['input']].name}".replace("\n", "\\n")
     mine = [row for row in landed.refused if row.source == name or row.source.rpartition(":")[0] == name]
     shown = [f"{row.reason}: {row.detail} ({row.source})" for row in mine]
@@ -187,20 +187,16 @@ def kept(row: Rejected, file: Path) -> bool:
 
 
 @pytest.mark.parametrize(("number", "kind"), parameters("landing"))
-def test_a_bad_landing_file_is_told_and_the_sound_record_beside_it_gets_in(
-    events: Landed, number: Any, kind: Any
-) -> None:
+def test_bad_landing_file_is_reported_and_its_sound_record_ingested(events: Landed, number: Any, kind: Any) -> None:
     check(events, "events", kind)
 
 
 @pytest.mark.parametrize(("number", "kind"), parameters("changes"))
-def test_a_bad_change_message_is_told_and_the_sound_one_beside_it_gets_in(
-    changes: Landed, number: Any, kind: Any
-) -> None:
+def test_bad_change_message_is_reported_and_the_sound_one_ingested(changes: Landed, number: Any, kind: Any) -> None:
     check(changes, "changes", kind)
 
 
-def test_every_record_that_was_read_is_somewhere(events: Landed, changes: Landed) -> None:
+def test_log_counts_every_record_read(events: Landed, changes: Landed) -> None:
     for landed, stream in ((events, "events"), (changes, "changes")):
         assert landed.code == 0
         head = Log(landed.settings, stream).head()

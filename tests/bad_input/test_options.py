@@ -1,6 +1,6 @@
-"""The options of every command: none is ignored, and no number is too great, too small or none for any of them.
+"""Options of every command: none is ignored, and no number is too great, too small or invalid without a message.
 
-The cases are generated over all commands: who adds an option says here what it goes with, or the test does.
+The cases are generated from all commands: a new option must be listed here with its combinations, or the test fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lake.publish.retention import tables
 from tests.warehouse import published
 
 SHARED = {"--project", "--json", "--quiet", "--debug", "--help"}
-# What a command needs, whatever its options.
+# Arguments of a command, required with any options.
 NEEDS = {
     "init": "other",
     "append": "orders x.jsonl",
@@ -64,7 +64,7 @@ REQUIRED = {
     "backfill": ["--from", "--to"],
     "diff": ["--from-edition", "--to-edition"],
 }
-# Options that want another one beside them, or what only some of a command's options go with.
+# Options that require another one, or exclude all but some options of a command.
 WANTS = {
     ("run", "--every"): "--follow",
     ("sql", "--timeout"): "--after",
@@ -76,7 +76,7 @@ WANTS = {
     ("append", "--id"): "--decide",
     ("append", "--new"): "--decide",
 }
-# What only one of can be asked for at a time.
+# Options that exclude each other.
 WAYS = {
     "deliver": ("--dry-run", "--follow", "--forget", "--give-up", "--repair", "--resync", "--retry"),
     "alert": ("--dry-run", "--follow", "--from-now", "--give-up", "--retry"),
@@ -122,7 +122,7 @@ APART = {
 
 
 class Ran(NamedTuple):
-    """A line's exit code, and what it printed."""
+    """Exit code of a command line, and its output."""
 
     code: int
     err: str
@@ -180,7 +180,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs one line on a shop; its exit code and what was said on stderr. `lake maintain` sees to its log only."""
+    """Return a function that runs one command line on a shop. `lake maintain` maintains its log only."""
 
     def no_session(_: object) -> None:
         raise Unavailable("no session", where="test", fix="none")
@@ -194,7 +194,7 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
         code = cli._run()
         out, err = capfd.readouterr()
         if "--json" in words.split() and "--output" not in words:
-            answer = json.loads(out)  # one document, whatever became of it
+            answer = json.loads(out)  # One document for any outcome
             assert code == 0 or "error" not in answer or answer["error"]["exit_code"] == code, words
         return Ran(code, err, out)
 
@@ -206,14 +206,14 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
 
 
 def goes_alone(name: str, pair: tuple[str, str]) -> bool:
-    """Whether one of the pair wants the other, or wants what does not go with either."""
+    """Return whether one of the pair requires the other, or requires something that excludes it."""
     wanted = {WANTS[name, option] for option in pair if (name, option) in WANTS}
     return bool(wanted & {*pair}) or any((name, *sorted([o, w])) in APART for o in pair for w in wanted)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*cli.command_names()} - HARMFUL))
-def test_options_that_cannot_both_count_are_refused_and_others_are_not(run: Run, name: str) -> None:
+def test_conflicting_options_are_rejected_and_others_accepted(run: Run, name: str) -> None:
     choices: dict[str, click.Option | None] = {**options(dict(commands())[name]), "--json": None}
     alone = cache(lambda option: run(line(name, written(option, choices[option])))[1].partition(" (")[0])
     wrong = []
@@ -234,14 +234,14 @@ def test_options_that_cannot_both_count_are_refused_and_others_are_not(run: Run,
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_new_project_is_in_no_other(run: Run) -> None:
+def test_init_rejects_a_project_option(run: Run) -> None:
     code, err, _ = run("init other --project .")
     assert code == 2
     assert "--project" in err
 
 
 def paths() -> Iterator[tuple[str, click.Command, click.Parameter]]:
-    """What is a path of this machine, of every command and of those below one."""
+    """Yield the local path parameters of every command and subcommand."""
     every = [*commands()]
     for name, command in every:
         if isinstance(command, click.Group):
@@ -249,7 +249,7 @@ def paths() -> Iterator[tuple[str, click.Command, click.Parameter]]:
         yield from ((name, command, each) for each in command.params if isinstance(each.type, cli.LocalPath))
 
 
-def test_a_url_is_no_path_of_this_machine(run: Run, tmp_path: Path) -> None:
+def test_path_argument_rejects_a_url(run: Run, tmp_path: Path) -> None:
     url, tried = "s3://bucket/at", 0
     for name, command, path in paths():
         if name in HARMFUL or path.name == "project":
@@ -268,7 +268,7 @@ def test_a_url_is_no_path_of_this_machine(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None:
+def test_number_of_any_size_is_accepted_or_rejected_clearly(run: Run) -> None:
     lines = [
         line(name, written(option, each, value))
         for name, command in commands()
@@ -292,7 +292,7 @@ def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["KEEP_DAYS", "LEASE_SECONDS", "KEEP_EDITIONS"])
-def test_settings_of_any_size_are_taken_or_refused_in_our_words(
+def test_setting_of_any_size_is_accepted_or_rejected_clearly(
     run: Run, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     for value in NUMBERS:
@@ -303,7 +303,7 @@ def test_settings_of_any_size_are_taken_or_refused_in_our_words(
 
 
 @pytest.mark.parametrize("words", ["forget orders subject=ada", "maintain --drop-retired", "maintain --dry-run"])
-def test_a_dry_run_that_found_what_it_would_do_exits_0(
+def test_dry_run_that_finds_work_exits_with_0(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     run("tables")
@@ -330,7 +330,7 @@ def test_a_dry_run_that_found_what_it_would_do_exits_0(
         ("sql 'select 1 as one where error($$later$$)'", 2, "error"),
     ],
 )
-def test_json_is_one_document_in_success_and_in_failure(run: Run, words: str, code: int, part: str) -> None:
+def test_json_output_is_one_document_for_success_and_failure(run: Run, words: str, code: int, part: str) -> None:
     ran = run(f"{words} --json")
     answer = json.loads(ran.out)
     assert ran.code == code, ran.err

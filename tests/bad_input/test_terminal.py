@@ -1,4 +1,4 @@
-"""What producers send moves no cursor: keys, values, columns, file names with terminal escapes, and every command."""
+"""Terminal escapes from producers: keys, values, columns and file names, in every command."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Lake = Callable[..., tuple[int, str]]
 
 
 def obeyed(text: str) -> list[str]:
-    """The characters of `text` that a terminal would obey."""
+    """Return the characters of `text` that a terminal would execute."""
     return [c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Cs"} and c != "\n"]
 
 
 @pytest.fixture
 def lake(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Lake:
-    """Runs a command line in the current folder; its exit code and all that it printed."""
+    """Return a function that runs a command line in the current folder, and returns its exit code and output."""
 
     def run(*words: str) -> tuple[int, str]:
         monkeypatch.setattr("sys.argv", ["lake", *words])
@@ -50,10 +50,10 @@ def jsonl(number: int, **values: str) -> str:
     return json.dumps(order(number, **values)) + "\n"
 
 
-def test_nothing_that_is_printed_is_obeyed(
+def test_printed_text_contains_no_terminal_escape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: Lake, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Without Spark: what reads a warehouse, and what talk and faults are made of."""
+    """Without Spark: readers of a warehouse, and the texts of messages and faults."""
     folder = tmp_path / "shop"
     settings = published(folder).settings
     monkeypatch.chdir(folder)
@@ -86,7 +86,7 @@ def test_nothing_that_is_printed_is_obeyed(
 
 
 @pytest.mark.long
-def test_no_command_prints_what_a_terminal_obeys(
+def test_command_prints_no_terminal_escape(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, lake: Lake
 ) -> None:
     """Escapes in keys, values, columns and names of files, through ingest, gates and every command."""

@@ -1,1 +1,1 @@
-"""Spark elsewhere: on a cluster that shares no disk, no user and no packages with the client."""
+"""Remote Spark: a cluster that shares no disk, no user and no packages with the client."""

@@ -1,7 +1,7 @@
-"""Services of the Compose file as processes in a network of their own, each with what its container would see.
+"""Services of the Compose file as processes in a separate network, each with the view of its container.
 
 Their commands, variables, ports, secrets and folders are those of the file. Their programs are those of this machine
-and of this environment, seen where the image has them; of the repository they see what the image copies.
+and environment, at the paths of the image; of the repository they see the files copied by the image.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 @dataclass
 class Sandbox:
-    """The services, with those variables of Compose; what they keep is in `home`, and `network` a process of theirs."""
+    """Services with these variables of Compose; their volumes are in `home`, and `network` is a process in their
+    network.
+    """
 
     home: Path
     services: Mapping[str, Service]
@@ -35,7 +37,7 @@ class Sandbox:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
-        """Starts a service, after those that it waits for are well."""
+        """Start a service after its dependencies are healthy."""
         for other, how in self.services[name].waits_for.items():
             assert how["condition"] == "service_healthy"
             if other not in self.running:
@@ -44,7 +46,7 @@ class Sandbox:
         self.running[name] = self.launch(name, self.services[name].command)
 
     def is_well(self, name: str) -> bool:
-        """What its health check says. Fails where it has ended."""
+        """Return the result of its health check. Fail if it has ended."""
         process = self.running[name]
         assert process.poll() is None, self.said(name)
         there = ["nsenter", f"--target={process.pid}", "--net", "--mount", "--root"]
@@ -52,16 +54,16 @@ class Sandbox:
         command = [*there, *user, "env", "--ignore-environment", "--chdir=/project", *self._environment(name)]
         command += self.services[name].health
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        print(done.stdout + done.stderr)  # shown where a test fails
+        print(done.stdout + done.stderr)  # Shown if a test fails
         return done.returncode == 0
 
     def launch(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
-        """A process of a service with that command."""
+        """Start a process of a service with that command."""
         with (self.home / f"{name}.log").open("ab") as log:
             return subprocess.Popen(self._into(name, command), env=self._as_seen(name), stdout=log, stderr=log)
 
     def call(self, name: str, *words: str, entrypoint: Sequence[str] = (), code: int = 0) -> str:
-        """What `docker compose run NAME WORDS` would print: to stdout, or where it fails as it should to stderr."""
+        """Return the output of `docker compose run NAME WORDS`: stdout, or stderr for an expected failure."""
         command = [*(entrypoint or self.services[name].entrypoint), *words]
         done = subprocess.run(
             self._into(name, command), env=self._as_seen(name), capture_output=True, text=True, check=False
@@ -70,11 +72,11 @@ class Sandbox:
         return done.stderr if code else done.stdout
 
     def said(self, name: str) -> str:
-        """All that its processes printed."""
+        """Return all output of its processes."""
         return (self.home / f"{name}.log").read_text()
 
     def stop(self, name: str) -> int:
-        """Has it end as Compose would, within its time, and tells its exit code."""
+        """Stop it like Compose, within its time, and return its exit code."""
         process = self.running.pop(name)
         process.terminate()
         grace = self.services[name].says.get("stop_grace_period", "10s")
@@ -90,13 +92,13 @@ class Sandbox:
         return [f"{key}={value}" for key, value in own.items()]
 
     def _as_seen(self, name: str) -> dict[str, str]:
-        """What enter.sh makes the process see."""
+        """Return the variables that make enter.sh mount the view of the process."""
         service = self.services[name]
         copied = {there: ROOT / what for there, what in image().copied.items() if there.startswith("/opt/")}
         links = {"/opt/headwater": Path(sys.prefix), "/opt/lake": ROOT / "lake", **copied}
-        links["/opt/python"] = Path(sys.executable).resolve()  # which the environment's own is a link to
+        links["/opt/python"] = Path(sys.executable).resolve()  # The environment's own is a link to it
         mounts = {there: self._folder(source) for source, there in service.volumes if source}
-        mounts.setdefault("/project", self._folder("nothing"))  # the image's working directory
+        mounts.setdefault("/project", self._folder("nothing"))  # The working directory of the image
         held = ["--no-new-privs"] if "no-new-privileges:true" in service.says["security_opt"] else []
         held += ["--bounding-set=-all"] if service.says["cap_drop"] == ["ALL"] else []
         for folder in (self.home / "base" / name, self.home / "secrets" / name):
@@ -118,7 +120,7 @@ class Sandbox:
         }
 
     def _folder(self, source: str) -> Path:
-        """A volume, or a folder of this machine; the user's either way."""
+        """Return the folder of a volume or of this machine, owned by the containers' user."""
         folder = Path(source) if source.startswith("/") else self.home / "volumes" / source
         folder.mkdir(parents=True, exist_ok=True)
         os.chown(folder, USER_ID, USER_ID)
@@ -127,7 +129,7 @@ class Sandbox:
 
 @contextmanager
 def sandbox(home: Path, secrets: Mapping[str, str], **variables: str) -> Iterator[Sandbox]:
-    """A network in which services can be started; they are killed in the end."""
+    """Create a network for services; they are killed at the end of the block."""
     home.mkdir()
     for name, secret in secrets.items():
         (home / name).write_text(f"{secret}\n")

@@ -1,4 +1,4 @@
-"""A project whose Spark runs on a cluster, with a warehouse in a bucket, has the tables of one on this machine."""
+"""Project with Spark on a cluster and its warehouse in a bucket: its tables equal those of one machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LATER = [order(number, "grace", status="paid", amount="12.50", changed_at="2024-
 
 
 def lake(project: Path, *words: str, **environment: str) -> str:
-    """What a command prints."""
+    """Run a command and return its output."""
     there = {key: value for key, value in os.environ.items() if not key.startswith(("LAKE_", "SPARK_", "PYSPARK_"))}
     done = subprocess.run(
         [*COMMAND, *words], cwd=project, env=there | environment, capture_output=True, text=True, check=False
@@ -39,13 +39,13 @@ def lake(project: Path, *words: str, **environment: str) -> str:
 
 
 def land(project: Path, name: str, records: Iterable[Mapping[str, Any]]) -> None:
-    """A landing file of orders."""
+    """Write a landing file of orders."""
     lines = "".join(f"{json.dumps(record)}\n" for record in records)
     (project / "landing/orders" / name).write_text(lines)
 
 
 def played(project: Path, **environment: str) -> None:
-    """Two batches, the second late, from files whose names Spark's patterns could misread; and a rebuild."""
+    """Ingest two batches, the second late, from files with glob characters in their names; then rebuild."""
     init(project)
     project.chmod(0o700)
     land(project, "a [1] first.jsonl", FIRST)
@@ -57,13 +57,13 @@ def played(project: Path, **environment: str) -> None:
 
 
 def tables(settings: Settings) -> Mapping[str, tuple[int | None, str | None]]:
-    """Of each published table the rows and their fingerprint."""
+    """Return the row count and fingerprint of each published table."""
     edition = latest_edition(settings)
     assert edition is not None
     return {name: (table.rows, table.content) for name, table in edition.tables.items()}
 
 
-def test_the_tables_are_those_of_one_machine(
+def test_tables_of_a_cluster_equal_those_of_one_machine(
     cluster: Cluster, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played(tmp_path / "here", LAKE_SPARK__MASTER="local[2]", LAKE_SPARK__DRIVER_MEMORY="1g")
@@ -84,14 +84,14 @@ def test_the_tables_are_those_of_one_machine(
 
 
 def published(states: Mapping[str, str]) -> bool:
-    """Whether no task of a run failed, and what it was to publish is."""
+    """Return whether all tasks of a run succeeded and published."""
     return {*states.values()} <= {"success", "skipped"} and states["publish"] == "success"
 
 
-def test_the_dags_have_the_tables_of_one_machine(
+def test_tables_of_dags_on_a_cluster_equal_those_of_one_machine(
     airflow: Airflow, cluster: Cluster, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each task starts a driver of its own; two micro-batches, all tables from the first event, a backfill."""
+    """Each task starts its own driver; two micro-batches, a recomputation of all tables, a backfill."""
     here = tmp_path / "here"
     init(here)
     elsewhere = {**cluster.environment, **s3.environment, "LAKE_WAREHOUSE": f"{s3.bucket()}/w"}

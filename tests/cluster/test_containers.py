@@ -1,4 +1,4 @@
-"""The services of the Compose file, as it starts them: a cluster with a bucket, and a project that they follow."""
+"""Services of the Compose file: a cluster with a bucket, and a project that they follow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(json.dumps({name: (table.rows, table.content) for name, table in edition.t
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of the containers' user, on a path that is open to it."""
+    """Return a project of the containers' user, on a path that it can read."""
     folder = tmp_path_factory.mktemp("containers") / "shop"
     init(folder)
     given(folder)
@@ -41,7 +41,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def box(shop: Path) -> Iterator[Sandbox]:
-    """The services, none of which has been started yet."""
+    """Return the services, none of them started."""
     needed(True if os.geteuid() == 0 else None, "networks and mounts of their own are made by root alone")
     needed(which("setpriv") and which("ip"), "setpriv or ip is missing: apt install util-linux iproute2")
     installed()
@@ -54,25 +54,25 @@ def box(shop: Path) -> Iterator[Sandbox]:
 
 
 def given(folder: Path) -> None:
-    """Gives a project to the containers' user."""
+    """Change the owner of a project to the containers' user."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, USER_ID, USER_ID)
 
 
 def edition(box: Sandbox) -> int | None:
-    """The newest edition, as a command beside the others says."""
+    """Return the newest edition as reported by a command beside the services."""
     newest: int | None = json.loads(box.call("cluster", "status", "--json"))["newest_edition"]
     return newest
 
 
 @pytest.mark.cluster
-def test_a_project_that_they_follow_has_the_tables_of_one_machine(box: Sandbox, shop: Path) -> None:
+def test_tables_of_containers_equal_those_of_one_machine(box: Sandbox, shop: Path) -> None:
     land(shop, "a [1] first.jsonl", FIRST)
     given(shop)
     box.start("cluster")
     until(lambda: edition(box) == 1)
     land(shop, "later.jsonl", LATER)
-    given(shop / "landing")  # not of what they make and remove meanwhile
+    given(shop / "landing")  # Without files that the services create and delete meanwhile
     until(lambda: edition(box) == 2)
     assert box.is_well("cluster")
     assert box.stop("cluster") in {0, 143}
@@ -86,7 +86,7 @@ def test_a_project_that_they_follow_has_the_tables_of_one_machine(box: Sandbox, 
 
 
 @pytest.mark.cluster
-def test_who_does_not_know_the_secret_of_the_cluster_is_refused(box: Sandbox) -> None:
+def test_client_with_another_cluster_secret_is_refused(box: Sandbox) -> None:
     for name in ("s3", "worker"):
         if name not in box.running:
             box.start(name)

@@ -1,5 +1,5 @@
-"""Which columns of its inputs a table depends on: generated jobs that name, pass on, rename, drop and make columns, by
-every verb, while their contract grows. Their rows are those of a model in plain Python.
+"""Input columns of a table: generated jobs that name, pass, rename, drop and create columns, by every command, while
+their contract grows. Their rows equal those of a model in plain Python.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Of = Callable[[Row], Row | None]
 
 @dataclass(frozen=True)
 class Step:
-    """A way to make rows of rows: by the DataFrame API, by `lists` that SQL selects one after another, and `of` one."""
+    """Transformation of rows: by the DataFrame API, by `lists` selected by SQL in turn, and `of` one row."""
 
     by_frame: str
     lists: tuple[str, ...]
@@ -157,7 +157,7 @@ TAKEN: Final = (FRAME, *SELECTED)
 
 @dataclass(frozen=True)
 class Job:
-    """A table, and what is made `of` a row of its input in plain Python."""
+    """Table, and the row made `of` an input row in plain Python."""
 
     kind: str
     input: str
@@ -196,7 +196,7 @@ OTHERS: Final = {
 
 
 def jobs_of(taken: str, *names: str) -> dict[str, Job]:
-    """The job of one step or more, of a frame that is `taken` one way; none where a step has not what it takes."""
+    """Return the jobs of one or more steps over a frame `taken` one way; none if a step lacks its columns."""
     chance, steps = Random(" ".join([taken, *names])), [STEPS[name] for name in names]
     try:
         row = through(steps)(typed(thing(9), [*NAMES, "note_x"]))
@@ -208,20 +208,19 @@ def jobs_of(taken: str, *names: str) -> dict[str, Job]:
 
 
 def alone() -> dict[str, Job]:
-    """Every step, of a frame that is taken every way."""
+    """Return every step over a frame taken in every way."""
     return {name: job for taken in TAKEN for step in STEPS for name, job in jobs_of(taken, step).items()}
 
 
 def together() -> dict[str, Job]:
-    """Every two steps of which the second takes what the first makes, of a frame that is taken one way or another."""
+    """Return every two steps of which the second uses a column of the first, over a frame taken in several ways."""
     ways = Random(3)
     return {name: job for two in permutations(STEPS, 2) for name, job in jobs_of(ways.choice(TAKEN), *two).items()}
 
 
 def kinds(steps: Sequence[Step], taken: str, row: Row) -> Iterator[tuple[str, str]]:
-    """Which kinds a table of such a `row` may be of, and over which input.
-
-    A Latest wants a row's order carried through: SQL does so by a star, which then has it, within a struct as well.
+    """Yield the kinds possible for a table of such a `row`, with their input. Latest requires the order of a row: SQL
+    keeps it by a star, which then includes it, also within a struct.
     """
     lists = [each for step in steps for each in step.lists]
     carries = not any("struct(*)" in each for each in lists) if taken == "expr" else all('"*' in each for each in lists)
@@ -243,7 +242,7 @@ def through(steps: Sequence[Step]) -> Of:
 
 
 def lines(step: Step, taken: str) -> Iterator[str]:
-    """What a job's function does to `s` for a step."""
+    """Yield the lines of a job's function that apply a step to `s`."""
     if taken == FRAME:
         yield f"s = {step.by_frame}"
         return
@@ -253,7 +252,7 @@ def lines(step: Step, taken: str) -> Iterator[str]:
 
 
 def parts() -> Iterator[Any]:
-    """All jobs, so many at once as one test takes."""
+    """Yield all jobs in parts, one for each test."""
     jobs = list((alone() | together()).items())
     for first in range(0, len(jobs), TOGETHER):
         part = dict(jobs[first : first + TOGETHER])
@@ -274,7 +273,7 @@ def {name}(s):
 
 
 def declare(settings: Settings, **more: str) -> Lakehouse:
-    """The project with the contract's fields, and `more` of them."""
+    """Return the project with the contract's fields, and `more` of them."""
     return shop.declare(settings, shop.contract("things", FIELDS | more, time="at"))
 
 
@@ -291,7 +290,7 @@ def thing(number: int, **more: Any) -> dict[str, Any]:
 
 
 def typed(record: Row, names: Sequence[str]) -> Row:
-    """A record as rows have it."""
+    """Return a record as rows have it."""
     values = {**record, "at": datetime.fromisoformat(record["at"]), "price": Decimal(record["price"])}
     return {name: values.get(name) for name in names}
 
@@ -301,7 +300,7 @@ def content(lakehouse: Lakehouse) -> dict[str, list[dict[str, Any]]]:
 
 
 def modelled(jobs: Mapping[str, Job], records: Sequence[Row], *more: str) -> dict[str, list[Row]]:
-    """The rows of tables by a model of them, where there are no columns but the first and `more`."""
+    """Return the rows of tables by the model, with the first columns and `more`."""
     events = [typed(record, [*NAMES, *more]) for record in records]
     whole = WHOLE["whole"].rows(events)
     return {name: job.rows(events if job.input == THINGS else whole) for name, job in jobs.items()}
@@ -324,7 +323,7 @@ def backfilled(lakehouse: Lakehouse, name: str) -> list[Any]:
 
 
 def changed(done: Collection[Any]) -> dict[str, Any]:
-    """What was changed of tables that ought to be right."""
+    """Return the changes of tables that should be right."""
     told = {
         each.table: (each.inserted, each.updated, each.deleted, dict(getattr(each, "columns", {}))) for each in done
     }
@@ -348,7 +347,7 @@ def no_session() -> NoReturn:
 
 
 def grown(job: Job) -> str:
-    """What `lake plan` says of a table whose log has a field more than it was built with."""
+    """Return the plan of a table whose log has a field more than it was built with."""
     if job.input != THINGS:
         return "follows"
     record = thing(9, note_x="n")
@@ -356,7 +355,7 @@ def grown(job: Job) -> str:
 
 
 @pytest.mark.parametrize("jobs", [*parts()])
-def test_every_way_to_use_columns_gives_the_same_by_every_verb(
+def test_column_uses_are_equal_by_every_command(
     spark: SparkSession,
     project: Settings,
     tmp_path_factory: pytest.TempPathFactory,
@@ -408,7 +407,7 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     assert content(fresh.run()) == content(things)
 
 
-def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
+def test_published_column_is_dropped_only_by_an_explicit_deploy(
     spark: SparkSession, project: Settings, commands: Commands
 ) -> None:
     things = declare(project)
@@ -442,9 +441,7 @@ def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     assert unproved(things) == []
 
 
-def test_a_wider_column_loses_readers_nothing_and_is_deployed_without_a_question(
-    project: Settings, commands: Commands
-) -> None:
+def test_wider_column_keeps_values_and_is_deployed_explicitly(project: Settings, commands: Commands) -> None:
     things = declare(project)
     write(project, RENAMED | COUNTED)
 

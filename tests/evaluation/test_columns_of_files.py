@@ -1,4 +1,4 @@
-"""Of a large log only those columns of its files are read, where a few keys are sought, of which rows are made."""
+"""Columns read for a key lookup in a large log: only those used by the table."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ READ: Final = {
 
 
 def jobs(tables: Collection[str]) -> dict[str, str]:
-    """The `tables`, each of a kind; those of `TWO` have the changes of tariffs as well."""
+    """Return the jobs of `tables`, each of a kind; those of `TWO` also read the changes of tariffs."""
     shown = dict.fromkeys(KINDS, 'rows.select("meter", "at", "number", "value", "state", "grade")')
     shown |= {"owners": 'rows.select("meter", "at", "owner")', "runs": "rows"}
-    shown |= {"folded": 'rows.select("meter", "at", "value")'}  # an event of a Fold is all that the function returns
+    shown |= {"folded": 'rows.select("meter", "at", "value")'}  # An event of a Fold has all columns of the function
     both = '(rows.select("meter", "at", "number", "value"), rows1.select("meter", "since", "tariff"))'
     made = {name: job(name, kind, 'log("reading")', returns=shown[name]) for name, kind in KINDS.items()} | {
         name: job(name, kind, 'log("reading")', 'log("change")', returns=both) for name, kind in TWO.items()
@@ -99,7 +99,7 @@ def jobs(tables: Collection[str]) -> dict[str, str]:
 
 
 def land(lake: Lakehouse, chance: random.Random, batch: int, *, old: bool = False) -> None:
-    """Readings of some meters, late ones among them; every sixth meter is off from then on; and changes of tariffs."""
+    """Land readings of some meters, some late, without every sixth meter later; and changes of tariffs."""
     readings = []
     for nth in range(24):
         at = BEGAN + timedelta(hours=24 * batch + chance.randrange(24) - (60 if chance.random() < 0.2 else 0))
@@ -126,7 +126,7 @@ def land(lake: Lakehouse, chance: random.Random, batch: int, *, old: bool = Fals
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """Every log is large, and every key one of few. Of each look for keys in one the columns that were read."""
+    """Treat every log as large and every key set as small. Return the columns read by each key lookup."""
     seen: list[set[str]] = []
     call = scan.read
 
@@ -145,7 +145,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 
 def made(folder: Path, chance: random.Random, tables: Collection[str] = (*KINDS, *TWO)) -> Lakehouse:
-    """A lake whose first two batches were written under another version of the contract than those to come."""
+    """Return a lake whose first two batches have another contract version than later ones."""
     settings = empty(folder)
     lake = declare(settings, contract("reading", FIRST, **ABOUT), contract("change", CHANGE, time="since"))
     for batch in (1, 2):
@@ -155,7 +155,7 @@ def made(folder: Path, chance: random.Random, tables: Collection[str] = (*KINDS,
 
 
 def same_alone(inputs: Inputs, declaration: Declaration, first: float) -> bool:
-    """Whether the keys of three rows of a table, from a place between 0 and 1 on, have the same rows alone."""
+    """Return whether the keys of three rows of a table, from a place between 0 and 1, have the same rows alone."""
     whole = to_arrow(inputs.evaluate(declaration))
     keys = whole.select(list(declaration.kind.key)).slice(int(first * whole.num_rows), 3)
     some = to_arrow(inputs.evaluated(declaration, restrict(inputs, declaration, Rows(keys))))
@@ -167,7 +167,7 @@ def same_alone(inputs: Inputs, declaration: Declaration, first: float) -> bool:
 @pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_tables_are_the_same_where_columns_are_left_out(
+def test_tables_are_equal_when_unused_columns_are_not_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[set[str]], seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -184,14 +184,14 @@ def test_tables_are_the_same_where_columns_are_left_out(
     assert {verdict.table: verdict.verdict for verdict in verdicts} == dict.fromkeys([*KINDS, *TWO], "identical")
     inputs = Inputs(lambda: spark, lake.project, cut(lake.project))
     for number, declaration in enumerate(lake.project.tables.values()):
-        # The rows that are looked for go to Spark from this process, or it reads them itself.
+        # The rows go to Spark from this process, or Spark reads them itself.
         for limit in ("SCAN_ROWS", "HANDED_ROWS"):
             monkeypatch.setattr(cost, limit, 20_000 * ((number + seed) % 2))
         assert same_alone(inputs, declaration, chance.random()), declaration.name
 
 
 @pytest.mark.slow
-def test_no_column_is_read_of_which_nothing_is_made(spark: SparkSession, tmp_path: Path, read: list[set[str]]) -> None:
+def test_key_lookup_reads_only_the_columns_in_use(spark: SparkSession, tmp_path: Path, read: list[set[str]]) -> None:
     lake = made(tmp_path, random.Random(0), READ)
     land(lake, random.Random(0), 3)
     lake.run()

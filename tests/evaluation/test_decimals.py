@@ -1,4 +1,4 @@
-"""Decimals are exact in every table, or refused with the column: nothing is rounded that no declaration asked for."""
+"""Decimals in tables: exact, or rejected with the column; nothing is rounded unless declared."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def job(name: str, kind: str) -> str:
     return shop.job(name, kind, 'log("sums")', head=HEAD)
 
 
-def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings) -> None:
+def test_decimal_keeps_every_digit(spark: SparkSession, project: Settings) -> None:
     sums = shop.declare(project, CONTRACT, jobs={name: job(name, kind) for name, kind in RIGHT.items()})
     small = {"wide": "-0.0000000002", "narrow": "0.0000000001", "money": "0.0001", "places": "-0.333333333333333333335"}
     sums.land("sums", {"k": "a", "wide": WIDE, "narrow": "9999999999.9999999999", "money": "1.0000"}).run()
@@ -124,14 +124,14 @@ def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings
     assert {each.verdict for each in verdicts} == {"identical"}
 
 
-def test_what_would_be_rounded_is_refused_before_any_data_is_read(spark: SparkSession, project: Settings) -> None:
+def test_rounding_expression_is_rejected_before_reading_data(spark: SparkSession, project: Settings) -> None:
     sums = shop.declare(project, CONTRACT, jobs={name: job(name, kind) for name, (kind, _) in WRONG.items()})
     with pytest.raises(DeclarationError) as caught:
         sums.land("sums", {"k": "a"}).run()
     assert [name for name, (_, told) in WRONG.items() if f"{name}: {told}" not in caught.value.what] == []
 
 
-def test_decimals_of_two_logs_that_have_no_type_in_common_are_refused(spark: SparkSession, project: Settings) -> None:
+def test_decimals_of_two_logs_without_a_common_type_are_rejected(spark: SparkSession, project: Settings) -> None:
     returns = 'rows.selectExpr("k", "narrow", "places as x"), rows1.selectExpr("k", "narrow", "wide as x")'
     kind = """Pattern("k", sequence="narrow", steps=[Step("a")], measures={"x": Min("x")})"""
     text = shop.job("both", kind, 'log("sums")', 'log("others")', head=HEAD, returns=returns)
@@ -140,7 +140,7 @@ def test_decimals_of_two_logs_that_have_no_type_in_common_are_refused(spark: Spa
         sums.land("sums", {"k": "a"}).land("others", {"k": "a"}).run()
 
 
-def test_a_python_fold_refuses_what_does_not_fit_its_column(spark: SparkSession, project: Settings) -> None:
+def test_python_fold_rejects_a_value_that_does_not_fit_its_column(spark: SparkSession, project: Settings) -> None:
     text = job("shares", """Fold("k", state="share decimal(38, 18)", step=shared)""")
     sums = shop.declare(project, CONTRACT, jobs={"shares": text})
     with pytest.raises(DeclarationError, match=r"share: 4115226300\.3{30} … does not fit decimal\(38, 18\)"):

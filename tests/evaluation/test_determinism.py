@@ -1,4 +1,4 @@
-"""What only the analysed plan shows is refused before any data is read; what is repeatable passes."""
+"""Determinism of the analysed plan: nondeterministic plans are rejected before any data is read, others accepted."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def recursive(things: DataFrame) -> DataFrame:
         (Latest("id"), lambda t: t.withColumn("n", F.expr("row_number() over (order by at)")), "each row on its own"),
     ],
 )
-def test_what_could_differ_between_two_runs_is_refused(
-    spark: SparkSession, kind: Any, function: Any, told: str
-) -> None:
+def test_nondeterministic_plan_is_rejected(spark: SparkSession, kind: Any, function: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told) as error:
         checked(spark, kind, function)
     assert "fix: " in str(error.value)
@@ -74,16 +72,16 @@ def test_what_could_differ_between_two_runs_is_refused(
         (View("id"), lambda t: t.groupBy("id").agg(F.sum("price").alias("s"), F.max("size").alias("m"))),
     ],
 )
-def test_what_is_repeatable_passes(spark: SparkSession, kind: Any, function: Any) -> None:
+def test_deterministic_plan_is_accepted(spark: SparkSession, kind: Any, function: Any) -> None:
     checked(spark, kind, function)
 
 
-def test_a_select_keeps_what_the_kind_needs(spark: SparkSession) -> None:
+def test_select_keeps_the_columns_of_the_kind(spark: SparkSession) -> None:
     rows = checked(spark, Latest("id"), lambda t: t.filter(t.id > 1).select("id").selectExpr("id + 1 as id"))
     assert rows.columns == ["id", ORDER, SIGN]
 
 
-def test_a_frame_answers_as_an_ordinary_one(spark: SparkSession) -> None:
+def test_carrying_frame_behaves_like_a_dataframe(spark: SparkSession) -> None:
     frame = CarryingFrame(events(spark))
     assert isinstance(frame, DataFrame)
     assert frame.columns[:2] == ["id", "size"]

@@ -1,4 +1,4 @@
-"""What columns mean: a contract's words go with a column that is its field, through every kind and number of tables."""
+"""Comments of columns: the description of a contract field goes with its column through all kinds and tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SEATS: Final = "How many sit in it. [seats]"
 LEGS_OF, PLANES_OF = 'log("legs")', 'log("planes")'
 TEN: Final = "id, at, day, plane, miles, late, note"
 
-# Each job: its kind, inputs, lines of its docstring, what it returns, and what its columns then mean, if anything.
+# Each job: its kind, inputs, lines of its docstring, returned columns, and their expected comments.
 JOBS: Final[Mapping[str, tuple[str, list[str], str, str, dict[str, str]]]] = {
     "leg": (
         'Latest("id")',
@@ -192,7 +192,7 @@ def leg(number: int, **more: Any) -> dict[str, Any]:
 
 
 def said(lakehouse: Lakehouse, name: str) -> dict[str, str]:
-    """What the columns of a table mean, as Delta has it: {column: "comment [unit]"}."""
+    """Return the comments of a table's columns in Delta: {column: "comment [unit]"}."""
     table = lakehouse.project.table(lakehouse.project.tables[name])
     columns = snapshot.columns(delta_table(table.path))
     meant = {each.name: f"{each.comment} [{each.unit}]" if each.unit else each.comment for each in columns}
@@ -200,7 +200,7 @@ def said(lakehouse: Lakehouse, name: str) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_a_column_means_what_the_field_means_that_it_is_and_no_other(spark: SparkSession, project: Settings) -> None:
+def test_column_has_the_comment_of_its_contract_field(spark: SparkSession, project: Settings) -> None:
     lakehouse = declare(project, {name: written(name) for name in JOBS})
     lakehouse.land("legs", *map(leg, range(1, 4))).land(
         "planes", {"plane": "N1", "since": "2024-01-01T00:00:00Z", "seats": 80}
@@ -208,7 +208,7 @@ def test_a_column_means_what_the_field_means_that_it_is_and_no_other(spark: Spar
     assert {name: said(lakehouse, name) for name in JOBS} == {name: meant for name, (*_, meant) in JOBS.items()}
     built = {name: lakehouse.project.table(table).version() for name, table in lakehouse.project.tables.items()}
 
-    # Other words are no other definition: they come with the next rows.
+    # Other comments are no other definition: they come with the next rows.
     lakehouse = declare(project, {"leg": written("leg", lines="tail: painted on it")})
     assert {each.state for each in plan(lakehouse.project, (), lambda: pytest.fail("a session"))} == {"unchanged"}
     lakehouse.land("legs", leg(5)).run()
@@ -217,7 +217,7 @@ def test_a_column_means_what_the_field_means_that_it_is_and_no_other(spark: Spar
     assert said(lakehouse, "joined") == {**JOBS["joined"][4], "far": MILES, "day": DAY}
     lakehouse.land("legs", leg(6)).run()
     table = lakehouse.project.table(lakehouse.project.tables["leg"])
-    assert table.version() == built["leg"] + 3  # two advances, and what is said anew
+    assert table.version() == built["leg"] + 3  # Two advances, and the new comments
 
     answers = reader(lakehouse.settings)
     [heading, _, *lines] = [*Conversation(answers).answer("\\d leg")][1:]

@@ -1,4 +1,4 @@
-"""That the disk may not have the room that an evaluation needs is told before it runs out."""
+"""Warnings of a disk that may be too small for the spill of an evaluation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Usage = namedtuple("Usage", ["total", "used", "free"])
     ],
     ids=["enough", "too little", "a folder of its own", "a cluster", "a server elsewhere"],
 )
-def test_who_lacks_room_is_told_where_and_how_much(
+def test_spill_warning_names_the_folder_and_the_size(
     project: Settings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -57,7 +57,7 @@ def test_who_lacks_room_is_told_where_and_how_much(
 
 
 @pytest.mark.parametrize("share", [0, 1e12])
-def test_each_table_that_is_evaluated_whole_is_looked_at_once(
+def test_spill_is_estimated_once_for_each_complete_evaluation(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""`Rows` gives the same answers whether Arrow or Spark holds them."""
+"""`Rows`: equal answers from Arrow and from Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def listed(rows: Rows) -> list[str]:
     return sorted(map(str, rows.arrow().to_pylist()))
 
 
-def test_rows_have_the_same_answers_wherever_they_are(spark: SparkSession) -> None:
+def test_rows_are_equal_in_memory_and_in_spark(spark: SparkSession) -> None:
     here, there = Rows(TABLE), Rows(to_frame(spark, TABLE))
     assert here.columns == there.columns == ["k", "kind"]
     answers: tuple[Callable[[Rows], Rows], ...] = (

@@ -1,4 +1,4 @@
-"""A table has one row of an identity, or the commit is not made: whichever verb was to make it."""
+"""Identity of rows: one row per identity, or no commit, for every command."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FOUND = {
 @pytest.mark.long
 @pytest.mark.parametrize("rows", ["in memory", "by Spark"])
 @pytest.mark.parametrize("name", JOBS)
-def test_two_rows_of_one_identity_are_told_and_not_committed(
+def test_duplicate_identity_is_reported_and_not_committed(
     spark: SparkSession, project: Settings, name: str, rows: str
 ) -> None:
     if rows == "by Spark":
@@ -82,7 +82,7 @@ def test_two_rows_of_one_identity_are_told_and_not_committed(
 
 
 @pytest.mark.long
-def test_a_deploy_of_rows_of_one_identity_leaves_readers_what_they_had(spark: SparkSession, project: Settings) -> None:
+def test_deploy_with_duplicate_identities_keeps_the_edition(spark: SparkSession, project: Settings) -> None:
     text = job("listed", KINDS["listed"], 'log("notes")')
     lakehouse = declare(project, CONTRACT, jobs={"listed": text})
     lakehouse.land("notes", *FIRST, *TWICE[1:], {"id": 4, "who": "eve"}).run()
@@ -103,7 +103,7 @@ VERSIONS = {
 
 
 @pytest.mark.long
-def test_ids_of_nested_keys_differ_and_tables_that_have_older_ones_are_alone_in_being_built_anew(
+def test_nested_keys_have_distinct_ids_and_only_older_tables_are_rebuilt(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = {name: job(name, kind, 'log("notes")', returns=returns) for name, (kind, returns) in VERSIONS.items()}
@@ -125,14 +125,14 @@ def test_ids_of_nested_keys_differ_and_tables_that_have_older_ones_are_alone_in_
 
 
 def of_text(_: DataFrame, columns: Iterable[str]) -> str:
-    """The id of a version as it was before nested values were told apart."""
+    """Return the id of a version in the former form, which did not distinguish nested values."""
     parts = (
         f"coalesce(concat(length({text}), ':', {text}), '-')" for text in map("cast(`{}` as string)".format, columns)
     )
     return f"left(sha2(concat({', '.join(parts)}), 256), 32)"
 
 
-def test_an_error_that_is_its_own_cause_is_none_of_identity() -> None:
+def test_error_that_causes_itself_is_no_identity_fault() -> None:
     error = LakeError("no column")
     error.__cause__ = error
     declared = table(Latest("id"), log("notes"))(lambda notes: notes)

@@ -1,4 +1,4 @@
-"""What is wrong with a declaration and shows only in a session is told with its line, before any data is read."""
+"""Declaration faults that only a session shows: reported with their line, before any data is read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def declare(settings: Settings, kind: str, *inputs: str, returns: str = "rows", 
         ),
     ],
 )
-def test_an_unknown_column_is_told_with_the_line(spark: SparkSession, project: Settings, kind: str, told: str) -> None:
+def test_unknown_column_is_reported_with_its_line(spark: SparkSession, project: Settings, kind: str, told: str) -> None:
     declare(project, kind)
     loaded = load(project)
     with pytest.raises(DeclarationError) as error:
@@ -57,9 +57,7 @@ def test_an_unknown_column_is_told_with_the_line(spark: SparkSession, project: S
         ("History('id', sequence='at')", "valid_from"),
     ],
 )
-def test_a_column_that_the_kind_makes_is_refused(
-    spark: SparkSession, project: Settings, kind: str, column: str
-) -> None:
+def test_column_created_by_the_kind_is_rejected(spark: SparkSession, project: Settings, kind: str, column: str) -> None:
     declare(project, kind, returns=f"rows.selectExpr('*', '1 as {column}')")
     loaded = load(project)
     with pytest.raises(DeclarationError, match=rf"t: the function returns a column '{column}', which .*t\.py:4"):
@@ -76,7 +74,7 @@ def test_a_column_that_the_kind_makes_is_refused(
         ("View('id', identity=('id', 'line'))", "rows", "no column 'line' (identity)"),
     ],
 )
-def test_what_is_wrong_between_inputs_is_told_with_the_line(
+def test_fault_between_inputs_is_reported_with_its_line(
     spark: SparkSession, project: Settings, kind: str, returns: str, told: str
 ) -> None:
     declare(project, kind, EVENT_LOG, EVENT_LOG, returns=returns)
@@ -87,7 +85,7 @@ def test_what_is_wrong_between_inputs_is_told_with_the_line(
     assert "jobs/silver/t.py:4" in str(error.value)
 
 
-def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark: SparkSession, project: Settings) -> None:
+def test_faulty_declaration_reads_nothing_and_stops_no_other_table(spark: SparkSession, project: Settings) -> None:
     declare(project, "Latest('id', deletes='gone')")
     lakehouse = shop.declare(project, jobs={"good": shop.job("good", "Latest('id')", EVENT_LOG)})
     lakehouse.land("events", {"id": 1, "at": "2024-01-01T00:00:00Z", "size": 1.5})
@@ -98,7 +96,7 @@ def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark: SparkSessio
 
 
 @pytest.mark.long
-def test_what_a_python_reducer_does_wrong_is_one_line_with_its_place(spark: SparkSession, project: Settings) -> None:
+def test_python_reducer_error_is_reported_in_one_line_with_its_place(spark: SparkSession, project: Settings) -> None:
     step = "\ndef step(state, event):\n    return {'n': 1 // state['n']}\n\n"
     fold = "Fold('id', state='n int', start={'n': 0}, step=step)"
     lakehouse = declare(project, fold, head=shop.HEAD + step)

@@ -1,4 +1,4 @@
-"""The events behind rows that a gate stopped, as the error lists them."""
+"""Events behind rows stopped by a gate, as the error lists them."""
 
 from __future__ import annotations
 

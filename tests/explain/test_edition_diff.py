@@ -1,4 +1,4 @@
-"""Which rows changed between two editions, without Spark."""
+"""Rows changed between two editions, without Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _path(settings: Settings) -> Path:
     return settings.warehouse_path / "silver/thing"
 
 
-def test_rows_of_files_that_both_have_are_not_read(things: Settings) -> None:
+def test_edition_diff_reads_no_file_shared_by_both(things: Settings) -> None:
     write(things, "silver", "thing", "SELECT range::INT AS k, 'same' AS v, 1 AS _state FROM range(100)")
     [shared] = DeltaTable(str(_path(things))).file_uris()
     publish(
@@ -74,7 +74,7 @@ def test_rows_of_files_that_both_have_are_not_read(things: Settings) -> None:
     assert "earlier cut" in back.notes[0]
 
 
-def test_a_sample_is_of_each_change_and_bounded(things: Settings) -> None:
+def test_edition_diff_samples_each_change_within_its_limit(things: Settings) -> None:
     publish(
         things, 1, thing=("silver", write(things, "silver", "thing", "SELECT range::INT AS k, 'x' AS v FROM range(9)"))
     )
@@ -93,7 +93,7 @@ def test_a_sample_is_of_each_change_and_bounded(things: Settings) -> None:
     assert found.notes == ("both are of cut 1: the table was rebuilt in between",)
 
 
-def test_of_changed_columns_those_that_both_have_are_compared(things: Settings) -> None:
+def test_edition_diff_compares_the_common_columns(things: Settings) -> None:
     write(things, "silver", "thing", "SELECT 1 AS k, 'a' AS v, 7 AS size, 'old' AS gone")
     write(things, "silver", "other", "SELECT 1 AS k, 'a' AS v, '8' AS size, true AS fresh")
     publish(things, 1, thing=("silver", 0))
@@ -106,7 +106,7 @@ def test_of_changed_columns_those_that_both_have_are_compared(things: Settings) 
     assert found.notes == ("its definition changed between them (f, then g)",)
 
 
-def test_without_its_job_rows_are_compared_as_a_whole(things: Settings) -> None:
+def test_edition_diff_compares_complete_rows_without_a_job(things: Settings) -> None:
     publish(things, 1, thing=("silver", write(things, "silver", "thing", "SELECT 1 AS k, 'a' AS v")))
     publish(things, 2, thing=("silver", write(things, "silver", "thing", "SELECT 1 AS k, 'b' AS v", mode="overwrite")))
     things.path("jobs/silver/thing.py").unlink()
@@ -115,7 +115,7 @@ def test_without_its_job_rows_are_compared_as_a_whole(things: Settings) -> None:
     assert found.notes[-1].startswith("its job was removed")
 
 
-def test_what_cannot_be_compared_is_told(things: Settings) -> None:
+def test_edition_diff_reports_a_table_that_it_cannot_compare(things: Settings) -> None:
     version = write(things, "silver", "thing", "SELECT 1 AS k, 'a' AS v")
     publish(things, 1, thing=("silver", version))
     publish(things, 2, thing=("silver", version), other=("silver", version))

@@ -1,4 +1,4 @@
-"""Which events made a row, and which made it change: on a log with late, repeated, deleting and voided events."""
+"""Events of a row and of its changes: on a log with late, repeated, deleting and voided events."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ CYCLES = [
 
 @pytest.fixture(scope="module")
 def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """Two cycles; a third one after order 3 was voided; and a cut that no table has reached."""
+    """Return a lakehouse after two cycles, a third one after a void of order 3, and a cut beyond all tables."""
     made = declare(empty(tmp_path_factory.mktemp("orders")), CONTRACT, jobs=JOBS)
     fields = ("order_id", "customer", "status", "amount", "at")
     for cycle in CYCLES:
@@ -115,7 +115,7 @@ def _explain(lakehouse: Lakehouse, table: str, *key: str, **options: Any) -> Row
 
 
 def _events(row: ExplainedRow) -> list[dict[str, Any]]:
-    """The events of a row of a table of one log."""
+    """Return the events of a row of a table over one log."""
     [side] = row.sides
     return [
         {
@@ -136,7 +136,7 @@ def _told(row: ExplainedRow, *facts: str) -> list[tuple[Any, ...]]:
     return [tuple(event[fact] for fact in facts) for event in _events(row)]
 
 
-def test_a_row_has_its_events_with_what_became_of_them(lakehouse: Lakehouse) -> None:
+def test_explain_lists_the_events_of_a_row_with_their_roles(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "current_order", "order_id=1").rows
     assert row.values is not None
     assert (row.values["status"], row.values["amount"]) == ("paid", 12)
@@ -147,18 +147,18 @@ def test_a_row_has_its_events_with_what_became_of_them(lakehouse: Lakehouse) -> 
     ]
 
 
-def test_many_events_are_told_by_the_first_and_the_last(lakehouse: Lakehouse) -> None:
+def test_explain_shortens_many_events_to_the_first_and_the_last(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "current_order", "order_id=1", limit=2).rows
     assert (row.sides[0].count, [cause.nth for cause in row.sides[0].causes]) == (3, [1, 3])
 
 
-def test_the_past_is_told_as_it_was(lakehouse: Lakehouse) -> None:
+def test_explain_at_a_cut_shows_the_past(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "current_order", "order_id=2", at_cut=1).rows
     assert _told(row, "standing", "hour") == [("decides", 10)]
 
 
 @pytest.mark.long
-def test_a_row_that_is_not_there_has_the_events_that_took_it_away(lakehouse: Lakehouse) -> None:
+def test_explain_lists_the_events_that_deleted_a_row(lakehouse: Lakehouse) -> None:
     found = _explain(lakehouse, "current_order", "order_id=2")
     assert (found.count, found.rows[0].values) == (0, None)
     assert _told(found.rows[0], "standing", "hour") == [("deleted", 10), ("deletes", 12)]
@@ -167,7 +167,7 @@ def test_a_row_that_is_not_there_has_the_events_that_took_it_away(lakehouse: Lak
 
 
 @pytest.mark.long
-def test_each_version_has_the_events_within_it(lakehouse: Lakehouse) -> None:
+def test_explain_lists_the_events_of_each_version(lakehouse: Lakehouse) -> None:
     found = _explain(lakehouse, "order_status", "order_id=1")
     assert [_told(row, "standing", "hour") for row in found.rows] == [
         [("begins a version", 9)],
@@ -178,7 +178,7 @@ def test_each_version_has_the_events_within_it(lakehouse: Lakehouse) -> None:
     assert _told(row, "standing", "hour") == [("begins a version", 10), ("deletes", 12)]
 
 
-def test_events_that_came_too_late_are_told_beside_those_that_count(lakehouse: Lakehouse) -> None:
+def test_explain_lists_late_events_beside_counted_ones(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "daily", "day=2024-03-01").rows
     assert sorted(_told(row, "hour", "standing")) == [
         (9, "dropped, too late"),
@@ -190,7 +190,7 @@ def test_events_that_came_too_late_are_told_beside_those_that_count(lakehouse: L
     ]
 
 
-def test_a_row_of_a_derived_table_is_told_down_to_the_log(lakehouse: Lakehouse) -> None:
+def test_explain_follows_a_derived_row_to_the_log(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "customer_total", "customer=ada").rows
     [cause] = row.sides[0].causes
     assert (cause.role, cause.row is not None and cause.row.identity) == ("counts", {"order_id": 1})
@@ -198,7 +198,7 @@ def test_a_row_of_a_derived_table_is_told_down_to_the_log(lakehouse: Lakehouse) 
     assert ("decides", 11) in _told(cause.row, "standing", "hour")
 
 
-def test_an_input_is_narrowed_by_what_the_function_hands_on(lakehouse: Lakehouse) -> None:
+def test_explain_narrows_an_input_by_columns_passed_through(lakehouse: Lakehouse) -> None:
     declared = lakehouse.project.tables["current_order"]
     inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, cut(lakehouse.project))
 
@@ -228,7 +228,7 @@ def test_an_input_is_narrowed_by_what_the_function_hands_on(lakehouse: Lakehouse
         (("current_order", "order_id=9"), {"at_cut": 4}, "no row with order_id=9 at cut 4"),
     ],
 )
-def test_what_is_not_there_is_told_with_a_fix(
+def test_explain_reports_a_missing_row_or_table_with_a_fix(
     lakehouse: Lakehouse, words: tuple[str, ...], options: Any, told: str
 ) -> None:
     with pytest.raises(DeclarationError) as fault:
@@ -238,8 +238,8 @@ def test_what_is_not_there_is_told_with_a_fix(
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"at_cut": 4}], ids=["newest", "at its cut"])
-def test_a_row_of_a_cut_that_no_table_has_reached_is_told_with_its_events(lakehouse: Lakehouse, options: Any) -> None:
-    """Order 4 and its customer are in the log alone."""
+def test_explain_shows_a_row_of_a_cut_beyond_its_tables(lakehouse: Lakehouse, options: Any) -> None:
+    """Order 4 and its customer are only in the log."""
     found = _explain(lakehouse, "current_order", "order_id=4", **options)
     assert (found.cut, found.version, present(found.rows[0].values)["status"]) == (4, None, "placed")
     assert [event["void"] for event in _events(found.rows[0])] == [None]
@@ -257,7 +257,7 @@ def _diff(lakehouse: Lakehouse, table: str, old: int, new: int) -> dict[str, Any
     return diff_data(found)
 
 
-def test_rows_that_changed_have_the_events_responsible(lakehouse: Lakehouse) -> None:
+def test_edition_diff_lists_the_events_of_changed_rows(lakehouse: Lakehouse) -> None:
     found = _diff(lakehouse, "customer_total", 1, 2)
     assert (found["inserted"], found["updated"], found["deleted"]) == (0, 1, 0)
     [row] = found["sample"]
@@ -275,7 +275,7 @@ def test_rows_that_changed_have_the_events_responsible(lakehouse: Lakehouse) -> 
     ]
 
 
-def test_a_void_is_responsible_too(lakehouse: Lakehouse) -> None:
+def test_edition_diff_lists_a_void_as_cause(lakehouse: Lakehouse) -> None:
     [row] = _diff(lakehouse, "current_order", 2, 3)["sample"]
     assert (row["change"], row["key"]) == ("delete", {"order_id": 3})
     assert [(event["standing"], event["void"]) for event in row["from"][0]["events"]] == [("voided", "a test")]

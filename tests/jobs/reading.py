@@ -1,4 +1,4 @@
-"""Tables as a person writes them: columns apart by two spaces or more, a dash for null."""
+"""Tables as written by hand: columns separated by two spaces or more, a dash for null."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ NULL = "-"
 
 
 def cells(text: str) -> list[dict[str, str | None]]:
-    """The rows of a table whose first line names its columns."""
+    """Return the rows of a table whose first line names its columns."""
     names, *rows = [re.split(r"\s{2,}", line.strip()) for line in text.strip().splitlines()]
     return [dict(zip(names, (None if cell == NULL else cell for cell in row), strict=True)) for row in rows]
 
 
 def shown(rows: Sequence[Mapping[str, Any]], *columns: str) -> list[dict[str, str | None]]:
-    """`columns` of `rows` as `cells` gives them: times without seconds, lists in one cell."""
+    """Return `columns` of `rows` in the form of `cells`: times without seconds, lists in one cell."""
     return [{column: _cell(row[column]) for column in columns} for row in rows]
 
 

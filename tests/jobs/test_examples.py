@@ -1,4 +1,4 @@
-"""What each example table makes of a handful of legs. Times are UTC in 2013; New York is five hours behind."""
+"""Example tables over a handful of legs. Times are UTC in 2013; New York is five hours behind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def clock(at: datetime) -> int:
 
 
 def flight(leg: dict[str, Any]) -> dict[str, Any]:
-    """A record of the stream flights."""
+    """Return a record of the stream flights."""
     at = instant(leg["scheduled"])
     local = at.astimezone(ZoneInfo("America/New_York"))
     late = {name: None if leg[name] is None else int(leg[name]) for name in ("left_late", "arrived_late")}
@@ -64,7 +64,7 @@ def flight(leg: dict[str, Any]) -> dict[str, Any]:
 
 
 def hour(row: dict[str, Any]) -> dict[str, Any]:
-    """A record of the stream weather."""
+    """Return a record of the stream weather."""
     at = instant(row["hour"])
     local = at.astimezone(ZoneInfo("America/New_York"))
     return {
@@ -75,7 +75,7 @@ def hour(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The tables after two cycles: the second half of the legs and the weather come later than the first."""
+    """Return the tables after two cycles: half of the legs and the weather come in the second."""
     lakehouse = Lakehouse(REPOSITORY, tmp_path_factory.mktemp("examples"))
     legs, hours = [flight(leg) for leg in cells(LEGS)], [hour(row) for row in cells(WEATHER)]
     lakehouse.land("flights", *legs[::2]).land("weather", *hours[:2]).run()
@@ -160,13 +160,13 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_an_example_table_says_what_its_docstring_promises(lakehouse: Lakehouse, name: Any) -> None:
+def test_example_table_equals_its_expected_rows(lakehouse: Lakehouse, name: Any) -> None:
     expected = cells(TABLES[name])
     found = shown(lakehouse.table(name), *expected[0])
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
-def test_a_leg_has_the_version_of_its_operator_at_the_time(lakehouse: Lakehouse) -> None:
+def test_leg_has_the_operator_version_of_its_time(lakehouse: Lakehouse) -> None:
     versions = {row["version_id"]: row for row in lakehouse.table("aircraft_operator")}
     for leg in lakehouse.table("flight_weather"):
         if leg["tailnum"] is None:
@@ -176,14 +176,14 @@ def test_a_leg_has_the_version_of_its_operator_at_the_time(lakehouse: Lakehouse)
             assert (version["tailnum"], version["carrier"]) == (leg["tailnum"], leg["carrier"])
 
 
-def test_quantiles_of_a_route_are_near_those_of_its_legs(lakehouse: Lakehouse) -> None:
+def test_route_quantiles_are_near_those_of_its_legs(lakehouse: Lakehouse) -> None:
     [route] = [row for row in lakehouse.table("route_quantiles") if (row["origin"], row["dest"]) == ("EWR", "ORD")]
     assert (route["flights"], route["aircraft"]) == (3, 2)
     assert route["median_delay"] == pytest.approx(45, rel=0.01)
     assert route["worst_tenth"] == pytest.approx(45, rel=0.01)
 
 
-def test_every_example_table_has_its_expectations_and_its_test(lakehouse: Lakehouse) -> None:
+def test_example_table_has_expectations_and_a_test(lakehouse: Lakehouse) -> None:
     tables = set(lakehouse.project.tables)
     assert tables == {path.stem for path in (REPOSITORY / "quality").glob("*.json")}
     older = {

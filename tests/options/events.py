@@ -1,4 +1,4 @@
-"""What happens in two logs: few keys and times, so that events meet, tie and come late, and nulls in every place."""
+"""Events of two logs: few keys and times, so that events meet, tie and come late, and nulls in every place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER = {"oid": "int", "time": INSTANT, "k": "string", "l": "int", "rat": INSTAN
 
 
 def batches() -> Iterator[dict[str, list[dict[str, Any]]]]:
-    """The records of each batch, by stream. The second batch has a broadcast event."""
+    """Yield the records of each batch, by stream. The second batch has a broadcast event."""
     chance = random.Random(3)
 
     def some(*values: Any) -> Any:

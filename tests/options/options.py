@@ -1,6 +1,5 @@
-"""Every option of every kind, window, measure and step, with values for it, as they are written in a job.
-
-The first value of an option is what it is left at; a value is Python source over the columns that `project` makes.
+"""Options of every kind, window, measure and step, with values as written in a job. The first value of an option is its
+default; a value is Python source over the columns that `project` makes.
 """
 
 from __future__ import annotations
@@ -127,8 +126,8 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "Aggregate": {
         "key": ("'k'", "('k', 'l')", "'s'", "()"),
-        "measures": ("ADDED", "MEASURES"),  # see `measures`
-        "window": ("None",),  # and those that `windows` makes
+        "measures": ("ADDED", "MEASURES"),  # See `measures`
+        "window": ("None",),  # And those of `windows`
         "late": ("'correct'", "'drop'"),
         "lateness": ("0 * HOUR", "HOUR"),
         "is_final": ("False", "True"),
@@ -146,7 +145,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "Enrich": {
         "id": ("'event'", "('k', 'id')"),
-        "dimensions": (),  # those that AsOf makes
+        "dimensions": (),  # Those of AsOf
         "time": ("'at'",),
         "how": ("'left'", "'inner'"),
         "lateness": ("0 * HOUR", "HOUR"),
@@ -165,7 +164,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "Pattern": {
         "key": KEYS,
         "sequence": ("'at'", "('at', 'seq')", "'seq'"),
-        "steps": (),  # those that Step, Either and Absent make
+        "steps": (),  # Those of Step, Either and Absent
         "measures": ("MATCHED",),
         "skip": ("'past last'", "'to next'"),
         "within": ("None", "2 * DAY"),
@@ -182,7 +181,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
 
 
 def classes() -> dict[str, type]:
-    """What a declaration is made of: {name: class}."""
+    """Return the classes of declarations: {name: class}."""
     told = {name: getattr(lake, name) for name in lake.__all__}
     parts = ("Absent", "AsOf", "Either", "In", "Step")
     return {
@@ -193,14 +192,13 @@ def classes() -> dict[str, type]:
 
 
 def parameters(made: type) -> set[str]:
-    """The options of a class; one that takes several of a thing (`*dimensions`) has their name too."""
+    """Return the options of a class, including the name of a variadic one (`*dimensions`)."""
     return set(inspect.signature(made).parameters)
 
 
 def pairs(options: Mapping[str, Sequence[str]], possible: Callable[[Chosen], bool]) -> list[Chosen]:
-    """Choices of a value for each option, so that every possible pair of two options' values is in one of them.
-
-    Those come first that differ most from what the options are left at.
+    """Return choices of a value for each option that cover every possible pair of two options' values. Choices that
+    differ most from the defaults come first.
     """
     every = [dict(zip(options, values, strict=True)) for values in product(*options.values())]
     every = sorted(every, key=lambda each: -sum(each[name] != values[0] for name, values in options.items()))

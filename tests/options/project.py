@@ -1,4 +1,4 @@
-"""A project of a table for each choice of options, all over the same two logs."""
+"""Project with a table for each choice of options, all over the same two logs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def is_first(event, matched):
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the matrix: its kind, the options chosen, and its inputs."""
+    """Table of the matrix: its kind, the chosen options, and its inputs."""
 
     name: str
     kind: str
@@ -82,7 +82,7 @@ class Table:
 
     @property
     def text(self) -> str:
-        """The file of its job."""
+        """Return the file of its job."""
         imports = [f"from jobs.silver.{each} import {each}" for each in self.inputs if not each.startswith("log(")]
         declared = f"@table({call(self.kind, self.options)}, {', '.join(self.inputs)})"
         return "\n".join([HEAD, *imports, *_constants(self), "", declared, *self._function()])
@@ -94,7 +94,7 @@ class Table:
 
 
 def call(name: str, options: Chosen) -> str:
-    """The call of a class; what comes before several things of one name (`*dimensions`), and these, goes by place."""
+    """Return the call of a class; a variadic argument (`*dimensions`) and those before it are positional."""
     by_place = ("id", "dimensions") if "dimensions" in options else ("alternatives",)
     arguments = (value if option in by_place else f"{option}={value}" for option, value in options.items())
     return f"{name}({', '.join(arguments)})"
@@ -102,7 +102,7 @@ def call(name: str, options: Chosen) -> str:
 
 @cache
 def calls(name: str) -> tuple[str, ...]:
-    """The class called with each choice of its options."""
+    """Return the class called with each choice of its options."""
     return tuple(
         call(name, chosen)
         for chosen in pairs(OPTIONS[name], lambda chosen: possible(call(name, chosen), environment()))
@@ -111,7 +111,7 @@ def calls(name: str) -> tuple[str, ...]:
 
 @cache
 def environment() -> dict[str, Any]:
-    """What the head of a job has."""
+    """Return the names in the head of a job."""
     names: dict[str, Any] = {name: getattr(lake, name) for name in lake.__all__}
     names |= {"HOUR": timedelta(hours=1), "DAY": timedelta(days=1), "Refusal": Refusal}
     del names["open"]
@@ -121,12 +121,12 @@ def environment() -> dict[str, Any]:
 
 @cache
 def of_kinds() -> dict[str, Any]:
-    """What the job of a kind has beside."""
+    """Return the additional names in the job of a kind."""
     return environment() | {name: eval(sets, environment()) for name, sets in measures().items()}
 
 
 def possible(text: str, names: dict[str, Any]) -> bool:
-    """Whether a call is no contradiction, as a declaration tells, nor a window that its times do not fit."""
+    """Return whether a call is a valid declaration whose window fits its times."""
     try:
         made = eval(text, names)
         window = made.window if isinstance(made, lake.Aggregate) else made
@@ -139,7 +139,7 @@ def possible(text: str, names: dict[str, Any]) -> bool:
 
 @cache
 def measures() -> dict[str, str]:
-    """The sets of measures, as text: of each class one, those of them that subtract, those of a match; then all."""
+    """Return the sets of measures as text: one for each class, those that subtract, those of a match; then all."""
     every = {f"{name.lower()}_{n}": text for name in OPTIONS for n, text in enumerate(_measures(name))}
     one = {name: text for name, text in every.items() if name.endswith("_0")}
     sets = {
@@ -164,7 +164,7 @@ def _dict(values: Mapping[str, str]) -> str:
 
 
 def tables(*, bold: bool = False) -> list[Table]:
-    """The tables of all kinds; or the bold ones, the first of each: least of their options is what it is left at."""
+    """Return the tables of all kinds; or the bold ones, the first of each, with fewest defaults."""
     kinds = [name for name, made in classes().items() if issubclass(made, Kind)]
     return [each for kind in kinds for each in (islice(_tables(kind), BOLD) if bold else _tables(kind))]
 
@@ -185,7 +185,7 @@ def _tables(kind: str) -> Iterator[Table]:
             *(f"[Step('down', 'a > 0', times='+?'), Step('up', times='?'), {absent}]" for absent in calls("Absent")),
         )
     choices = pairs(options, lambda chosen: _fits(kind, chosen))
-    if kind == "Aggregate":  # and every other window, one beside each of these choices
+    if kind == "Aggregate":  # And every other window, one beside each of these choices
         others = [text for name in WINDOWS for text in calls(name)[1:]]
         choices += [
             chosen | {"window": text}
@@ -212,7 +212,7 @@ def _fits(kind: str, chosen: Chosen) -> bool:
             return False
     timed = options.get("within", "None") != "None" or options.get("is_final") == "True"
     if timed and options.get("sequence") == "'seq'":
-        return False  # no time to go by
+        return False  # No event time
     text = call(kind, options)
     return possible(text, of_kinds()) and bool(eval(text, of_kinds()).identity)
 
@@ -228,7 +228,7 @@ def _constants(table: Table) -> Iterator[str]:
 
 
 def _returned(table: Table) -> str:
-    """What the job's function returns."""
+    """Return the columns that the job's function returns."""
     source = "log" if table.inputs[0].startswith("log(") else "table"
     made, event = COLUMNS[source][-4:-2]
     if table.kind == "Pattern" and len(table.inputs) == 2:
@@ -265,7 +265,7 @@ def _viewed(options: Chosen, made: str, event: str) -> str:
 
 
 def write(folder: Path, some: list[Table], settings: str = "") -> Path:
-    """The project of `some` tables in `folder`."""
+    """Write the project of `some` tables to `folder`."""
     facts = {"events": {"broadcast": "op = 'truncate'"}, "others": {}}
     streams = [
         shop.contract(name, {field: shop.optional(kind) for field, kind in fields.items()}, time="time", **facts[name])

@@ -1,6 +1,6 @@
-"""Every option of every kind, through the engine: built, advanced by two batches, rebuilt and verified, among nulls.
+"""Options of every kind through the engine: built, advanced by two batches, rebuilt and verified, with nulls.
 
-The declarations are made of the classes' options: each pair of two options' values is in one of them.
+The declarations are generated from the classes' options: each pair of two options' values is in one of them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tests.options.options import OPTIONS, classes, parameters
 from tests.writers import writing
 
 PARTS = dict.fromkeys(KINDS, 1) | {"Aggregate": 5, "Pattern": 3}
-MOST = 24  # tables of a project
+MOST = 24  # Tables of a project
 
 
-def test_every_option_of_every_class_has_values() -> None:
+def test_options_of_every_class_have_values() -> None:
     assert {name: parameters(made) for name, made in classes().items()} == {
         name: set(options) for name, options in OPTIONS.items()
     }
@@ -33,7 +33,7 @@ def test_every_option_of_every_class_has_values() -> None:
 
 
 @pytest.mark.long
-def test_the_boldest_choice_of_each_kind_keeps_its_promise(spark: SparkSession, tmp_path: Path) -> None:
+def test_kind_with_bold_options_keeps_the_laws(spark: SparkSession, tmp_path: Path) -> None:
     tables = list(matrix.tables(bold=True))
     assert {each.kind for each in tables} == set(KINDS)
     keeps_its_promise(tmp_path, tables)
@@ -41,14 +41,16 @@ def test_the_boldest_choice_of_each_kind_keeps_its_promise(spark: SparkSession, 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "part"), [(kind, part) for kind in KINDS for part in range(PARTS[kind])])
-def test_every_pair_of_options_keeps_its_promise(spark: SparkSession, tmp_path: Path, kind: str, part: int) -> None:
+def test_kind_with_any_pair_of_options_keeps_the_laws(
+    spark: SparkSession, tmp_path: Path, kind: str, part: int
+) -> None:
     tables = [each for each in matrix.tables() if each.kind == kind][part :: PARTS[kind]]
     assert len(tables) <= MOST
     keeps_its_promise(tmp_path, tables)
 
 
 @pytest.mark.long
-def test_what_spark_writes_keeps_its_promise(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_written_by_spark_keep_the_laws(spark: SparkSession, tmp_path: Path) -> None:
     with writing("spark"):
         keeps_its_promise(tmp_path, matrix.tables(bold=True), settings="small_diff_rows = 0\n")
 
@@ -65,4 +67,4 @@ def keeps_its_promise(home: Path, tables: list[matrix.Table], settings: str = ""
     verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, on_progress=lambda _: None)
     assert [each for each in verdicts if each.verdict != "identical"] == []
     assert {each.table for each in verdicts} >= {each.name for each in tables}
-    assert sum(each.rows > 0 for each in verdicts) > len(verdicts) * 0.8  # an empty table would prove nothing
+    assert sum(each.rows > 0 for each in verdicts) > len(verdicts) * 0.8  # An empty table would prove nothing
