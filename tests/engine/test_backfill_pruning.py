@@ -117,7 +117,7 @@ def slices(random: Random, rows: pa.Table, key: tuple[str, ...]) -> Iterator[pa.
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_keys_are_equal_when_evaluated_from_the_part_of_the_log_with_their_times(
+def test_keys_are_equal_when_evaluated_from_the_log_part_with_their_times(
     spark: SparkSession, project: Settings, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(seed)

@@ -203,7 +203,7 @@ def people(shop: Lakehouse) -> dict[int, Any]:
 
 
 @pytest.mark.long
-def test_restored_backup_keeps_people_forgotten_who_were_forgotten_later(spark: SparkSession, tmp_path: Path) -> None:
+def test_restored_backup_keeps_later_erasures(spark: SparkSession, tmp_path: Path) -> None:
     live = new_shop(tmp_path / "live")
     live.land("orders", order(1, JOAN, note="call me"), order(2, "grace"), order(9, JOAN) | {"amount": "a lot"}).run()
     done = backup(live.project, tmp_path / "copy", keys=None, on_progress=quiet)
@@ -247,7 +247,7 @@ def landing(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_restored_backups_taken_during_follow_keep_people_forgotten(tmp_path: Path, commands: Commands) -> None:
+def test_restored_backups_made_during_follow_keep_erasures(tmp_path: Path, commands: Commands) -> None:
     live, orders = tmp_path / "live", "select order_id, customer from current_order order by all"
     init(live)
     environment = os.environ | commands.environment | {"LAKE_KEYS": str(tmp_path / "keys.sqlite")}

@@ -61,7 +61,7 @@ def expectations() -> list[tuple[Expectation, str | None, list[int]]]:
     ]
 
 
-def test_expectation_reads_a_day_as_midnight_and_a_time_in_the_zone_of_the_table() -> None:
+def test_expectation_reads_days_and_times_in_the_zone_of_the_table() -> None:
     for expectation, zone, failing in expectations():
         (finding,) = judge_rows([expectation], ROWS, ("k",), zone=zone)
         assert [row["k"] for row in finding.examples] == failing, (expectation, zone)

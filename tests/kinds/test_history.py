@@ -96,7 +96,7 @@ def test_history_ignores_a_dump_older_than_the_previous_dump_of_c2(spark: SparkS
 
 
 @pytest.mark.long
-def test_history_uses_only_dumps_with_a_marker_and_deletes_all_for_an_empty_dump(spark: SparkSession) -> None:
+def test_history_uses_marked_dumps_only_and_deletes_all_for_an_empty_dump(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True, marker="city = 'complete'")
     marked = [(None, "complete", 0)], [(None, "complete", 1)], [(None, "complete", 2)]
     assert table(kind, batches(spark, DUMPS, DUMP_0 + marked[0], DUMP_1), "id", *SPAN) == [

@@ -15,9 +15,7 @@ MOST = {"look-ups of a table": 20, "modules at work": 150, "calls between module
 """Upper bounds: a change may lower them, and raises none."""
 
 
-def test_run_of_one_late_event_stays_within_the_bounds_of_look_ups_and_calls(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_run_of_one_late_event_keeps_the_bounds_of_lookups_and_calls(spark: SparkSession, tmp_path: Path) -> None:
     done = late_event(tmp_path, lambda: pipeline.run(load_settings(tmp_path), lambda: spark, lambda _: None))
     for figure, most in MOST.items():
         assert 0 < len(done[figure]) <= most, (figure, Counter(done[figure]).most_common(20))

@@ -115,7 +115,7 @@ def cycles(house: Lakehouse, spark: SparkSession, kafka: Kafka) -> tuple[int, st
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_every_kind_is_equal_for_any_partitions_and_deliveries(
+def test_kinds_are_equal_for_any_partitions_and_deliveries(
     kafka: Kafka, spark: SparkSession, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = Random(seed)

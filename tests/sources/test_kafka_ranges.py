@@ -134,7 +134,7 @@ def test_shares_divide_the_limit_and_never_exceed_demand(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_kafka_gap_is_reported_with_its_fix_and_the_rest_is_read_after_give_up(seed: int) -> None:
+def test_kafka_gap_is_reported_with_its_fix_and_passed_by_give_up(seed: int) -> None:
     random = Random(seed)
     cluster = made_up(random, steps=40)
     source = source_of(cluster, records=20)

@@ -264,14 +264,12 @@ def killed(outside: Outside, commands: Commands, point: str, **environment: Any)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_topics_are_in_their_logs_once_after_any_crash(
-    commands: Commands, kafka: Kafka, tmp_path: Path, point: str
-) -> None:
+def test_topics_are_logged_once_after_any_crash(commands: Commands, kafka: Kafka, tmp_path: Path, point: str) -> None:
     assert killed(Broker(kafka, tmp_path), commands, point) == LANDED
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_transactions_are_in_their_logs_once_and_whole_in_a_cut_after_any_crash(
+def test_transactions_are_logged_once_and_whole_in_a_cut_after_any_crash(
     commands: Commands, shop: Shop, tmp_path: Path, point: str
 ) -> None:
     assert killed(Database(shop, tmp_path), commands, point, **{VARIABLE: shop.reader_dsn}) == LANDED
