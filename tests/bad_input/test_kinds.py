@@ -1,22 +1,22 @@
-"""One hundred kinds of bad input: the tables beside this file say what is put where, and what comes of it.
+"""One hundred kinds of bad input: the tables beside this file list each input, its place and its outcome.
 
 An entry of a table has
 
-    input      what is wrong
+    input      the fault
     files      {file of the project: its text, or [text, how often]}: put there; a file without text is removed
     change     {file of the project: [old, new]}: replaced in it once
     env        {environment variable: value}
-    stdin      what is piped in
-    behind     true where the log is to have a batch that no edition has
-    spark      true where only Spark sees it
+    stdin      the piped text
+    behind     true if the log has a batch that no edition includes
+    spark      true if only Spark finds it
     run        the command line
     exit       its exit code
-    says       the first line of the message: what was found, and in parentheses where
-    fix        how to mend it
-    stdout     what is answered all the same
+    says       the first line of the message: the fault, and its place in parentheses
+    fix        the fix
+    stdout     the answer in spite of the fault
 
-The project is that of `lake init`, run and published; SHOP is its folder. Whatever is put there, nothing is lost that
-was in the landing folder or in the warehouse, and readers go on reading the published edition.
+The project is that of `lake init`, run and published; SHOP is its folder. No file of the landing folder or the
+warehouse is lost, and readers keep the published edition.
 """
 
 from __future__ import annotations

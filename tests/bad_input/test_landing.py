@@ -178,8 +178,8 @@ def check(landed: Landed, stream: str, kind: Mapping[str, Any]) -> None:
 
 
 def kept(row: Rejected, file: Path) -> bool:
-    """Whether a record is in quarantine as it was. What is too long or no UTF-8 is whole in its file alone, and of a
-    file with columns there is a record made of them.
+    """Return whether a record is in quarantine unchanged. A record that is too long or not UTF-8 is only in its file,
+    and a file with columns has a record made of them.
     """
     if file.suffix in (".csv", ".parquet") or row.reason == "oversized" or "UTF-8" in row.detail:
         return bool(row.raw)

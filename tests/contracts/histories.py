@@ -1,6 +1,6 @@
-"""Histories of a contract, and a model of what its newest version reads in events that came under any of them.
+"""Histories of a contract, and a model of the values that its newest version reads in events of any version.
 
-The model knows records, as producers wrote them, and the rules of docs/how-to/contracts.md. It shares no code with
+The model knows records as written by producers, and the rules of docs/how-to/contracts.md. It shares no code with
 `lake.contracts`.
 """
 

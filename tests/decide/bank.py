@@ -85,9 +85,9 @@ class Bank:
         return Log(self.settings, "entries")
 
     def ingest(self, *, acknowledge: bool = True, given_up: bool = False) -> None:
-        """One delivery into the log; its groups are removed, unless this process dies before.
+        """Write one delivery to the log and delete its groups, unless the process dies before.
 
-        With `given_up`, it goes on after what the folder lost.
+        With `given_up`, continue after the groups lost by the folder.
         """
         head, taken = self.log.head(), Kept()
         newest = head.sources.get("web")

@@ -1,4 +1,4 @@
-"""Decisions against a plain model, whatever comes between them: commits, their failures, ingests, runs, restarts.
+"""Decisions compared with a plain model, between commits, their failures, ingests, runs and restarts.
 
 No JVM, no server; the log and the table are written as Spark writes them.
 """

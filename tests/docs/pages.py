@@ -2,10 +2,10 @@
 
 An example is a section whose heading begins with "Worked example". In it
 
-    ```json title="schemas/<stream>.avsc"      a file of the project, as is jobs/…; told again, it is changed
+    ```json title="schemas/<stream>.avsc"      a file of the project, like jobs/…; a repeated title changes it
     ```json title="landing/<stream>"           the records of a batch, a line each
-    ```csv title="landing/<stream>/<name>"     a landing file of a name of its own
-    `<table>` after batch <n>:                 followed by a table: the rows there are then; … is any value
+    ```csv title="landing/<stream>/<name>"     a landing file with its own name
+    `<table>` after batch <n>:                 followed by a table: its rows; … is any value
 """
 
 from __future__ import annotations

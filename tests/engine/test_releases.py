@@ -1,10 +1,10 @@
-"""Warehouses of earlier releases: the code of now reads, queries, advances, verifies and purges each as it stands.
+"""Warehouses of earlier releases: the current code reads, queries, advances, verifies and purges each unchanged.
 
-It protects what is stored: the layout of logs, tables and books, what commits record, the key store and how things are
-sealed under it, the spool of a source, the order of a log, fingerprints of definitions, the state that kinds keep in
-their tables. All kinds are in a fixture, over logs and over tables; sealed fields; contracts that grew, with an upcast
-and a nested field; TRUNCATE, full dumps and Debezium's messages; producers and missing numbers; duplicates, refused
-records, a void, editions, a deploy, a compaction. `tests/fixtures/README.md` says how it was made.
+The stored formats are: the layout of logs and tables, metadata of commits, the key store and its encryption, the spool
+of a source, the order of a log, fingerprints of definitions, and the state of kinds in their tables. All kinds are in a
+fixture, over logs and over tables; sealed fields; grown contracts, with an upcast and a nested field; TRUNCATE, full
+dumps and Debezium's messages; producers and missing numbers; duplicates, refused records, a void, editions, a deploy, a
+compaction. `tests/fixtures/README.md` describes how to make one.
 """
 
 from __future__ import annotations

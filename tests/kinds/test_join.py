@@ -1,7 +1,7 @@
 """Joins against published rows.
 
 Source: Kafka Streams, join semantics (C10). Kafka holds an unmatched row back until its window has closed; here it is
-there at once, and a partner that comes later corrects it.
+returned at once, and a later partner corrects it.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ def found(
 
 
 def later(rows: History, before: int, steps: int, fixed: int) -> Iterator[tuple[History, list[int]]]:
-    """`rows` with a few more that came later, whose times are not late before `before`, among ties anywhere; and the
-    number that each had, -1 of a new one. The row after the new ones may satisfy other steps, as conditions ask for
-    `prev`, but what is to be absent does not: its bit is `fixed`.
+    """Yield `rows` with a few later ones, not late before `before`, at any place among ties; and the former number of
+    each row, -1 for a new one. The row after the new ones may satisfy other steps, because conditions read `prev`,
+    except the absent step: its bit is `fixed`.
     """
     every = range(1, 1 << steps)
     settled = sum(time < before for time, _ in rows)

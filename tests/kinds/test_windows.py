@@ -331,8 +331,7 @@ LOG = "t timestamp, _time timestamp, _watermark timestamp, word string"
 def test_late_words_are_counted_or_dropped_as_in_spark(spark: SparkSession) -> None:
     """Window 10 minutes by 5, watermark 10 minutes behind.
 
-    Spark promises only that what is within the delay is counted; here the row itself decides: what is beyond it is
-    dropped, in every run.
+    Spark promises only that rows within the delay are counted; here every run drops the rows beyond it.
     """
     rows = of_log(
         spark,

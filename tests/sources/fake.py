@@ -1,10 +1,10 @@
-"""A system outside that is a file: transactions, each of records for several streams, and what was acknowledged to it.
+"""External system in a file: transactions, each of records for several streams, and the acknowledged position.
 
 kind = "fake"
 file = "outside.json"      {"transactions": [[[stream, record], …], …], "acknowledged": 0, "lost": 0, "partitions": 1}
 at_once = 2                transactions in one range
 streams = ["debits", "credits"]
-copies = true              it can copy again what a stream has had so far; false: it is declared not to
+copies = true              it can repeat the copy of a stream; false: it is declared not to
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Fake:
         return {"to": self._outside()["lost"]}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 @dataclass

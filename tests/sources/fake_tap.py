@@ -1,8 +1,8 @@
-"""A tap that writes what it is told to: `python fake_tap.py SCRIPT [--state FILE]`.
+"""Tap that executes a script: `python fake_tap.py SCRIPT [--state FILE]`.
 
-SCRIPT is a JSON list of [step, what]: "line" writes a text, "row" a RECORD, "state" a STATE, "exit" ends with that
-code, "die" by SIGKILL, "wait" until a file is there. What comes up to the row of the state it is given is
-passed over. Each start, with the state it was given, is noted in SCRIPT.runs.
+SCRIPT is a JSON list of [step, argument]: "line" writes a text, "row" a RECORD, "state" a STATE, "exit" ends with that
+code, "die" by SIGKILL, "wait" until a file exists. Steps up to the row of the given state are skipped.
+Each start is recorded with its state in SCRIPT.runs.
 """
 
 from __future__ import annotations

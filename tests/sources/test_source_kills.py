@@ -1,7 +1,7 @@
-"""`lake` killed before and after all that a delivery writes and acknowledges: one run later all is there, once.
+"""Kills of `lake` before and after each write and acknowledgement of a delivery: later every record is there once.
 
-The outside is a real broker or a real database. What the logs then have is compared with what that one says itself, and
-what it was told is committed is never ahead of the logs.
+The external system is a real broker or a real database. The logs are compared with its own records, and its
+acknowledged position is never ahead of the logs.
 """
 
 from __future__ import annotations
