@@ -21,7 +21,7 @@ VARIABLE: Final = re.compile(r"\$\{(\w+)(?:(:?)([-?])([^}]*))?\}")
 """As Compose has it: ${NAME}, ${NAME-default}, ${NAME:-default} also where it is empty, ${NAME:?what it is}."""
 
 
-def filled(text: str, variables: Mapping[str, str]) -> str:
+def fill_variables(text: str, variables: Mapping[str, str]) -> str:
     """Return `text` with its variables filled in. Fail if one without a default is missing."""
 
     def value(found: re.Match[str]) -> str:
@@ -43,7 +43,7 @@ def compose(**variables: str) -> dict[str, Any]:
             return {name: value(each) for name, each in read.items()}
         if isinstance(read, list):
             return [value(each) for each in read]
-        return filled(read, variables) if isinstance(read, str) else read
+        return fill_variables(read, variables) if isinstance(read, str) else read
 
     read: dict[str, Any] = value(yaml.safe_load(COMPOSE.read_text()))
     return read

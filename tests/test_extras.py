@@ -74,7 +74,7 @@ def packages(extra: str) -> set[str]:
     }
 
 
-def without(extra: str, folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run_without(extra: str, folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a program of a project without an extra."""
     hidden = folder / "hidden"
     hidden.mkdir()
@@ -99,7 +99,7 @@ def test_missing_extra_is_named_in_one_line(tmp_path: Path, extra: str, file: st
     published(tmp_path / "shop")
     (tmp_path / "shop" / file).parent.mkdir(exist_ok=True)
     (tmp_path / "shop" / file).write_text(text)
-    done = without(extra, tmp_path, "from lake.cli import main; main()", *words)
+    done = run_without(extra, tmp_path, "from lake.cli import main; main()", *words)
     told = [line for line in (done.stdout + done.stderr).splitlines() if f"headwater[{extra}]" in line]
     assert len(told) == 1, done
     assert "Traceback" not in done.stderr
@@ -110,7 +110,7 @@ def test_missing_extra_is_named_in_one_line(tmp_path: Path, extra: str, file: st
 def test_bucket_warehouse_names_its_missing_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     published(tmp_path / "shop")
     monkeypatch.setenv("LAKE_WAREHOUSE", "s3://bucket/shop")
-    done = without("s3", tmp_path, "from lake.cli import main; main()", "sql", "select 1")
+    done = run_without("s3", tmp_path, "from lake.cli import main; main()", "sql", "select 1")
     told = [line for line in done.stderr.splitlines() if "headwater[s3]" in line]
     assert len(told) == 1, done
     assert "Traceback" not in done.stderr
@@ -120,7 +120,7 @@ def test_bucket_warehouse_names_its_missing_extra(tmp_path: Path, monkeypatch: p
 @pytest.mark.long
 def test_polars_table_names_its_missing_extra(tmp_path: Path) -> None:
     published(tmp_path / "shop")
-    done = without("polars", tmp_path, POLARS)
+    done = run_without("polars", tmp_path, POLARS)
     assert 'pip install "headwater[polars] @ file:///' in done.stderr.splitlines()[-1]
 
 

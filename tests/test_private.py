@@ -54,7 +54,7 @@ def lake(settings: Settings, *arguments: str, **environment: str) -> subprocess.
     )
 
 
-def others(settings: Settings) -> list[Path]:
+def exposed_files(settings: Settings) -> list[Path]:
     """Return files that others than the owner can access."""
     return [path for path in settings.path(".lake").rglob("*") if path.lstat().st_mode & 0o077]
 
@@ -86,7 +86,7 @@ def test_files_of_a_command_are_private(project: Settings, land: Callable[..., P
     declare(project, contract("orders", {"k": "string"}))
     assert lake(project, "cut").returncode == 0
     assert (project.warehouse_path / "meta/cuts/_delta_log").is_dir()
-    assert others(project) == []
+    assert exposed_files(project) == []
 
 
 def test_scratch_files_are_private(project: Settings, land: Callable[..., Path], tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ IN_SPARK = (
 )
 
 
-def told(text: str) -> list[str]:
+def history_lines(text: str) -> list[str]:
     """Return lines as in the history of a terminal, without cursor movements."""
     return [line for line in text.splitlines() if line.strip()]
 
@@ -81,7 +81,7 @@ def test_pipe_shows_a_long_step_before_it_begins(capsys: pytest.CaptureFixture[s
     progress.watch(LineProgress())
     with step("load", "Headwater"), step("start", "Spark, local[2]"), step("advance", "flight"):
         pass
-    assert told(capsys.readouterr().err) == ["load    Headwater", "start   Spark, local[2]"]
+    assert history_lines(capsys.readouterr().err) == ["load    Headwater", "start   Spark, local[2]"]
 
 
 def test_pipe_shows_steps_that_report_nothing_themselves(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_pipe_shows_steps_that_report_nothing_themselves(capsys: pytest.CaptureF
         pass
     with pytest.raises(ValueError, match="no"), step("check", "carrier"):
         raise ValueError("no")
-    checked, settled = told(capsys.readouterr().err)
+    checked, settled = history_lines(capsys.readouterr().err)
     assert re.fullmatch(r"check   flight: 842 rows in \d+\.\d s", checked)
     assert re.fullmatch(r"settle  flight: in \d+\.\d s", settled)
 

@@ -32,7 +32,7 @@ LOCKS = ("requirements.lock", "infra/bootstrap.lock")
 
 
 @pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def landing_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the landing files of three days."""
     folder = tmp_path_factory.mktemp("landing")
     write_flights(folder, "--days", "3")
@@ -58,8 +58,8 @@ def scheduled(flight: dict[str, Any]) -> datetime:
 
 
 @pytest.mark.long
-def test_three_days_of_flights_have_the_documented_digests(landed: Path) -> None:
-    assert {name: digest[:16] for name, digest in digests(landed).items()} == {
+def test_three_days_of_flights_have_the_documented_digests(landing_files: Path) -> None:
+    assert {name: digest[:16] for name, digest in digests(landing_files).items()} == {
         "airlines/airlines.csv": "162551bd3401a12d",
         "airports/airports.parquet": ANY,  # Contains the version of DuckDB
         "flights/2013-01-01.jsonl": "f678f4f87953c5fb",
@@ -70,28 +70,28 @@ def test_three_days_of_flights_have_the_documented_digests(landed: Path) -> None
         "planes/planes.jsonl": "f177a9e3e3fb37e4",
         "weather/2013-01.jsonl": "43df6454fc6f35c8",
     }
-    assert len(records(*landed.glob("flights/2013-01-0?.jsonl"))) == 2355
-    assert len(records(landed / "planes/planes.jsonl")) == 3322
+    assert len(records(*landing_files.glob("flights/2013-01-0?.jsonl"))) == 2355
+    assert len(records(landing_files / "planes/planes.jsonl")) == 3322
 
 
 @pytest.mark.long
-def test_flight_is_identified_by_carrier_number_origin_and_hour(landed: Path) -> None:
-    flights = records(*landed.glob("flights/2013-01-0?.jsonl"))
+def test_flight_is_identified_by_carrier_number_origin_and_hour(landing_files: Path) -> None:
+    flights = records(*landing_files.glob("flights/2013-01-0?.jsonl"))
     ids = {(flight["carrier"], flight["flight"], flight["origin"], flight["time_hour"]) for flight in flights}
     assert len(ids) == len(flights)
 
 
 @pytest.mark.long
-def test_flight_hour_is_that_of_new_york(landed: Path) -> None:
-    for flight in records(landed / "flights/2013-01-02.jsonl"):
+def test_flight_hour_is_that_of_new_york(landing_files: Path) -> None:
+    for flight in records(landing_files / "flights/2013-01-02.jsonl"):
         local = datetime.fromisoformat(flight["time_hour"]) - timedelta(hours=5)
         assert (local.month, local.day, local.hour) == (flight["month"], flight["day"], flight["hour"])
         assert flight["sched_dep_time"] == flight["hour"] * 100 + flight["minute"]
 
 
-def test_flights_are_written_in_order_of_arrival(landed: Path) -> None:
+def test_flights_are_written_in_order_of_arrival(landing_files: Path) -> None:
     """In cities on New York's time, the clock alone shows whether an arrival is of this UTC day."""
-    flights = records(landed / "flights/2013-01-02.jsonl")
+    flights = records(landing_files / "flights/2013-01-02.jsonl")
     clocks = [
         flight["arr_time"]
         for flight in flights
@@ -103,32 +103,32 @@ def test_flights_are_written_in_order_of_arrival(landed: Path) -> None:
     assert [scheduled(flight) for flight in flights] != sorted(scheduled(flight) for flight in flights)
 
 
-def test_flight_file_contains_events_known_on_its_utc_day(landed: Path) -> None:
-    cancelled = [flight for flight in records(landed / "flights/2013-01-02.jsonl") if flight["dep_time"] is None]
+def test_flight_file_contains_events_known_on_its_utc_day(landing_files: Path) -> None:
+    cancelled = [flight for flight in records(landing_files / "flights/2013-01-02.jsonl") if flight["dep_time"] is None]
     assert cancelled
     assert {scheduled(flight).astimezone(UTC).date().isoformat() for flight in cancelled} == {"2013-01-02"}
 
 
-def test_generated_files_are_marked_and_have_the_announced_rows(landed: Path) -> None:
-    again = (landed / "flights/2013-01-02.redelivered-made.jsonl").read_text().splitlines()
-    assert again == (landed / "flights/2013-01-02.jsonl").read_text().splitlines()[:25]
-    assert len((landed / "flights/2013-01-03.broken-made.jsonl").read_text().splitlines()) == 6
+def test_generated_files_are_marked_and_have_the_announced_rows(landing_files: Path) -> None:
+    again = (landing_files / "flights/2013-01-02.redelivered-made.jsonl").read_text().splitlines()
+    assert again == (landing_files / "flights/2013-01-02.jsonl").read_text().splitlines()[:25]
+    assert len((landing_files / "flights/2013-01-03.broken-made.jsonl").read_text().splitlines()) == 6
 
 
 @pytest.mark.long
-def test_repeated_call_writes_the_same_bytes(landed: Path, tmp_path: Path) -> None:
+def test_repeated_call_writes_the_same_bytes(landing_files: Path, tmp_path: Path) -> None:
     write_flights(tmp_path, "--days", "3")
-    assert digests(tmp_path) == digests(landed)
+    assert digests(tmp_path) == digests(landing_files)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.*")}
     said = write_flights(tmp_path, "--days", "3", "--no-made")
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.*")} == before
     assert "made" not in said
 
 
-def test_landing_files_have_the_fields_of_their_contracts(landed: Path) -> None:
+def test_landing_files_have_the_fields_of_their_contracts(landing_files: Path) -> None:
     contracts = load_contracts(load_settings(ROOT))
     for stream in ("flights", "weather", "planes"):
-        file = min((landed / stream).glob("*.jsonl"))
+        file = min((landing_files / stream).glob("*.jsonl"))
         assert tuple(records(file)[0]) == tuple(field.name for field in contracts[stream].fields)
 
 
@@ -208,7 +208,7 @@ def test_doctor_reports_a_faulty_java(project: Any, tmp_path: Path, monkeypatch:
 
 
 @pytest.fixture
-def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def jar_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with the two jars of a test list, in place of the real one."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
@@ -225,7 +225,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_doctor_reports_missing_damaged_and_unknown_jars(listed: Path, tmp_path: Path) -> None:
+def test_doctor_reports_missing_damaged_and_unknown_jars(jar_folder: Path, tmp_path: Path) -> None:
     none = findings(tmp_path)["jars"]
     assert (none.found, none.fix.split(", ")[0]) == (f"none in {tmp_path}/jars", "lake setup fetches and verifies them")
     (tmp_path / "jars").mkdir()
@@ -270,29 +270,29 @@ def setup(*arguments: str) -> Any:
     return CliRunner().invoke(lake, ["setup", *arguments, "--json"])
 
 
-def test_setup_installs_the_jars_of_the_list(listed: Path, tmp_path: Path) -> None:
+def test_setup_installs_the_jars_of_the_list(jar_folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "jars"
     target.mkdir()
     (target / "a-0.jar").write_text("of an earlier list")
     (target / "jars.txt").write_text(f"{'0' * 64}  org.example:a:0  Apache-2.0")
-    assert json.loads(setup("--from", str(listed)).stdout) == {"jars": str(target), "listed": 2, "fetched": 2}
+    assert json.loads(setup("--from", str(jar_folder)).stdout) == {"jars": str(target), "listed": 2, "fetched": 2}
     assert {file.name for file in target.iterdir()} == {"a-1.jar", "b-1.jar", "jars.txt"}
     assert json.loads(setup("--from", str(tmp_path)).stdout)["fetched"] == 0, "what is in place needs no source"
     assert findings(tmp_path)["jars"].ok
     (target / "mine.jar").touch()
-    assert "they would be loaded too: mine.jar" in str(setup("--from", str(listed)).exception)
+    assert "they would be loaded too: mine.jar" in str(setup("--from", str(jar_folder)).exception)
     assert (target / "mine.jar").exists()
 
 
 def test_setup_makes_its_files_readable_for_services(
-    listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    jar_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for file in listed.iterdir():
+    for file in jar_folder.iterdir():
         file.chmod(0o600)
     monkeypatch.setenv("LAKE_JARS", "new/jars")
     before = os.umask(0o077)
     try:
-        assert setup("--from", str(listed)).exit_code == 0
+        assert setup("--from", str(jar_folder)).exit_code == 0
         assert os.umask(0o077) == 0o077
     finally:
         os.umask(before)
@@ -301,27 +301,27 @@ def test_setup_makes_its_files_readable_for_services(
     assert {path.name: path.stat().st_mode & 0o777 for path in (new, *new.rglob("*"))} == open_to_all
     (new / "jars/a-1.jar").chmod(0o600)  # An earlier file
     (new / "jars").chmod(0o700)
-    assert json.loads(setup("--from", str(listed)).stdout)["fetched"] == 0
+    assert json.loads(setup("--from", str(jar_folder)).stdout)["fetched"] == 0
     assert {path.name: path.stat().st_mode & 0o777 for path in (new, *new.rglob("*"))} == open_to_all
 
 
 @pytest.mark.parametrize(
     "arguments", ["--from elsewhere", "--from jars", "--from elsewhere --ivy-settings elsewhere/jars.txt"]
 )
-def test_setup_keeps_existing_jars_when_the_source_is_invalid(listed: Path, tmp_path: Path, arguments: str) -> None:
+def test_setup_keeps_existing_jars_when_the_source_is_invalid(jar_folder: Path, tmp_path: Path, arguments: str) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars/b-1.jar").write_text("b")
-    (listed / "b-1.jar").write_text("other")
+    (jar_folder / "b-1.jar").write_text("other")
     assert isinstance(setup(*arguments.split()).exception, LakeError)
     assert [(file.name, file.read_text()) for file in (tmp_path / "jars").iterdir()] == [("b-1.jar", "b")]
 
 
 @pytest.mark.long
-def test_setup_fetches_jars_by_ivy_settings(listed: Path, tmp_path: Path) -> None:
+def test_setup_fetches_jars_by_ivy_settings(jar_folder: Path, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     for name in ("a", "b"):
         (mirror / "org/example" / name).mkdir(parents=True)
-        (listed / f"{name}-1.jar").rename(mirror / f"org/example/{name}/{name}-1.jar")
+        (jar_folder / f"{name}-1.jar").rename(mirror / f"org/example/{name}/{name}-1.jar")
     pattern = f"{mirror}/[organisation]/[module]/[artifact]-[revision].[ext]"
     (tmp_path / "ivysettings.xml").write_text(
         f"""<ivysettings><settings defaultResolver="mirror"/><resolvers>

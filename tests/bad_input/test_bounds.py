@@ -50,15 +50,15 @@ def take_in(project: Path, spark: SparkSession) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Settings, dict[str, str]]:
+def landing_result(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Settings, dict[str, str]]:
     project = tmp_path_factory.mktemp("hostile")
     bad = lay_out(project, RECORD_BYTES, SIZE)
     return take_in(project, spark), bad
 
 
 @pytest.mark.long
-def test_expensive_input_is_rejected_with_its_reason(landed: tuple[Settings, dict[str, str]]) -> None:
-    settings, bad = landed
+def test_expensive_input_is_rejected_with_its_reason(landing_result: tuple[Settings, dict[str, str]]) -> None:
+    settings, bad = landing_result
     refused = {row.source: row for row in quarantined_records(settings, ["hostile"])}
     told = {name: getattr(refused.get(f"hostile/{name}"), "detail", "") for name in bad}
     assert {name: detail for name, detail in told.items() if not detail.startswith("oversized: ")} == {}
@@ -79,9 +79,9 @@ def test_expensive_input_is_rejected_with_its_reason(landed: tuple[Settings, dic
 
 @pytest.mark.long
 def test_records_beside_expensive_input_are_counted_and_other_streams_continue(
-    landed: tuple[Settings, dict[str, str]],
+    landing_result: tuple[Settings, dict[str, str]],
 ) -> None:
-    settings, bad = landed
+    settings, bad = landing_result
     count = len(list(hostile.records(SIZE)))
     head = Log(settings, "hostile").head()
     assert dict(head.counts)["read"] == 4 * count + len(bad)

@@ -185,7 +185,7 @@ def no_session(_: object) -> NoReturn:
     raise Unavailable("no session is needed here", where="test", fix="none")
 
 
-def told(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
+def answer_fault(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
     """Return the fault of a command's answer, or ""."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("LAKE_COLD", str(folder / "old"))
@@ -217,7 +217,7 @@ def try_all(
         folder = tmp_path / str(number)  # Read tables are cached by their path
         shutil.copytree(sound, folder)
         ways[place, how](folder / ".lake" / place)
-        if problem := told(folder, line, monkeypatch, capfd):
+        if problem := answer_fault(folder, line, monkeypatch, capfd):
             wrong.append(f"{line} | {place} | {how}: {problem}")
         shutil.rmtree(folder)
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong)

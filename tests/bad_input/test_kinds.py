@@ -139,14 +139,14 @@ def spoil(folder: Path, kind: Mapping[str, Any]) -> None:
         (folder / name).write_text(before.replace(old, new, 1), "utf-8")
 
 
-def kept(folder: Path) -> Entries:
+def stored_files(folder: Path) -> Entries:
     """Return the files that must never be lost: those of landing folders and warehouse."""
     return {
         name: of for name, of in entries(folder).items() if of and name.startswith(("landing/", ".lake/warehouse/"))
     }
 
 
-def told(err: str, folder: Path) -> tuple[str, str]:
+def message_and_fix(err: str, folder: Path) -> tuple[str, str]:
     """Return the message's first line and its first fix."""
     text = re.sub(r"part-[\w-]+", "part", err.replace(str(folder), "SHOP"))
     start = text.find("lake: ")
@@ -169,7 +169,7 @@ def test_bad_input_is_reported_and_harms_nothing(
     if kind.get("behind"):
         fall_behind(settings)
     spoil(folder, kind)
-    before = kept(folder)
+    before = stored_files(folder)
     for name, value in kind.get("env", {}).items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.chdir(folder)
@@ -183,10 +183,10 @@ def test_bad_input_is_reported_and_harms_nothing(
     code = cli._run()
     out, err = capsys.readouterr()
     assert "Traceback" not in err
-    assert (code, *told(err, folder)) == (kind["exit"], kind["says"], kind["fix"])
+    assert (code, *message_and_fix(err, folder)) == (kind["exit"], kind["says"], kind["fix"])
     assert kind.get("stdout", "") in out
     assert WHERE.search(kind["says"]), "it says not where"
-    after = kept(folder)
+    after = stored_files(folder)
     assert {name: after.get(name) for name in before} == before, "a byte was lost"
     damaged = any(name.startswith(".lake") for name in kind.get("files", {}))
     if after.keys() != before.keys() and not damaged:  # Otherwise readers find the same bytes
@@ -194,7 +194,7 @@ def test_bad_input_is_reported_and_harms_nothing(
 
 
 @pytest.fixture
-def spoilt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def faulty_shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the shop with a faulty contract and a faulty job beside its own."""
     (folder / "schemas/parcels.avsc").write_text("not a contract")
     (folder / "jobs/silver/parcel.py").write_text("not a job")
@@ -214,7 +214,7 @@ def spoilt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_faulty_declaration_stops_no_command_on_another_stream(
-    spoilt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+    faulty_shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["lake", *words])
     assert cli._run() == 0
@@ -224,19 +224,19 @@ def test_faulty_declaration_stops_no_command_on_another_stream(
 @pytest.mark.turns
 @pytest.mark.parametrize("words", [["ingest"], ["run"]])
 def test_sound_stream_is_ingested_beside_a_faulty_declaration(
-    spoilt: Path,
+    faulty_shop: Path,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: list[str],
 ) -> None:
-    shutil.rmtree(spoilt / ".lake/warehouse")
+    shutil.rmtree(faulty_shop / ".lake/warehouse")
     monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
     monkeypatch.setattr(cli.Shell, "spark", spark)
     monkeypatch.setattr("sys.argv", ["lake", *words])
     assert cli._run() == 2
     assert "not valid JSON: Expecting value (schemas/parcels.avsc:1)" in capsys.readouterr().err
-    head = Log(load_settings(spoilt), "orders").head()
+    head = Log(load_settings(faulty_shop), "orders").head()
     assert dict(head.counts) == {"read": 8, "accepted": 6, "duplicates": 1, "quarantined": 1, "control": 0}
 
 
@@ -246,7 +246,7 @@ def test_bad_input_tables_have_a_hundred_distinct_entries() -> None:
 
 
 def test_debug_option_prints_the_stack_trace(
-    spoilt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    faulty_shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words in (["tables", "--debug"], ["tables"]):
         monkeypatch.setattr("sys.argv", ["lake", *words])

@@ -157,7 +157,7 @@ def changes(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> La
     return take_in(tmp_path_factory.mktemp("changes"), "changes", CHANGES, spark)
 
 
-def said(landed: Landed, stream: str, kind: Mapping[str, Any]) -> tuple[list[str], int, list[Rejected]]:
+def outcome_of(landed: Landed, stream: str, kind: Mapping[str, Any]) -> tuple[list[str], int, list[Rejected]]:
     """Return the quarantine reasons of an entry's file, the number of accepted records, and its pending ones."""
     name = f"{stream}/{landed.files[kind['input']].name}".replace("\n", "\\n")
     mine = [row for row in landed.refused if row.source == name or row.source.rpartition(":")[0] == name]
@@ -166,18 +166,18 @@ def said(landed: Landed, stream: str, kind: Mapping[str, Any]) -> tuple[list[str
 
 
 def check(landed: Landed, stream: str, kind: Mapping[str, Any]) -> None:
-    shown, accepted, mine = said(landed, stream, kind)
+    shown, accepted, mine = outcome_of(landed, stream, kind)
     expected = kind.get("says", [])
     assert shown == ([expected] if isinstance(expected, str) else expected)
     assert accepted == kind.get("accepted", 1)
     file, whole = landed.files[kind["input"]], landed.bytes.get(kind["input"])
     for row in mine:
         assert FIXES[row.reason]
-        assert row.reason == "file" or kept(row, file), "a byte was lost"
+        assert row.reason == "file" or is_unchanged(row, file), "a byte was lost"
     assert whole is None or file.read_bytes() == whole, "a byte was lost"
 
 
-def kept(row: Rejected, file: Path) -> bool:
+def is_unchanged(row: Rejected, file: Path) -> bool:
     """Return whether a record is in quarantine unchanged. A record that is too long or not UTF-8 is only in its file,
     and a file with columns has a record made of them.
     """

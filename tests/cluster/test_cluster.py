@@ -83,7 +83,7 @@ def test_tables_of_a_cluster_equal_those_of_one_machine(
         list((Warehouse(there).root / FOLDER).list(deep=True))
 
 
-def published(states: Mapping[str, str]) -> bool:
+def is_published(states: Mapping[str, str]) -> bool:
     """Return whether all tasks of a run succeeded and published."""
     return {*states.values()} <= {"success", "skipped"} and states["publish"] == "success"
 
@@ -99,12 +99,12 @@ def test_tables_of_dags_on_a_cluster_equal_those_of_one_machine(
     for project in (here, there.folder):
         land(project, "later.jsonl", LATER)
     tmp_path.chmod(0o700)
-    assert published(there.run("microbatch"))
+    assert is_published(there.run("microbatch"))
     for project in (here, there.folder):
         land(project, "latest.jsonl", FIRST)
-    assert published(there.run("microbatch"))
-    assert published(there.run("recompute"))
-    assert published(there.run("backfill", "2024-05-02", table="current_order"))
+    assert is_published(there.run("microbatch"))
+    assert is_published(there.run("recompute"))
+    assert is_published(there.run("backfill", "2024-05-02", table="current_order"))
     lake(here, "run", LAKE_SPARK__MASTER="local[2]", LAKE_SPARK__DRIVER_MEMORY="1g")
     one_machine = tables(load_settings(here))
     for name, value in elsewhere.items():

@@ -35,7 +35,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a project of the containers' user, on a path that it can read."""
     folder = tmp_path_factory.mktemp("containers") / "shop"
     init(folder)
-    given(folder)
+    change_owner(folder)
     return folder
 
 
@@ -53,7 +53,7 @@ def box(shop: Path) -> Iterator[Sandbox]:
         yield made
 
 
-def given(folder: Path) -> None:
+def change_owner(folder: Path) -> None:
     """Change the owner of a project to the containers' user."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, USER_ID, USER_ID)
@@ -68,11 +68,11 @@ def edition(box: Sandbox) -> int | None:
 @pytest.mark.cluster
 def test_tables_of_containers_equal_those_of_one_machine(box: Sandbox, shop: Path) -> None:
     land(shop, "a [1] first.jsonl", FIRST)
-    given(shop)
+    change_owner(shop)
     box.start("cluster")
     until(lambda: edition(box) == 1)
     land(shop, "later.jsonl", LATER)
-    given(shop / "landing")  # Without files that the services create and delete meanwhile
+    change_owner(shop / "landing")  # Without files that the services create and delete meanwhile
     until(lambda: edition(box) == 2)
     assert box.is_well("cluster")
     assert box.stop("cluster") in {0, 143}

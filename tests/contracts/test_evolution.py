@@ -46,7 +46,7 @@ def expected(history: History) -> list[tuple[Stored, tuple[int | None, ...]]]:
     return [(event, tuple(histories.read(history, event).values())) for event in events]
 
 
-def stored(history: History, contracts: Sequence[Contract], events: Iterable[Stored]) -> list[dict[str, Any]]:
+def stored_rows(history: History, contracts: Sequence[Contract], events: Iterable[Stored]) -> list[dict[str, Any]]:
     """Return the rows of a log with these events."""
     physical = origins.columns(contracts)
     rows = []
@@ -135,7 +135,7 @@ def alike(logs: Iterable[Log]) -> Iterator[list[Log]]:
 
 def check_with_duckdb(history: History, chain: str = "number") -> None:
     told, contracts = expected(history), contracts_of(history, chain)
-    found = by_duckdb(contracts, stored(history, contracts, [event for event, _ in told]))
+    found = by_duckdb(contracts, stored_rows(history, contracts, [event for event, _ in told]))
     for (event, values), given in zip(told, found, strict=True):
         assert given == values, (history, event)
 
@@ -145,7 +145,7 @@ def check_with_spark(spark: SparkSession, some: Iterable[History], chain: str = 
     logs: list[Log] = []
     for history in some:
         told, contracts = expected(history), contracts_of(history, chain)
-        logs.append((contracts, stored(history, contracts, [event for event, _ in told])))
+        logs.append((contracts, stored_rows(history, contracts, [event for event, _ in told])))
         by_contracts[id(logs[-1])] = history, told
     for group in alike(log for log in logs if len(log[0][-1].fields) > 1):
         for log, found in zip(group, by_spark(spark, group), strict=True):

@@ -69,12 +69,12 @@ def steps(shape: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from steps(shape[0], (*path, 0))
 
 
-def kept(shape: Any, chosen: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
+def reduced_shape(shape: Any, chosen: set[tuple[Any, ...]], path: tuple[Any, ...] = ()) -> Any:
     """Return the shape with only the members at the chosen paths; a record without any has none."""
     if isinstance(shape, dict):
-        return {n: kept(part, chosen, (*path, n)) for n, part in shape.items() if (*path, n) in chosen}
+        return {n: reduced_shape(part, chosen, (*path, n)) for n, part in shape.items() if (*path, n) in chosen}
     if isinstance(shape, list | tuple):
-        return type(shape)([kept(shape[0], chosen, (*path, 0))])
+        return type(shape)([reduced_shape(shape[0], chosen, (*path, 0))])
     return shape
 
 
@@ -87,7 +87,7 @@ def history(dice: Random) -> list[Shape]:
         within = {path[:end] for end in range(1, len(path) + 1)}
         chosen |= within | {first for each in within for first in first_members(each)}
         if dice.random() < 0.5 or not left:
-            shapes.append(kept(WHOLE, chosen))
+            shapes.append(reduced_shape(WHOLE, chosen))
     return [shape for n, shape in enumerate(shapes) if shape not in shapes[:n]]
 
 
@@ -127,30 +127,30 @@ def contract(shape: Any) -> Contract:
     )
 
 
-def known(shape: Any, value: Any) -> Any:
+def known_part(shape: Any, value: Any) -> Any:
     """Return the part of a value that a contract of this shape accepts."""
     if value is None:
         return None
     if isinstance(shape, dict):
-        return {name: known(part, value.get(name)) for name, part in shape.items()}
+        return {name: known_part(part, value.get(name)) for name, part in shape.items()}
     if isinstance(shape, list):
-        return [known(shape[0], item) for item in value]
+        return [known_part(shape[0], item) for item in value]
     if isinstance(shape, tuple):
-        return {key: known(shape[0], item) for key, item in value.items()}
+        return {key: known_part(shape[0], item) for key, item in value.items()}
     return value
 
 
-def unknown(shape: Any, value: Any) -> dict[str, Any]:
+def unknown_part(shape: Any, value: Any) -> dict[str, Any]:
     """Return the rest of the value, by name, index and key."""
     if isinstance(shape, dict) and isinstance(value, dict):
         rest = {name: part for name, part in value.items() if name not in shape}
-        within = {name: unknown(part, value[name]) for name, part in shape.items() if name in value}
+        within = {name: unknown_part(part, value[name]) for name, part in shape.items() if name in value}
         return rest | {name: part for name, part in within.items() if part}
     if isinstance(shape, list) and isinstance(value, list):
-        within = {str(n): unknown(shape[0], item) for n, item in enumerate(value)}
+        within = {str(n): unknown_part(shape[0], item) for n, item in enumerate(value)}
         return {name: part for name, part in within.items() if part}
     if isinstance(shape, tuple) and isinstance(value, dict):
-        within = {key: unknown(shape[0], item) for key, item in value.items()}
+        within = {key: unknown_part(shape[0], item) for key, item in value.items()}
         return {name: part for name, part in within.items() if part}
     return {}
 
@@ -164,11 +164,11 @@ def logged(shapes: Sequence[Shape]) -> tuple[tuple[Contract, ...], pa.Table, lis
     for number, (each, shape) in enumerate(zip(contracts, shapes, strict=True), 1):
         for address in ADDRESSES:
             field = each.field("addr")
-            rest = unknown(shape, address)
-            value = reader(field)(known(shape, address))
+            rest = unknown_part(shape, address)
+            value = reader(field)(known_part(shape, address))
             extra = json.dumps({"addr": rest}) if rest else None
             rows.append({"_version": number, "_extra": extra, physical["addr", field.type]: value, "n": len(rows)})
-            wanted.append(known(shapes[-1], address))
+            wanted.append(known_part(shapes[-1], address))
     columns = {"n": pa.int32(), "_version": pa.int32(), "_extra": pa.string()}
     columns |= {physical["addr", each.field("addr").type]: arrow_type(each.field("addr")) for each in contracts}
     arrays = [pa.array([row.get(name) for row in rows], kind) for name, kind in columns.items()]

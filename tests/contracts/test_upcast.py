@@ -119,16 +119,16 @@ STEPS: Final = {
 Row = Mapping[str, Any]
 
 
-def one(row: Row) -> Row:
+def first_step(row: Row) -> Row:
     return {**row, "energy": row["energy"] * 1000, "city": row["city"] and row["city"].upper()}
 
 
-def two(row: Row) -> Row:
+def second_step(row: Row) -> Row:
     longer = row["energy"] + len(row["city"]) if row["city"] is not None else None
     return {**row, "price": row["price"] / 2, "energy": longer, "who": row["who"] and row["who"] + "!"}
 
 
-def three(row: Row) -> Row:
+def third_step(row: Row) -> Row:
     energy = None if row["energy"] is None else Decimal(row["energy"])
     return {**row, "price": energy, "energy": int(row["price"])}
 
@@ -146,7 +146,9 @@ def wanted() -> list[Row]:
     """Return each event after the steps that follow its version."""
     rows = []
     for row in events():
-        rows.append(reduce(lambda before, step: step(before), (one, two, three)[row["_version"] - 1 :], row))
+        rows.append(
+            reduce(lambda before, step: step(before), (first_step, second_step, third_step)[row["_version"] - 1 :], row)
+        )
     return rows
 
 

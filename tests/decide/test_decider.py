@@ -336,7 +336,7 @@ def test_decisions_based_on_unwritten_events_fail_with_them(tmp_path: Path) -> N
     writer.close()
 
 
-def filled(folder: Path, *cents: int) -> Bank:
+def bank_with(folder: Path, *cents: int) -> Bank:
     """Return a bank whose log has entries of account 1."""
     bank = Bank(accounts(folder / "bank", 'decide.entries = "account"\n'))
     writer = bank.writer()
@@ -359,7 +359,7 @@ def balance(bank: Bank) -> Decimal:
 
 
 def test_decider_continues_from_a_table_of_the_same_definition_only(tmp_path: Path) -> None:
-    bank = filled(tmp_path, 100, 200)
+    bank = bank_with(tmp_path, 100, 200)
     bank.advance(balance=Decimal("50.00"))
     assert balance(bank) == 50
     bank.advance("of another definition", balance=Decimal("70.00"))
@@ -367,13 +367,13 @@ def test_decider_continues_from_a_table_of_the_same_definition_only(tmp_path: Pa
 
 
 def test_entry_refused_by_the_fold_does_not_change_the_balance(tmp_path: Path) -> None:
-    bank = filled(tmp_path, 100, -200, 50)
+    bank = bank_with(tmp_path, 100, -200, 50)
     assert balance(bank) == Decimal("1.50")
     assert {state["refused"] for state in bank.folded().values()} == {1}
 
 
 def test_fold_step_that_fails_on_logged_events_is_reported(tmp_path: Path) -> None:
-    bank = filled(tmp_path, 100)
+    bank = bank_with(tmp_path, 100)
     declare(
         bank.settings, jobs={"account": ACCOUNT.replace('left = state["balance"] + event["amount"]', "left = 1 / 0")}
     )
@@ -382,7 +382,7 @@ def test_fold_step_that_fails_on_logged_events_is_reported(tmp_path: Path) -> No
 
 
 def test_event_older_than_a_field_has_its_default(tmp_path: Path) -> None:
-    bank = filled(tmp_path, 100, 200)
+    bank = bank_with(tmp_path, 100, 200)
     fields = {**ENTRIES, "more": ("decimal(9, 2)", {"default": "0.50"})}
     job = ACCOUNT.replace('+ event["amount"]', '+ event["amount"] + event["more"]').replace(
         '"amount")', '"amount", "more")'

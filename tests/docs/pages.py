@@ -84,7 +84,7 @@ def _rows(text: str) -> tuple[list[str], list[Row]]:
     return heading, [dict(zip(heading, line, strict=True)) for line in lines]
 
 
-def shown(value: Any) -> str:
+def page_text(value: Any) -> str:
     """Return a value as the pages show it."""
     match value:
         case None:

@@ -15,7 +15,7 @@ from lake.errors import DeclarationError
 from lake.project.project import load
 from lake.publish.deploy import deploy
 from lake.testing import Lakehouse
-from tests.docs.pages import ANY, Batch, Example, Row, examples, shown
+from tests.docs.pages import ANY, Batch, Example, Row, examples, page_text
 from tests.kinds.public import KINDS
 from tests.shop import empty
 
@@ -27,7 +27,7 @@ Tables = dict[tuple[str, int], list[Row]]
 
 
 @pytest.fixture(scope="module")
-def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def shared_tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """Return the tables of TOGETHER after each batch."""
     return run(TOGETHER, tmp_path_factory.mktemp("examples"), spark)
 
@@ -35,14 +35,14 @@ def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> T
 @pytest.mark.long
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
 def test_example_tables_equal_those_of_the_page(
-    spark: SparkSession, tmp_path: Path, together: Tables, example: Example
+    spark: SparkSession, tmp_path: Path, shared_tables: Tables, example: Example
 ) -> None:
-    made = run([example], tmp_path, spark) if example.changes_jobs else together
+    made = run([example], tmp_path, spark) if example.changes_jobs else shared_tables
     for number, batch in enumerate(example.batches, start=1):
         for name, (columns, expected) in batch.tables.items():
             found, told = made[name, number], f"{name} after batch {number}"
             assert all(list(row) == columns for row in found), (told, found, columns)
-            assert ordered(blanked(found, expected)) == ordered(expected), told
+            assert sorted_rows(blank_columns(found, expected)) == sorted_rows(expected), told
 
 
 def run(some: Sequence[Example], home: Path, spark: SparkSession) -> Tables:
@@ -53,7 +53,7 @@ def run(some: Sequence[Example], home: Path, spark: SparkSession) -> Tables:
         lakehouse = after(batches, project, home, spark)
         for name in (name for batch in batches for name in batch.tables):
             rows = lakehouse.table(name)
-            made[name, number + 1] = [{column: shown(value) for column, value in row.items()} for row in rows]
+            made[name, number + 1] = [{column: page_text(value) for column, value in row.items()} for row in rows]
     return made
 
 
@@ -85,13 +85,13 @@ def after(batches: Sequence[Batch], project: Path, home: Path, spark: SparkSessi
     return Lakehouse(project, home)
 
 
-def blanked(found: list[Row], expected: list[Row]) -> list[Row]:
+def blank_columns(found: list[Row], expected: list[Row]) -> list[Row]:
     """Return `found` with … in the columns where the page shows … in every row."""
     anything = {column for column in (expected[0] if expected else {}) if all(row[column] == ANY for row in expected)}
     return [{column: ANY if column in anything else value for column, value in row.items()} for row in found]
 
 
-def ordered(rows: list[Row]) -> list[tuple[str, ...]]:
+def sorted_rows(rows: list[Row]) -> list[tuple[str, ...]]:
     return sorted(tuple(row.values()) for row in rows)
 
 

@@ -43,7 +43,7 @@ def quiet(_: object) -> None:
     pass
 
 
-def archived(lakehouse: Lakehouse, stream: str, through: int) -> None:
+def archive_batches(lakehouse: Lakehouse, stream: str, through: int) -> None:
     archive(lakehouse.settings, lambda: lakehouse.spark, stream, through, dry_run=False, on_progress=quiet)
     assert archive_tier.parts_of(Log(lakehouse.settings, stream).path)[-1].through >= through
 
@@ -57,7 +57,7 @@ def contents(lakehouse: Lakehouse) -> dict[str, list[dict[str, Any]]]:
     return {name: lakehouse.table(name) for name in lakehouse.project.tables}
 
 
-def proved(lakehouse: Lakehouse) -> None:
+def verify_shop(lakehouse: Lakehouse) -> None:
     for stream in lakehouse.project.contracts:
         assert check(lakehouse.settings, stream) == []
     verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, on_progress=quiet)
@@ -92,16 +92,16 @@ def test_kind_over_an_archived_log_equals_kind_over_a_full_log(
             lakehouse.run(now=NOW)
         assert contents(ours) == contents(theirs)
         for stream in part:
-            archived(ours, stream, chance.randint(1, Log(ours.settings, stream).head().batch))
+            archive_batches(ours, stream, chance.randint(1, Log(ours.settings, stream).head().batch))
         if chance.random() < 0.5:
             maintain(ours.project, lambda: ours.spark, Policy(editions=1, days=0, size=1 << 30), quiet)
     assert {each.kind for each in matrix.tables(bold=True)} == set(KINDS)
-    proved(ours)
+    verify_shop(ours)
     rebuilt = rebuild_all(inputs(ours), (), on_progress=quiet)
     assert [each for each in rebuilt if each.inserted or each.updated or each.deleted] == []
 
 
-def emptied(lakehouse: Lakehouse, name: str) -> None:
+def delete_rows(lakehouse: Lakehouse, name: str) -> None:
     """Delete the rows of a table without its writers."""
     path = lakehouse.project.table(lakehouse.project.tables[name]).path
     with delta.changing(path, delta.head_or_start(path, f"table:{path.name}").again()) as (table, properties):
@@ -124,7 +124,7 @@ def test_backfill_and_rebuild_over_an_archived_log_equal_those_over_a_full_log(
         for lakehouse in both:
             lakehouse.run(now=NOW)
         for stream in part:
-            archived(ours, stream, chance.randint(1, Log(ours.settings, stream).head().batch))
+            archive_batches(ours, stream, chance.randint(1, Log(ours.settings, stream).head().batch))
     for stream in ours.project.contracts:
         refused = [row for row in command(ours, "quarantine", "list") if row["stream"] == stream]
         assert len(refused) == 4 * events.BATCHES
@@ -137,12 +137,12 @@ def test_backfill_and_rebuild_over_an_archived_log_equal_those_over_a_full_log(
         lakehouse.run(now=NOW)
     assert contents(ours) == contents(theirs)
     for stream in ours.project.contracts:
-        archived(ours, stream, chance.randint(2, Log(ours.settings, stream).head().batch))
+        archive_batches(ours, stream, chance.randint(2, Log(ours.settings, stream).head().batch))
     wanted = contents(ours)
     for name in ours.project.tables:
         edges = [events.EPOCH + timedelta(hours=chance.randrange(100)) for _ in range(2)]
         for lakehouse in both:
-            emptied(lakehouse, name)
+            delete_rows(lakehouse, name)
             command(lakehouse, "backfill", name, "--from", min(edges).isoformat(), "--to", max(edges).isoformat())
         assert contents(ours) == contents(theirs), name
         command(ours, "backfill", name, "--from", "2011-01-01", "--to", "2013-01-01")
@@ -150,7 +150,7 @@ def test_backfill_and_rebuild_over_an_archived_log_equal_those_over_a_full_log(
         assert contents(ours) == contents(theirs) == wanted, name
     rebuild_all(inputs(ours), (), on_progress=quiet)  # Repairs rows deleted outside; their deletion was never recorded
     assert contents(ours) == wanted
-    proved(ours)
+    verify_shop(ours)
 
 
 def command(shop: Lakehouse, *words: str) -> Any:
@@ -186,7 +186,7 @@ def test_commands_treat_archived_events_like_others(spark: SparkSession, tmp_pat
     heads = [Log(shop.settings, "orders").head().counts for shop in both]
     assert heads[0] == heads[1]
     assert (heads[0]["duplicates"], heads[0]["quarantined"]) == (2, 1)
-    proved(ours)
+    verify_shop(ours)
     for asked in (
         ("explain", "current_order", "order_id=1"),
         ("sql", "select * exclude (_ingested_at, _source) from log.orders order by all"),
@@ -202,7 +202,7 @@ def test_commands_treat_archived_events_like_others(spark: SparkSession, tmp_pat
         command(shop, "forget", "orders", "subject=margaret hamilton", "--yes")
         shop.run(now=NOW)
     assert contents(ours) == contents(theirs)
-    proved(ours)
+    verify_shop(ours)
     assert not search_files(ours.settings, ["margaret hamilton"]).found
     copied = Lakehouse(tmp_path / "ours/shop", tmp_path / "other")
     copied.settings = replace(ours.settings, warehouse=tmp_path / "copy/warehouse", cold=None)

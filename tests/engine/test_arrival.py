@@ -156,7 +156,7 @@ def records() -> dict[str, list[Record]]:
     return told_of | {"moves": [*ahead, *told_of["moves"]]}  # For dumps with rejected records, files make a difference
 
 
-def taken_in(home: Path, project: Path, records: dict[str, list[Record]], *, files: int, runs: int) -> Lakehouse:
+def ingest_records(home: Path, project: Path, records: dict[str, list[Record]], *, files: int, runs: int) -> Lakehouse:
     """Ingest the records in order, in `runs` runs of `files` files each, cut at random places."""
     chance, house = random.Random(files * 10 + runs), Lakehouse(project, home)
     cuts = {
@@ -188,8 +188,8 @@ def tables(house: Lakehouse) -> dict[str, list[Record]]:
 def test_tables_are_equal_for_any_files_and_batches(
     declared: Path, tmp_path: Path, records: dict[str, list[Record]], files: int, runs: int
 ) -> None:
-    whole = taken_in(tmp_path / "whole", declared, records, files=1, runs=1)
-    sliced = taken_in(tmp_path / "sliced", declared, records, files=files, runs=runs)
+    whole = ingest_records(tmp_path / "whole", declared, records, files=1, runs=1)
+    sliced = ingest_records(tmp_path / "sliced", declared, records, files=files, runs=runs)
     found, other = tables(whole), tables(sliced)
     assert [name for name in found if found[name] != other[name]] == []
     assert all((row["n"] or 0) < AHEAD for rows in found.values() for row in rows if "n" in row)
@@ -204,7 +204,7 @@ def test_tables_are_equal_for_any_files_and_batches(
 @pytest.mark.long
 @pytest.mark.parametrize("declared", [[*jobs()]], indirect=True)
 def test_tables_keep_the_laws_in_log_order(declared: Path, tmp_path: Path, records: dict[str, list[Record]]) -> None:
-    taken_in(tmp_path / "home", declared, records, files=2, runs=1).check_laws(slices=3)
+    ingest_records(tmp_path / "home", declared, records, files=2, runs=1).check_laws(slices=3)
 
 
 @pytest.mark.long
@@ -217,7 +217,7 @@ def test_check_laws_detects_a_table_that_depends_on_buckets(
 
     for module in (stored_rows, run_inputs):
         monkeypatch.setattr(module, "event_order", by_bucket)
-    house = taken_in(tmp_path / "home", declared, records, files=1, runs=1)
+    house = ingest_records(tmp_path / "home", declared, records, files=1, runs=1)
     with pytest.raises(LawError, match="first differs when its events come in 6 micro-batches and other files"):
         house.check_laws(slices=6)
     (house.settings.path(house.settings.landing) / "moves/000001.jsonl").unlink()

@@ -87,21 +87,21 @@ def land(shop: Lakehouse, random: Random, times: tuple[datetime, ...]) -> None:
     ]
     random.shuffle(events)
     for first in range(0, len(events), 8):
-        taken_in(shop.land("readings", *events[first : first + 8]))
+        ingest_landed(shop.land("readings", *events[first : first + 8]))
     void(shop.settings, "readings", batches=[2], reason="wrong")
 
 
-def taken_in(shop: Lakehouse) -> None:
+def ingest_landed(shop: Lakehouse) -> None:
     """Ingest the landed files as the next batch."""
     ingest(shop.settings, lambda: shop.spark, shop.project.contracts)
 
 
 def rows_of(inputs: Inputs, declaration: Declaration, keys: pa.Table) -> list[str]:
     alone = inputs.evaluated(declaration, restrict(inputs, declaration, Rows(keys)))
-    return sorted(map(str, listed(to_arrow(alone))))
+    return sorted(map(str, row_list(to_arrow(alone))))
 
 
-def listed(rows: pa.Table) -> list[dict[str, Any]]:
+def row_list(rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows with times as numbers if they are beyond the years of Python."""
     kinds = [pa.int64() if pa.types.is_timestamp(kind) else kind for kind in rows.schema.types]
     return list(rows.cast(pa.schema(list(zip(rows.column_names, kinds, strict=True)))).to_pylist())
@@ -129,8 +129,8 @@ def test_keys_are_equal_when_evaluated_from_the_log_part_with_their_times(
         whole = to_arrow(inputs.evaluate(declaration))
         key = declaration.kind.key
         for number, keys in enumerate(slices(random, whole, key)):
-            wanted = {*map(str, listed(keys))}
-            expected = sorted(str(row) for row in listed(whole) if str({c: row[c] for c in key}) in wanted)
+            wanted = {*map(str, row_list(keys))}
+            expected = sorted(str(row) for row in row_list(whole) if str({c: row[c] for c in key}) in wanted)
             for limit in ("SCAN_ROWS", "HANDED_ROWS"):
                 monkeypatch.setattr(cost, limit, number * 1000)  # Read by Spark, and in this process
             assert rows_of(inputs, declaration, keys) == expected, name
@@ -178,7 +178,7 @@ def test_backfill_repairs_its_range_and_reads_little_else(
         events = [
             {"meter": f"m{n}", "at": at.isoformat(), "value": n} for at in year[first : first + 2] for n in (1, 2)
         ]
-        taken_in(shop.land("readings", *events))
+        ingest_landed(shop.land("readings", *events))
     shop.run()
     if maintained:
         monkeypatch.setattr(compaction, "PACKED_BYTES", 20_000)

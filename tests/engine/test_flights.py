@@ -40,7 +40,7 @@ COLUMNS = "{carrier: 'varchar', dep_time: 'int', arr_delay: 'int'}"
 
 
 @pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def landing_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return landing files of the first days, with redeliveries and broken lines."""
     folder = tmp_path_factory.mktemp("flights")
     command: list[str | Path] = [sys.executable, REPOSITORY / "infra/flights.py", folder, "--days", str(DAYS)]
@@ -49,15 +49,15 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sliced(spark: SparkSession, landed: Path, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+def sliced(spark: SparkSession, landing_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Return the tables after three cycles; in the second, a writer dies between two tables."""
     lakehouse = Lakehouse(REPOSITORY, tmp_path_factory.mktemp("sliced"))
     landing = lakehouse.settings.path(lakehouse.settings.landing)
-    for stream in landed.iterdir():
+    for stream in landing_files.iterdir():
         if stream.name != "flights":
             shutil.copytree(stream, landing / stream.name)
     (landing / "flights").mkdir()
-    files = sorted((landed / "flights").iterdir())
+    files = sorted((landing_files / "flights").iterdir())
     for number, part in enumerate((files[:2], files[2:5], files[5:])):
         for file in part:
             shutil.copy(file, landing / "flights")
@@ -78,7 +78,7 @@ def inputs_of(lakehouse: Lakehouse) -> Inputs:
     return Inputs(lambda: lakehouse.spark, lakehouse.project, cut(lakehouse.project))
 
 
-def proving(lakehouse: Lakehouse) -> Inputs:
+def recompute_inputs(lakehouse: Lakehouse) -> Inputs:
     return replace(inputs_of(lakehouse), recompute=True)
 
 
@@ -86,8 +86,8 @@ def test_flight_tables_equal_their_recomputation_in_any_row_order(sliced: Lakeho
     sliced.check_laws(slices=0)  # It is sliced already
 
 
-def test_league_equals_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path) -> None:
-    files = [str(file) for file in (landed / "flights").iterdir() if "made" not in file.name]
+def test_league_equals_a_computation_on_the_source_files(sliced: Lakehouse, landing_files: Path) -> None:
+    files = [str(file) for file in (landing_files / "flights").iterdir() if "made" not in file.name]
     with duckdb.connect() as con:
         expected = con.execute(
             f"""with share as (select carrier, count(*) as flights,
@@ -96,7 +96,8 @@ def test_league_equals_a_computation_on_the_source_files(sliced: Lakehouse, land
                     round(sum(arr_delay) / count(arr_delay)::decimal(12), 3)::decimal(9, 3) as mean
                     from read_json({files}, columns = {COLUMNS}) group by carrier)
                 select row_number() over (order by late, cancelled, carrier), carrier, name, flights, cancelled, late,
-                    mean from share left join read_csv('{landed}/airlines/airlines.csv') using (carrier) order by 1"""
+                    mean
+                from share left join read_csv('{landing_files}/airlines/airlines.csv') using (carrier) order by 1"""
         ).fetchall()
     league = sorted(sliced.table("carrier_league"), key=lambda row: row["rank"])
     columns = ("rank", "carrier", "name", "flights", "share_cancelled", "share_late", "mean_delay")
@@ -105,8 +106,10 @@ def test_league_equals_a_computation_on_the_source_files(sliced: Lakehouse, land
 
 
 @pytest.mark.parametrize("name", reference.QUERIES)
-def test_flight_table_equals_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path, name: Any) -> None:
-    expected = reference.computed(landed, name)
+def test_flight_table_equals_a_computation_on_the_source_files(
+    sliced: Lakehouse, landing_files: Path, name: Any
+) -> None:
+    expected = reference.computed(landing_files, name)
     found = [{column: naive(row[column]) for column in expected[0]} for row in sliced.table(name)]
     assert sorted(map(str, found)) == sorted(map(str, expected))
 
@@ -160,14 +163,14 @@ def test_verify_finds_tampered_rows_and_rebuild_repairs_them(sliced: Lakehouse) 
     day = "day = DATE '2013-01-02'"
     DeltaTable(path).update(updates={"flights": "flights + 1"}, predicate=f"carrier = 'UA' and {day}")
     DeltaTable(path).delete(f"carrier = 'AA' and {day}")
-    verdict = verify(proving(sliced), declaration)
+    verdict = verify(recompute_inputs(sliced), declaration)
     assert (verdict.verdict, verdict.differing) == ("differs", 2)
     missing, differs = verdict.differences
     assert (missing["carrier"], missing["change"]) == ("AA", "missing")
     assert (differs["carrier"], differs["change"], list(differs["columns"])) == ("UA", "differs", ["flights"])
     done = rebuild(inputs, declaration)
     assert (done.inserted, done.updated, done.deleted) == (1, 1, 0)
-    assert verify(proving(sliced), declaration).verdict == "identical"
+    assert verify(recompute_inputs(sliced), declaration).verdict == "identical"
 
 
 def test_voided_event_leaves_every_table(sliced: Lakehouse, tmp_path: Path) -> None:
@@ -180,7 +183,7 @@ def test_voided_event_leaves_every_table(sliced: Lakehouse, tmp_path: Path) -> N
     after = {row["carrier"]: row["flights"] for row in lakehouse.table("carrier_league")}
     assert after == before | {place[1]: before[place[1]] - 1}
     for declaration in lakehouse.project.tables.values():
-        assert verify(proving(lakehouse), declaration).verdict == "identical", declaration.name
+        assert verify(recompute_inputs(lakehouse), declaration).verdict == "identical", declaration.name
 
 
 def one_event(lakehouse: Lakehouse) -> tuple[str, str]:

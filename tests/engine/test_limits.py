@@ -107,7 +107,7 @@ def land(lake: Lakehouse, number: int, size: int, chance: random.Random, sent: l
 
 
 @contextmanager
-def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def ten_row_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Set limits of ten rows for the block."""
     with monkeypatch.context() as limited:
         for name in LIMITS:
@@ -116,7 +116,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def beyond(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def exceeded_limits(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Return the number of times that a limit was exceeded, by place."""
     met: Counter[str] = Counter()
 
@@ -140,7 +140,7 @@ def beyond(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return met
 
 
-def made(folder: Path, tables: tuple[str, ...]) -> Lakehouse:
+def new_lake(folder: Path, tables: tuple[str, ...]) -> Lakehouse:
     jobs = {name: text for name, text in JOBS.items() if name.rpartition("/")[2] in tables}
     return declare(
         empty(folder),
@@ -150,7 +150,7 @@ def made(folder: Path, tables: tuple[str, ...]) -> Lakehouse:
     )
 
 
-def beside(lake: Lakehouse) -> tuple[Any, ...]:
+def system_tables(lake: Lakehouse) -> tuple[Any, ...]:
     """Return the tables beside the log of orders, and their numbers."""
     again = duckdb_tables.rows(Warehouse(lake.settings).redeliveries("purchase").path, "SELECT * FROM t ORDER BY ALL")
     rejected = [replace(row, ingested_at=BEGAN) for row in quarantine.rejected(lake.settings, "purchase", upto=9)]
@@ -161,23 +161,27 @@ def beside(lake: Lakehouse) -> tuple[Any, ...]:
 @pytest.mark.turns
 @pytest.mark.parametrize("tables", [("current", "per_client"), EVERY], ids=["two tables", "every kind"])
 def test_tables_are_equal_within_and_beyond_the_memory_limits(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: Counter[str], tables: tuple[str, ...]
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    exceeded_limits: Counter[str],
+    tables: tuple[str, ...],
 ) -> None:
-    lakes = [made(tmp_path / name, tables) for name in ("many", "few")]
+    lakes = [new_lake(tmp_path / name, tables) for name in ("many", "few")]
     limited = lakes[1]
     limited.settings = replace(limited.settings, small_diff_rows=FEW)
     sent = [list[dict[str, Any]]() for _ in lakes]
     for number, size in enumerate([40, 30], 1):
         for lake, so_far in zip(lakes, sent, strict=True):
             land(lake, number, size, random.Random(number), so_far)
-        before = beyond.copy()
+        before = exceeded_limits.copy()
         lakes[0].run()
-        assert not {where for where in beyond if beyond[where] > before[where]} - {"_of_many"}
-        with few(monkeypatch):
+        assert not {where for where in exceeded_limits if exceeded_limits[where] > before[where]} - {"_of_many"}
+        with ten_row_limits(monkeypatch):
             limited.run()
         for table in tables:
             assert limited.table(table) == lakes[0].table(table), (number, table)
-        assert beside(limited) == beside(lakes[0])
+        assert system_tables(limited) == system_tables(lakes[0])
     verdicts = verify_all(lambda: spark, limited.project, on_progress=lambda _: None)
     assert {verdict.verdict for verdict in verdicts} == {"identical"}
-    assert {"find", "_of_many", "_many", "_changes_by_spark"} <= set(+beyond), beyond
+    assert {"find", "_of_many", "_many", "_changes_by_spark"} <= set(+exceeded_limits), exceeded_limits

@@ -67,17 +67,17 @@ def test_gate_stops_an_emptied_dump_until_the_next_complete_one(lakehouse: Lakeh
     }
     lakehouse.settings.path("quality/marked_item.json").write_text(json.dumps({"expectations": [gone]}))
     lakehouse.land("marked", *rows(1, ended=True, a=1, b=2)).run()
-    assert seen(lakehouse) == (1, [("a", 1), ("b", 2)])
+    assert edition_items(lakehouse) == (1, [("a", 1), ("b", 2)])
     lakehouse.land("marked", *rows(2, ended=True))
     with pytest.raises(QualityError, match=r"expect_keys_gone_since_last_edition(.|\n)*item=a"):
         lakehouse.run()
     assert spans(lakehouse, "marked_item") == {"a": (1, 2), "b": (1, 2)}
-    assert seen(lakehouse) == (1, [("a", 1), ("b", 2)])
+    assert edition_items(lakehouse) == (1, [("a", 1), ("b", 2)])
     lakehouse.land("marked", *rows(3, ended=True, a=1, b=3)).run()
-    assert seen(lakehouse) == (2, [("a", 1), ("b", 3)])
+    assert edition_items(lakehouse) == (2, [("a", 1), ("b", 3)])
 
 
-def seen(lakehouse: Lakehouse) -> tuple[int, list[tuple[Any, ...]]]:
+def edition_items(lakehouse: Lakehouse) -> tuple[int, list[tuple[Any, ...]]]:
     """Return the edition of readers, and its items."""
     read, query = reader(lakehouse.settings), "SELECT item, pieces FROM marked_item WHERE is_current ORDER BY item"
     with read.connect(query) as con:

@@ -57,7 +57,7 @@ from tests.shop import all_keys, new_shop, order
 
 
 @pytest.fixture(scope="module")
-def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+def read_only_shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Return the project of `lake init` with orders of two people, one of them partly rejected. Read only."""
     home = tmp_path_factory.mktemp("calm")
     shop = new_shop(home)
@@ -66,9 +66,9 @@ def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakeh
 
 
 @pytest.fixture
-def shop(calm: Lakehouse, tmp_path: Path) -> Lakehouse:
+def shop(read_only_shop: Lakehouse, tmp_path: Path) -> Lakehouse:
     """Return a writable copy of `calm`."""
-    shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(read_only_shop.home, tmp_path, dirs_exist_ok=True)
     return Lakehouse(tmp_path / "shop", tmp_path)
 
 
@@ -76,7 +76,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def forgotten(shop: Lakehouse, who: str = "margaret hamilton") -> module.ErasureResult:
+def forget_person(shop: Lakehouse, who: str = "margaret hamilton") -> module.ErasureResult:
     done = forget(shop.project, lambda: shop.spark, "orders", who)
     catch_up(shop.project, lambda: shop.spark, quiet)
     return done
@@ -90,7 +90,7 @@ def verdicts(shop: Lakehouse) -> set[str]:
     return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, on_progress=lambda _: None)}
 
 
-def stored(shop: Lakehouse) -> list[dict[str, Any]]:
+def log_rows(shop: Lakehouse) -> list[dict[str, Any]]:
     return duckdb_tables.rows(
         Warehouse(shop.settings).log("orders").path, "SELECT * FROM t WHERE _bucket >= 0 ORDER BY order_id"
     )
@@ -99,7 +99,7 @@ def stored(shop: Lakehouse) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("most", [20_000, 1, 0])
 @pytest.mark.parametrize("searched", [None, [1], [1, 2], [3]])
 def test_log_reads_the_keys_of_its_people_only_for_few_events(
-    calm: Lakehouse, monkeypatch: pytest.MonkeyPatch, most: int, searched: list[int] | None
+    read_only_shop: Lakehouse, monkeypatch: pytest.MonkeyPatch, most: int, searched: list[int] | None
 ) -> None:
     """For more than that many events, the keys of all people are read."""
     monkeypatch.setattr(cost, "SCAN_ROWS", most)
@@ -116,23 +116,23 @@ def test_log_reads_the_keys_of_its_people_only_for_few_events(
 
     monkeypatch.setattr(KeyStore, "keys_of", some)
     monkeypatch.setattr(KeyStore, "all_keys", everybody)
-    log, contract = Log(calm.settings, "orders"), calm.project.contracts["orders"]
+    log, contract = Log(read_only_shop.settings, "orders"), read_only_shop.project.contracts["orders"]
     keys = None if searched is None else pa.table({"order_id": pa.array(searched, pa.int64())})
-    rows = log.read(calm.spark, contract, upto=log.head().batch, keys=keys)
+    rows = log.read(read_only_shop.spark, contract, upto=log.head().batch, keys=keys)
     found = [row.asDict() for row in rows.select("order_id", "customer").orderBy("order_id").collect()]
     every = [{"order_id": 1, "customer": "margaret hamilton"}, {"order_id": 2, "customer": "grace"}]
     few = [row for row in every if searched is None or row["order_id"] in searched]
     many = len(few) > most
     assert found == (every if many else few)
-    tokens = {open_store(calm.settings).token("orders", str(row["customer"])) for row in few}
+    tokens = {open_store(read_only_shop.settings).token("orders", str(row["customer"])) for row in few}
     assert asked == [None if many else tokens]
 
 
-def test_log_stores_personal_fields_encrypted_and_jobs_read_them_in_clear(calm: Lakehouse) -> None:
-    assert customers(calm) == {1: "margaret hamilton", 2: "grace"}
-    first, second = stored(calm)
+def test_log_stores_personal_fields_encrypted_and_jobs_read_them_in_clear(read_only_shop: Lakehouse) -> None:
+    assert customers(read_only_shop) == {1: "margaret hamilton", 2: "grace"}
+    first, second = log_rows(read_only_shop)
     assert first["_subject"] != second["_subject"]
-    kept = all_keys(open_store(calm.settings))
+    kept = all_keys(open_store(read_only_shop.settings))
     sealed = base64.b64decode(first["customer"])
     opened = AESGCM(kept[first["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders.customer")
     assert opened == b"margaret hamilton"
@@ -141,9 +141,9 @@ def test_log_stores_personal_fields_encrypted_and_jobs_read_them_in_clear(calm: 
     with pytest.raises(InvalidTag):
         AESGCM(kept[first["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders._extra")
     assert "7946" not in str(first)
-    assert open_store(calm.settings).token("orders", "grace") == second["_subject"]
-    assert stat.S_IMODE(calm.settings.keys_path.stat().st_mode) == 0o600
-    text = search_files(calm.settings, {"margaret hamilton"})
+    assert open_store(read_only_shop.settings).token("orders", "grace") == second["_subject"]
+    assert stat.S_IMODE(read_only_shop.settings.keys_path.stat().st_mode) == 0o600
+    text = search_files(read_only_shop.settings, {"margaret hamilton"})
     assert not [file for file in text.found if "/logs/" in file], "only what is derived is in clear"
 
 
@@ -158,7 +158,7 @@ def test_redelivery_is_recognized_by_its_token_and_other_content_is_a_conflict(s
 def test_forget_nulls_a_person_in_every_table_and_every_byte_of_the_warehouse(shop: Lakehouse) -> None:
     before = search_files(shop.settings, {"margaret hamilton"})
     assert {Path(file).relative_to(shop.home).parts[1] for file in before.found} == {"silver", "gold", "quarantine"}
-    done = forgotten(shop)
+    done = forget_person(shop)
     assert (done.events, done.quarantined) == (1, 1)
     assert done.values == {"margaret hamilton"}
     assert customers(shop) == {1: None, 2: "grace"}
@@ -178,14 +178,14 @@ def test_forget_nulls_a_person_in_every_table_and_every_byte_of_the_warehouse(sh
 
 @pytest.mark.long
 def test_second_forget_deletes_remaining_traces(shop: Lakehouse) -> None:
-    first = forgotten(shop)
+    first = forget_person(shop)
     left = shop.settings.warehouse_path / "silver/.current_order.gone"
     left.mkdir()
     (left / "left.parquet#1").write_text("margaret hamilton")
     assert search_files(shop.settings, first.values).found
     shop.run()
     assert search_files(shop.settings, first.values).found, "nobody has asked for it"
-    again = forgotten(shop)
+    again = forget_person(shop)
     assert (again.number, again.token) == (first.number + 1, first.token)
     assert search_files(shop.settings, first.values).found == ()
     assert verdicts(shop) == {"identical"}
@@ -193,7 +193,7 @@ def test_second_forget_deletes_remaining_traces(shop: Lakehouse) -> None:
 
 @pytest.mark.long
 def test_person_stays_forgotten_when_their_records_arrive_again(shop: Lakehouse) -> None:
-    forgotten(shop)
+    forget_person(shop)
     known = order(1, "margaret hamilton", note="call +44 20 7946")
     refused = (known | {"order_id": 2, "amount": "1"}, known | {"status": "lost"}, order(2, "grace") | {"amount": "2"})
     shop.land("orders", known, order(3, "margaret hamilton"), order(4, "grace"), *refused).run()
@@ -208,7 +208,7 @@ def test_person_stays_forgotten_when_their_records_arrive_again(shop: Lakehouse)
 
 @pytest.mark.long
 def test_person_stays_forgotten_when_the_erasures_table_is_lost(shop: Lakehouse) -> None:
-    forgotten(shop)
+    forget_person(shop)
     shutil.rmtree(Warehouse(shop.settings).book("erasures").path.local)
     refused = order(5, "margaret hamilton") | {"amount": "a lot"}
     shop.land("orders", refused)
@@ -219,10 +219,10 @@ def test_person_stays_forgotten_when_the_erasures_table_is_lost(shop: Lakehouse)
 
 @pytest.mark.long
 def test_second_forget_blanks_unreadable_records(shop: Lakehouse) -> None:
-    first = forgotten(shop)
+    first = forget_person(shop)
     shop.land("orders", '{"order_id": 7, "customer": "margaret \\u0068amilton"').run()
     assert search_files(shop.settings, first.values).found
-    again = forgotten(shop)
+    again = forget_person(shop)
     assert (again.quarantined, again.number) == (1, first.number + 1)
     assert search_files(shop.settings, first.values).found == ()
     assert verdicts(shop) == {"identical"}
@@ -254,7 +254,7 @@ def test_run_completes_an_erasure_after_a_crash_before_a_checkpoint(
     with monkeypatch.context() as killed:
         killed.setattr(DeltaTable, "create_checkpoint", dies)
         with pytest.raises(KeyboardInterrupt):
-            forgotten(shop)
+            forget_person(shop)
     shop.run()
     assert search_files(shop.settings, {"margaret hamilton"}).found == ()
     assert verdicts(shop) == {"identical"}
@@ -271,7 +271,7 @@ def test_forget_deletes_files_left_by_killed_processes(shop: Lakehouse) -> None:
     left = [parquet.with_name(f"{parquet.name}#1"), gone / parquet.name, spilled / "duckdb_temp_block-1.block"]
     for file in left:
         shutil.copy(parquet, file)
-    done = forgotten(shop)
+    done = forget_person(shop)
     assert [file for file in left if file.exists()] == []
     assert search_files(shop.settings, done.values).found == ()
 
@@ -282,7 +282,7 @@ def test_forget_truncates_logs_of_spark(shop: Lakehouse) -> None:
     for log_file in logs:
         log_file.parent.mkdir(parents=True, exist_ok=True)
         log_file.write_text("The value 'margaret hamilton' of the type STRING cannot be cast")
-    done = forgotten(shop)
+    done = forget_person(shop)
     assert [log_file.read_text() for log_file in logs] == ["", ""]
     assert search_files(shop.settings, done.values).found == ()
 
@@ -317,7 +317,7 @@ def test_purge_keeps_published_rows_when_a_table_advances_meanwhile(
         return still_read(*given)
 
     monkeypatch.setattr(purging, "_still_read", goes_on)
-    forgotten(shop)
+    forget_person(shop)
     seen = reader(shop.settings).relation("select customer from current_order order by 1").fetchall()
     assert seen == [("grace",), (None,)]
 
@@ -325,7 +325,7 @@ def test_purge_keeps_published_rows_when_a_table_advances_meanwhile(
 @pytest.mark.long
 @pytest.mark.parametrize("first", ["run", "maintain"])
 def test_expired_editions_expire_again_when_damage_restores_them(shop: Lakehouse, first: str) -> None:
-    forgotten(shop)
+    forget_person(shop)
     [*_, expiry] = sorted((Warehouse(shop.settings).book("editions").path / "_delta_log").local.glob("*.json"))
     os.truncate(expiry, 100)
     forget_all()
@@ -424,7 +424,7 @@ def test_forget_purges_the_past_of_a_table_redefined_in_place(shop: Lakehouse) -
     rebuild(Inputs(lambda: after.spark, after.project, cut(after.project)), after.project.tables["guest"])
     after.run()
     assert [row["customer"] for row in after.table("guest")] == ["a guest"]
-    done = forgotten(after)
+    done = forget_person(after)
     assert search_files(after.settings, done.values).found == ()
     assert verdicts(after) == {"identical"}
 
@@ -440,7 +440,7 @@ def test_destroyed_key_is_absent_from_the_file(shop: Lakehouse) -> None:
 @pytest.mark.long
 def test_old_copy_of_the_key_store_restores_no_forgotten_person(shop: Lakehouse) -> None:
     copy = shop.settings.keys_path.read_bytes()
-    forgotten(shop)
+    forget_person(shop)
     shop.settings.keys_path.write_bytes(copy)
     assert verdicts(shop) == {"identical"}
     shop.land("orders", order(5, "grace")).run()
@@ -483,7 +483,7 @@ def test_given_up_keys_blank_rejected_records(shop: Lakehouse) -> None:
 def test_forget_finds_a_person_known_only_from_a_rejected_record(shop: Lakehouse) -> None:
     shop.land("orders", order(7, "katherine johnson") | {"amount": "none"}).run()
     assert search_files(shop.settings, {"katherine johnson"}).found
-    done = forgotten(shop, "katherine johnson")
+    done = forget_person(shop, "katherine johnson")
     assert (done.events, done.quarantined) == (0, 1)
     assert search_files(shop.settings, {"katherine johnson"}).found == ()
     shop.land("orders", order(7, "katherine johnson") | {"amount": "nothing"}).run()
@@ -508,7 +508,7 @@ def test_forget_finds_a_person_of_a_rejected_record_again_after_a_crash(
         killed.setattr(module, "_blank", dies)
         with pytest.raises(KeyboardInterrupt):
             forget(shop.project, lambda: shop.spark, "orders", "katherine johnson")
-    forgotten(shop, "katherine johnson")
+    forget_person(shop, "katherine johnson")
     assert search_files(shop.settings, {"katherine johnson"}).found == ()
     assert verdicts(shop) == {"identical"}
 
@@ -524,14 +524,14 @@ def test_forget_ignores_values_shared_by_many_people(shop: Lakehouse) -> None:
     shop = Lakehouse(shop.settings.path("."), shop.home)
     own = {"member": True, "plan": "gold"}
     shop.land("orders", order(3, "katherine johnson") | own, order(4, "grace") | own | {"amount": "none"}).run()
-    done = forgotten(shop, "katherine johnson")
+    done = forget_person(shop, "katherine johnson")
     assert (done.events, done.quarantined, done.values) == (1, 0, frozenset({"katherine johnson"}))
     assert [row.raw for row in quarantine.rejected(shop.settings, "orders", upto=9)][1:] != [""]
 
 
 @pytest.mark.long
 def test_person_stays_forgotten_when_other_keys_are_lost(shop: Lakehouse) -> None:
-    forgotten(shop)
+    forget_person(shop)
     shop.settings.keys_path.unlink()
     assert give_up(shop.project, "orders") == LostKeysResult(1, renamed=False)
     shop.land("orders", order(2, "grace"), order(5, "margaret hamilton"), order(6, "ada")).run()
@@ -562,7 +562,7 @@ def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:
 def test_purge_waits_for_running_readers(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_WAREHOUSE", str(shop.settings.warehouse_path))
     with other_process(shop.settings, "reading"):
-        done = forgotten(shop)
+        done = forget_person(shop)
         told: list[str] = []
         purge(shop.project, told.append)
         assert "may still be reading data of the person" in told[-1]
@@ -583,9 +583,9 @@ def test_purge_waits_for_running_readers(shop: Lakehouse, monkeypatch: pytest.Mo
         ("order", "ada", "no stream 'order'"),
     ],
 )
-def test_forget_rejects_an_unknown_person(calm: Lakehouse, stream: str, who: str, message: str) -> None:
+def test_forget_rejects_an_unknown_person(read_only_shop: Lakehouse, stream: str, who: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
-        forget(calm.project, lambda: calm.spark, stream, who)
+        forget(read_only_shop.project, lambda: read_only_shop.spark, stream, who)
 
 
 def test_open_store_reports_a_file_that_is_no_database(shop: Lakehouse) -> None:
@@ -605,11 +605,11 @@ def test_search_finds_a_value_in_every_encoding(shop: Lakehouse) -> None:
 
 
 @pytest.mark.long
-def test_hmac_tokens_equal_those_of_the_standard_library(calm: Lakehouse) -> None:
-    store = open_store(calm.settings)
-    rows = calm.spark.createDataFrame([("grace", "x")], "customer string, _id string")
-    pads = to_frame(calm.spark, encryption.hmac_pads(store.secret))
-    [row] = encryption.with_tokens(rows, calm.project.contracts["orders"], pads).collect()
+def test_hmac_tokens_equal_those_of_the_standard_library(read_only_shop: Lakehouse) -> None:
+    store = open_store(read_only_shop.settings)
+    rows = read_only_shop.spark.createDataFrame([("grace", "x")], "customer string, _id string")
+    pads = to_frame(read_only_shop.spark, encryption.hmac_pads(store.secret))
+    [row] = encryption.with_tokens(rows, read_only_shop.project.contracts["orders"], pads).collect()
     assert row["_subject"] == store.token("orders", "grace")
-    with sqlite3.connect(calm.settings.keys_path) as con:
+    with sqlite3.connect(read_only_shop.settings.keys_path) as con:
         assert con.execute("SELECT count(*) FROM keys").fetchone() == (2,)

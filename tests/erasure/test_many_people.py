@@ -31,7 +31,7 @@ NEW = 6
 FORGOTTEN = "person 5"
 
 
-def landed(shop: Lakehouse, first: int) -> None:
+def land_orders(shop: Lakehouse, first: int) -> None:
     """Land orders of all people and some new ones: some repeated, one with other content, one rejected."""
     orders = [order(number, f"person {number % PEOPLE}", note=f"to {number}") for number in range(first, first + 30)]
     orders += [order(first + 100 + number, f"new {first + number}") for number in range(NEW)]
@@ -39,7 +39,7 @@ def landed(shop: Lakehouse, first: int) -> None:
     shop.land("orders", *orders, *orders[:5], orders[7] | {"amount": "1.00"}, broken)
 
 
-def told(shop: Lakehouse) -> list[Any]:
+def project_state(shop: Lakehouse) -> list[Any]:
     """Return the rows of the tables, and the log."""
     head = logs.Log(shop.settings, "orders").head()
     return [*(shop.table(name) for name in shop.project.tables), head.offsets, head.counts, head.keys["subjects"]]
@@ -51,19 +51,19 @@ def story(shop: Lakehouse) -> Iterator[Any]:
     def spark() -> SparkSession:
         return shop.spark
 
-    landed(shop, 0)
+    land_orders(shop, 0)
     shop.run()
-    yield told(shop)
+    yield project_state(shop)
     older = shop.settings.keys_path.read_bytes()
     forget(shop.project, spark, "orders", FORGOTTEN)
     catch_up(shop.project, spark, lambda _: None)
-    yield told(shop)
+    yield project_state(shop)
     for first in (20, 40):
-        landed(shop, first)
+        land_orders(shop, first)
         shop.run()
-        yield told(shop)
+        yield project_state(shop)
     rebuild_all(Inputs(spark, shop.project, cut(shop.project)), (), on_progress=lambda _: None)
-    yield told(shop)
+    yield project_state(shop)
     yield {each.verdict for each in verify_all(spark, shop.project, on_progress=lambda _: None)}
     shop.settings.keys_path.write_bytes(older)
     with pytest.raises(DeclarationError) as lost:
@@ -71,11 +71,11 @@ def story(shop: Lakehouse) -> Iterator[Any]:
     yield lost.value.what
     yield give_up(shop.project, "orders")
     catch_up(shop.project, spark, lambda _: None)
-    yield told(shop)
+    yield project_state(shop)
 
 
 @pytest.fixture(scope="module")
-def within(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def story_at_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Return the story with all keys in memory at once."""
     del spark
     return [*story(new_shop(tmp_path_factory.mktemp("within")))]
@@ -84,7 +84,7 @@ def within(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> lis
 @pytest.mark.long
 @pytest.mark.parametrize("most", [1, 5, 12, 14])
 def test_tables_are_equal_for_keys_loaded_at_once_or_in_parts(
-    within: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+    story_at_once: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     parts: Counter[str] = Counter()
 
@@ -105,10 +105,10 @@ def test_tables_are_equal_for_keys_loaded_at_once_or_in_parts(
     monkeypatch.setattr(field_encryption, "spooled", counted("batch"))
     monkeypatch.setattr(cost, "PEOPLE_AT_ONCE", most)
     monkeypatch.setattr(cost, "SCAN_ROWS", 5)
-    assert [*story(new_shop(tmp_path))] == within
+    assert [*story(new_shop(tmp_path))] == story_at_once
     assert min(parts["log"], parts["batch"]) > 1
-    assert within[5] == {"identical"}
-    assert within[-3:-1] == [
+    assert story_at_once[5] == {"identical"}
+    assert story_at_once[-3:-1] == [
         "the keys of 12 people of orders are not in the key store",
         LostKeysResult(12, renamed=False),
     ]

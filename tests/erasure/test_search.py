@@ -45,7 +45,7 @@ def orders() -> Contract:
     return read_contract(text, file="schemas/orders.avsc")
 
 
-def refused(settings: Settings, *records: str, source: str = "orders/1.jsonl") -> None:
+def quarantine_records(settings: Settings, *records: str, source: str = "orders/1.jsonl") -> None:
     rows = [(1, n, "wrong type", "amount", raw, f"{source}:{n}", NOW) for n, raw in enumerate(records, 1)]
     duckdb_tables.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
 
@@ -84,7 +84,7 @@ def test_quarantined_record_of_a_person_is_found_and_blanked(
     tmp_path: Path, orders: Contract, subject: Any, raw: Any
 ) -> None:
     settings = Settings(project=tmp_path)
-    refused(settings, '{"customer":"grace"}', raw)
+    quarantine_records(settings, '{"customer":"grace"}', raw)
     told = search.quarantined_records(settings, orders, subject, {subject})
     assert told == [{"_batch": 1, "_number": 2, "source": "orders/1.jsonl:2"}]
     forget._blank(settings, "orders", told)
@@ -101,7 +101,7 @@ def test_quarantined_record_of_a_person_is_found_and_blanked(
 @pytest.mark.parametrize(("subject", "raw"), OTHERS)
 def test_quarantined_record_of_another_person_stays(tmp_path: Path, orders: Contract, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
-    refused(settings, raw)
+    quarantine_records(settings, raw)
     assert search.quarantined_records(settings, orders, subject, {subject}) == []
 
 
@@ -109,13 +109,13 @@ def test_quarantine_search_matches_a_number_in_any_notation(tmp_path: Path, orde
     [customer] = [field for field in orders.fields if field.name == "customer"]
     numbered = replace(orders, fields=(replace(customer, type="int"),))
     settings = Settings(project=tmp_path)
-    refused(settings, '{"customer":7.0}', '{"customer":" 7"}', '{"customer":71}', '{"customer":true}')
+    quarantine_records(settings, '{"customer":7.0}', '{"customer":" 7"}', '{"customer":71}', '{"customer":true}')
     assert [row["_number"] for row in search.quarantined_records(settings, numbered, "7", {"7"})] == [1, 2]
 
 
 def test_quarantine_search_blanks_the_name_of_a_file_with_the_person(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
-    refused(settings, '{"customer":', source="orders/margaret hamilton.jsonl")
+    quarantine_records(settings, '{"customer":', source="orders/margaret hamilton.jsonl")
     [told] = search.quarantined_records(settings, orders, "margaret hamilton", {"margaret hamilton"})
     assert not told["source"]
 
@@ -184,14 +184,14 @@ def test_blanking_thousands_of_records_is_one_commit(tmp_path: Path, orders: Con
 @pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= search.SHORTEST])
 def test_proof_finds_a_quarantined_value_in_any_notation(tmp_path: Path, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
-    refused(settings, raw)
+    quarantine_records(settings, raw)
     [*_, parquet] = Warehouse(settings).quarantine("orders").path.local.glob("*.parquet")
     assert str(parquet) in search_files(settings, {subject}).found
 
 
 def test_proof_reports_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
-    refused(settings, "{}")
+    quarantine_records(settings, "{}")
     [whole] = Warehouse(settings).quarantine("orders").path.local.glob("*.parquet")
     assert search_files(settings, {"margaret"}).holds
     zipped = settings.path("landing/orders/1.jsonl.gz")
@@ -322,7 +322,7 @@ def test_proof_report_lists_values_not_searched_for(
 ) -> None:
     shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
     settings = load_settings(tmp_path / "shop")
-    refused(settings, '{"customer":"ada"}')
+    quarantine_records(settings, '{"customer":"ada"}')
     monkeypatch.setattr(
         "sys.argv", ["lake", "forget", "orders", "subject=ada", "--proof", "--project", str(tmp_path / "shop")]
     )

@@ -61,7 +61,7 @@ def only(*names: str) -> Of:
     return lambda row: {name: row[name] for name in names}
 
 
-def without(gone: str, **named: str) -> Of:
+def drop_column(gone: str, **named: str) -> Of:
     def of(row: Row) -> Row:
         kept = dict(row)
         del kept[gone]
@@ -106,10 +106,12 @@ STEPS: Final = {
         ('"id", *[c for c in s.columns if c.endswith("_x")]',),
         lambda row: {name: row[name] for name in row if name == "id" or name.endswith("_x")},
     ),
-    "listed": Step('s.select([c for c in s.columns if c != "price"])', ('"* except (price)"',), without("price")),
-    "dropped": Step('s.drop("from_x")', ('"* except (from_x)"',), without("from_x")),
+    "listed": Step('s.select([c for c in s.columns if c != "price"])', ('"* except (price)"',), drop_column("price")),
+    "dropped": Step('s.drop("from_x")', ('"* except (from_x)"',), drop_column("from_x")),
     "renamed": Step(
-        's.withColumnRenamed("price", "cost")', ('"* except (price)", "price as cost"',), without("price", cost="price")
+        's.withColumnRenamed("price", "cost")',
+        ('"* except (price)", "price as cost"',),
+        drop_column("price", cost="price"),
     ),
     "added": Step(
         's.withColumn("twice", s.k * 2)', ('"*", "k * 2 as twice"',), lambda row: {**row, "twice": row["k"] * 2}
@@ -207,12 +209,12 @@ def jobs_of(taken: str, *names: str) -> dict[str, Job]:
     return {"_".join([taken, *names]): Job(kind, given, body, through(steps))}
 
 
-def alone() -> dict[str, Job]:
+def single_steps() -> dict[str, Job]:
     """Return every step over a frame taken in every way."""
     return {name: job for taken in TAKEN for step in STEPS for name, job in jobs_of(taken, step).items()}
 
 
-def together() -> dict[str, Job]:
+def step_pairs() -> dict[str, Job]:
     """Return every two steps of which the second uses a column of the first, over a frame taken in several ways."""
     ways = Random(3)
     return {name: job for two in permutations(STEPS, 2) for name, job in jobs_of(ways.choice(TAKEN), *two).items()}
@@ -253,7 +255,7 @@ def lines(step: Step, taken: str) -> Iterator[str]:
 
 def parts() -> Iterator[Any]:
     """Yield all jobs in parts, one for each test."""
-    jobs = list((alone() | together()).items())
+    jobs = list((single_steps() | step_pairs()).items())
     for first in range(0, len(jobs), TOGETHER):
         part = dict(jobs[first : first + TOGETHER])
         yield pytest.param(part, id=str(first // TOGETHER + 1))
@@ -322,7 +324,7 @@ def backfilled(lakehouse: Lakehouse, name: str) -> list[Any]:
     return backfill(lambda: lakehouse.spark, lakehouse.project, declaration, (start, end), on_progress=lambda _: None)
 
 
-def changed(done: Collection[Any]) -> dict[str, Any]:
+def changes_of(done: Collection[Any]) -> dict[str, Any]:
     """Return the changes of tables that should be right."""
     told = {
         each.table: (each.inserted, each.updated, each.deleted, dict(getattr(each, "columns", {}))) for each in done
@@ -378,8 +380,8 @@ def test_column_uses_are_equal_by_every_command(
     as_modelled()
     before = content(things)
     for name in jobs:
-        assert changed(rebuilt(things, name)) == {}
-    assert changed(rebuilt(things)) == {}
+        assert changes_of(rebuilt(things, name)) == {}
+    assert changes_of(rebuilt(things)) == {}
     assert content(things) == before
 
     things = declare(project, note_x=NOTE)
@@ -388,7 +390,7 @@ def test_column_uses_are_equal_by_every_command(
     land(thing(3, k=8, note_x="n"), thing(9, note_x="m"))
     as_modelled()
     for name in jobs:
-        assert changed(backfilled(things, name)) == {}
+        assert changes_of(backfilled(things, name)) == {}
     assert unproved(things) == []
     assert states(things, no_session) == now
 
@@ -399,7 +401,7 @@ def test_column_uses_are_equal_by_every_command(
     assert {*states(things, no_session).values()} == {"unchanged"}
     land(thing(10, note_x="o"), thing(1, k=9, note_x="p"))
     as_modelled("note_x")
-    assert changed(rebuilt(things)) == {}
+    assert changes_of(rebuilt(things)) == {}
     assert unproved(things) == []
     fresh = Lakehouse(project.project, tmp_path_factory.mktemp("fresh"))
     source, anew = (each.settings.path(each.settings.landing) for each in (things, fresh))

@@ -144,7 +144,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     return seen
 
 
-def made(folder: Path, chance: random.Random, tables: Collection[str] = (*KINDS, *TWO)) -> Lakehouse:
+def new_lake(folder: Path, chance: random.Random, tables: Collection[str] = (*KINDS, *TWO)) -> Lakehouse:
     """Return a lake whose first two batches have another contract version than later ones."""
     settings = empty(folder)
     lake = declare(settings, contract("reading", FIRST, **ABOUT), contract("change", CHANGE, time="since"))
@@ -171,7 +171,7 @@ def test_tables_are_equal_when_unused_columns_are_not_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[set[str]], seed: int
 ) -> None:
     chance = random.Random(seed)
-    lake = made(tmp_path, chance)
+    lake = new_lake(tmp_path, chance)
     lake.run()
     for batch in (3, 4):
         land(lake, chance, batch)
@@ -192,7 +192,7 @@ def test_tables_are_equal_when_unused_columns_are_not_read(
 
 @pytest.mark.slow
 def test_key_lookup_reads_only_the_columns_in_use(spark: SparkSession, tmp_path: Path, read: list[set[str]]) -> None:
-    lake = made(tmp_path, random.Random(0), READ)
+    lake = new_lake(tmp_path, random.Random(0), READ)
     land(lake, random.Random(0), 3)
     lake.run()
     inputs = Inputs(lambda: spark, lake.project, cut(lake.project))

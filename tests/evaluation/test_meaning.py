@@ -191,7 +191,7 @@ def leg(number: int, **more: Any) -> dict[str, Any]:
     return {"id": number, "at": f"2024-01-{number:02}T10:00:00Z", **values, **more}
 
 
-def said(lakehouse: Lakehouse, name: str) -> dict[str, str]:
+def column_comments(lakehouse: Lakehouse, name: str) -> dict[str, str]:
     """Return the comments of a table's columns in Delta: {column: "comment [unit]"}."""
     table = lakehouse.project.table(lakehouse.project.tables[name])
     columns = snapshot.columns(delta_table(table.path))
@@ -205,16 +205,18 @@ def test_column_has_the_comment_of_its_contract_field(spark: SparkSession, proje
     lakehouse.land("legs", *map(leg, range(1, 4))).land(
         "planes", {"plane": "N1", "since": "2024-01-01T00:00:00Z", "seats": 80}
     ).run()
-    assert {name: said(lakehouse, name) for name in JOBS} == {name: meant for name, (*_, meant) in JOBS.items()}
+    assert {name: column_comments(lakehouse, name) for name in JOBS} == {
+        name: meant for name, (*_, meant) in JOBS.items()
+    }
     built = {name: lakehouse.project.table(table).version() for name, table in lakehouse.project.tables.items()}
 
     # Other comments are no other definition: they come with the next rows.
     lakehouse = declare(project, {"leg": written("leg", lines="tail: painted on it")})
     assert {each.state for each in plan(lakehouse.project, (), lambda: pytest.fail("a session"))} == {"unchanged"}
     lakehouse.land("legs", leg(5)).run()
-    assert said(lakehouse, "leg") == {**JOBS["leg"][4], "day": DAY, "miles": MILES, "tail": "painted on it"}
-    assert said(lakehouse, "seated") == {**JOBS["seated"][4], "tail": "painted on it", "miles": MILES}
-    assert said(lakehouse, "joined") == {**JOBS["joined"][4], "far": MILES, "day": DAY}
+    assert column_comments(lakehouse, "leg") == {**JOBS["leg"][4], "day": DAY, "miles": MILES, "tail": "painted on it"}
+    assert column_comments(lakehouse, "seated") == {**JOBS["seated"][4], "tail": "painted on it", "miles": MILES}
+    assert column_comments(lakehouse, "joined") == {**JOBS["joined"][4], "far": MILES, "day": DAY}
     lakehouse.land("legs", leg(6)).run()
     table = lakehouse.project.table(lakehouse.project.tables["leg"])
     assert table.version() == built["leg"] + 3  # Two advances, and the new comments

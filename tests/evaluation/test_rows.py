@@ -14,7 +14,7 @@ from lake.store.scan import to_frame
 TABLE: Final = pa.table({"k": [1, 1, None, 2], "kind": ["insert", "insert", "update", "delete"]})
 
 
-def listed(rows: Rows) -> list[str]:
+def row_list(rows: Rows) -> list[str]:
     return sorted(map(str, rows.arrow().to_pylist()))
 
 
@@ -27,10 +27,10 @@ def test_rows_are_equal_in_memory_and_in_spark(spark: SparkSession) -> None:
         lambda rows: rows.select(["kind", "k"]).union(here, there),
     )
     for answer in answers:
-        assert listed(answer(here)) == listed(answer(there))
+        assert row_list(answer(here)) == row_list(answer(there))
     keys = here.where("kind", "update", "delete").select(["k"])
     expected = ["{'k': 2, 'kind': 'delete'}", "{'k': None, 'kind': 'update'}"]
-    assert listed(Rows(keys.matching(there.frame(spark)))) == sorted(expected)
+    assert row_list(Rows(keys.matching(there.frame(spark)))) == sorted(expected)
     assert (here.in_memory, there.in_memory, there.within(3).in_memory) == (TABLE, None, None)
     assert there.within(4).in_memory == there.arrow()
     assert [rows.is_empty for rows in (here.where("kind", "other"), here, there)] == [True, False, False]

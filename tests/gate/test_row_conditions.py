@@ -229,7 +229,7 @@ def near(key: Fraction) -> tuple[Decimal, Decimal, bool]:
     return low, high, low == high
 
 
-def one(type_: str, rows: pa.Table, **kwargs: Any) -> bool:
+def is_met(type_: str, rows: pa.Table, **kwargs: Any) -> bool:
     return judge_rows([Expectation(type_, kwargs, "stop", "", "here")], rows, [])[0].success
 
 
@@ -263,18 +263,18 @@ def test_column_statistics_are_exact_in_any_order(kind: str, values: Sequence[An
         if kind in oracle.FLOATS:
             low = high = Decimal(repr(float(exact)))
             is_it = True
-        assert one(type_, rows, column="v", min_value=low, max_value=high), (word, exact)
-        assert one(type_, rows, column="v", min_value=low, strict_min=True) is not is_it, word
-        assert one(type_, rows, column="v", max_value=high, strict_max=True) is not is_it, word
+        assert is_met(type_, rows, column="v", min_value=low, max_value=high), (word, exact)
+        assert is_met(type_, rows, column="v", min_value=low, strict_min=True) is not is_it, word
+        assert is_met(type_, rows, column="v", max_value=high, strict_max=True) is not is_it, word
         if not is_it:
-            assert not one(type_, rows, column="v", max_value=low), word
+            assert not is_met(type_, rows, column="v", max_value=low), word
 
 
 def test_statistic_of_nan_or_of_no_rows_fails() -> None:
     for word in ("min", "max", "sum", "mean", "median", "stdev"):
         for values in ([1.0, oracle.NAN], [1.0, float("inf"), float("-inf"), oracle.NAN]):
-            assert not one(f"expect_column_{word}_to_be_between", column("double", values), column="v", max_value=9)
-        empty = one(f"expect_column_{word}_to_be_between", column("double", [None]), column="v", max_value=9)
+            assert not is_met(f"expect_column_{word}_to_be_between", column("double", values), column="v", max_value=9)
+        empty = is_met(f"expect_column_{word}_to_be_between", column("double", [None]), column="v", max_value=9)
         assert empty is (word == "sum"), word
 
 
@@ -309,23 +309,23 @@ def test_sets_counts_shares_and_quantiles_use_exact_values() -> None:
         ("unexpected_rows_expectation", money, {"unexpected_rows_query": f"{query}9.94"}, False),
     ):
         named = {} if type_.startswith(("expect_table", "unexpected")) else {"column": "v"}
-        assert one(type_, rows, **named, **kwargs) is met, (type_, kwargs)
+        assert is_met(type_, rows, **named, **kwargs) is met, (type_, kwargs)
     for middle, met in (([0.35, 0.35], True), ([0.35001, 1], False)):
         ranges = [[0.35, 0.35], middle, [9.95, None]]
         asked = {"quantiles": [0, 0.5, 1], "value_ranges": ranges}
-        assert one("expect_column_quantile_values_to_be_between", money, column="v", quantile_ranges=asked) is met
-    assert one("expect_column_to_exist", money, column="v")
+        assert is_met("expect_column_quantile_values_to_be_between", money, column="v", quantile_ranges=asked) is met
+    assert is_met("expect_column_to_exist", money, column="v")
     with pytest.raises(DeclarationError, match="unexpected_rows_query fails"):
-        one("unexpected_rows_expectation", money, unexpected_rows_query="SELECT rlike(v) FROM {batch}")
+        is_met("unexpected_rows_expectation", money, unexpected_rows_query="SELECT rlike(v) FROM {batch}")
 
 
 def test_dates_and_times_have_extremes_and_quantiles() -> None:
     for kind in oracle.TIMES:
         rows, text = column(kind, VALUES[kind]), "2024-02-01"
         least, most = min(VALUES[kind]), max(VALUES[kind])
-        assert one("expect_column_min_to_be_between", rows, column="v", min_value=str(least), max_value=str(least))
-        assert one("expect_column_max_to_be_between", rows, column="v", min_value=str(most), max_value=str(most))
-        assert one("expect_column_distinct_values_to_contain_set", rows, column="v", value_set=[text])
+        assert is_met("expect_column_min_to_be_between", rows, column="v", min_value=str(least), max_value=str(least))
+        assert is_met("expect_column_max_to_be_between", rows, column="v", min_value=str(most), max_value=str(most))
+        assert is_met("expect_column_distinct_values_to_contain_set", rows, column="v", value_set=[text])
 
 
 def test_outliers_and_z_scores_use_finite_values() -> None:
@@ -339,14 +339,14 @@ def test_outliers_and_z_scores_use_finite_values() -> None:
         (finding,) = judge_rows([Expectation(type_, {"column": "v", **kwargs}, "stop", "", "")], rows, ["id"])
         assert [row["id"] for row in finding.examples] == [20, 21, 22], (type_, kwargs)
     fence = column("money", [*map(Decimal, ("1.00", "2.00", "3.00", "4.00", "7.00"))])  # Quartiles 2 and 4
-    assert one("expect_column_values_to_not_be_outliers", fence, column="v", multiplier=1.5)
-    assert not one("expect_column_values_to_not_be_outliers", fence, column="v", multiplier=1.49)
+    assert is_met("expect_column_values_to_not_be_outliers", fence, column="v", multiplier=1.5)
+    assert not is_met("expect_column_values_to_not_be_outliers", fence, column="v", multiplier=1.49)
 
 
 def test_mostly_is_a_share_of_the_considered_rows() -> None:
     rows = column("money", [Decimal("0.35")] * 7 + [Decimal("0.36")] * 3 + [None] * 5)
     for mostly, met in ((0.7, True), (0.71, False)):
-        assert one("expect_column_values_to_be_between", rows, column="v", max_value=0.35, mostly=mostly) is met
+        assert is_met("expect_column_values_to_be_between", rows, column="v", max_value=0.35, mostly=mostly) is met
 
 
 def test_quality_file_numbers_are_read_exactly(tmp_path: Path) -> None:
@@ -403,9 +403,9 @@ def test_column_extremes_equal_those_of_the_oracle(name: str) -> None:
     for type_, extreme in (("expect_column_min_to_be_between", least), ("expect_column_max_to_be_between", most)):
         bound = extreme if isinstance(extreme, bool | int | float | Decimal | str) else str(extreme)
         rows = column(name, [*held, None])
-        assert one(type_, rows, column="v", min_value=bound, max_value=bound), (type_, bound)
-        assert not one(type_, rows, column="v", min_value=bound, strict_min=True)
-        assert not one(type_, rows, column="v", max_value=bound, strict_max=True)
+        assert is_met(type_, rows, column="v", min_value=bound, max_value=bound), (type_, bound)
+        assert not is_met(type_, rows, column="v", min_value=bound, strict_min=True)
+        assert not is_met(type_, rows, column="v", max_value=bound, strict_max=True)
 
 
 @pytest.mark.parametrize(("quantiles", "ranges"), [([1.5], [[0, 1]]), ([0.5], []), ([0.5], [[0, 1], [0, 1]])])

@@ -31,7 +31,7 @@ def table(kind: Enrich, parts: list[tuple[DataFrame, DataFrame]]) -> list[tuple[
     return sorted(tuple(row) for row in whole.select(*visible(whole.columns)).collect())
 
 
-def both(
+def signed_parts(
     spark: SparkSession, left: str, right: str, *parts: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
 ) -> list[tuple[Any, ...]]:
     ours = batches(spark, left, *(part[0] for part in parts))
@@ -50,7 +50,7 @@ def test_enrich_joins_an_order_with_the_rate_of_its_time_as_in_flink(spark: Spar
     old, new = ("EUR", at("11:00"), Decimal("1.14")), ("EUR", at("12:03"), Decimal("1.10"))
     orders = [("o_001", "EUR", at("12:00")), ("o_002", "EUR", at("12:06"))]
     for parts in ([(orders, [old]), ([], [new])], [(orders[1:], [new]), (orders[:1], [old])]):
-        rows = table(kind, both(spark, ORDERS, RATES, *parts))
+        rows = table(kind, signed_parts(spark, ORDERS, RATES, *parts))
         assert [(id, rate) for id, _, _, rate in rows] == [("o_001", Decimal("1.14")), ("o_002", Decimal("1.10"))]
 
 
@@ -58,7 +58,7 @@ def test_enrich_joins_an_order_with_the_rate_of_its_time_as_in_flink(spark: Spar
 def test_enrich_joins_a_late_event_with_the_version_of_its_time(spark: SparkSession) -> None:
     """KIP-889: B is b0 at 0 and b3 at 3; a2 comes after a4 and must be joined with b0."""
     kind = Enrich("a", AsOf("key", time="t"), time="at")
-    parts = both(
+    parts = signed_parts(
         spark,
         "a string, key int, at int",
         "key int, t int, b string",
@@ -85,14 +85,14 @@ def test_enrich_joins_a_stream_with_a_table_as_in_kafka(spark: SparkSession, how
     versions = [(1, 4, 6, "a"), (1, 6, 8, "b"), (1, 10, 11, "c"), (1, 14, None, "d")]
     schemas = "left string, key int, at int", "key int, valid_from int, valid_to int, right string"
     for parts in ([(events, []), ([], versions)], [(events[2:], versions[:2]), (events[:2], versions[2:])]):
-        assert table(kind, both(spark, *schemas, *parts)) == expected
+        assert table(kind, signed_parts(spark, *schemas, *parts)) == expected
 
 
 @pytest.mark.long
 def test_enrich_uses_the_last_version_in_the_log_if_times_are_equal(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="t"), time="at")
     schemas = "id string, key int, at int", "key int, t int, value string"
-    parts = both(spark, *schemas, ([("e", 1, 5)], [(1, 5, "first")]), ([], [(1, 5, "second")]))
+    parts = signed_parts(spark, *schemas, ([("e", 1, 5)], [(1, 5, "first")]), ([], [(1, 5, "second")]))
     assert table(kind, parts) == [("e", 1, 5, "second")]
 
 
@@ -102,7 +102,9 @@ def test_enrich_keeps_the_newest_row_of_an_identity_when_another_changes(spark: 
     kind = Enrich("order", AsOf("key", time="t"), time="at")
     schemas = "order string, line int, key int, at int, what string", "key int, t int, value string"
     first, second, corrected = (("o1", line, 1, 5, what) for line, what in ((1, "x"), (2, "y"), (1, "z")))
-    parts = both(spark, *schemas, ([first, second], [(1, 0, "v")]), ([first], []), ([corrected], []), ([second], []))
+    parts = signed_parts(
+        spark, *schemas, ([first, second], [(1, 0, "v")]), ([first], []), ([corrected], []), ([second], [])
+    )
     places = ("_batch", "_arrival", "_bucket", "_offset")
     lines = [events.withColumn(ORDER, F.struct("order", "line")).drop(*places) for events, _ in parts]
     gone = [events.withColumn(SIGN, F.lit(-1)) for events in lines]
@@ -118,9 +120,9 @@ def test_enrich_returns_to_the_hidden_version_when_an_ended_version_is_removed(s
     kind = Enrich("id", AsOf("key", time="since", until="until"), time="at", how=how)
     schemas = "id string, key int, at int", "key int, since int, until int, value string"
     old, ended, other = (1, 5, None, "a"), (1, 5, 6, "b"), (1, 7, 8, "c")
-    hidden = both(spark, *schemas, ([("e", 1, 8)], [old]), ([], [ended]), ([], [other]))
+    hidden = signed_parts(spark, *schemas, ([("e", 1, 8)], [old]), ([], [ended]), ([], [other]))
     assert table(kind, hidden) == ([("e", 1, 8, None)] if how == "left" else [])
-    nothing, _ = both(spark, *schemas, ([], []))[0]
+    nothing, _ = signed_parts(spark, *schemas, ([], []))[0]
     gone = [(nothing, versions.withColumn(SIGN, F.lit(-1))) for _, versions in hidden[1:]]
     assert table(kind, [*hidden, *gone]) == [("e", 1, 8, "a")]
     assert table(kind, [*hidden, *reversed(gone)]) == [("e", 1, 8, "a")]
@@ -132,7 +134,7 @@ def test_enrich_tolerance_ends_at_the_hour_if_versions_have_dates(spark: SparkSe
     within, beyond = datetime(2020, 1, 2, 10), datetime(2020, 1, 2, 13)
     events = [("e", 1, within), ("f", 1, beyond)]
     schemas = "id string, key int, at timestamp", "key int, since date, value string"
-    parts = both(spark, *schemas, (events, []), ([], [(1, date(2020, 1, 1), "v")]))
+    parts = signed_parts(spark, *schemas, (events, []), ([], [(1, date(2020, 1, 1), "v")]))
     assert table(kind, parts) == [("e", 1, within, "v"), ("f", 1, beyond, None)]
 
 
@@ -153,6 +155,6 @@ def test_enrich_rejects_invalid_options(wrong: Any, told: str) -> None:
 
 def test_enrich_rejects_a_column_of_two_inputs(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="t"), time="at")
-    parts = both(spark, "id string, key int, at int, value int", "key int, t int, value int", ([], []))
+    parts = signed_parts(spark, "id string, key int, at int, value int", "key int, t int, value int", ([], []))
     with pytest.raises(DeclarationError, match="'value' is a column of two inputs"):
         at_once(kind, parts)

@@ -59,13 +59,13 @@ def rows(spark: SparkSession, data: list[tuple[Any, ...]], schema: str, *, after
     return frame.withColumns({ORDER: order, SIGN: F.lit(1)}).drop("place")
 
 
-def seen(table: DataFrame) -> list[tuple[Any, ...]]:
+def table_rows(table: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in table.select(*visible(table.columns)).collect())
 
 
 def test_fold_counts_legs_of_an_aircraft_that_start_elsewhere(spark: SparkSession) -> None:
     legs = rows(spark, LEGS, "tailnum string, departs int, origin string, dest string, miles int")
-    assert seen(AIRCRAFT_LOG.evaluate(legs)) == [
+    assert table_rows(AIRCRAFT_LOG.evaluate(legs)) == [
         ("N1", 3, 2939, ["JFK", "BOS", "EWR", "SFO"], "SFO", 1),
         ("N2", 1, 762, ["LGA", "ATL"], "ATL", 0),
     ]
@@ -91,10 +91,13 @@ def test_fold_records_a_refused_event_and_keeps_the_state(spark: SparkSession) -
     events = rows(
         spark, [(i, at, f"{i}{at}", what) for i, at, what in HISTORY], "id string, at int, eid string, what string"
     )
-    assert seen(ORDERS.evaluate(events)) == [("a", "shipped", ["placed", "paid", "shipped"], 1), ("b", None, [], 1)]
+    assert table_rows(ORDERS.evaluate(events)) == [
+        ("a", "shipped", ["placed", "paid", "shipped"], 1),
+        ("b", None, [], 1),
+    ]
     refusals = ORDERS.refusals(id="eid")
     assert refusals.identity == ("id", "eid")
-    assert seen(refusals.evaluate(events)) == [
+    assert table_rows(refusals.evaluate(events)) == [
         ("a", 2, "a2", "shipped", "shipped after placed"),
         ("b", 1, "b1", "paid", "paid after None"),
     ]
@@ -148,9 +151,9 @@ def test_fold_shares_a_reducer_of_two_job_files_that_workers_cannot_import(
     project.path("jobs/silver/refused_event.py").write_text(REFUSED_EVENT)
     tables = load(project).tables
     events = rows(spark, HISTORY, "id string, at int, what string").selectExpr("*", "concat(id, at) as event_id")
-    assert seen(tables["purchase"].kind.evaluate(events)) == [("a", "shipped", 1), ("b", None, 1)]
+    assert table_rows(tables["purchase"].kind.evaluate(events)) == [("a", "shipped", 1), ("b", None, 1)]
     refused = tables["refused_event"].kind.evaluate(events).select("event_id", "reason")
-    assert seen(refused) == [("a2", "shipped after placed"), ("b1", "paid after None")]
+    assert table_rows(refused) == [("a2", "shipped after placed"), ("b1", "paid after None")]
 
 
 @pytest.mark.long
@@ -200,10 +203,10 @@ def test_fold_start_accepts_any_type_in_both_reducers(spark: SparkSession) -> No
 def test_fold_accepts_the_whole_table_as_one_key(spark: SparkSession) -> None:
     total = Fold((), state="total bigint", start={"total": 0}, step={"total": "state.total + event.n"})
     events = rows(spark, [(1,), (2,)], "n int")
-    assert seen(total.evaluate(events)) == [(3,)]
-    assert seen(total.evaluate(events.where("false"))) == []
+    assert table_rows(total.evaluate(events)) == [(3,)]
+    assert table_rows(total.evaluate(events.where("false"))) == []
     last = Fold((), state="total bigint", start={"total": 0}, step=lambda s, e: {"total": s["total"] + e["n"]})
-    assert seen(last.evaluate(events)) == [(3, 0)]
+    assert table_rows(last.evaluate(events)) == [(3, 0)]
 
 
 def test_whole_keys_keeps_keys_that_cross_batches() -> None:
@@ -230,7 +233,7 @@ def test_key_starts_treats_nan_values_as_one_key() -> None:
 def test_python_fold_has_one_row_for_a_nan_key(spark: SparkSession) -> None:
     count = Fold("key", state="n int", start={"n": 0}, step=lambda state, _: {"n": state["n"] + 1})
     table = count.evaluate(rows(spark, [(float("nan"),), (1.5,), (float("nan"),)], "key double"))
-    assert sorted((str(key), n) for key, n, _ in seen(table)) == [("1.5", 1), ("nan", 2)]
+    assert sorted((str(key), n) for key, n, _ in table_rows(table)) == [("1.5", 1), ("nan", 2)]
 
 
 def fails(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:

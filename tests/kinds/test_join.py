@@ -93,14 +93,14 @@ def test_join_of_tables_matches_rows_by_key_as_in_kafka(spark: SparkSession, how
         rows: dict[str, list[tuple[Any, ...]]] = {"left": [], "right": []}
         rows[name] = [(key, old, sign) for key in later for old, sign in ((held[name], -1), (value, 1)) if old]
         held[name] = value
-        parts.append((changed(spark, "left", rows["left"]), changed(spark, "right", rows["right"])))
+        parts.append((signed_rows(spark, "left", rows["left"]), signed_rows(spark, "right", rows["right"])))
     expected = {second: row[("inner", "left", "full").index(how)] for second, _, _, *row in CHANGES}
     for table in (at_once(kind, parts), by_slices(kind, [*parts[:4], union(parts[4:8]), union(parts[8:])])):
         found = {row["key"]: (row["left"], row["right"]) for row in table.collect()}
         assert found == {second: row for second, row in expected.items() if row}
 
 
-def changed(spark: SparkSession, name: str, rows: list[tuple[int, str, int]]) -> DataFrame:
+def signed_rows(spark: SparkSession, name: str, rows: list[tuple[int, str, int]]) -> DataFrame:
     """Return signed rows (key, value, sign)."""
     return spark.createDataFrame(rows, f"key int, {name} string, _sign int").withColumn(ORDER, F.struct("key"))
 

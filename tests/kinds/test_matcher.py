@@ -32,7 +32,7 @@ History = list[tuple[int, int]]
 """Rows of a key in order: the time, and the steps that it satisfies as bits."""
 
 
-def found(
+def find_matches(
     parts: list[Part], history: History, *, in_python: bool, within: int | None, past_last: bool, absent: int | None
 ) -> list[tuple[tuple[int, ...], int]]:
     """Return the rows of each step of each match, and the last time of a row that could change the match."""
@@ -85,13 +85,13 @@ def test_matcher_marks_a_match_final_when_no_timely_row_can_change_it(
         before = chance.randrange(9)
         options: dict[str, Any] = {"in_python": in_python, "within": within, "past_last": past_last}
         options["absent"] = ABSENT.get(name)
-        matched = found(parts, rows, **options)
+        matched = find_matches(parts, rows, **options)
         shown = {rows_of(match, range(len(rows))): until for match, until in matched}
         lasting = dict.fromkeys(shown, True)
         for more, numbers in later(rows, before, steps, fixed):
             if not any(lasting.values()):
                 break
-            there = {rows_of(match, numbers) for match, _ in found(parts, more, **options)}
+            there = {rows_of(match, numbers) for match, _ in find_matches(parts, more, **options)}
             lasting = {match: lasts and match in there for match, lasts in lasting.items()}
         final = {match: until < before for match, until in shown.items()}
         assert final == lasting, (rows, before, matched)

@@ -153,13 +153,13 @@ def pair(spark: SparkSession, one: str, other: str) -> tuple[DataFrame, list[tup
     return frame, values
 
 
-def made(frame: DataFrame, texts: list[str]) -> list[list[Any]]:
+def evaluate_texts(frame: DataFrame, texts: list[str]) -> list[list[Any]]:
     """Return Spark's values of each expression; an empty list for one that fails."""
     try:
         rows = frame.selectExpr(*(f"{text}\n as value" for text in texts)).collect()
         return [list(values) for values in zip(*rows, strict=True)]
     except PySparkException:
-        return [[]] if len(texts) == 1 else [values for text in texts for values in made(frame, [text])]
+        return [[]] if len(texts) == 1 else [values for text in texts for values in evaluate_texts(frame, [text])]
 
 
 @pytest.mark.long
@@ -169,7 +169,7 @@ def test_expression_of_two_decimals_is_exact_or_rejected(spark: SparkSession, on
     for other in DIGITS:
         frame, values = pair(spark, one, other)
         taken = [way for way in WAYS if not [*faults("total", way, frame)]]
-        for way, found in zip(taken, made(frame, taken), strict=True):
+        for way, found in zip(taken, evaluate_texts(frame, taken), strict=True):
             with localcontext(EXACT):
                 exact = [WAYS[way](*row) for row in values]
             if way.startswith("try_"):  # Null if the result does not fit

@@ -250,14 +250,14 @@ def test_hopping_window_uses_the_historical_offset_of_its_zone(spark: SparkSessi
     assert [start.strftime("%H:%M:%S") for start, _ in found] == ["09:38:50", "10:38:50", "11:38:50"]
 
 
-def shown(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def window_rows(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [tuple(v.strftime("%H:%M") if isinstance(v, datetime) else v for v in row) for row in found]
 
 
 def test_hopping_window_sums_as_in_flink_and_counts_each_price_twice(spark: SparkSession) -> None:
     window = Hopping(length=10 * MINUTE, every=5 * MINUTE, on="t")
     found = aggregate(spark, Aggregate((), {"price": Sum("price")}, window=window), [(at(t), p) for t, p in BIDS], BID)
-    assert shown(found) == [
+    assert window_rows(found) == [
         ("08:00", "08:10", 11), ("08:05", "08:15", 15), ("08:10", "08:20", 10), ("08:15", "08:25", 6)
     ]  # fmt: skip
     assert sum(price for _, _, price in found) == 2 * sum(price for _, price in BIDS)
@@ -266,7 +266,7 @@ def test_hopping_window_sums_as_in_flink_and_counts_each_price_twice(spark: Spar
 def test_cumulative_window_sums_as_in_flink(spark: SparkSession) -> None:
     window = Cumulative(length=10 * MINUTE, step=2 * MINUTE, on="t")
     found = aggregate(spark, Aggregate((), {"price": Sum("price")}, window=window), [(at(t), p) for t, p in BIDS], BID)
-    assert shown(found) == [
+    assert window_rows(found) == [
         ("08:00", "08:06", 4), ("08:00", "08:08", 6), ("08:00", "08:10", 11), ("08:10", "08:12", 3),
         ("08:10", "08:14", 4), ("08:10", "08:16", 4), ("08:10", "08:18", 10), ("08:10", "08:20", 10),
     ]  # fmt: skip
@@ -276,7 +276,7 @@ def test_hopping_window_sums_as_in_risingwave(spark: SparkSession) -> None:
     window = Hopping(length=2 * MINUTE, every=MINUTE, on="t")
     kind = Aggregate((), {"n": Count(), "km": Sum("km")}, window=window)
     found = aggregate(spark, kind, [(at(f"2022-07-01T{t}"), km) for t, km in TRIPS], "t timestamp, km int")
-    assert [(start, n, km) for start, _, n, km in shown(found)] == [
+    assert [(start, n, km) for start, _, n, km in window_rows(found)] == [
         ("21:59", 1, 4), ("22:00", 2, 10), ("22:01", 2, 9), ("22:02", 2, 10), ("22:03", 1, 7), ("22:04", 1, 2),
         ("22:05", 2, 10), ("22:06", 1, 8),
     ]  # fmt: skip
@@ -340,7 +340,7 @@ def test_late_words_are_counted_or_dropped_as_in_spark(spark: SparkSession) -> N
     )  # fmt: skip
     window = Hopping(length=10 * MINUTE, every=5 * MINUTE, on="t")
     kind = Aggregate("word", {"n": Count()}, window=window, late="drop", lateness=10 * MINUTE)
-    found = [(word, start) for word, start, _, _ in shown(aggregate(spark, kind, rows, LOG))]
+    found = [(word, start) for word, start, _, _ in window_rows(aggregate(spark, kind, rows, LOG))]
     assert found == [
         ("cat", "12:00"), ("cat", "12:05"), ("dog", "12:00"), ("dog", "12:05"), ("dog", "12:10"),
         ("fox", "12:05"), ("fox", "12:10"), ("owl", "12:15"), ("owl", "12:20"),
@@ -443,7 +443,7 @@ def test_session_over_a_window_column_is_equal_by_slices(spark: SparkSession, on
     kind = Aggregate("k", {"total": Sum("n"), "last": LastValue("n", by=on), "latest": Max(on)}, window=window)
     tens = [(1, at(f"2024-01-01T10:{minute}"), n) for minute, n in (("00", 1), ("20", 5), ("40", 2), ("10", 3))]
     parts = batches(spark, f"k int, {on} timestamp, n int", *([row] for row in tens))
-    assert [shown([row]) for row in table(kind, parts)] == [
+    assert [window_rows([row]) for row in table(kind, parts)] == [
         [(1, "10:00", "10:35", 9, 5, "10:20")],
         [(1, "10:40", "10:55", 2, 2, "10:40")],
     ]

@@ -19,7 +19,7 @@ def frames(spark: SparkSession, parts: list[list[Signed]]) -> list[DataFrame]:
     return [event_order(rows, sign=rows["_sign"]) for rows in signed]
 
 
-def there(parts: list[list[tuple[Any, int]]]) -> list[Any]:
+def remaining_rows(parts: list[list[tuple[Any, int]]]) -> list[Any]:
     """Return the rows of signed `parts` that are never removed."""
     gone = {row for part in parts for row, sign in part if sign < 0}
     return [row for part in parts for row, _ in part if row not in gone]
@@ -32,7 +32,7 @@ def rows(table: DataFrame, *columns: str) -> set[tuple[Any, ...]]:
     return set(found)
 
 
-def tried(kind: Kind, parts: list[DataFrame], *columns: str) -> set[tuple[Any, ...]]:
+def table_by_slices(kind: Kind, parts: list[DataFrame], *columns: str) -> set[tuple[Any, ...]]:
     """Return the table by slices, after asserting that it equals the table at once, state included."""
     with ThreadPoolExecutor(2) as pool:
         slicing, evaluating = pool.submit(by_slices, kind, parts), pool.submit(at_once, kind, parts)

@@ -114,7 +114,7 @@ def frame(spark: SparkSession, rows: Signed) -> DataFrame:
     return spark.createDataFrame(data, SCHEMA).withColumn(ORDER, F.struct("place")).drop("place")
 
 
-def kept(parts: list[Signed]) -> list[Row]:
+def remaining_rows(parts: list[Signed]) -> list[Row]:
     gone = {row for part in parts for row, sign in part if sign < 0}
     return [row for part in parts for row, sign in part if sign > 0 and row not in gone]
 
@@ -153,7 +153,9 @@ def check(
 def test_aggregate_over_windows_is_equal_in_any_slicing(spark: SparkSession, name: Any) -> None:
     window, assigned = WINDOWS[name]
     parts = histories(len(name))
-    expected = model.aggregate(kept(parts), assigned, lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
+    expected = model.aggregate(
+        remaining_rows(parts), assigned, lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7])
+    )
     check(spark, Aggregate("key", FEW, window=window), parts, expected, list(FEW))
 
 
@@ -161,7 +163,9 @@ def test_aggregate_over_windows_is_equal_in_any_slicing(spark: SparkSession, nam
 def test_sessions_without_a_key_are_equal_in_any_slicing(spark: SparkSession) -> None:
     some = [[(r, sign) for r, sign in part if r.key in (1, 3, 5)] for part in histories(7)]
     parts = [[(replace(r, key=0, id=100 * r.key + r.id), sign) for r, sign in part] for part in some]
-    found = model.aggregate(kept(parts), model.session(2), lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
+    found = model.aggregate(
+        remaining_rows(parts), model.session(2), lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7])
+    )
     expected = {(start, end): values for (_, start, end), values in found.items()}
     check(spark, Aggregate((), FEW, window=Session(gap=minutes(2), on="t")), parts, expected, list(FEW))
 
@@ -183,7 +187,7 @@ def test_by_slices_detects_a_kind_that_absorbs_nothing(spark: SparkSession, key:
 
 def test_aggregate_measures_are_equal_in_any_slicing(spark: SparkSession) -> None:
     parts = histories(1)
-    expected = model.aggregate(kept(parts), model.whole, model.exact)
+    expected = model.aggregate(remaining_rows(parts), model.whole, model.exact)
     check(spark, Aggregate("key", EXACT), parts, expected, list(EXACT))
 
 
@@ -194,7 +198,7 @@ def test_additive_measures_subtract_removed_rows(spark: SparkSession) -> None:
     frames = [frame(spark, part) for part in parts]
     assert kind.absorb(at_once(kind, frames[:1]), frames[1]).where("_again").isEmpty()
     picked = lambda rows: tuple(v for i, v in enumerate(model.exact(rows)) if i in (0, 2, 6, 10))  # noqa: E731  short, and used once
-    expected = model.aggregate(kept(parts), model.whole, picked)
+    expected = model.aggregate(remaining_rows(parts), model.whole, picked)
     check(spark, kind, parts, expected, ["n", "total", "different", "spread"])
 
 
@@ -209,7 +213,9 @@ def test_sketches_are_equal_by_slices_and_within_their_error(spark: SparkSession
     sliced = by_slices(kind, frames).select(*everything.columns)
     assert sliced.exceptAll(everything).isEmpty()
     assert everything.exceptAll(sliced).isEmpty()
-    values = model.aggregate(kept(parts), model.whole, lambda rows: [r.value for r in rows if r.value is not None])
+    values = model.aggregate(
+        remaining_rows(parts), model.whole, lambda rows: [r.value for r in rows if r.value is not None]
+    )
     found = content(kind, everything, ["about", "middle", "both"])
     assert found.keys() == values.keys()
     for key, (about, middle, both) in found.items():
@@ -227,7 +233,7 @@ def test_sketches_are_equal_by_slices_and_within_their_error(spark: SparkSession
 def test_aggregate_is_equal_in_any_order_of_arrival(spark: SparkSession, name: str) -> None:
     window, _ = WINDOWS[name]
     kind = Aggregate("key", FEW, window=window)
-    rows = [replace(row, watermark=None) for row in kept(histories(4))]
+    rows = [replace(row, watermark=None) for row in remaining_rows(histories(4))]
     in_order = [frame(spark, [(row, 1) for row in rows])]
     chance = random.Random(4)
     mixed: list[Signed] = [[] for _ in range(PARTS)]
@@ -245,7 +251,7 @@ def test_late_rows_are_dropped_equally_in_any_slicing(spark: SparkSession, name:
     window, assigned = WINDOWS[name]
     parts = histories(5)
     kind = Aggregate("key", FEW, window=window, late="drop", lateness=minutes(5), is_final=True)
-    counted = model.on_time(kept(parts), 5)
+    counted = model.on_time(remaining_rows(parts), 5)
     horizon = max(row.at for part in parts for row, _ in part)
     few = model.aggregate(counted, assigned, lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
     expected = {group: (*values, group[2] + 5 <= horizon) for group, values in few.items()}

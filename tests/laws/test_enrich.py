@@ -17,7 +17,7 @@ from lake import AsOf, Enrich
 from lake.kinds.columns import ORDER, TIME, visible
 from lake.testing.laws import at_once, by_slices
 from tests.laws import HISTORIES
-from tests.laws.frames import there
+from tests.laws.frames import remaining_rows
 from tests.laws.models.enrich import Event, Version, enrich
 
 PARTS, EPOCH = 4, date(2020, 1, 1)
@@ -99,7 +99,9 @@ def test_enrich_uses_the_version_of_the_event_time_in_any_slicing(
     parts = [frames(spark, *part) for part in zip(events, versions, strict=True)]
     model = {
         id: (key, on, day(at), value)
-        for id, (key, on, at, value) in enrich(there(events), there(versions), tolerance=tolerance).items()
+        for id, (key, on, at, value) in enrich(
+            remaining_rows(events), remaining_rows(versions), tolerance=tolerance
+        ).items()
         if how == "left" or value is not None
     }
     whole, sliced = at_once(enriched, parts), by_slices(enriched, parts)
@@ -124,7 +126,7 @@ def test_enriched_event_is_final_when_no_timely_version_can_change_it(
         sides = [frames(spark, *part) for part in zip(events[:number], versions[:number], strict=True)]
         parts = [(timed(ours, "at"), timed(theirs, "begins")) for ours, theirs in sides]
         begun = [v.begins for part in versions[:number] for v, _ in part if v.begins is not None]
-        rows = enrich(there(events[:number]), there(versions[:number]), tolerance=None)
+        rows = enrich(remaining_rows(events[:number]), remaining_rows(versions[:number]), tolerance=None)
         expected = {
             id: (day(at), value, on is None or at is None or at < max(begun) - lateness)
             for id, (_, on, at, value) in rows.items()

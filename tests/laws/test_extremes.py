@@ -65,7 +65,7 @@ def history(chance: random.Random, values: Sequence[Any]) -> History:
     return parts
 
 
-def there(parts: History, cut: int) -> Values:
+def remaining_values(parts: History, cut: int) -> Values:
     """Return the values of the rows that remain after some parts, in order."""
     rows = [row for part in parts[:cut] for row in part]
     gone = {number for number, _, sign in rows if sign < 0}
@@ -126,7 +126,7 @@ class Trial:
     def expected(self) -> dict[tuple[int, int], dict[str, Any]]:
         models = {name: model for name, (_, model) in measures(self.type).items()}
         present = {
-            (key, cut): [value for value in there(parts, cut) if value is not None]
+            (key, cut): [value for value in remaining_values(parts, cut) if value is not None]
             for key, parts in self.histories.items()
             for cut in range(1, PARTS + 1)
         }
@@ -153,7 +153,7 @@ def test_measures_of_extreme_values_equal_those_of_fractions_in_any_slicing(spar
     expected = {
         key: {name: plain(trial.expected[key, PARTS][name] if trial.fits[key][name] else empty[name]) for name in shown}
         for key, slices in trial.histories.items()
-        if there(slices, PARTS)
+        if remaining_values(slices, PARTS)
     }
     whole, sliced = at_once(kind, parts), by_slices(kind, parts)
     assert {row.k: {name: plain(row[name]) for name in shown} for row in whole.collect()} == expected
@@ -214,7 +214,7 @@ def test_measures_of_floats_have_one_zero_in_any_slicing(spark: SparkSession) ->
     assert repr(sorted(sliced.items())) == repr(sorted(whole.items()))
     assert "-0.0" not in repr(whole)
     for key, row in whole.items():
-        values = [value + 0.0 for value in there(histories[key], PARTS) if value is not None]
+        values = [value + 0.0 for value in remaining_values(histories[key], PARTS) if value is not None]
         by_size = sorted(values, key=lambda value: (math.isnan(value), value))
         assert repr((row["least"], row["greatest"])) == repr((by_size[0], by_size[-1]) if values else (None, None))
         assert row["different"] == row["about"] == len({repr(value) for value in values})

@@ -86,7 +86,7 @@ def frames(spark: SparkSession, parts: list[list[tuple[Entry, int]]]) -> list[Da
     return [spark.createDataFrame(part, schema).withColumn(ORDER, F.struct("place")) for part in rows]
 
 
-def kept(parts: list[list[tuple[Entry, int]]]) -> list[Entry]:
+def remaining_entries(parts: list[list[tuple[Entry, int]]]) -> list[Entry]:
     gone = {entry for part in parts for entry, sign in part if sign < 0}
     return [entry for part in parts for entry, sign in part if sign > 0 and entry not in gone]
 
@@ -100,7 +100,7 @@ def test_fold_is_equal_in_any_slicing(spark: SparkSession, reducer: Any) -> None
     parts = histories()
     slices = frames(spark, parts)
     everything, sliced = at_once(KINDS[reducer], slices), by_slices(KINDS[reducer], slices)
-    assert states(everything) == model.accounts(kept(parts))
+    assert states(everything) == model.accounts(remaining_entries(parts))
     columns = sorted(everything.columns)
     assert sliced.select(columns).exceptAll(everything.select(columns)).isEmpty()
     assert everything.select(columns).exceptAll(sliced.select(columns)).isEmpty()
@@ -112,7 +112,7 @@ def test_refused_events_are_equal_in_any_slicing(spark: SparkSession, reducer: A
     kind = KINDS[reducer].refusals(id="place")
     parts = histories()
     slices = frames(spark, parts)
-    by_history = groupby(model.in_order(kept(parts)), key=lambda entry: entry.key)
+    by_history = groupby(model.in_order(remaining_entries(parts)), key=lambda entry: entry.key)
     expected = {place: row for _, entries in by_history for place, row in model.refusals(list(entries)).items()}
     for table in (at_once(kind, slices), by_slices(kind, slices)):
         rows = table.collect()
@@ -129,4 +129,4 @@ def test_fold_with_a_total_sequence_is_equal_in_any_order_of_arrival(spark: Spar
     arrived = [(replace(entry, place=number), 1) for number, entry in enumerate(entries)]
     size = len(arrived) // PARTS + 1
     shuffled = [arrived[i * size : (i + 1) * size] for i in range(PARTS)]
-    assert states(by_slices(KINDS[reducer], frames(spark, shuffled))) == model.accounts(kept(parts))
+    assert states(by_slices(KINDS[reducer], frames(spark, shuffled))) == model.accounts(remaining_entries(parts))

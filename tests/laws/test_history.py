@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lake import History, Latest
 from lake.testing.laws import at_once, by_slices
-from tests.laws.frames import frames, rows, tried
+from tests.laws.frames import frames, rows, table_by_slices
 from tests.laws.models import history as model
 from tests.laws.models.events import dumps, histories, kept, shuffled, truncated
 
@@ -34,7 +34,7 @@ def all_keep(kind: History, table: DataFrame) -> bool:
 def test_history_is_equal_in_any_slicing(spark: SparkSession, truncate: bool) -> None:
     parts = histories(seed=1 + truncate)
     parts = truncated(parts, at=3, part=2) if truncate else parts
-    assert tried(KIND, frames(spark, parts), *VERSION) == model.table(kept(parts))
+    assert table_by_slices(KIND, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
 @pytest.mark.long
@@ -43,7 +43,7 @@ def test_history_dates_versions_by_another_column_than_its_sequence(spark: Spark
     kind = History("key", sequence="at", dated="c", track="a", **REMOVED)
     parts = histories(seed=11 + truncate)
     parts = truncated(parts, at=3, part=2, c=2) if truncate else parts
-    assert tried(kind, frames(spark, parts), *VERSION) == model.table(kept(parts), dated=True)
+    assert table_by_slices(kind, frames(spark, parts), *VERSION) == model.table(kept(parts), dated=True)
     assert all_keep(kind, at_once(kind, frames(spark, parts)))
 
 
@@ -51,7 +51,7 @@ def test_history_dates_versions_by_another_column_than_its_sequence(spark: Spark
 def test_history_without_deletes_has_no_gaps(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a")
     parts = [[(each, sign) for each, sign in part if each.op == "put"] for part in histories(seed=3)]
-    assert tried(kind, frames(spark, parts), *VERSION) == model.table(kept(parts))
+    assert table_by_slices(kind, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
 @pytest.mark.long
@@ -65,7 +65,7 @@ def test_history_with_a_total_sequence_is_equal_in_any_order_of_arrival(spark: S
 def test_history_of_dumps_is_that_of_their_differences(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a", snapshots=True)
     parts = dumps(seed=8)
-    versions = tried(kind, frames(spark, parts), "key", "a", "valid_from", "valid_to")
+    versions = table_by_slices(kind, frames(spark, parts), "key", "a", "valid_from", "valid_to")
     assert versions == model.of_dumps([event for event, _ in part] for part in parts)
 
 

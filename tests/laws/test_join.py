@@ -15,7 +15,7 @@ from lake import Join
 from lake.kinds.columns import ORDER, TIME
 from lake.testing.laws import at_once, by_slices
 from tests.laws import HISTORIES
-from tests.laws.frames import there
+from tests.laws.frames import remaining_rows
 from tests.laws.models.join import Side, final, join
 
 PARTS, WITHIN, EPOCH = 4, 2, date(2020, 1, 1)
@@ -59,7 +59,7 @@ def test_join_is_equal_in_any_slicing(spark: SparkSession, how: Any, within: Any
     parts = [
         (frame(spark, ours, "order"), frame(spark, theirs, "payment")) for ours, theirs in zip(left, right, strict=True)
     ]
-    model = join(there(left), there(right), how=how, within=within)
+    model = join(remaining_rows(left), remaining_rows(right), how=how, within=within)
     for table in (at_once(kind, parts), by_slices(kind, parts)):
         rows = [(row["key"], row["order"], row["payment"]) for row in table.collect()]
         assert len(set(rows)) == len(rows)
@@ -93,7 +93,7 @@ def test_unmatched_row_is_final_when_no_timely_partner_can_come(
         left_at, right_at = ({row.id: row.at for part in side for row, _ in part} for side in (left, right))
         horizons = (max(left_at.values()), max(right_at.values()))
         expected = set()
-        for key, order, payment in join(there(left), there(right), how="full", within=within):
+        for key, order, payment in join(remaining_rows(left), remaining_rows(right), how="full", within=within):
             ours = None if order is None else left_at[order]
             theirs = None if payment is None else right_at[payment]
             never = final(ours, theirs, within=within, lateness=lateness, horizons=horizons)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from lake import First, Latest, cost
 from lake.testing.laws import by_slices
-from tests.laws.frames import frames, rows, tried
+from tests.laws.frames import frames, rows, table_by_slices
 from tests.laws.models import latest as model
 from tests.laws.models.events import histories, kept, shuffled, truncated, untimed
 
@@ -32,7 +32,7 @@ IN_LOG_ORDER = {
 def test_latest_and_first_are_equal_in_any_slicing(spark: SparkSession, name: Any) -> None:
     kind, of = KINDS[name]
     parts = histories(seed=len(name))
-    assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
+    assert table_by_slices(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
 @pytest.mark.long
@@ -41,7 +41,9 @@ def test_latest_is_equal_in_any_slicing_when_spark_compares(
 ) -> None:
     monkeypatch.setattr(cost, "COMPARE_ROWS", 1)
     parts = histories(seed=40)
-    assert tried(KINDS["combined"][0], frames(spark, parts), *COLUMNS) == model.table(kept(parts), model.combined)
+    assert table_by_slices(KINDS["combined"][0], frames(spark, parts), *COLUMNS) == model.table(
+        kept(parts), model.combined
+    )
 
 
 @pytest.mark.long
@@ -49,7 +51,7 @@ def test_latest_is_equal_in_any_slicing_when_spark_compares(
 def test_truncate_keeps_rows_newer_by_sequence(spark: SparkSession, name: Any) -> None:
     kind, of = KINDS[name]
     parts = truncated(histories(seed=10 + len(name)), at=3, part=2)
-    assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
+    assert table_by_slices(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
 @pytest.mark.long
@@ -57,7 +59,7 @@ def test_truncate_keeps_rows_newer_by_sequence(spark: SparkSession, name: Any) -
 def test_latest_without_a_sequence_follows_the_log_order(spark: SparkSession, name: Any) -> None:
     kind, of = IN_LOG_ORDER[name]
     parts = untimed(truncated(histories(seed=20 + len(name)), at=3, part=1))
-    assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
+    assert table_by_slices(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
 @pytest.mark.long

@@ -198,9 +198,9 @@ def test_terminated_command_leaves_no_job_on_the_server(shop: Path, conf: dict[s
         job.write_text(HEAD + SLOW)
         if PATIENT.keys() <= conf.keys():
             for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-                assert "Traceback" not in ended(lake, ui, number, code)
+                assert "Traceback" not in end_by_signal(lake, ui, number, code)
                 until(lambda: not running(ui))
-        ended(lake, ui, signal.SIGKILL, -9)
+        end_by_signal(lake, ui, signal.SIGKILL, -9)
         if PATIENT.keys() <= conf.keys():
             assert running(ui), "nobody has told the server"
             job.write_text(HEAD + SLOW.replace("1000000000000000", "1"))
@@ -227,10 +227,10 @@ def order_peek(orders):
 def test_connect_client_reads_the_edition_by_table_name(shop: Path) -> None:
     with serving(shop, SHORT_LIVED) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)
-        assert asked(lake, "show databases", "show tables in gold") == [[["default"], ["gold"], ["silver"]], []]
+        assert query_server(lake, "show databases", "show tables in gold") == [[["default"], ["gold"], ["silver"]], []]
         lake.call("run")
-        until(lambda: len(asked(lake, "show tables")[0]) == 2 + len(FEW))
-        named, rows, described = asked(
+        until(lambda: len(query_server(lake, "show tables")[0]) == 2 + len(FEW))
+        named, rows, described = query_server(
             lake, "show tables in gold", "select count(*) from gold.customer_daily", "describe silver.current_order"
         )
         assert sorted(row[1] for row in named) == ["customer_daily", "order_rank"]
@@ -242,12 +242,12 @@ def test_connect_client_reads_the_edition_by_table_name(shop: Path) -> None:
         (lake.project / "new.jsonl").write_text(json.dumps(event | times))
         lake.call("append", "orders", str(lake.project / "new.jsonl"))
         lake.call("run")
-        until(lambda: asked(lake, "select count(*) from customer_daily") == [[[4]]])
+        until(lambda: query_server(lake, "select count(*) from customer_daily") == [[[4]]])
         (lake.project / "jobs/gold/order_peek.py").write_text(HEAD + PEEKS)
         lake.call("run", code=2, said="reads gold.customer_daily, which is not one of its inputs")
 
 
-def asked(lake: Client, *queries: str) -> list[Any]:
+def query_server(lake: Client, *queries: str) -> list[Any]:
     """Return the answers of the server to a program without Headwater."""
     token = (lake.project / ".lake/spark/connect.token").read_text()
     done = subprocess.run(
@@ -286,7 +286,7 @@ def embedded_agrees(shop: Path, spark: SparkSession) -> None:
     assert {each.verdict for each in verdicts} == {"identical"}, verdicts
 
 
-def ended(lake: Client, ui: int, number: signal.Signals, code: int) -> str:
+def end_by_signal(lake: Client, ui: int, number: signal.Signals, code: int) -> str:
     """Return the output of a command ended by a signal while the server works for it."""
     with lake.start("advance", "order_slow") as command:
         try:

@@ -22,16 +22,16 @@ from tests.shop import new_shop, order
 
 
 @pytest.fixture(scope="module")
-def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+def read_only_shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Return the project of `lake init` with orders of two people. Read only."""
     home = tmp_path_factory.mktemp("calm")
     return new_shop(home).land("orders", order(1, "joan"), order(2, "grace")).run()
 
 
 @pytest.fixture
-def shop(calm: Lakehouse, tmp_path: Path) -> Lakehouse:
+def shop(read_only_shop: Lakehouse, tmp_path: Path) -> Lakehouse:
     """Return a writable copy of `calm`."""
-    shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(read_only_shop.home, tmp_path, dirs_exist_ok=True)
     return Lakehouse(tmp_path / "shop", tmp_path)
 
 

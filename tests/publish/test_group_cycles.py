@@ -22,7 +22,7 @@ from lake.read.sql import reader
 from lake.store.ledger import cuts, editions
 from lake.testing import Lakehouse
 from tests.checks import present
-from tests.publish.test_groups import CONTRACTS, GROUPS, JOBS, TABLES, at, let, setting, stop
+from tests.publish.test_groups import CONTRACTS, GROUPS, JOBS, TABLES, allow, at, setting, stop
 from tests.shop import contract, declare, empty, field
 
 Rows = list[tuple[Any, ...]]
@@ -38,10 +38,10 @@ CONTENT: Final = {
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
     """Return a project in groups, run once."""
-    return begun(tmp_path, setting(GROUPS))
+    return shop_after_run(tmp_path, setting(GROUPS))
 
 
-def begun(
+def shop_after_run(
     folder: Path, groups: str, jobs: Mapping[str, str] = JOBS, contracts: Iterable[Mapping[str, Any]] = CONTRACTS
 ) -> Lakehouse:
     shop = declare(empty(folder / "project", groups), *contracts, jobs=jobs)
@@ -119,7 +119,7 @@ class World:
 
     def mend(self, table: str) -> None:
         self.broken.remove(table)
-        let(self.shop.settings, table)
+        allow(self.shop.settings, table)
         self.shop = edit(self.shop, table, "", "")
 
     def cycle(self) -> None:
@@ -150,7 +150,7 @@ def test_groups_equal_their_cut_after_any_failures_and_repairs(
     spark: SparkSession, tmp_path: Path, seed: int, groups: dict[str, list[str]]
 ) -> None:
     choice = random.Random(seed)
-    world = World(begun(tmp_path, setting(groups) if groups else ""))
+    world = World(shop_after_run(tmp_path, setting(groups) if groups else ""))
     for _ in range(6):
         world.land(choice)
         table = choice.choice([*TABLES])
@@ -188,7 +188,7 @@ def test_failing_job_blocks_its_group_and_fails_the_cycle(spark: SparkSession, t
     dividing = (
         JOBS["silver/sale"].replace("select(", "selectExpr(").replace('"amount")', '"100 div (13 - amount) as amount")')
     )
-    shop = begun(tmp_path, setting(GROUPS), {**JOBS, "silver/sale": dividing})
+    shop = shop_after_run(tmp_path, setting(GROUPS), {**JOBS, "silver/sale": dividing})
     shop.land("sales", sale(2, amount=13)).land("visits", visit(2))
     done = run(shop.settings, lambda: shop.spark, lambda _: None)
     held = present(done.held)
@@ -202,7 +202,7 @@ def test_failing_job_blocks_its_group_and_fails_the_cycle(spark: SparkSession, t
 @pytest.mark.long
 def test_deploy_publishes_groups_if_no_blocked_group_has_a_changed_table(spark: SparkSession, tmp_path: Path) -> None:
     jobs = {name: text for name, text in JOBS.items() if name != "gold/overview"}
-    shop = begun(tmp_path, setting(GROUPS), jobs)
+    shop = shop_after_run(tmp_path, setting(GROUPS), jobs)
     stop(shop.settings, "sale")
     shop.land("sales", sale(2)).land("visits", visit(2))
     with pytest.raises(QualityError):
@@ -219,7 +219,7 @@ def test_deploy_publishes_groups_if_no_blocked_group_has_a_changed_table(spark: 
         deploy(shop.project, lambda: shop.spark, lambda _: None, lambda _: None)
     assert present(editions.latest_edition(shop.settings)).number == edition.number
 
-    let(shop.settings, "sale")
+    allow(shop.settings, "sale")
     edition = deploy(again(shop).project, lambda: shop.spark, lambda _: None, lambda _: None)
     assert at(edition) == {"sale": 2, "customer_total": 2, "visit": 2}
     assert {name: entry.home for name, entry in edition.tables.items()} == {name: name for name in edition.tables}
@@ -230,14 +230,14 @@ def test_deploy_publishes_groups_if_no_blocked_group_has_a_changed_table(spark: 
 def test_purge_completes_when_every_group_is_published_without_the_person(spark: SparkSession, tmp_path: Path) -> None:
     people = contract("visits", {"visit": "int", "page": "string?"}, subject="page")
     people["fields"].append(field("who", "string?") | {"personal": True})
-    shop = begun(tmp_path, setting(GROUPS), JOBS, (CONTRACTS[0], people))
+    shop = shop_after_run(tmp_path, setting(GROUPS), JOBS, (CONTRACTS[0], people))
     shop.land("visits", {**visit(2, "/ada"), "who": "ada"}).run()
     stop(shop.settings, "sale")
     shop.land("sales", sale(2)).land("visits", visit(3))
     with pytest.raises(QualityError):
         forget_person(shop.project, lambda: shop.spark, "visits", "/ada", lambda _: None)
     assert len(editions.kept_editions(shop.settings)) > 1
-    let(shop.settings, "sale")
+    allow(shop.settings, "sale")
     shop.run()
     assert len(editions.kept_editions(shop.settings)) == 1
     assert at(editions.latest_edition(shop.settings)).keys() == TABLES.keys()

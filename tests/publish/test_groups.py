@@ -103,21 +103,21 @@ def setting(groups: Mapping[str, Iterable[str]]) -> str:
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
     """Return a project in groups with tables at cut 1, without a JVM."""
-    return built(tmp_path)
+    return new_project(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def blocked_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Return a project with editions of cuts 1 and 2, read only: `sales` and `default` are blocked at cut 1."""
-    shop = built(tmp_path_factory.mktemp("held"))
-    published(shop)
+    shop = new_project(tmp_path_factory.mktemp("held"))
+    publish_edition(shop)
     move(shop)
     stop(shop.settings, "customer_total")
-    published(shop)
+    publish_edition(shop)
     return shop.settings
 
 
-def built(folder: Path) -> Project:
+def new_project(folder: Path) -> Project:
     settings = empty(folder / "project", setting(GROUPS))
     declare(settings, *CONTRACTS, jobs=JOBS)
     project = load(settings)
@@ -152,11 +152,13 @@ def stop(settings: Settings, table: str = "sale", *, most: int = 0) -> None:
     settings.path(f"quality/{table}.json").write_text(json.dumps({"expectations": [expectation]}))
 
 
-def let(settings: Settings, table: str = "sale") -> None:
+def allow(settings: Settings, table: str = "sale") -> None:
     settings.path(f"quality/{table}.json").unlink(missing_ok=True)
 
 
-def published(project: Project, cut: int | None = None) -> tuple[editions.Edition, BlockedGroups | None, list[str]]:
+def publish_edition(
+    project: Project, cut: int | None = None
+) -> tuple[editions.Edition, BlockedGroups | None, list[str]]:
     """Return an edition, its blocked groups, and the printed lines."""
     lines, held = list[str](), list[BlockedGroups]()
     project = load(project.settings)
@@ -174,12 +176,12 @@ def lake_(settings: Settings, *words: str) -> Result:
 
 
 def test_blocked_group_stays_with_its_derived_groups_and_others_advance(shop: Project) -> None:
-    first, held, _ = published(shop)
+    first, held, _ = publish_edition(shop)
     assert held is None
     assert at(first) == dict.fromkeys(TABLES, 1)
     move(shop)
     stop(shop.settings)
-    second, held, lines = published(shop)
+    second, held, lines = publish_edition(shop)
     assert (second.number, second.cut) == (2, 2)
     assert at(second) == {"sale": 1, "customer_total": 1, "visit": 2, "overview": 1}
     kept = {name: entry.version for name, entry in second.tables.items()}
@@ -194,28 +196,28 @@ def test_blocked_group_stays_with_its_derived_groups_and_others_advance(shop: Pr
         "publish default is held at cut 1",
     ]
     move(shop)
-    assert at(published(shop)[0]) == {"sale": 1, "customer_total": 1, "visit": 3, "overview": 1}
-    let(shop.settings)
-    last, held, lines = published(shop)
+    assert at(publish_edition(shop)[0]) == {"sale": 1, "customer_total": 1, "visit": 3, "overview": 1}
+    allow(shop.settings)
+    last, held, lines = publish_edition(shop)
     assert (last.number, at(last), held, lines) == (4, dict.fromkeys(TABLES, 3), None, [])
 
 
 def test_publish_makes_no_edition_if_no_group_advances(shop: Project) -> None:
-    published(shop)
+    publish_edition(shop)
     move(shop)
     stop(shop.settings)
     stop(shop.settings, "visit")
     with pytest.raises(QualityError, match=r"(?s)sale: .*visit: "):
-        published(shop)
+        publish_edition(shop)
     assert present(editions.latest_edition(shop.settings)).number == 1
-    let(shop.settings, "visit")
-    assert [published(shop)[0].number for _ in range(2)] == [2, 2]
+    allow(shop.settings, "visit")
+    assert [publish_edition(shop)[0].number for _ in range(2)] == [2, 2]
 
 
 def test_table_behind_the_cut_blocks_its_group_and_is_named_alone(shop: Project) -> None:
-    published(shop)
+    publish_edition(shop)
     move(shop, "visit")
-    edition, held, _ = published(shop)
+    edition, held, _ = publish_edition(shop)
     assert at(edition) == {"sale": 1, "customer_total": 1, "visit": 2, "overview": 1}
     assert isinstance(present(held).error, DeclarationError)
     assert "sale: not at cut 2" in present(held).groups["sales"]
@@ -224,25 +226,25 @@ def test_table_behind_the_cut_blocks_its_group_and_is_named_alone(shop: Project)
 
 def test_unpublished_group_is_absent_from_editions(shop: Project) -> None:
     stop(shop.settings)
-    edition, _, lines = published(shop)
+    edition, _, lines = publish_edition(shop)
     assert at(edition) == {"visit": 1}
     assert lines[0].startswith("publish sales is held: sale: ")
     state = as_data(status(load(shop.settings)))
     assert [(each["group"], each["cut"]) for each in state["groups"]] == [("sales", 0), ("traffic", 1), ("default", 0)]
-    let(shop.settings)
-    assert at(published(shop)[0]) == dict.fromkeys(TABLES, 1)
+    allow(shop.settings)
+    assert at(publish_edition(shop)[0]) == dict.fromkeys(TABLES, 1)
 
 
 def test_table_blocks_all_tables_without_groups(shop: Project) -> None:
     shop.settings.path("pyproject.toml").write_text("[tool.lake]\n")
     whole = load(load_settings(shop.settings.project))
-    published(whole)
+    publish_edition(whole)
     move(whole)
     stop(whole.settings)
     with pytest.raises(QualityError):
-        published(whole)
-    let(whole.settings)
-    published(whole)
+        publish_edition(whole)
+    allow(whole.settings)
+    publish_edition(whole)
     book = duckdb_tables.rows(Warehouse(whole.settings).book("editions").path, "SELECT tables FROM t")
     assert {field for row in book for entry in json.loads(row["tables"]).values() for field in entry} == {
         *("layer", "path", "version", "fingerprint", "rows", "content", "identity")
@@ -253,9 +255,9 @@ def test_table_blocks_all_tables_without_groups(shop: Project) -> None:
 
 
 def test_publish_never_moves_a_group_back_beside_another_publisher(shop: Project) -> None:
-    published(shop)
+    publish_edition(shop)
     move(shop)
-    published(shop)
+    publish_edition(shop)
     latest = present(editions.latest_edition(shop.settings))
     older = {name: editions.EditionTable(**{**vars(entry), "cut": 1}) for name, entry in latest.tables.items()}
     with pytest.raises(Unavailable, match="edition 2 of cut 2 was published meanwhile"):
@@ -293,19 +295,19 @@ def test_group_setting_comes_from_the_environment(tmp_path: Path, monkeypatch: p
     assert empty(tmp_path / "project").publish.groups == GROUPS
 
 
-def test_wait_checks_the_batch_in_tables_derived_from_its_stream(held: Settings) -> None:
+def test_wait_checks_the_batch_in_tables_derived_from_its_stream(blocked_settings: Settings) -> None:
     with pytest.raises(Unavailable, match=r"sales up to batch 1; the gate stopped customer_total at cut 2"):
-        wait(held, ["sales@2"], timeout=0)
+        wait(blocked_settings, ["sales@2"], timeout=0)
     with pytest.raises(Unavailable, match=r"edition 2 \(cut 2\) has visits up to batch 1"):
-        wait(held, ["visits@2"], timeout=0)  # Overview, which is derived from both, does not have it
-    assert wait(held, ["sales@1", "visits@1"], timeout=0).number == 2
+        wait(blocked_settings, ["visits@2"], timeout=0)  # Overview, which is derived from both, does not have it
+    assert wait(blocked_settings, ["sales@1", "visits@1"], timeout=0).number == 2
     after = ("--after", "visits@2", "--timeout", "0")
-    assert lake_(held, "sql", "select page from visit", *after).exception is None
-    assert isinstance(lake_(held, "sql", "select n from overview", *after).exception, Unavailable)
+    assert lake_(blocked_settings, "sql", "select page from visit", *after).exception is None
+    assert isinstance(lake_(blocked_settings, "sql", "select n from overview", *after).exception, Unavailable)
 
 
-def test_query_over_different_cuts_warns(held: Settings, caplog: pytest.LogCaptureFixture) -> None:
-    shown = reader(held)
+def test_query_over_different_cuts_warns(blocked_settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    shown = reader(blocked_settings)
     with caplog.at_level(logging.WARNING, "lake"):
         assert shown.relation("select count(*) from sale, customer_total").fetchall() == [(1,)]
         assert shown.relation("show tables").fetchall()
@@ -313,14 +315,14 @@ def test_query_over_different_cuts_warns(held: Settings, caplog: pytest.LogCaptu
         assert shown.relation("select count(*) from sale, visit").fetchall() == [(1,)]
         assert caplog.messages == ["tables of different cuts are read: sale at cut 1; visit at cut 2"]
         caplog.clear()
-        before = reader(held, cut=1)
+        before = reader(blocked_settings, cut=1)
         before.relation("select count(*) from sale, visit")
     assert (before.edition.number, caplog.messages) == (1, [])
 
 
-def test_database_file_records_the_cut_of_each_table(held: Settings, tmp_path: Path) -> None:
+def test_database_file_records_the_cut_of_each_table(blocked_settings: Settings, tmp_path: Path) -> None:
     lines: list[str] = []
-    write_database(reader(held), tmp_path / "shop.duckdb", on_progress=lines.append)
+    write_database(reader(blocked_settings), tmp_path / "shop.duckdb", on_progress=lines.append)
     told = "warning tables of different cuts are read: customer_total, overview, sale at cut 1; visit at cut 2"
     assert lines[0] == told
     with duckdb.connect(str(tmp_path / "shop.duckdb"), read_only=True) as con:
@@ -328,9 +330,9 @@ def test_database_file_records_the_cut_of_each_table(held: Settings, tmp_path: P
     assert at_cuts == [("customer_total", 1), ("overview", 1), ("sale", 1), ("visit", 2)]
 
 
-def test_edition_diff_names_the_cuts_of_the_table(held: Settings) -> None:
+def test_edition_diff_names_the_cuts_of_the_table(blocked_settings: Settings) -> None:
     for table, now in (("sale", 1), ("visit", 2)):
-        diff = diff_editions(load(held), None, table, old=1, new=2)
+        diff = diff_editions(load(blocked_settings), None, table, old=1, new=2)
         assert (diff.cuts, diff_data(diff)["to"]) == ((1, now), {"edition": 2, "cut": now})
         same = "both editions have the same version of the table"
         assert (same in diff.notes) == (now == 1)
@@ -338,12 +340,12 @@ def test_edition_diff_names_the_cuts_of_the_table(held: Settings) -> None:
 
 def test_status_reports_the_cut_of_each_group_and_the_start_of_a_block(shop: Project) -> None:
     settings = shop.settings
-    published(shop)
+    publish_edition(shop)
     move(shop)
     stop(settings)
-    second, _, _ = published(shop)
+    second, _, _ = publish_edition(shop)
     move(shop)
-    published(shop)
+    publish_edition(shop)
     state = status(load(settings))
     groups = {each.group: (each.cut, each.held_since) for each in state.groups}
     assert groups == {
@@ -366,11 +368,11 @@ def test_status_reports_the_cut_of_each_group_and_the_start_of_a_block(shop: Pro
 
 def test_maintain_and_pin_keep_the_cut_of_a_blocked_group(shop: Project) -> None:
     settings = shop.settings
-    published(shop)
+    publish_edition(shop)
     stop(settings)
     for _ in range(2):
         move(shop)
-        published(shop)
+        publish_edition(shop)
     policy = Policy(editions=1, days=0.0, size=0)
     assert maintain(load(settings), spark_forbidden, policy, lambda _: None).expired == [1, 2]
     assert reader(settings).relation("select count(*) from sale, overview").fetchall() == [(1,)]
@@ -384,7 +386,7 @@ def test_maintain_and_pin_keep_the_cut_of_a_blocked_group(shop: Project) -> None
 
 
 def test_publish_command_publishes_free_groups_and_exits_like_the_gate(shop: Project) -> None:
-    published(shop)
+    publish_edition(shop)
     move(shop)
     stop(shop.settings)
     done = lake_(shop.settings, "publish", "--json")

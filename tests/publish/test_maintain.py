@@ -49,7 +49,7 @@ def files(path: Address) -> int:
     return len(table.file_uris())
 
 
-def stored(path: Address) -> int:
+def stored_files(path: Address) -> int:
     return sum(1 for file in path.local.rglob("*.parquet") if file.parent.name != "_delta_log")
 
 
@@ -83,7 +83,7 @@ def test_maintain_reduces_files_and_keeps_rows_and_editions(
 
     assert (done.expired, done.kept, done.left, done.skipped) == ([1, 2], [4, 3], 0, {})
     assert all(files(path) < listed for path, listed in had.items()), had
-    assert stored(orders) == needed(orders)
+    assert stored_files(orders) == needed(orders)
     assert Log(settings, "orders").heads() == heads
     assert Log(settings, "orders").head().batch == BATCHES + 1
     assert check(settings, "orders") == []
@@ -102,7 +102,7 @@ def test_maintain_reduces_files_and_keeps_rows_and_editions(
 
     again = maintain(shop.project, lambda: spark, keeping(1), said.append)
     assert {each.place.kind for each in again.places if each.compacted} <= {"book"}
-    assert all(stored(path) == needed(path) for path in (orders, *tables))
+    assert all(stored_files(path) == needed(path) for path in (orders, *tables))
     assert verdicts(shop) == {"identical"}
 
 

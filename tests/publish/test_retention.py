@@ -113,7 +113,7 @@ def readable(table: Table) -> list[int]:
     return versions
 
 
-def published(project: Project, *, times: int) -> Table:
+def publish_versions(project: Project, *, times: int) -> Table:
     """Return `current_order` with `times` versions, each an edition."""
     table = live(project, "current_order")
     for number in range(1, times + 1):
@@ -123,7 +123,7 @@ def published(project: Project, *, times: int) -> Table:
 
 
 def test_maintain_keeps_the_edition_of_a_consumer_until_it_is_too_old(project: Project) -> None:
-    table = published(project, times=2)
+    table = publish_versions(project, times=2)
     next(subscribe(project.settings, "current_order", consumer="crm")).ack()
     for number in (3, 4):
         put(table, number)
@@ -142,7 +142,7 @@ def test_maintain_keeps_the_edition_of_a_consumer_until_it_is_too_old(project: P
 
 
 def test_maintain_expires_old_editions_except_the_pinned_one(project: Project) -> None:
-    table = published(project, times=5)
+    table = publish_versions(project, times=5)
     editions.pin_edition(project.settings, 2)
     dry = keep(project, editions=2, dry_run=True)
     assert (dry.expired, readable(table)) == ([1, 3], [1, 2, 3, 4, 5])
@@ -165,7 +165,7 @@ def test_maintain_expires_old_editions_except_the_pinned_one(project: Project) -
 
 
 def test_maintain_keeps_young_editions(project: Project) -> None:
-    published(project, times=3)
+    publish_versions(project, times=3)
     policy = Policy(editions=1, days=1, size=1)
     done = maintain(project, no_session, policy, lambda _: None)
     assert (done.expired, done.kept) == ([], [3, 2, 1])
@@ -173,7 +173,7 @@ def test_maintain_keeps_young_editions(project: Project) -> None:
 
 def test_maintain_keeps_files_older_than_a_running_process(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
-    table = published(project, times=3)
+    table = publish_versions(project, times=3)
     keep(project, editions=2)
     with other_process(project.settings, "reading") as process:
         put(table, 4)
@@ -187,7 +187,7 @@ def test_maintain_keeps_files_older_than_a_running_process(project: Project, mon
 
 
 def test_reader_beyond_the_limit_fails_and_names_it(project: Project) -> None:
-    table = published(project, times=3)
+    table = publish_versions(project, times=3)
     late = reader(project.settings, 1)
     assert late.relation("SELECT * FROM current_order").fetchall()
     stored = delta_table(table.path, 1)
@@ -203,7 +203,7 @@ def test_reader_beyond_the_limit_fails_and_names_it(project: Project) -> None:
 
 def test_bucket_keeps_recent_files_for_other_hosts(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
-    table = published(project, times=3)
+    table = publish_versions(project, times=3)
     monkeypatch.setattr(Warehouse, "root", Address(str(project.settings.warehouse_path)))
     monkeypatch.setattr(Settings, "store", "s3://bucket")
     for days, oldest in ((1, 0), (0, 3)):
@@ -211,7 +211,7 @@ def test_bucket_keeps_recent_files_for_other_hosts(project: Project, monkeypatch
 
 
 def test_maintain_keeps_the_changes_that_a_child_table_still_needs(project: Project) -> None:
-    table, child = published(project, times=3), live(project, "customer_daily")
+    table, child = publish_versions(project, times=3), live(project, "customer_daily")
     put(child, 1, inputs={"current_order": 2}, homes={"current_order": "current_order"})
     keep(project)
     assert readable(table) == [2, 3]
@@ -227,7 +227,7 @@ def test_maintain_keeps_the_changes_that_a_child_table_still_needs(project: Proj
 def test_maintain_skips_a_locked_table_and_maintains_the_others(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table, other = published(project, times=2), live(project, "customer_daily")
+    table, other = publish_versions(project, times=2), live(project, "customer_daily")
     put(other, 1), put(other, 2)
     settings = replace(project.settings, lease_seconds=0, keep_editions=1, keep_days=0)
     monkeypatch.setattr(Shell, "settings", settings)
@@ -248,7 +248,7 @@ def test_maintain_compacts_at_most_its_bytes_and_at_least_one_place(
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
     monkeypatch.setattr(maintenance, "recording", lambda *_, **__: nullcontext({}))  # Otherwise each call adds an entry
-    published(project, times=2)  # Leaves two tables of two entries
+    publish_versions(project, times=2)  # Leaves two tables of two entries
     cuts.record_cut(project.settings, {"orders": 1}, 0), cuts.record_cut(project.settings, {"orders": 2}, 0)
     policy = Policy(editions=1, days=9, size=1)
     left = [maintain(project, no_session, policy, lambda _: None) for _ in range(4)]
@@ -264,7 +264,7 @@ def test_maintain_drops_a_superseded_home_with_its_last_edition(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
-    old = published(project, times=1)
+    old = publish_versions(project, times=1)
     new = Table(project.settings, "silver", "current_order", "current_order@1a2b3c4d")
     put(new, 7, cut=2)
     publish(project, 2, new)
@@ -278,7 +278,7 @@ def test_maintain_drops_an_unpublished_home_when_no_process_can_build_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
-    published(project, times=1)
+    publish_versions(project, times=1)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
     with other_process(project.settings, "reading"):
         put(beside, 1)
@@ -294,7 +294,7 @@ def test_maintain_drops_an_unpublished_home_when_no_process_can_build_it(
 
 def test_maintain_keeps_a_home_published_meanwhile(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
-    published(project, times=2)
+    publish_versions(project, times=2)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
     put(beside, 7, cut=3)
     done = keep(project, on_progress=lambda _: publish(project, 3, beside))
@@ -307,7 +307,7 @@ def test_reader_finds_its_files_when_it_starts_during_compaction(
 ) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
-    table = published(project, times=2)
+    table = publish_versions(project, times=2)
     book = Warehouse(project.settings).book("editions").path
     old = delta.files(DeltaTable(str(book)))
     with ExitStack() as at_work:
@@ -364,7 +364,7 @@ def test_retired_table_is_dropped_days_after_its_last_edition(
 
 def test_maintain_completes_an_interrupted_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
-    table, words = published(project, times=3), 0
+    table, words = publish_versions(project, times=3), 0
 
     def interrupt(_: str) -> None:
         nonlocal words
@@ -383,7 +383,7 @@ def test_maintain_does_not_compact_a_table_written_by_another_tool(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
-    table, said = published(project, times=1), list[str]()
+    table, said = publish_versions(project, times=1), list[str]()
     keep(project, on_progress=said.append)
     write_deltalake(str(table.path), pa.table({"order_id": [9]}), mode="append")
     keep(project, on_progress=said.append)
@@ -393,7 +393,7 @@ def test_maintain_does_not_compact_a_table_written_by_another_tool(
 
 def test_maintain_deletes_files_left_by_a_crash(project: Project) -> None:
     settings = project.settings
-    published(project, times=1)
+    publish_versions(project, times=1)
     holder = settings.warehouse_path / "locks/table.gone.holder"
     holder.write_text("{}")
     half = settings.warehouse_path / "silver/.thing.gone"

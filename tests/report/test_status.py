@@ -64,7 +64,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     declare(settings, CONTRACT, jobs={"gold/carrier_total": JOB, "gold/league": LEAGUE})
     batch(settings, 1, {"0": 2, "1": 1}, "2013-01-01T12:00:00+00:00")
     cuts.record_cut(settings, {"flights": 1}, 0)
-    built(load(settings), "carrier_total", cut=1, rows=3)
+    build_table(load(settings), "carrier_total", cut=1, rows=3)
     publish(settings, 1, carrier_total=("gold", 0))
     batch(settings, 2, {"0": 3, "1": 4}, "2013-01-02T15:20:00+00:00")
     cuts.record_cut(settings, {"flights": 2}, 0)
@@ -96,7 +96,7 @@ def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: s
     duckdb_tables.append(Warehouse(settings).log("flights").path, "carrier VARCHAR", [["AA"]], position)
 
 
-def built(project: Project, name: str, *, cut: int, rows: int) -> None:
+def build_table(project: Project, name: str, *, cut: int, rows: int) -> None:
     table = project.tables[name]
     data: dict[str, Any] = {"verb": "advance", "cut": cut, "fingerprint": project.fingerprint(table, {})}
     duckdb_tables.append(
@@ -168,7 +168,7 @@ def test_edition_computes_the_content_of_a_table_whose_commits_lack_it(flights: 
 
 
 def test_status_shows_no_lag_for_a_table_at_the_head(flights: Project) -> None:
-    built(flights, "carrier_total", cut=2, rows=4)
+    build_table(flights, "carrier_total", cut=2, rows=4)
     total = table(look(flights), "carrier_total")
     assert (total.behind, total.lag.total_seconds()) == (0, 0)
 
@@ -236,7 +236,7 @@ def test_status_ignores_a_stop_before_an_edition_of_its_cut(flights: Project, pr
 
 @pytest.mark.parametrize("spoil", ["log", "rows", "folder"])
 def test_status_names_a_damaged_table_and_shows_the_others(flights: Project, project: Settings, spoil: str) -> None:
-    built(flights, "league", cut=2, rows=3)
+    build_table(flights, "league", cut=2, rows=3)
     home = project.warehouse_path / "gold/carrier_total"
     if spoil == "log":
         (home / "_delta_log" / f"{0:020}.json").write_bytes(b"\xff{}\n{}")

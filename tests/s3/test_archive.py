@@ -95,10 +95,10 @@ def test_archive_is_completed_by_the_same_command_after_a_kill_at_any_request(
             through = str(Log(settings, "readings").head().batch - 1)
             landed = killed_at_request(commands, wire, nth_write(number, fault), *line, through, at=house, tuned=SOON)
             kills += landed
-            same(settings, theirs)
+            assert_same_log(settings, theirs)
             done = commands.lake(*line, through, at=house, tuned=SOON)
             assert done.code == 0, done.err
-            same(settings, theirs)
+            assert_same_log(settings, theirs)
             missed += not wire.happened
             if missed == 3:  # Some have more requests than others
                 break
@@ -106,7 +106,7 @@ def test_archive_is_completed_by_the_same_command_after_a_kill_at_any_request(
     assert kills > 8
 
 
-def same(ours: Settings, theirs: Settings) -> None:
+def assert_same_log(ours: Settings, theirs: Settings) -> None:
     """Assert that a log has the rows and the proof of another."""
     assert rows(ours) == rows(theirs)
     assert asked(ours) == asked(theirs)

@@ -72,7 +72,7 @@ def project(folder: Path, s3: S3, **places: str) -> Settings:
     return load_settings(folder)
 
 
-def told(settings: Settings) -> dict[str, Any]:
+def stream_state(settings: Settings) -> dict[str, Any]:
     """Return events, rejections, redeliveries and batches of each stream, without their times."""
     stored = {}
     for stream in load_contracts(settings):
@@ -114,9 +114,9 @@ def test_files_give_the_same_log_from_a_folder_and_from_a_bucket(s3: S3, tmp_pat
     counts = done.stdout.splitlines()
     assert counts == counts[:1] * 3
     assert not list(inside.path(".lake/staging").glob("objects-*"))
-    ours = told(local)
+    ours = stream_state(local)
     for each in (inside, whole):
-        theirs = told(each)
+        theirs = stream_state(each)
         for stream in CONTRACTS:
             for part in ("heads", "rows"):
                 assert theirs[stream][part] == ours[stream][part], (each.project.name, stream, part)
@@ -165,7 +165,7 @@ def test_landed_files_are_ingested_once_and_archived_after_any_crash(s3: S3, tmp
             wire.fails = killing(process, method, pattern, died)
             _, err = process.communicate()
             assert bool(died) == (method != "none"), (method, pattern, err)
-    done = told(settings)["plain"]
+    done = stream_state(settings)["plain"]
     assert sorted(row["id"] for row in done["rows"][0] if row["id"] is not None) == sorted(
         10 * number + part for number in range(len(DEATHS) + 1) for part in range(2)
     )

@@ -19,7 +19,7 @@ from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
-from tests.s3.test_readers import put_up
+from tests.s3.test_readers import upload
 from tests.s3.wire import wired
 from tests.servers.s3 import S3
 from tests.warehouse import published
@@ -33,7 +33,7 @@ def shop(s3: S3, tmp_path: Path) -> Settings:
     """Return the shop in a bucket; its edition has no manifest."""
     published(tmp_path / "shop")
     settings = replace(load_settings(tmp_path / "shop"), warehouse=f"{s3.bucket()}/shop", storage=s3.storage)
-    put_up(tmp_path / "shop", settings)
+    upload(tmp_path / "shop", settings)
     return settings
 
 

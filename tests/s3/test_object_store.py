@@ -45,7 +45,7 @@ def root(s3: S3, tmp_path: Path) -> Address:
     return Warehouse(settings_of(s3, tmp_path)).root
 
 
-def landed(file: Address) -> BinaryIO:
+def open_landed(file: Address) -> BinaryIO:
     there = Object.at(file)
     assert there
     return there.open()
@@ -126,7 +126,7 @@ def test_file_is_read_unchanged_in_parts(root: Address, size: int) -> None:
             assert opened.read(END // 2 + 11) == content[start : start + END // 2 + 11]
 
 
-@pytest.mark.parametrize("opened", [Address.open, landed], ids=["its end first", "landed"])
+@pytest.mark.parametrize("opened", [Address.open, open_landed], ids=["its end first", "landed"])
 def test_complete_read_of_a_file_takes_few_requests(
     s3: S3, tmp_path: Path, opened: Callable[[Address], BinaryIO]
 ) -> None:

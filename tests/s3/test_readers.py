@@ -46,7 +46,7 @@ def lake(folder: Path, *words: str, environment: dict[str, str] | None = None) -
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
-def put_up(folder: Path, settings: Settings) -> None:
+def upload(folder: Path, settings: Settings) -> None:
     """Copy the warehouse of a project to the bucket of `settings`."""
     here, there = Address(str(load_settings(folder).warehouse_path)), Warehouse(settings).root
     for entry in here.list(deep=True):
@@ -60,14 +60,14 @@ def shop(s3: S3, tmp_path: Path) -> tuple[Path, str]:
     folder = tmp_path / "shop"
     published(folder)
     settings = replace(load_settings(folder), warehouse=f"{s3.bucket()}/shop", storage=s3.storage)
-    put_up(folder, settings)
+    upload(folder, settings)
     edition = editions.latest_edition(settings)
     assert edition is not None
     write_manifest(settings, edition)
     return folder, settings.store
 
 
-def asked(wire: Wire, shop: tuple[Path, str], words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def run_on_bucket(wire: Wire, shop: tuple[Path, str], words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a command that reads from the bucket."""
     place = {"LAKE_WAREHOUSE": shop[1], "LAKE_STORAGE__ENDPOINT": wire.url}
     return lake(shop[0], *words, environment={**KEY, **place})
@@ -76,7 +76,7 @@ def asked(wire: Wire, shop: tuple[Path, str], words: Sequence[str]) -> subproces
 @pytest.mark.parametrize("query", QUERIES)
 def test_query_of_a_bucket_answers_like_one_of_a_folder(s3: S3, shop: tuple[Path, str], query: str) -> None:
     with wired(s3.port) as wire:
-        there = asked(wire, shop, ["sql", query])
+        there = run_on_bucket(wire, shop, ["sql", query])
     here = lake(shop[0], "sql", query)
     assert (there.returncode, there.stdout) == (here.returncode, here.stdout) != (0, "")
     assert not any(secret in there.stdout + there.stderr for secret in KEY.values())
@@ -85,7 +85,7 @@ def test_query_of_a_bucket_answers_like_one_of_a_folder(s3: S3, shop: tuple[Path
 @pytest.mark.parametrize("words", REQUESTS)
 def test_command_needs_a_fixed_number_of_requests(s3: S3, shop: tuple[Path, str], words: tuple[str, ...]) -> None:
     with wired(s3.port) as wire:
-        done = asked(wire, shop, words)
+        done = run_on_bucket(wire, shop, words)
     assert done.returncode == 0, done.stderr
     assert wire.kinds() == REQUESTS[words], wire.requests
     writes = [path for method, path in wire.requests if method not in {"GET", "HEAD"}]
@@ -95,7 +95,7 @@ def test_command_needs_a_fixed_number_of_requests(s3: S3, shop: tuple[Path, str]
 def test_query_cannot_read_files_outside_its_edition(s3: S3, shop: tuple[Path, str]) -> None:
     with wired(s3.port) as wire:
         for query in (f"FROM read_parquet('{shop[1]}/meta/cuts/*.parquet')", f"FROM glob('{shop[1]}/**')"):
-            done = asked(wire, shop, ["sql", query])
+            done = run_on_bucket(wire, shop, ["sql", query])
             assert done.returncode == 2
             assert "a query can read the tables of the edition only" in done.stderr
             assert "Traceback" not in done.stderr
@@ -108,7 +108,7 @@ def test_missing_file_is_named_by_a_query(s3: S3, shop: tuple[Path, str]) -> Non
             (root / entry.name).delete()
             gone = entry.name
     with wired(s3.port) as wire:
-        done = asked(wire, shop, ["sql", QUERIES[0]])
+        done = run_on_bucket(wire, shop, ["sql", QUERIES[0]])
     assert done.returncode == 1
     assert "a file is gone" in done.stderr
     assert gone in done.stderr

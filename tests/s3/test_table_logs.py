@@ -153,7 +153,7 @@ STEPS: Final[tuple[Callable[[Address, int], None], ...]] = (
 )
 
 
-def told(state: TableState | DeltaTable) -> dict[str, Any]:
+def table_properties(state: TableState | DeltaTable) -> dict[str, Any]:
     """Return all properties of a table."""
     actions = pa.table(state.get_add_actions(flatten=True))
     columns = [name for name in actions.column_names if name in {"path", "size_bytes", "num_records", "min.n", "max.n"}]
@@ -187,20 +187,20 @@ def test_table_log_equals_that_of_delta_rs(
     for number in range(16):
         chance.choice(STEPS)(table, number)
         with delta.opened(table) as state:
-            assert told(state) == told(another(table))
+            assert table_properties(state) == table_properties(another(table))
     ended = seed % 2 == 1
     if ended:
         past_ended(table, 0)
     for log in (table_log(table), type(table_log(table))(table)):
         for version in range(another(table).version() if ended else 0, another(table).version() + 1):
             by_itself = DeltaTable(table.url, version=version, storage_options=table.storage.options)
-            assert told(log.state(version)) == told(by_itself)
+            assert table_properties(log.state(version)) == table_properties(by_itself)
     assert numbers(table) == sorted(another(table).to_pyarrow_table().column("n").to_pylist())
     if not ended:
-        assert fed(table) == numbers(table)
+        assert numbers_of_feed(table) == numbers(table)
 
 
-def fed(table: Address) -> list[int]:
+def numbers_of_feed(table: Address) -> list[int]:
     """Return the numbers that result from the change feed."""
     changes = pa.table(another(table).load_cdf().read_all())
     sums: Counter[int] = Counter()

@@ -15,7 +15,7 @@ ROLE = f"""DO $$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL; END $$"""
 
 
-def opened(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def new_database(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """Return a new database with read rights for the reader role."""
     shop = Shop(server, server.database())
     shop.execute(ROLE, f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {READER}")
@@ -33,7 +33,7 @@ def shop(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 @contextmanager
 def database(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """Create a database for the block and drop its slots afterwards, because a server has few."""
-    shop = opened(server, monkeypatch)
+    shop = new_database(server, monkeypatch)
     yield shop
     shop.close()
     shop.execute(

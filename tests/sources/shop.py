@@ -130,7 +130,7 @@ def rows(connection: psycopg.Connection[Any], table: str, key: Sequence[str]) ->
     """Return the rows of a table by key, as in messages."""
     cursor = connection.execute(f"SELECT * FROM {table}".encode())
     names = [column.name for column in cursor.description or ()]
-    found = [dict(zip(names, map(said, row), strict=True)) for row in cursor]
+    found = [dict(zip(names, map(message_value, row), strict=True)) for row in cursor]
     return {tuple(row[name] for name in key): row for row in found}
 
 
@@ -154,11 +154,11 @@ def is_rewritten(connection: psycopg.Connection[Any], table: str) -> bool:
     return connection.execute(same.encode()).fetchall() != [(True,)]
 
 
-def said(value: Any) -> Any:  # noqa: PLR0911 a line for each type
+def message_value(value: Any) -> Any:  # noqa: PLR0911 a line for each type
     """Return the message value of a database value."""
     match value:
         case dt.datetime() if value.tzinfo is not None:
-            return said(value.astimezone(dt.UTC).replace(tzinfo=None)) + "Z"
+            return message_value(value.astimezone(dt.UTC).replace(tzinfo=None)) + "Z"
         case dt.datetime() | dt.time():
             return re.sub(r"\.(\d*?)0+$", r".\1", value.isoformat())  # Microseconds are there, or are 0
         case dt.date():
@@ -168,7 +168,7 @@ def said(value: Any) -> Any:  # noqa: PLR0911 a line for each type
         case uuid.UUID():
             return str(value)
         case list():
-            return [said(item) for item in value]
+            return [message_value(item) for item in value]
         case float():
             return Decimal(repr(value))
     return value
@@ -194,11 +194,11 @@ def replay(records: Iterable[tuple[str, SourceRecord]], contracts: Mapping[str, 
                 at = tuple(row[name] for name in key)
                 before = table.get(at, {})
                 assert (op == "u") == bool(before), message
-                table[at] = {name: before[name] if known(value) else value for name, value in row.items()}
+                table[at] = {name: before[name] if is_known(value) else value for name, value in row.items()}
     return state
 
 
-def known(value: Any) -> bool:
+def is_known(value: Any) -> bool:
     """Return whether the change has the value."""
     return isinstance(value, str) and value in UNAVAILABLE
 

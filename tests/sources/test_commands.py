@@ -67,7 +67,9 @@ class Followed:
         assert [row["number"] for row in self.house.table("note")] == [*range(1, self.noted + 1)]
 
 
-def followed(folder: Path, commands: Commands, toml: str, fields: dict[str, Any], kind: str, **about: Any) -> Followed:
+def new_project(
+    folder: Path, commands: Commands, toml: str, fields: dict[str, Any], kind: str, **about: Any
+) -> Followed:
     settings = empty(folder / "shop")
     hidden = ", ".join(f'"{name} AS _{name}"' for name in fields if name not in {"id", "name"})
     jobs = {
@@ -98,7 +100,7 @@ def topic(kafka: Kafka, commands: Commands, tmp_path: Path) -> Iterator[Topic]:
     name = kafka.topic()
     toml = f'kind = "kafka"\nbootstrap = "env:{BOOTSTRAP}"\nseconds = 20\n[streams]\norders = {{ topic = "{name}" }}\n'
     fields = {"id": "int", "name": "string", "at": ("long", {"from": "kafka.offset"})}
-    shop = followed(tmp_path, commands, toml, fields, 'Latest("id", sequence="_at")')
+    shop = new_project(tmp_path, commands, toml, fields, 'Latest("id", sequence="_at")')
     shop.environment[BOOTSTRAP] = kafka.bootstrap
     yield Topic(kafka, name, shop)
     assert kafka.process is not None
@@ -149,7 +151,7 @@ def must_heal(shop: Followed, harm: Harm) -> None:
     assert done.code == 0, done.err
 
 
-def replaced(old: str, new: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
+def replace_text(old: str, new: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
     """Return actions that replace text in the source's file and restore it."""
 
     def change(of: Any, this: str, by: str) -> None:
@@ -160,28 +162,28 @@ def replaced(old: str, new: str) -> tuple[Callable[[Any], None], Callable[[Any],
     return (lambda of: change(of, old, new)), (lambda of: change(of, new, old))
 
 
-def away(topic: Topic) -> None:
+def stop_broker(topic: Topic) -> None:
     topic.kafka.stop()
 
 
-def back(topic: Topic) -> None:
+def start_broker(topic: Topic) -> None:
     topic.kafka.start()
 
 
-def recreated(topic: Topic) -> None:
+def recreate_topic(topic: Topic) -> None:
     done(topic.kafka.admin.delete_topics([topic.name]))
     until(lambda: topic.name not in topic.kafka.admin.list_topics(timeout=PATIENCE).topics)
     topic.kafka.topic(topic.name)
 
 
-def cleared(topic: Topic) -> None:
+def clear_topic(topic: Topic) -> None:
     from confluent_kafka import TopicPartition
 
     topic.send("gone")
     done(topic.kafka.admin.delete_records([TopicPartition(topic.name, 0, topic.kafka.high(topic.name))]))
 
 
-def elsewhere(port: str, settings: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
+def use_other_port(port: str, settings: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
     """Return actions that use another port of the broker, with these client settings."""
 
     def change(topic: Topic) -> None:
@@ -202,12 +204,18 @@ SASL: Final = f"""[client]
 "sasl.password" = "env:KAFKA_WORD"
 """
 OF_KAFKA: Final = [
-    Harm("the broker is gone", 75, "Kafka is unavailable", "try again when the brokers answer", away, back),
-    Harm("the topic was recreated", 2, "was recreated", "lake ingest shop --give-up", recreated, give_up=True),
-    Harm("retention took records", 2, "were deleted there before they were read", "--give-up", cleared, give_up=True),
-    Harm("no such topic", 2, "the topic 'orderz-", "correct its name", *replaced('topic = "topic', 'topic = "orderz')),
-    Harm("a wrong password", 2, "authentication failed", "[client]", *elsewhere("sasl-port", SASL)),
-    Harm("no TLS", 75, "Kafka is unavailable", "is bootstrap right?", *elsewhere("tls-port", "")),
+    Harm(
+        "the broker is gone", 75, "Kafka is unavailable", "try again when the brokers answer", stop_broker, start_broker
+    ),
+    Harm("the topic was recreated", 2, "was recreated", "lake ingest shop --give-up", recreate_topic, give_up=True),
+    Harm(
+        "retention took records", 2, "were deleted there before they were read", "--give-up", clear_topic, give_up=True
+    ),
+    Harm(
+        "no such topic", 2, "the topic 'orderz-", "correct its name", *replace_text('topic = "topic', 'topic = "orderz')
+    ),
+    Harm("a wrong password", 2, "authentication failed", "[client]", *use_other_port("sasl-port", SASL)),
+    Harm("no TLS", 75, "Kafka is unavailable", "is bootstrap right?", *use_other_port("tls-port", "")),
 ]
 
 
@@ -273,7 +281,7 @@ def table(shop: Shop, postgres: Postgres, commands: Commands, tmp_path: Path) ->
     )
     kind = 'Latest("id", sequence=("_lsn", "_ordinal"), deletes="_op = \'d\'", truncate="_op = \'t\'")'
     about = {"id": ["lsn", "ordinal"], "envelope": "debezium", "broadcast": "op = 't'"}
-    found = Table(postgres, shop, followed(tmp_path, commands, toml, fields, kind, **about))
+    found = Table(postgres, shop, new_project(tmp_path, commands, toml, fields, kind, **about))
     found.shop.environment[VARIABLE] = shop.reader_dsn
     shop.execute(CREATE, "CREATE PUBLICATION lake FOR TABLE orders", "INSERT INTO orders VALUES (1, 'Ann'), (2, 'Ben')")
     yield found
@@ -291,7 +299,7 @@ def run_sql(*statements: str) -> Callable[[Table], None]:
     return lambda table: table.execute(*(each.format(slot=table.database.slot) for each in statements))
 
 
-def taken(table: Table) -> None:
+def take_slot(table: Table) -> None:
     """Read the slot in another process, without acknowledgement."""
     slot = table.database.slot
     command = [
@@ -313,7 +321,7 @@ def taken(table: Table) -> None:
     )
 
 
-def let_go(table: Table) -> None:
+def release_slot(table: Table) -> None:
     assert table.other is not None
     table.other.kill()
     table.other.wait()
@@ -321,7 +329,7 @@ def let_go(table: Table) -> None:
     until(lambda: table.database.query(is_free) == [(True,)])
 
 
-def by(**change: str) -> Callable[[Table], None]:
+def change_connection(**change: str) -> Callable[[Table], None]:
     """Return an action that changes the connection."""
 
     def connect(table: Table) -> None:
@@ -334,19 +342,26 @@ AGAIN: Final = "CREATE PUBLICATION lake FOR TABLE orders"
 DROPPED: Final = "SELECT pg_drop_replication_slot('{slot}')"
 
 
-def stopped(table: Table) -> None:
+def stop_server(table: Table) -> None:
     table.server.stop()
 
 
-def started(table: Table) -> None:
+def start_server(table: Table) -> None:
     table.server.start()
 
 
 OF_POSTGRES: Final = [
-    Harm("the server is gone", 75, "PostgreSQL does not answer", "try again", stopped, started),
+    Harm("the server is gone", 75, "PostgreSQL does not answer", "try again", stop_server, start_server),
     Harm("the slot is gone", 2, "has no slot", "--give-up", run_sql(DROPPED), give_up=True),
-    Harm("the slot is taken", 75, "the slot is in use", "another process reads it", taken, let_go),
-    Harm("a wrong password", 2, "password authentication failed", "its password", by(password=WRONG), by()),
+    Harm("the slot is taken", 75, "the slot is in use", "another process reads it", take_slot, release_slot),
+    Harm(
+        "a wrong password",
+        2,
+        "password authentication failed",
+        "its password",
+        change_connection(password=WRONG),
+        change_connection(),
+    ),
     Harm(
         "no publication",
         2,
@@ -478,7 +493,7 @@ EXTRAS: Final = {
 
 
 @contextmanager
-def without(packages: set[str], folder: Path) -> Iterator[dict[str, str]]:
+def hide_packages(packages: set[str], folder: Path) -> Iterator[dict[str, str]]:
     """Return an environment without these packages."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(HIDDEN.format(packages=packages))
@@ -492,11 +507,11 @@ def test_missing_extra_is_named_and_other_streams_continue(commands: Commands, t
     fields = {"id": "int", "name": "string?", "op": ("string", {"from": "op"})}
     fields |= {name: ("long", {"from": f"source.{name}"}) for name in ("lsn", "ordinal")}
     about = {"id": ["lsn", "ordinal"], "envelope": "debezium", "broadcast": "op = 't'"}
-    shop = followed(tmp_path, commands, f'kind = "{kind}"\n{toml}', fields, 'Latest("id", sequence="_lsn")', **about)
+    shop = new_project(tmp_path, commands, f'kind = "{kind}"\n{toml}', fields, 'Latest("id", sequence="_lsn")', **about)
     shop.note()
-    with without(packages, tmp_path / "hidden") as environment:
+    with hide_packages(packages, tmp_path / "hidden") as environment:
         for command in ("ingest", "run"):
-            done = outside(shop, command, **environment)
+            done = run_command(shop, command, **environment)
             said = done.stdout + done.stderr
             assert done.returncode == 2, said
             assert f"headwater[{kind}]" in said
@@ -507,18 +522,18 @@ def test_missing_extra_is_named_and_other_streams_continue(commands: Commands, t
 
 @pytest.mark.long
 def test_serve_http_names_its_missing_extra(tmp_path: Path, commands: Commands) -> None:
-    shop = followed(
+    shop = new_project(
         tmp_path, commands, 'kind = "http"\n[streams]\norders = {}\n', {"id": "int", "name": "string"}, 'Latest("id")'
     )
     shop.toml.write_text('kind = "http"\n')
-    with without({"starlette", "uvicorn"}, tmp_path / "hidden") as environment:
-        done = outside(shop, "serve", "http", **environment)
+    with hide_packages({"starlette", "uvicorn"}, tmp_path / "hidden") as environment:
+        done = run_command(shop, "serve", "http", **environment)
     assert done.returncode == 2, done.stderr
     assert "headwater[serve]" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def outside(shop: Followed, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_command(shop: Followed, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a new process."""
     settings = shop.house.settings
     own = {"LAKE_WAREHOUSE": str(settings.warehouse_path), "LAKE_LANDING": str(settings.path(settings.landing))}

@@ -28,7 +28,7 @@ from tests.spool import Kept
 
 
 @pytest.fixture
-def opened() -> Iterator[list[Source]]:
+def open_sources() -> Iterator[list[Source]]:
     """Return a list of sources and close them afterwards."""
     sources: list[Source] = []
     yield sources
@@ -42,13 +42,13 @@ def source_of(opened: list[Source], bootstrap: str, *contracts: Any, topics: Any
 
 
 @pytest.mark.smoke
-def test_kafka_reads_committed_records_once_and_skips_holes(kafka: Kafka, opened: list[Source]) -> None:
+def test_kafka_reads_committed_records_once_and_skips_holes(kafka: Kafka, open_sources: list[Source]) -> None:
     topic = kafka.topic()
     kafka.transaction(topic, [f'{{"n": {n}}}' for n in range(5)])
     kafka.transaction(topic, [f'{{"n": {n}}}' for n in range(5, 10)], end="abort")
     kafka.transaction(topic, [f'{{"n": {n}}}' for n in range(10, 15)])
     unfinished = kafka.transaction(topic, ['{"n": 15}'], end="open")
-    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    source = source_of(open_sources, kafka.bootstrap, topics={"events": topic})
     kept, progress, deliveries = read_all(source)
     assert [json.loads(text)["n"] for text in kept.texts] == [*range(5), *range(10, 15)]
     assert kept.places == [f"{topic}/0:{at}" for at in (*range(5), *range(12, 17))]
@@ -68,7 +68,7 @@ def test_kafka_reads_committed_records_once_and_skips_holes(kafka: Kafka, opened
 
 @pytest.mark.parametrize("seed", range(6))
 def test_kafka_reads_committed_records_once_with_any_limits_and_partitions(
-    kafka: Kafka, opened: list[Source], seed: int
+    kafka: Kafka, open_sources: list[Source], seed: int
 ) -> None:
     random = Random(seed)
     partitions = random.choice([1, 3, 8])
@@ -92,13 +92,13 @@ def test_kafka_reads_committed_records_once_with_any_limits_and_partitions(
                 expected[partition] += values
         if random.random() < 0.4:
             source = source_of(
-                opened, kafka.bootstrap, topics={"events": topic}, records=random.randint(1, 60), bytes=2000
+                open_sources, kafka.bootstrap, topics={"events": topic}, records=random.randint(1, 60), bytes=2000
             )
             progress = source.read(after, kept)
             after = progress or after
     for producer in unfinished:
         kafka.end(producer, topic)
-    source = source_of(opened, kafka.bootstrap, topics={"events": topic}, records=random.randint(20, 100))
+    source = source_of(open_sources, kafka.bootstrap, topics={"events": topic}, records=random.randint(20, 100))
     rest, after, _ = read_all(source, after)
     found: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
     for text, place in zip(kept.texts + rest.texts, kept.places + rest.places, strict=True):
@@ -107,16 +107,16 @@ def test_kafka_reads_committed_records_once_with_any_limits_and_partitions(
     assert source.lag(after).events == 0
 
 
-def test_recreated_topic_is_a_gap_until_it_is_given_up(kafka: Kafka, opened: list[Source]) -> None:
+def test_recreated_topic_is_a_gap_until_it_is_given_up(kafka: Kafka, open_sources: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}')
-    source = source_of(opened, kafka.bootstrap, stream("events", "kafka.offset"), topics={"events": topic})
+    source = source_of(open_sources, kafka.bootstrap, stream("events", "kafka.offset"), topics={"events": topic})
     _, after, _ = read_all(source)
     done(kafka.admin.delete_topics([topic]))
     until(lambda: topic not in kafka.admin.list_topics().topics)
     with pytest.raises(DeclarationError, match="Unknown topic"):
         source.read(after, Kept())
-    until(lambda: made(kafka, topic))
+    until(lambda: is_recreated(kafka, topic))
     kafka.send(topic, '{"n": 2}', '{"n": 3}')
     with pytest.raises(Gap, match="was recreated: its id is") as told:
         source.read(after, Kept())
@@ -126,34 +126,38 @@ def test_recreated_topic_is_a_gap_until_it_is_given_up(kafka: Kafka, opened: lis
     assert [int(facts["kafka.offset"]) for facts in kept.facts] == [GENERATION, GENERATION + 1]
 
 
-def test_kafka_delivers_nothing_when_a_topic_is_recreated_during_the_read(kafka: Kafka, opened: list[Source]) -> None:
+def test_kafka_delivers_nothing_when_a_topic_is_recreated_during_the_read(
+    kafka: Kafka, open_sources: list[Source]
+) -> None:
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}')
-    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    source = source_of(open_sources, kafka.bootstrap, topics={"events": topic})
 
     class Anew(Kept):
         def put_many(self, *columns: Any) -> None:
             done(kafka.admin.delete_topics([topic]))
-            until(lambda: made(kafka, topic))
+            until(lambda: is_recreated(kafka, topic))
 
     with pytest.raises(Unavailable, match="was recreated while it was being read"):
         source.read(None, Anew())
     assert source.read(None, Kept()) is None
 
 
-def made(kafka: Kafka, topic: str) -> bool:
+def is_recreated(kafka: Kafka, topic: str) -> bool:
     try:
         return bool(kafka.topic(topic))
     except Exception:  # The old topic disappears gradually
         return False
 
 
-def test_records_deleted_by_retention_are_a_gap_until_they_are_given_up(kafka: Kafka, opened: list[Source]) -> None:
+def test_records_deleted_by_retention_are_a_gap_until_they_are_given_up(
+    kafka: Kafka, open_sources: list[Source]
+) -> None:
     from confluent_kafka import TopicPartition
 
     topic = kafka.topic()
     kafka.send(topic, *(f'{{"n": {n}}}' for n in range(4)))
-    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    source = source_of(open_sources, kafka.bootstrap, topics={"events": topic})
     _, after, _ = read_all(source)
     kafka.send(topic, *(f'{{"n": {n}}}' for n in range(4, 9)))
     done(kafka.admin.delete_records([TopicPartition(topic, 0, 7)]))
@@ -163,18 +167,20 @@ def test_records_deleted_by_retention_are_a_gap_until_they_are_given_up(kafka: K
     assert source.lag(after).events == 2
     kept, _, _ = read_all(source, source.skip_gap(after))
     assert kept.texts == ['{"n": 7}', '{"n": 8}']
-    first, _, _ = read_all(source_of(opened, kafka.bootstrap, topics={"events": topic}))
+    first, _, _ = read_all(source_of(open_sources, kafka.bootstrap, topics={"events": topic}))
     assert first.texts == kept.texts
 
 
 def test_new_partitions_are_read_from_their_beginning_with_a_warning(
-    kafka: Kafka, opened: list[Source], caplog: pytest.LogCaptureFixture
+    kafka: Kafka, open_sources: list[Source], caplog: pytest.LogCaptureFixture
 ) -> None:
     from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # its stub forgets to export it
 
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}')
-    source = source_of(opened, kafka.bootstrap, stream("events", "kafka.offset"), topics={"events": topic}, records=2)
+    source = source_of(
+        open_sources, kafka.bootstrap, stream("events", "kafka.offset"), topics={"events": topic}, records=2
+    )
     _, after, _ = read_all(source)
     done(kafka.admin.create_partitions([NewPartitions(topic, 3)]))
     until(lambda: len(kafka.admin.list_topics(topic).topics[topic].partitions) == 3)
@@ -193,11 +199,11 @@ def test_new_partitions_are_read_from_their_beginning_with_a_warning(
 
 
 def test_stopped_broker_is_unavailable_and_committed_records_are_read_after_its_return(
-    kafka: Kafka, opened: list[Source]
+    kafka: Kafka, open_sources: list[Source]
 ) -> None:
     topic = kafka.topic()
     kafka.send(topic, *(f'{{"n": {n}}}' for n in range(3)))
-    source = source_of(opened, kafka.bootstrap, topics={"events": topic}, seconds=10)
+    source = source_of(open_sources, kafka.bootstrap, topics={"events": topic}, seconds=10)
     first, after, _ = read_all(source)
     kafka.send(topic, '{"n": 3}')
     kafka.stop()
@@ -206,21 +212,21 @@ def test_stopped_broker_is_unavailable_and_committed_records_are_read_after_its_
             lambda: source.read(after, Kept()),
             lambda: source.lag(after),
             lambda: source.acknowledge(after or {}),
-            lambda: source_of(opened, kafka.bootstrap, topics={"events": topic}, seconds=1).read(after, Kept()),
+            lambda: source_of(open_sources, kafka.bootstrap, topics={"events": topic}, seconds=1).read(after, Kept()),
         ):
             with pytest.raises(Unavailable, match="Kafka is unavailable"):
                 ask()
     finally:
         kafka.start()
-    more, _, _ = read_all(source_of(opened, kafka.bootstrap, topics={"events": topic}), after)
+    more, _, _ = read_all(source_of(open_sources, kafka.bootstrap, topics={"events": topic}), after)
     assert first.texts + more.texts == [f'{{"n": {n}}}' for n in range(4)]
 
 
-def test_broker_that_dies_during_a_range_is_unavailable(kafka: Kafka, opened: list[Source]) -> None:
+def test_broker_that_dies_during_a_range_is_unavailable(kafka: Kafka, open_sources: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(topic, *(f'{{"n": {n}, "pad": "{"x" * 2000}"}}' for n in range(20_000)))
     source = source_of(
-        opened,
+        open_sources,
         kafka.bootstrap,
         topics={"events": topic},
         seconds=10,
@@ -240,7 +246,7 @@ def test_broker_that_dies_during_a_range_is_unavailable(kafka: Kafka, opened: li
     finally:
         kafka.start()
     assert 0 < len(dead.records) < 20_000
-    whole, _, _ = read_all(source_of(opened, kafka.bootstrap, topics={"events": topic}))
+    whole, _, _ = read_all(source_of(open_sources, kafka.bootstrap, topics={"events": topic}))
     assert [json.loads(text)["n"] for text in whole.texts] == list(range(20_000))
 
 
@@ -294,7 +300,7 @@ def test_sasl_and_tls_settings_read_their_secrets_from_the_environment(
 
 
 def test_kafka_reports_a_setting_rejected_by_librdkafka_without_its_value(
-    kafka: Kafka, opened: list[Source], capfd: pytest.CaptureFixture[str]
+    kafka: Kafka, open_sources: list[Source], capfd: pytest.CaptureFixture[str]
 ) -> None:
     for client, said in (
         ({"sasl.pasword": "a-secret"}, 'No such configuration property: "sasl.pasword"'),
@@ -303,15 +309,15 @@ def test_kafka_reports_a_setting_rejected_by_librdkafka_without_its_value(
         ({"ssl.key.pem": FromEnvironment("a-secret"), "security.protocol": "ssl"}, "ssl.key.pem failed"),
     ):
         with pytest.raises(DeclarationError, match="librdkafka refuses a setting") as told:
-            source_of(opened, kafka.bootstrap, topics={"events": "events"}, client=client).read(None, Kept())
+            source_of(open_sources, kafka.bootstrap, topics={"events": "events"}, client=client).read(None, Kept())
         assert said in told.value.what
         assert "a-secret" not in str(told.value)
     with pytest.raises(Unavailable, match="Kafka is unavailable"):
-        source_of(opened, f"127.0.0.1:{free_port()}", topics={"events": "events"}, seconds=1).read(None, Kept())
+        source_of(open_sources, f"127.0.0.1:{free_port()}", topics={"events": "events"}, seconds=1).read(None, Kept())
     assert capfd.readouterr().err == ""
 
 
-def test_kafka_delivers_the_facts_that_the_contract_reads(kafka: Kafka, opened: list[Source]) -> None:
+def test_kafka_delivers_the_facts_that_the_contract_reads(kafka: Kafka, open_sources: list[Source]) -> None:
     topic = kafka.topic()
     kafka.send(
         topic, '{"n": 1}', key="AA", headers=[("trace.id", b"1"), ("trace.id", b"2")], timestamp=1_357_034_400_123
@@ -320,7 +326,7 @@ def test_kafka_delivers_the_facts_that_the_contract_reads(kafka: Kafka, opened: 
     kafka.send(topic, '{"n": 3}', headers=[("trace.id", b"\xff")])
     taken = ("key", "headers.trace.id", "timestamp", "topic", "partition", "offset", "tombstone")
     events = stream("events", *(f"kafka.{fact}" for fact in taken))
-    kept, _, _ = read_all(source_of(opened, kafka.bootstrap, events, topics={"events": topic}))
+    kept, _, _ = read_all(source_of(open_sources, kafka.bootstrap, events, topics={"events": topic}))
     assert kept.texts[:2] == ['{"n": 1}', "{}"]
     assert kept.texts[2].startswith("cannot be decoded: kafka.headers.trace.id: not valid UTF-8 at byte 0; its bytes: ")
     assert kept.facts[0] == {
@@ -338,23 +344,25 @@ def test_kafka_delivers_the_facts_that_the_contract_reads(kafka: Kafka, opened: 
     assert "kafka.headers.trace.id" not in second
 
 
-def test_clock_requires_the_timestamps_of_the_broker(kafka: Kafka, opened: list[Source]) -> None:
+def test_clock_requires_the_timestamps_of_the_broker(kafka: Kafka, open_sources: list[Source]) -> None:
     events = stream("events", "sent", "kafka.timestamp")
     corrected = replace(events, clock=Clock(sent="f0", received="f1"))
     created, appended = kafka.topic(), kafka.topic(message_timestamp_type="LogAppendTime")
     for topic in (created, appended):
         kafka.send(topic, '{"sent": "1970-01-01T00:00:01Z"}', timestamp=1_000)
     with pytest.raises(DeclarationError, match="found CreateTime, the producer's own clock, at offset 0") as told:
-        source_of(opened, kafka.bootstrap, corrected, topics={"events": created}).read(None, Kept())
+        source_of(open_sources, kafka.bootstrap, corrected, topics={"events": created}).read(None, Kept())
     assert f"topic {created}" in str(told.value)
     assert "message.timestamp.type=LogAppendTime" in str(told.value)
-    kept, _, _ = read_all(source_of(opened, kafka.bootstrap, corrected, topics={"events": appended}))
+    kept, _, _ = read_all(source_of(open_sources, kafka.bootstrap, corrected, topics={"events": appended}))
     assert kept.facts[0]["kafka.timestamp"] > "2000"
-    kept, _, _ = read_all(source_of(opened, kafka.bootstrap, events, topics={"events": created}))
+    kept, _, _ = read_all(source_of(open_sources, kafka.bootstrap, events, topics={"events": created}))
     assert kept.facts[0]["kafka.timestamp"] == "1970-01-01T00:00:01.000+00:00"
 
 
-def test_null_value_is_control_event_or_rejected_as_the_contract_declares(kafka: Kafka, opened: list[Source]) -> None:
+def test_null_value_is_control_event_or_rejected_as_the_contract_declares(
+    kafka: Kafka, open_sources: list[Source]
+) -> None:
     topic = kafka.topic()
     kafka.send(topic, None, key='{"id": 7.10, "on": null}')
     for contract, text in (
@@ -363,7 +371,7 @@ def test_null_value_is_control_event_or_rejected_as_the_contract_declares(kafka:
         (stream("events", "kafka.key"), None),
     ):
         about = {"topic": topic, "key": "json"}
-        kept, _, _ = read_all(source_of(opened, kafka.bootstrap, contract, topics={"events": about}))
+        kept, _, _ = read_all(source_of(open_sources, kafka.bootstrap, contract, topics={"events": about}))
         [found] = kept.texts
         if text is None:
             assert found.startswith(
@@ -375,12 +383,12 @@ def test_null_value_is_control_event_or_rejected_as_the_contract_declares(kafka:
             assert kept.facts == [{"kafka.key.id": "7.10", "kafka.tombstone": "true"}]
 
 
-def test_kafka_reads_several_topics_into_several_logs_of_one_progress(kafka: Kafka, opened: list[Source]) -> None:
+def test_kafka_reads_several_topics_into_several_logs_of_one_progress(kafka: Kafka, open_sources: list[Source]) -> None:
     first, second = kafka.topic(), kafka.topic(partitions=2)
-    source = source_of(opened, kafka.bootstrap, topics={"a": first})
+    source = source_of(open_sources, kafka.bootstrap, topics={"a": first})
     kafka.send(first, '{"n": 1}')
     _, after, _ = read_all(source)
-    both = source_of(opened, kafka.bootstrap, topics={"a": first, "b": second})
+    both = source_of(open_sources, kafka.bootstrap, topics={"a": first, "b": second})
     kafka.send(first, '{"n": 2}')
     kafka.send(second, '{"n": 3}', partition=1)
     kept, after, _ = read_all(both, after)

@@ -74,7 +74,7 @@ def from_topics(house: Lakehouse, kafka: Kafka, topics: dict[str, str], records:
     (folder / "shop.toml").write_text(said)
 
 
-def made(dice: Random) -> dict[str, list[dict[str, Any]]]:
+def random_records(dice: Random) -> dict[str, list[dict[str, Any]]]:
     """Return random records, several of one time, in no order."""
     records: dict[str, list[dict[str, Any]]] = {"sales": [], "rates": []}
     for number in range(240):
@@ -90,7 +90,9 @@ def made(dice: Random) -> dict[str, list[dict[str, Any]]]:
     return records
 
 
-def sent(kafka: Kafka, records: dict[str, list[dict[str, Any]]], partitions: int, dice: Random) -> dict[str, str]:
+def send_records(
+    kafka: Kafka, records: dict[str, list[dict[str, Any]]], partitions: int, dice: Random
+) -> dict[str, str]:
     """Return topics with the records in random partitions, so that keys span all of them."""
     topics = {stream: kafka.topic(partitions=partitions) for stream in records}
     producer = kafka.producer()
@@ -119,7 +121,7 @@ def test_kinds_are_equal_for_any_partitions_and_deliveries(
     kafka: Kafka, spark: SparkSession, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = Random(seed)
-    records = made(dice)
+    records = random_records(dice)
     landed = house(tmp_path / "landed", KINDS)
     for stream, each in records.items():
         landed.land(stream, *each)
@@ -128,7 +130,7 @@ def test_kinds_are_equal_for_any_partitions_and_deliveries(
     assert all(whole.values())
     for partitions in (1, 8):
         streamed = house(tmp_path / f"shop{partitions}", KINDS)
-        topics = sent(kafka, records, partitions, dice)
+        topics = send_records(kafka, records, partitions, dice)
         from_topics(streamed, kafka, topics, dice.randint(90, 140))
         done, said = cycles(streamed, spark, kafka)
         assert done > 2
@@ -140,10 +142,10 @@ def test_tables_ordered_by_the_log_are_named_if_keys_span_partitions(
     kafka: Kafka, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = Random(3)
-    records = made(dice)
+    records = random_records(dice)
     for partitions in (1, 8):
         streamed = house(tmp_path / f"shop{partitions}", KINDS | BY_THE_LOG)
-        from_topics(streamed, kafka, sent(kafka, records, partitions, dice), 10_000)
+        from_topics(streamed, kafka, send_records(kafka, records, partitions, dice), 10_000)
         _, said = cycles(streamed, spark, kafka)
         lines = [line for line in (said + capsys.readouterr().out).splitlines() if "came first" in line]
         named = {table for table in KINDS | BY_THE_LOG for line in lines if f"{table} goes by" in line}

@@ -23,7 +23,7 @@ from tests.processes import PATIENCE, until
 from tests.registry import registry
 from tests.servers.kafka import Kafka, done
 from tests.shop import contract, declare, empty, job
-from tests.sources.test_kafka import made
+from tests.sources.test_kafka import is_recreated
 from tests.sources.test_kafka_values import serialized
 
 FIELDS = {
@@ -142,7 +142,7 @@ def test_newest_record_of_a_key_wins_in_recreated_topics_and_new_partitions(
     kafka.send(topic, '{"email": "stays"}', key="b")
     house.run()
     done(kafka.admin.delete_topics([topic]))
-    until(lambda: made(kafka, topic))
+    until(lambda: is_recreated(kafka, topic))
     kafka.send(topic, *(f'{{"email": "second{n}"}}' for n in range(2)), key="a")
     contracts = load_contracts(house.settings)
     with pytest.raises(DeclarationError, match="was recreated"):

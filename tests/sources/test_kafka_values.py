@@ -103,14 +103,14 @@ def serialized(client: Any, schema: Any, value: Any, **said: Any) -> bytes:
 
 
 @contextmanager
-def opened(registry: Registry, **said: str) -> Iterator[Decode]:
+def open_decoder(registry: Registry, **said: str) -> Iterator[Decode]:
     given = KafkaOptions("shop", "sources/shop.toml", "x:1", (), seconds=5, registry={"url": registry.url} | said)
     with decoders(given) as decode:
         yield decode("avro", False)
 
 
-def decoded(registry: Registry, value: bytes, headers: Headers = (), **said: str) -> str:
-    with opened(registry, **said) as decode:
+def decode_once(registry: Registry, value: bytes, headers: Headers = (), **said: str) -> str:
+    with open_decoder(registry, **said) as decode:
         return decode(value, headers)
 
 
@@ -140,7 +140,7 @@ def test_avro_is_decoded_with_every_digit_and_microsecond(registry: Registry, cl
         given, read = an_order(Random(seed))
         value = serialized(client, ORDER, given)
     assert value[0] == 0
-    assert json.loads(decoded(registry, value)) == read
+    assert json.loads(decode_once(registry, value)) == read
 
 
 def test_decoder_requests_schemas_once_and_decodes_each_record_by_its_own(registry: Registry, client: Any) -> None:
@@ -152,7 +152,7 @@ def test_decoder_requests_schemas_once_and_decodes_each_record_by_its_own(regist
     }
     values = [serialized(client, first, {"a": 1}), serialized(client, second, {"a": 2, "b": "y"})] * 50
     asked = registry.asked
-    with opened(registry) as decode:
+    with open_decoder(registry) as decode:
         assert [json.loads(decode(value, ())) for value in values] == [{"a": 1}, {"a": 2, "b": "y"}] * 50
     assert registry.asked - asked == 2
 
@@ -169,7 +169,7 @@ def test_decoder_resolves_schema_references(registry: Registry, client: Any) -> 
     client.register_schema("money", Schema(json.dumps(money), "AVRO"))
     whole = Schema(json.dumps(both), "AVRO", [SchemaReference("m.Money", "money", 1)])
     value = serialized(client, whole, {"a": {"cents": 1}, "b": {"cents": 2}})
-    assert json.loads(decoded(registry, value)) == {"a": {"cents": 1}, "b": {"cents": 2}}
+    assert json.loads(decode_once(registry, value)) == {"a": {"cents": 1}, "b": {"cents": 2}}
 
 
 def test_decoder_reads_a_schema_id_from_a_header(registry: Registry, client: Any) -> None:
@@ -180,13 +180,13 @@ def test_decoder_reads_a_schema_id_from_a_header(registry: Registry, client: Any
     given = {"headers": headers, "schema.id.serializer": header_schema_id_serializer}
     value = serialized(client, schema, {"a": 7}, **given)
     assert value == b"\x0e"
-    assert json.loads(decoded(registry, value, headers)) == {"a": 7}
+    assert json.loads(decode_once(registry, value, headers)) == {"a": 7}
 
 
 def test_debezium_message_has_times_and_decimals_as_text(registry: Registry, client: Any) -> None:
     row = {"id": 1, "price": Decimal("-12.50"), "born": 19_000, "at": 1_700_000_000_123_456}
     value = serialized(client, ENVELOPE, {"before": None, "after": row, "op": "c", "ts_ms": 5})
-    assert json.loads(decoded(registry, value)) == {
+    assert json.loads(decode_once(registry, value)) == {
         "before": None,
         "after": {"id": 1, "price": "-12.50", "born": "2022-01-08", "at": "2023-11-14T22:13:20.123456"},
         "op": "c",
@@ -226,7 +226,7 @@ SPOILT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 def test_undecodable_value_is_rejected_with_its_reason(registry: Registry, client: Any, case: str) -> None:
     spoil, why = SPOILT[case]
     with pytest.raises(UndecodableError, match=why):
-        decoded(registry, spoil(serialized(client, ANY, {"s": "abc", "n": 300})))
+        decode_once(registry, spoil(serialized(client, ANY, {"s": "abc", "n": 300})))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -241,7 +241,7 @@ def test_corrupt_bytes_never_stop_the_stream(registry: Registry, client: Any, se
         if random.random() < 0.3:
             del value[at]
     with suppress(UndecodableError):
-        json.loads(decoded(registry, bytes(value)))
+        json.loads(decode_once(registry, bytes(value)))
 
 
 def test_unsupported_schema_is_reported(registry: Registry) -> None:
@@ -252,7 +252,7 @@ def test_unsupported_schema_is_reported(registry: Registry) -> None:
     ):
         registry.schemas.append(schema)
         with pytest.raises(UndecodableError, match=why):
-            decoded(registry, b"\x00" + struct.pack(">I", len(registry.schemas)) + b"\x00")
+            decode_once(registry, b"\x00" + struct.pack(">I", len(registry.schemas)) + b"\x00")
 
 
 @pytest.mark.slow
@@ -261,14 +261,14 @@ def test_silent_registry_is_unavailable_and_a_refusing_registry_is_reported(
 ) -> None:
     value = serialized(client, ANY, {"s": "abc", "n": 300})
     with pytest.raises(Unavailable, match="the schema registry does not answer"):
-        decoded(registry, value, (), url=f"http://127.0.0.1:{free_port()}")
+        decode_once(registry, value, (), url=f"http://127.0.0.1:{free_port()}")
     secret = "reader:a-secret"
     monkeypatch.setattr(registry, "credentials", f"Basic {base64.b64encode(secret.encode()).decode()}")
     said = {"basic.auth.user.info": FromEnvironment("reader:another")}
     with pytest.raises(DeclarationError, match="authentication failed") as told:
-        decoded(registry, value, (), **said)
+        decode_once(registry, value, (), **said)
     assert "another" not in str(told.value)
     said = {"basic.auth.user.info": FromEnvironment(secret)}
-    assert json.loads(decoded(registry, value, (), **said)) == {"s": "abc", "n": 300}
+    assert json.loads(decode_once(registry, value, (), **said)) == {"s": "abc", "n": 300}
     with pytest.raises(DeclarationError, match=r"the registry's client refuses a setting: .*ssl\.sertificate"):
-        decoded(registry, value, (), **{"ssl.sertificate": "x"})
+        decode_once(registry, value, (), **{"ssl.sertificate": "x"})

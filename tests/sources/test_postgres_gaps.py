@@ -18,7 +18,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.sources.source import Gap, Progress
 from tests.processes import until
 from tests.servers.postgres import Postgres, binaries, home, remove
-from tests.sources.conftest import opened
+from tests.sources.conftest import new_database
 from tests.sources.shop import PASSWORD, READER, VARIABLE, Shop, Spooled, State, drained, replay
 
 pytestmark = pytest.mark.postgres  # Also for servers started by the tests
@@ -55,7 +55,7 @@ def orders(shop: Shop) -> None:
     shop.stream("others", ["id"], {"id": "int"})
 
 
-def begun(shop: Shop) -> tuple[Source, Progress, State]:
+def read_source(shop: Shop) -> tuple[Source, Progress, State]:
     """Return a source that has read everything, some of it as a stream of changes."""
     source, spool = shop.source(), Spooled()
     place = drained(source, None, spool)
@@ -65,7 +65,7 @@ def begun(shop: Shop) -> tuple[Source, Progress, State]:
     return source, place, replay(spool.records, shop.contracts, {})
 
 
-def given_up(shop: Shop, source: Source, place: Progress, state: State, *found: str) -> Progress:
+def assert_give_up(shop: Shop, source: Source, place: Progress, state: State, *found: str) -> Progress:
     """Assert that `found` is reported; give up, and assert that the tables equal the database after the next read."""
     for _ in range(2):
         with pytest.raises(Gap) as error:
@@ -98,25 +98,25 @@ def changed_unseen(shop: Shop) -> None:
 
 def test_dropped_slot_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     shop.execute(f"SELECT pg_drop_replication_slot('{shop.slot}')")
     changed_unseen(shop)
-    end = given_up(shop, source, place, state, f"no slot '{shop.slot}'", place["to"])
+    end = assert_give_up(shop, source, place, state, f"no slot '{shop.slot}'", place["to"])
     assert (end["era"], end["system"]) == (0, place["system"])
 
 
 def test_slot_read_by_another_reader_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     changed_unseen(shop)
     shop.execute(f"SELECT pg_replication_slot_advance('{shop.slot}', pg_current_wal_lsn())")
-    given_up(shop, source, place, state, "somebody else", place["to"])
+    assert_give_up(shop, source, place, state, "somebody else", place["to"])
 
 
 def test_slot_read_by_another_reader_during_the_read_is_a_gap(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the check of the slot and the read of its changes."""
     orders(shop)
-    source, place, _ = begun(shop)
+    source, place, _ = read_source(shop)
     changed_unseen(shop)
     peek = PostgresServer.peek
 
@@ -133,22 +133,22 @@ def test_lost_slot_is_a_gap_until_it_is_given_up(
     spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = spare(max_slot_wal_keep_size="1MB", min_wal_size="32MB", max_wal_size="32MB")
-    shop = opened(server, monkeypatch)
+    shop = new_database(server, monkeypatch)
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     changed_unseen(shop)
     for _ in range(4):
         shop.execute("SELECT pg_switch_wal()", "CREATE TABLE x AS SELECT generate_series(1, 10000)", "DROP TABLE x")
         shop.execute("CHECKPOINT")
     assert shop.query("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
-    given_up(shop, source, place, state, "is lost", "max_slot_wal_keep_size")
+    assert_give_up(shop, source, place, state, "is lost", "max_slot_wal_keep_size")
     source.close()
 
 
 def test_recreated_table_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     """Other tables continue."""
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     shop.execute(
         "DROP TABLE orders",
         "CREATE TABLE orders (id int PRIMARY KEY, name text)",
@@ -156,51 +156,51 @@ def test_recreated_table_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
         "INSERT INTO orders VALUES (7, 'new')",
         "INSERT INTO others VALUES (2)",
     )
-    end = given_up(shop, source, place, state, "public.orders is a different table")
+    end = assert_give_up(shop, source, place, state, "public.orders is a different table")
     assert end["tables"]["others"] == place["tables"]["others"]
 
 
 def test_table_absent_from_the_publication_for_a_time_is_a_gap(shop: Shop) -> None:
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     shop.execute("ALTER PUBLICATION lake DROP TABLE orders")
     with pytest.raises(DeclarationError, match=r"has no table 'public\.orders', so its changes would never come"):
         source.read(place, Spooled())
     changed_unseen(shop)
     shop.execute("ALTER PUBLICATION lake ADD TABLE orders")
-    given_up(shop, source, place, state, "public.orders was out of the publication")
+    assert_give_up(shop, source, place, state, "public.orders was out of the publication")
 
 
 def test_recreated_publication_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     shop.execute("DROP PUBLICATION lake")
     with pytest.raises(DeclarationError, match="no publication 'lake'"):
         source.read(place, Spooled())
     changed_unseen(shop)
     shop.execute("CREATE PUBLICATION lake FOR TABLE orders, others")
-    given_up(shop, source, place, state, "publication 'lake' was dropped and recreated")
+    assert_give_up(shop, source, place, state, "publication 'lake' was dropped and recreated")
 
 
 def test_publication_altered_for_a_time_is_a_gap_until_it_is_given_up(shop: Shop) -> None:
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     shop.execute("ALTER PUBLICATION lake SET (publish = 'insert')")
     with pytest.raises(DeclarationError, match="leaves out every update, delete, truncate"):
         source.read(place, Spooled())
     changed_unseen(shop)
     shop.execute("ALTER PUBLICATION lake SET (publish = 'insert, update, delete, truncate')")
-    given_up(shop, source, place, state, "the publication 'lake' was altered")
+    assert_give_up(shop, source, place, state, "the publication 'lake' was altered")
 
 
 def test_schema_absent_from_the_publication_for_a_time_is_a_gap(shop: Shop) -> None:
     orders(shop)
     shop.execute("DROP PUBLICATION lake", "CREATE PUBLICATION lake FOR TABLES IN SCHEMA public")
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     shop.execute("ALTER PUBLICATION lake DROP TABLES IN SCHEMA public")
     changed_unseen(shop)
     shop.execute("ALTER PUBLICATION lake ADD TABLES IN SCHEMA public")
-    given_up(shop, source, place, state, "public.orders was out of the publication")
+    assert_give_up(shop, source, place, state, "public.orders was out of the publication")
 
 
 def test_replaced_server_begins_a_new_era_when_it_is_given_up(
@@ -208,8 +208,8 @@ def test_replaced_server_begins_a_new_era_when_it_is_given_up(
 ) -> None:
     """Its log restarts, but its changes are newer than those of the old server."""
     orders(shop)
-    _, place, state = begun(shop)
-    other = opened(spare(), monkeypatch)
+    _, place, state = read_source(shop)
+    other = new_database(spare(), monkeypatch)
     orders(other)
     other.execute("DELETE FROM orders WHERE id > 10")
     monkeypatch.setenv(VARIABLE, other.reader_dsn)
@@ -221,7 +221,7 @@ def test_replaced_server_begins_a_new_era_when_it_is_given_up(
     other.execute("INSERT INTO orders VALUES (30)")
     source.acknowledge({**place, "to": "FF/0"})
     assert other.query(confirmed) == before
-    end = given_up(other, source, place, state, "this is a different server", place["system"])
+    end = assert_give_up(other, source, place, state, "this is a different server", place["system"])
     assert (end["era"], end["system"] == place["system"]) == (1, False)
     spool = Spooled()
     other.execute("INSERT INTO orders VALUES (2000)")
@@ -237,9 +237,9 @@ def test_promoted_standby_begins_a_new_era_when_it_is_given_up(
 ) -> None:
     """It has everything of the primary except the slot, and continues on another timeline."""
     primary = spare()
-    shop = opened(primary, monkeypatch)
+    shop = new_database(primary, monkeypatch)
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     source.close()
     standby = spare()
     standby.stop()
@@ -271,7 +271,7 @@ def test_promoted_standby_begins_a_new_era_when_it_is_given_up(
         source.read(place, Spooled())
     primary.stop(signal.SIGQUIT)
     standby.execute("SELECT pg_promote()")
-    moved = given_up(promoted, source, place, state, "timeline is 2, it was 1", "no slot")
+    moved = assert_give_up(promoted, source, place, state, "timeline is 2, it was 1", "no slot")
     assert (moved["timeline"], moved["era"]) == (2, 1)
     assert read_lsn(moved["to"]) > read_lsn(place["to"])
     source.close()
@@ -282,9 +282,9 @@ def test_restored_older_server_begins_a_new_era_when_it_is_given_up(
 ) -> None:
     """A copy of the disk, like a snapshot of a virtual machine: only the end of the log shows it."""
     server = spare()
-    shop = opened(server, monkeypatch)
+    shop = new_database(server, monkeypatch)
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     server.stop()
     older = server.home / "older"
     subprocess.run(["cp", "-a", server.data, older], check=True)
@@ -298,24 +298,24 @@ def test_restored_older_server_begins_a_new_era_when_it_is_given_up(
     shutil.rmtree(server.data)
     older.rename(server.data)
     server.start()
-    end = given_up(shop, source, newer, state, "ends before", newer["to"])
+    end = assert_give_up(shop, source, newer, state, "ends before", newer["to"])
     assert end["era"] == 1
     source.close()
 
 
 def test_unrecorded_give_up_is_repeated(shop: Shop) -> None:
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     shop.execute(f"SELECT pg_drop_replication_slot('{shop.slot}')")
     changed_unseen(shop)
     source.skip_gap(place)
     shop.execute("DELETE FROM orders WHERE id = 10")
-    given_up(shop, source, place, state, "somebody else")
+    assert_give_up(shop, source, place, state, "somebody else")
 
 
 def test_skip_gap_is_rejected_without_a_gap(shop: Shop) -> None:
     orders(shop)
-    source, place, _ = begun(shop)
+    source, place, _ = read_source(shop)
     for at, told in ((place, "nothing is gone"), (None, "nothing has been read yet")):
         with pytest.raises(DeclarationError, match=told):
             source.skip_gap(at)
@@ -325,9 +325,9 @@ def test_stopped_server_is_unavailable_and_read_after_its_return(
     spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = spare()
-    shop = opened(server, monkeypatch)
+    shop = new_database(server, monkeypatch)
     orders(shop)
-    source, place, state = begun(shop)
+    source, place, state = read_source(shop)
     server.stop()
     for _ in range(2):
         with pytest.raises(Unavailable) as error:
@@ -348,7 +348,7 @@ def test_stopped_server_is_unavailable_and_read_after_its_return(
 
 def test_slot_in_use_is_unavailable(shop: Shop) -> None:
     orders(shop)
-    source, place, _ = begun(shop)
+    source, place, _ = read_source(shop)
     command = [str(binaries() / "pg_recvlogical"), "-d", shop.dsn, "--slot", shop.slot, "--start", "-f", "/dev/null"]
     options = ["-o", "proto_version=1", "-o", "publication_names=lake", "--no-loop"]
     shop.execute("INSERT INTO orders VALUES (1000)")
@@ -365,7 +365,7 @@ def test_slot_in_use_is_unavailable(shop: Shop) -> None:
 def test_server_without_a_free_slot_is_unavailable(
     spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = opened(spare(max_replication_slots="1"), monkeypatch)
+    shop = new_database(spare(max_replication_slots="1"), monkeypatch)
     orders(shop)
     source = shop.source()
     with pytest.raises(Unavailable, match="no slot left") as error:
@@ -450,7 +450,7 @@ def test_refused_connection_is_not_retried(
 def test_server_without_logical_decoding_is_reported(
     spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = opened(spare(wal_level="replica"), monkeypatch)
+    shop = new_database(spare(wal_level="replica"), monkeypatch)
     orders(shop)
     source = shop.source()
     with pytest.raises(DeclarationError, match="wal_level is replica"):
@@ -460,7 +460,7 @@ def test_server_without_logical_decoding_is_reported(
 
 def test_process_list_shows_no_password(shop: Shop) -> None:
     orders(shop)
-    source, _, _ = begun(shop)
+    source, _, _ = read_source(shop)
     lines = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists()]
     assert lines
     assert not [line for line in lines if PASSWORD.encode() in line]

@@ -18,7 +18,7 @@ from lake.errors import Unavailable
 from lake.sources.source import Progress, SourceRecord
 from tests.processes import ROOT, until
 from tests.servers.postgres import Postgres, binaries, home, remove
-from tests.sources.conftest import opened
+from tests.sources.conftest import new_database
 from tests.sources.shop import VARIABLE, Shop, Spooled, State, order, replay
 from tests.sources.writers import TABLES
 from tests.workloads.postgres import Load, prepared, resolved
@@ -76,7 +76,7 @@ def test_postgres_delivers_every_change_once_when_reader_or_server_is_killed(
     folder.mkdir()
     try:
         server.start()
-        shop = opened(server, monkeypatch)
+        shop = new_database(server, monkeypatch)
         prepared(shop)
         process = reader(folder, shop, 0)
         until(lambda: bool(deliveries(folder)))

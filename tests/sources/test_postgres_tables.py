@@ -88,7 +88,7 @@ def run(lakehouse: Lakehouse, spark: SparkSession) -> None:
     pipeline.run(lakehouse.settings, lambda: spark, print)
 
 
-def changed(shop: Shop, dice: random.Random) -> None:
+def change_orders(shop: Shop, dice: random.Random) -> None:
     """Run some transactions: large values that change, become null or stay, and keys that change."""
     for _ in range(15):
         key, other = dice.randint(1, 30), dice.randint(1, 30)
@@ -116,7 +116,7 @@ def test_table_of_the_guide_equals_that_of_the_database(
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
     for _ in range(2):
-        changed(shop, dice)
+        change_orders(shop, dice)
         run(lakehouse, spark)
         assert in_the_lake(lakehouse) == in_the_database(shop)
     shop.execute("TRUNCATE orders", "INSERT INTO orders VALUES (1, 'after', NULL, 2.50), (2, NULL, 'x', NULL)")

@@ -240,7 +240,7 @@ def number_of(record: Committed) -> int:
     return int(json.loads(record.value)["number"])
 
 
-def killed(outside: Outside, commands: Commands, point: str, **environment: Any) -> int:
+def kill_ingest(outside: Outside, commands: Commands, point: str, **environment: Any) -> int:
     """Kill `lake ingest` at a point repeatedly, run it, and return the number of kills."""
     dice, landed, house = random.Random(point), 0, outside.house
     for _ in range(ATTEMPTS):
@@ -265,11 +265,11 @@ def killed(outside: Outside, commands: Commands, point: str, **environment: Any)
 
 @pytest.mark.parametrize("point", POINTS)
 def test_topics_are_logged_once_after_any_crash(commands: Commands, kafka: Kafka, tmp_path: Path, point: str) -> None:
-    assert killed(Broker(kafka, tmp_path), commands, point) == LANDED
+    assert kill_ingest(Broker(kafka, tmp_path), commands, point) == LANDED
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_transactions_are_logged_once_and_whole_in_a_cut_after_any_crash(
     commands: Commands, shop: Shop, tmp_path: Path, point: str
 ) -> None:
-    assert killed(Database(shop, tmp_path), commands, point, **{VARIABLE: shop.reader_dsn}) == LANDED
+    assert kill_ingest(Database(shop, tmp_path), commands, point, **{VARIABLE: shop.reader_dsn}) == LANDED

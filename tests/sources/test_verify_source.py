@@ -18,7 +18,7 @@ from lake.publish.verify_source import verify_source
 from lake.store.warehouse import Warehouse
 from lake.testing import Commands, Lakehouse
 from tests.sources.shop import VARIABLE, Shop
-from tests.sources.test_postgres_tables import changed, lakehouse, run
+from tests.sources.test_postgres_tables import change_orders, lakehouse, run
 
 __all__ = ["lakehouse"]
 
@@ -32,7 +32,7 @@ def writing(shop: Shop) -> Iterator[None]:
         dice = random.Random(2)
         while not done.is_set():
             with suppress(psycopg.errors.UniqueViolation):  # A key may be changed to an existing one
-                changed(shop, dice)
+                change_orders(shop, dice)
 
     writer = threading.Thread(target=write)
     writer.start()
