@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lake.config import Settings
     from lake.errors import LakeError
 
-# command -> its module in this package: a command imports only its own module; connectors add others
+# {command: its module in this package}. A command imports only its own module; connectors add commands.
 COMMANDS = {
     "init": "project",
     "setup": "project",
@@ -124,7 +124,7 @@ class CommandGroup(click.Group):
 
 
 class FiniteNumber(click.FloatRange):
-    """A finite number of at least zero."""
+    """Type of an option: a finite number of at least zero."""
 
     def __init__(self) -> None:
         super().__init__(min=0)
@@ -137,7 +137,7 @@ class FiniteNumber(click.FloatRange):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number of at least `least` that fits 64 bits."""
+    """Type of an option: a whole number of at least `least` that fits 64 bits."""
 
     name = "integer"
 
@@ -154,7 +154,7 @@ class WholeNumber(click.IntRange):
 
 
 class LocalPath(click.Path):
-    """A local path. A URL is rejected, although it could be a folder's name."""
+    """Type of an option: a local path. A URL is rejected, although it could be a folder's name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "\0" in str(value):
@@ -166,7 +166,7 @@ class LocalPath(click.Path):
 
 @dataclass
 class Shell:
-    """State that all commands share: project, settings, session and output."""
+    """State of a command: project, settings, session and output. Common options set its first fields."""
 
     project: Path | None = None
     json: bool = False
@@ -196,9 +196,9 @@ class Shell:
     def progress(self) -> LineProgress:
         if self.log_format == "json":
             return JsonProgress()
-        return LiveProgress(self._usual) if stderr_is_terminal() else LineProgress()
+        return LiveProgress(self._last_durations) if stderr_is_terminal() else LineProgress()
 
-    def _usual(self, verb: str) -> Mapping[str, float]:
+    def _last_durations(self, verb: str) -> Mapping[str, float]:
         from lake.ops.durations import last_durations
 
         return last_durations(self.settings, verb)
@@ -284,7 +284,7 @@ class _WarningHandler(logging.Handler):
         self.shell.progress.report_warning(_printable(record.getMessage()))
 
 
-def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+def _store_option(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value:
             setattr(ctx.ensure_object(Shell), name, value)
@@ -301,19 +301,25 @@ _COMMON_OPTIONS: Final = (
         "--project",
         type=LocalPath(exists=True, file_okay=False, path_type=Path),
         expose_value=False,
-        callback=_keep("project"),
+        callback=_store_option("project"),
         help="The project folder (default: the nearest one with [tool.lake] in its pyproject.toml).",
     ),
-    click.option("--json", is_flag=True, expose_value=False, callback=_keep("json"), help="Print the answer as JSON."),
     click.option(
-        "--quiet", is_flag=True, expose_value=False, callback=_keep("quiet"), help="No progress messages on stderr."
+        "--json", is_flag=True, expose_value=False, callback=_store_option("json"), help="Print the answer as JSON."
+    ),
+    click.option(
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_store_option("quiet"),
+        help="No progress messages on stderr.",
     ),
     click.option(
         "--log-format",
         type=click.Choice(["json", "text"]),
         envvar="LAKE_LOG_FORMAT",
         expose_value=False,
-        callback=_keep("log_format"),
+        callback=_store_option("log_format"),
         help="Progress and errors on stderr as text (default) or as JSON Lines; also by LAKE_LOG_FORMAT.",
     ),
     click.option("--debug", is_flag=True, expose_value=False, help="Show stack traces of errors."),

@@ -68,9 +68,9 @@ def _missing(shell: Shell, stream: str) -> None:
             where=contract.where,
             fix='"lake": {…, "complete": {"producer": "device", "number": "seq", "every": "1 day"}}, or part of it',
         )
-    absences = find_gaps(shell.settings, contract)
-    numbers = [asdict(gap) | {"numbers": gap.count} for gap in absences.numbers]
-    spans = [asdict(span) for span in absences.spans]
+    gaps = find_gaps(shell.settings, contract)
+    numbers = [asdict(gap) | {"numbers": gap.count} for gap in gaps.numbers]
+    spans = [asdict(span) for span in gaps.spans]
     lines = [*table(numbers, "producer", "first", "last", "numbers"), *table(spans, "begin", "end")]
     shell.emit({"stream": stream, "numbers": numbers, "spans": spans}, lines or f"{stream}: nothing is missing")
 

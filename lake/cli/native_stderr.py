@@ -54,7 +54,7 @@ def _copy_lines(come: int, own: int) -> None:
 
 
 class _PanicFilter:
-    """Filter of lines; an empty line waits, because a panic may follow."""
+    """Filter of lines. An empty line waits for the next one, because it is dropped before a panic."""
 
     def __init__(self) -> None:
         self.is_at_end, self._after, self._empty = False, 0, b""

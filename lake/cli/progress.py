@@ -93,8 +93,8 @@ class JsonProgress(LineProgress):
 class LiveProgress(LineProgress):
     """One line per running step at a terminal."""
 
-    def __init__(self, usual: DurationLookup, console: Console | None = None) -> None:
-        self.usual = usual
+    def __init__(self, last_durations: DurationLookup, console: Console | None = None) -> None:
+        self._last_durations = last_durations
         self._known: dict[str, Mapping[str, float]] = {}
         self._console = console
         self._progress: Progress | None = None
@@ -111,7 +111,7 @@ class LiveProgress(LineProgress):
     def begun(self, step: ProgressStep) -> None:
         progress = self._begin()
         if step.verb not in self._known:
-            self._known[step.verb] = {} if step.verb in SHOWN_AT_ONCE else self.usual(step.verb)
+            self._known[step.verb] = {} if step.verb in SHOWN_AT_ONCE else self._last_durations(step.verb)
         seconds = self._known[step.verb].get(step.subject)
         visible = step.verb in SHOWN_AT_ONCE
         self._tasks[step] = progress.add_task(step.subject, total=None, visible=visible, step=step, usual=seconds)

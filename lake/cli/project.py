@@ -6,15 +6,11 @@ import shlex
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from lake.cli import LocalPath, Shell, common_options
 from lake.errors import DeclarationError, LakeError
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()

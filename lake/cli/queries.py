@@ -78,8 +78,8 @@ def sql(
     """
     from lake.read.sql import EditionChoice
 
-    text, into = _query(query, file), _file(output)
-    form = _answer_format(text, _format(shell, kind), into)
+    text, into = _query_text(query, file), _output_path(output)
+    form = _answer_format(text, _wanted_format(shell, kind), into)
     choice = EditionChoice(edition, cut, after, 60.0 if timeout is None else timeout, verified)
     _check_choice(text, file, choice, timeout)
     return (
@@ -140,13 +140,13 @@ def _answer_recomputed(shell: Shell, query: str | None, choice: EditionChoice, f
         export(reader, query, form, into, begin=shell.begin_answer)
 
 
-def _format(shell: Shell, kind: str | None) -> str | None:
+def _wanted_format(shell: Shell, kind: str | None) -> str | None:
     if shell.json and kind not in {None, "json"}:
         raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
     return "json" if shell.json else kind
 
 
-def _file(output: str | None) -> Path | None:
+def _output_path(output: str | None) -> Path | None:
     if output is None:
         return None
     if not output or "\0" in output:
@@ -164,7 +164,7 @@ def _require_shell() -> None:
         )
 
 
-def _query(query: str | None, file: Path | None) -> str | None:
+def _query_text(query: str | None, file: Path | None) -> str | None:
     if query is not None and file is not None:
         raise DeclarationError("a query and --file cannot be combined", fix="use only one of them")
     if file is None and query is None and sys.stdin.isatty():
@@ -295,5 +295,5 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
 
     state = look(*sound(shell.settings))
     shell.emit(as_data(state), as_text(state))
-    if fails and (so := failed_conditions(state, fails)):
-        raise LakeError("\n".join(so), fix="correct that; lake status --json has the details")
+    if fails and (reasons := failed_conditions(state, fails)):
+        raise LakeError("\n".join(reasons), fix="correct that; lake status --json has the details")

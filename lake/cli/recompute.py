@@ -267,10 +267,10 @@ def _deploy_questions(shell: Shell, declared: Project, planned: list[dict[str, A
 
     changed = [row["table"] for row in planned if row["state"] in {"changed", "wider", "follows"}]
     try:
-        found = confirmations_needed(declared, lambda: shell.spark) if changed else {}
+        reasons = confirmations_needed(declared, lambda: shell.spark) if changed else {}
     except LakeError as fault:
         return {name: [f"whether lake deploy needs --yes is unknown: {fault.what}"] for name in changed}
-    return {name: [f"lake deploy needs --yes: {what}"] for name, what in found.items()}
+    return {name: [f"lake deploy needs --yes: {what}"] for name, what in reasons.items()}
 
 
 def _plan_lines(planned: list[dict[str, Any]]) -> Iterator[str]:

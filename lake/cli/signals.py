@@ -1,7 +1,7 @@
 """Signals that end a command and its Spark jobs; the exit code is 128 plus the signal.
 
-Python raises an exception wherever the main thread is, even in a callback that swallows it. So the signal is recorded,
-and a command that continues is ended.
+Python raises an exception wherever the main thread is, even in a callback that ignores it. So the signal is recorded,
+and a command that continues after some attempts is ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CommandSignal(KeyboardInterrupt):
 
 
 class _SignalState:
-    """Signal state; in a `shell`, SIGINT only ends the query."""
+    """State of the process: in a `shell`, SIGINT ends only the query; `final` is the signal that ends the command."""
 
     shell = False
     final: CommandSignal | None = None

@@ -115,17 +115,15 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     else:
         published = pin(shell.settings, edition)
     changed = changes(shell.settings, published) if to_newest else {}
-    versions = {name: entry.version for name, entry in published.tables.items()}
     data = {
         "edition": published.number,
         "cut": published.cut,
-        "tables": versions,
+        "tables": {name: entry.version for name, entry in published.tables.items()},
         "changed": {name: asdict(counts) for name, counts in changed.items()},
         **_held_data(*held),
     }
-    shell.emit(
-        data, f"edition {published.number} of cut {published.cut}: {len(versions)} tables{_published_note(*held)}"
-    )
+    tables = f"{len(published.tables)} tables{_published_note(*held)}"
+    shell.emit(data, f"edition {published.number} of cut {published.cut}: {tables}")
     for groups in held:
         raise groups.error
 

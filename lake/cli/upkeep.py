@@ -10,6 +10,7 @@ import click
 
 from lake.cli import FiniteNumber, LocalPath, Shell, WholeNumber, common_options, table
 from lake.errors import DeclarationError, Unavailable
+from lake.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -224,7 +225,8 @@ def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
     yield from (f"cleared {name}" for name in done.cleared)
     yield from (f"kept for {process}" for process in done.running)
     if done.left:
-        yield f"{_parts(done.left)} left for the next call: --limit or maintain_bytes bounds what one call rewrites"
+        left = counted(done.left, "part")
+        yield f"{left} left for the next call: --limit or maintain_bytes bounds what one call rewrites"
     if not (rows or done.dropped or done.cleared or done.expired or done.left):
         yield "nothing to do"
     elif dry_run:
@@ -233,7 +235,7 @@ def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
 
 def _row(kept: Kept) -> dict[str, Any]:
     done = kept.compacted
-    would = _parts(kept.due - kept.left) if kept.due > kept.left else ""
+    would = counted(kept.due - kept.left, "part") if kept.due > kept.left else ""
     return {
         "what": str(kept.place),
         "compacted": f"{done.files[0]} files to {done.files[1]}" if done else would,
@@ -241,10 +243,6 @@ def _row(kept: Kept) -> dict[str, Any]:
         "deleted": f"{kept.files} files, {_size(kept.freed)}" if kept.files else "",
         "left": kept.left or None,
     }
-
-
-def _parts(count: int) -> str:
-    return f"{count} part{'' if count == 1 else 's'}"
 
 
 def _size(count: float) -> str:

@@ -72,7 +72,9 @@ class CauseSearch:
         frames = [self._changes(source, head) for source in declaration.inputs]
         images = [image for of_row in rows for image in of_row if image is not None]
         by_image = iter(trace_changes(self.inputs, declaration, frames, images, few) if images else ())
-        findings = [_merge([next(by_image) for image in of_row if image is not None], len(frames)) for of_row in rows]
+        findings = [
+            _merged_images([next(by_image) for image in of_row if image is not None], len(frames)) for of_row in rows
+        ]
 
         def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
             return self._parents(parent, head, shown, few.fewer())
@@ -110,7 +112,7 @@ class CauseSearch:
         return causes
 
 
-def _merge(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
+def _merged_images(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
     """Merge the findings for the images of one row, per input."""
     merged = []
     for side in range(inputs):

@@ -48,8 +48,7 @@ class Archived:
     """Result of an archive, or of its dry run: all `parts` of the log of `stream`, the newly `moved` ones among them.
 
     `files` of the log, of `bytes` in all, are removed; files that also have later batches are replaced by smaller ones.
-    The folders `unnamed` beside the parts have batches of no part: an archive up to another batch was interrupted
-    there.
+    `unnamed` are folders beside the parts that no part names: an archive up to another batch was interrupted there.
     """
 
     stream: str
@@ -86,16 +85,16 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     with recorded as counts, lease(settings, f"archive.{stream}", commits=not dry_run):
         heads = _heads(log, through)
         now = archive_tier.parts_of(log.path)
-        wanted = _wanted(place / stream, now, heads, through)
+        wanted = _future_parts(place / stream, now, heads, through)
         archive_tier.check_parts(log.path, [part for part in wanted if part in now and part.first <= through])
         moved = [part for part in wanted if part not in now]
         counts["rows"] = sum(part.rows for part in moved)
         files, size = archive_parts.released_files(log.location, through) if moved else (0, 0)
-        unnamed = _unnamed(place / stream, wanted)
+        unnamed = _unnamed_folders(place / stream, wanted)
         if dry_run or not moved:
             return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
         _make_folder(settings, place, stream)
-        wanted = [_proved(writer, log, part, heads, on_progress) if part in moved else part for part in wanted]
+        wanted = [_verified(writer, log, part, heads, on_progress) if part in moved else part for part in wanted]
         with lease(settings, log.lease):
             _check_unchanged(log, now, heads[0])
             archive_parts.commit(log.location, wanted, writer)
@@ -123,7 +122,7 @@ def _place(settings: Settings) -> Address:
     return place
 
 
-def _unnamed(folder: Address, parts: Sequence[ArchivedPart]) -> list[str]:
+def _unnamed_folders(folder: Address, parts: Sequence[ArchivedPart]) -> list[str]:
     """Return the folders in `folder` without one of the `parts`. Raises Unavailable if the bucket does not exist."""
     named, there = {part.place for part in parts}, list[str]()
     with suppress(OSError):  # it does not exist yet, or cannot: its creation reports that
@@ -145,10 +144,12 @@ def _heads(log: Log, through: int) -> list[LogHead]:
     return [head for head in heads if head.batch <= through]
 
 
-def _wanted(folder: Address, now: Sequence[ArchivedPart], heads: Sequence[LogHead], through: int) -> list[ArchivedPart]:
-    """Return the future parts of the log: its parts in the `folder`, and one of all other batches.
+def _future_parts(
+    folder: Address, now: Sequence[ArchivedPart], heads: Sequence[LogHead], through: int
+) -> list[ArchivedPart]:
+    """Return the parts that the log is to have in `folder`: the present ones, and one of all later batches.
 
-    Version -1 marks a part that is not verified yet.
+    Version -1 marks a part that is not verified there yet.
     """
     digests = {head.batch: head.content["digest"][:DIGITS] for head in heads}
     last = max((part.through for part in now), default=0)
@@ -173,10 +174,10 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
             ) from None
 
 
-def _proved(
+def _verified(
     writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead], on_progress: Callable[[str], None]
 ) -> ArchivedPart:
-    """Return the part, verified to have the rows of its batches among `heads`; the `writer` writes it if missing.
+    """Return the part, verified to have the rows of its batches among `heads`; if missing, it is written first.
 
     A truncated commit of it is set aside, as in a log.
     """

@@ -1,8 +1,8 @@
 """`lake backup`: a copy of the warehouse, taken while others write, in which persons forgotten later are unreadable.
 
-Every Delta table is copied at one version, in the order of references: editions before the tables that they name, a
-table before those that it is derived from, cuts after the tables at them, logs after all that has read them. So
-everything that a copy refers to is in the copy; the rest is what a crash would leave.
+Every Delta table is copied at one version, before all that it refers to: editions before the tables that they name, a
+table before its inputs, cuts after the tables at them, logs last. So everything that a copy refers to is in the copy;
+the rest is what a crash would leave.
 
 Personal data is in it only encrypted: the key store is not copied with it, tables with persons in clear are not copied,
 and quarantined records of their streams are copied without their text.
@@ -69,7 +69,7 @@ def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: Ca
 
 def _backup(project: Project, folder: Path, keys: Path | None, on_progress: Callable[[str], None]) -> Backup:
     began = datetime.now(UTC)
-    _must_be_free(project, folder, keys)
+    _check_targets(project, folder, keys)
     if damaged := next(damages(project.settings, quickly=True), None):
         raise damaged.fault
     root = Address(str(folder / "warehouse"))
@@ -122,7 +122,7 @@ def restore_keys(settings: Settings, file: Path) -> RestoredKeys:
     return RestoredKeys(store.id, store.home.where, store.people())
 
 
-def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
+def _check_targets(project: Project, folder: Path, keys: Path | None) -> None:
     warehouse = project.settings.warehouse_path
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
@@ -146,7 +146,7 @@ def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
 
 
 def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
-    """Yield the tables in the order in which they are copied; add the names of tables that are not to `left_out`."""
+    """Yield the tables in the order of copying; add the names of those that are not copied to `left_out`."""
     warehouse = Warehouse(project.settings)
     last = {*AFTER_TABLES, *AFTER_LOGS, *NOT_COPIED}
     others = (book.name for book in warehouse.folders("book") if book.name not in {*BEFORE_TABLES, *last})
@@ -173,6 +173,5 @@ def _tables(project: Project, left_out: list[str]) -> Iterator[Location]:
 
 
 def _has_people(project: Project, location: Location) -> bool:
-    """Return whether a quarantine may have persons: also one of an undeclared stream may."""
     contract = project.contracts.get(location.name)
-    return contract is None or bool(contract.sealed)
+    return contract is None or bool(contract.sealed)  # records of an undeclared stream may name people

@@ -29,17 +29,18 @@ class ConsumerStatus:
 def consumer_statuses(settings: Settings, now: datetime) -> Iterator[ConsumerStatus]:
     """Yield the status of every consumer that is no sink, by table and name."""
     current = editions.current_edition(settings)
-    for one in consumers.consumers(settings):
-        if one.is_sink:
+    for consumer in consumers.consumers(settings):
+        if consumer.is_sink:
             continue
-        away = current is not None and one.edition is not None and one.edition != current.number
-        since = consumers.behind_since(settings, one) if away else None
+        has = consumer.edition
+        differs = current is not None and has is not None and has != current.number
+        since = consumers.behind_since(settings, consumer) if differs else None
         yield ConsumerStatus(
-            consumer=one.name,
-            table=one.table,
-            edition=one.edition,
-            editions=abs(current.number - one.edition) if away and current and one.edition else 0,
+            consumer=consumer.name,
+            table=consumer.table,
+            edition=has,
+            editions=abs(current.number - has) if differs and current and has else 0,
             seconds=max((now - since).total_seconds(), 0.0) if since else None,
-            kept_until=consumers.held_until(settings, one),
-            must_start_over=consumers.must_start_over(settings, one),
+            kept_until=consumers.held_until(settings, consumer),
+            must_start_over=consumers.must_start_over(settings, consumer),
         )

@@ -43,7 +43,7 @@ REMOTE: Final = frozenset(
 
 PACKAGES: Final = ("duckdb", "pyarrow", "pandas", "msgspec", "avro")
 CAUSE: Final = re.compile(r"^(?!\s*at ).*((Error|Exception)\b.*:|\[[A-Z_]+\]|error=\d+)")
-"""A line of Spark's that says what went wrong, among those of its stacks."""
+"""A line with the cause of an error, among the lines of Spark's stack traces."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _writable(subject: str, folder: Path) -> Diagnosis:
 
 def _folder(settings: Settings) -> Iterator[Diagnosis]:
     yield _writable("warehouse", settings.warehouse_path)
-    yield _local(settings.warehouse_path)
+    yield _check_file_system(settings.warehouse_path)
     yield _space(settings.warehouse_path)
 
 
@@ -170,13 +170,13 @@ def _jars_for_s3(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _store(settings: Settings) -> Iterator[Diagnosis]:
-    yield (raced := _raced("warehouse", Warehouse(settings).root))
+    yield (raced := _write_race("warehouse", Warehouse(settings).root))
     if raced.ok:
-        yield _local(settings.warehouse_path)
+        yield _check_file_system(settings.warehouse_path)
         yield _space(settings.warehouse_path)
 
 
-def _raced(subject: str, place: Address) -> Diagnosis:
+def _write_race(subject: str, place: Address) -> Diagnosis:
     """Check that a folder of an object store is usable, and that one of two racing writers wins."""
     try:
         with suppress(FileNotFoundError):
@@ -192,12 +192,10 @@ def _raced(subject: str, place: Address) -> Diagnosis:
 
 
 def _cold(settings: Settings) -> Iterator[Diagnosis]:
-    """Check the archive tier. Copies of a warehouse may share a bucket, so writers race there.
-
-    A folder needs no lock, even on another machine: archiving holds a lease of the warehouse.
-    """
+    # Copies of a warehouse may share a bucket, so writers race there. A folder needs no locks, even on another machine:
+    # archiving holds a lease of the warehouse.
     if place := Warehouse(settings).cold:
-        yield _raced("cold", place) if settings.store else _writable("cold", Path(place.url))
+        yield _write_race("cold", place) if settings.store else _writable("cold", Path(place.url))
         if not settings.store:
             yield _space(Path(place.url), "cold disk")
 
@@ -217,7 +215,7 @@ def _logs(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis("archived batches", f"{parts} tables of them are there")
 
 
-def _local(folder: Path) -> Diagnosis:
+def _check_file_system(folder: Path) -> Diagnosis:
     kind = _file_system(nearest(folder))
     fix = "put the warehouse on a local disk: file locks are not reliable on this file system" if kind in REMOTE else ""
     return Diagnosis("file system", kind, fix)
@@ -282,14 +280,14 @@ def _spark(settings: Settings) -> Iterator[Diagnosis]:
     try:
         spark = start(settings)
         theirs = spark.version
-        yield Diagnosis(subject, f"Spark {theirs} at {where}", _another(theirs))
+        yield Diagnosis(subject, f"Spark {theirs} at {where}", _version_fix(theirs))
         yield _executors(spark)
         yield _extension(spark)
     except LakeError as fault:
         yield Diagnosis(subject, f"{fault.what} ({where})", fault.fix)
 
 
-def _another(theirs: str) -> str:
+def _version_fix(theirs: str) -> str:
     ours = version("pyspark")
     return "" if theirs == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
 
@@ -318,7 +316,6 @@ def _executors(spark: SparkSession) -> Diagnosis:
 
 
 def _extension(spark: SparkSession) -> Diagnosis:
-    """Return whether the session knows Delta tables."""
     fix = "start the server by `lake serve connect`, or with the settings that docs/how-to/cluster.md names"
     has_delta = DELTA in (spark.conf.get(EXTENSIONS, "") or "").split(",")
     return Diagnosis("delta", f"{'is' if has_delta else 'is not'} among Spark's extensions", "" if has_delta else fix)

@@ -63,7 +63,7 @@ class Policy:
 
 @dataclass
 class Kept:
-    """Result at one place: compaction and removed files; `left` parts are still due, beyond the call's bytes."""
+    """Result at one place: compaction of the parts `due` except those `left` for later calls, and removed files."""
 
     place: Location
     compacted: Compacted | None = None
@@ -120,25 +120,25 @@ def _maintain(
     running = tuple(activity.others(settings))
     kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
     still_read = editions.expired_since(settings, min(process.seen for process in running)) if running else []
-    going = expired if policy.dry_run and not running else []
-    needed = partial(Needed.now, project, days=policy.days, also=still_read, but=going)
+    ignored = expired if policy.dry_run and not running else []
+    needed = partial(Needed.now, project, days=policy.days, also=still_read, but=ignored)
     work = _Work(project, spark, policy, on_progress, needed)
     done = Upkeep(expired, kept, running)
-    held = [place for place in tables(settings) if not work.keep(place, done, seconds=0)]
-    for place in held:
-        work.keep(place, done, seconds=settings.lease_seconds)
-    done.cleared = _clear(settings, running, dry_run=policy.dry_run)
+    in_use = [place for place in tables(settings) if not work.maintain(place, done, seconds=0)]
+    for place in in_use:
+        work.maintain(place, done, seconds=settings.lease_seconds)
+    done.cleared = _clear_leftovers(settings, running, dry_run=policy.dry_run)
     return done
 
 
 def _expire(project: Project, policy: Policy) -> list[int]:
     """Expire the editions that are neither among the newest nor young nor kept for a consumer; return their numbers."""
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
-    with consumers.needed_editions(settings) as held:
+    with consumers.needed_editions(settings) as needed:
         old = [
             edition.number
             for edition in editions.kept_editions(settings)[policy.editions :]
-            if edition.published_at < oldest and edition.number not in held
+            if edition.published_at < oldest and edition.number not in needed
         ]
         if policy.drop_retired:
             old += [number for home in retired(project) for number in home.editions]
@@ -154,7 +154,7 @@ class _Work:
     needed: Callable[[], Needed]
     spent: int = 0
 
-    def keep(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
+    def maintain(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
         """Maintain `place`; record it and return False if another writer holds it."""
         try:
             with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
@@ -245,10 +245,10 @@ class _Work:
             invalidate(place.path)
 
 
-def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
+def _clear_leftovers(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
-    left, staged = temp_cleanup.leftover_files(settings, oldest), staging_upload.abandoned_uploads(settings, oldest)
+    files, uploads = temp_cleanup.leftover_files(settings, oldest), staging_upload.abandoned_uploads(settings, oldest)
     if not dry_run:
-        temp_cleanup.delete(left, as_far_as_possible=True)
-        staging_upload.remove(staged)
-    return [str(path) for path in (*left, *staged, *lease.clear_dead_holders(settings, dry_run=dry_run))]
+        temp_cleanup.delete(files, as_far_as_possible=True)
+        staging_upload.remove(uploads)
+    return [str(path) for path in (*files, *uploads, *lease.clear_dead_holders(settings, dry_run=dry_run))]

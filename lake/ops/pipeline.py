@@ -82,10 +82,8 @@ def run(
 ) -> Cycle:
     """Run one cycle over all landed files, or at most `batches` of each stream; `now` is the time of arrival.
 
-    A source that fails is reported and retried in the next cycle; the others continue.
-
-    Raises the error of a table or a gate; the last edition then stays in place. If some groups were published
-    nevertheless, it is only reported and returned.
+    A stream or source that fails is reported; the others continue. Raises the error of a table or a gate; then the last
+    edition stays in place. If some groups were published nevertheless, the error is only reported and returned.
     """
     try:
         project = load(settings)
@@ -99,10 +97,9 @@ def run(
         on_progress(f"warning {warning}")
     held: list[BlockedGroups] = []
     undelivered: dict[str, LakeError] = {}
-    at, advanced, edition = catch_up(
-        project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__
-    )
-    return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
+    done = catch_up(project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__)
+    now_cut, advanced, edition = done
+    return Cycle(now_cut.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
 
 
 def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bool) -> SparkSession:
@@ -121,8 +118,8 @@ def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bo
 def is_short_run(project: Project) -> bool:
     """Return whether the run is too short for optimizing compilation to pay off.
 
-    It is if all tables follow from the logs as the last edition has them, both are small, and little is pending.
-    The pending records of sources are unknown.
+    It is short if the last edition has all events of the logs, logs and tables are small, and few bytes are pending.
+    The pending records of sources are unknown, so with sources it is not.
     """
     settings = project.settings
     if source_names(settings):
@@ -154,13 +151,10 @@ def catch_up(
     on_held: Callable[[BlockedGroups], None] = raise_block,
     on_undelivered: Callable[[str, LakeError], None] = lambda _, __: None,
 ) -> tuple[Cut, list[Advanced], Edition | None]:
-    """Bring tables and readers to the newest batches.
+    """Bring tables and readers to the newest batches; then do what follows each publication, such as deliveries.
 
-    Then delivers to sinks that follow each publication, and runs connectors that do; calls `on_undelivered` for one
-    that fails.
-
-    With publish groups, an error of a table holds only its own group: `on_held` is called once the others are
-    published, and the error is raised if none is.
+    `on_undelivered` is called for each sink or connector that fails. With publish groups, an error of a table holds
+    only its own group: `on_held` is called once the others are published, and the error is raised if none is.
     """
     now = cut(project)
     on_progress(f"cut     {now.number}")
@@ -182,8 +176,8 @@ def catch_up(
     _after_publish(project, on_progress, on_undelivered)
     if failure is not None and not held:
         raise failure
-    for those in held:
-        on_held(those if failure is None else replace(those, error=failure))
+    for blocked in held:
+        on_held(blocked if failure is None else replace(blocked, error=failure))
     return now, advanced, edition
 
 
@@ -197,7 +191,7 @@ def _publish(
     if edition is None:
         on_progress(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
     else:
-        on_progress(f"publish edition {edition.number}{''.join(f': {those}' for those in held)}")
+        on_progress(f"publish edition {edition.number}{''.join(f': {blocked}' for blocked in held)}")
     return edition
 
 
@@ -239,17 +233,16 @@ def _ingest(  # noqa: PLR0913, PLR0917  of what, how much, and when
         failures[stream] = failure
         on_progress(f"ingest  {stream} failed: {failure}")
 
-    def took(stream: str, so_long: float) -> None:
-        seconds[stream] += so_long
+    def ended(stream: str, duration: float) -> None:
+        seconds[stream] += duration
 
-    streams = Ingestion(settings, spark, contracts, batches, now, failed, on_more, took).run()
+    streams = Ingestion(settings, spark, contracts, batches, now, failed, on_more, ended).run()
     for stream, counts in streams.items():
         on_progress(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
     return streams, failures
 
 
 def _ingest_pending(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
-    """If a declaration is faulty, no table advances, but events of sound contracts are still ingested."""
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")
@@ -310,9 +303,8 @@ def _is_behind(settings: Settings, done: Cycle, on_progress: OnProgress) -> bool
 
 def _maintain(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
     done = maintain(load(settings), spark, Policy.of(settings), on_progress)
-    on_progress(
-        f"maintain {len(done.expired)} editions expired, {sum(place.files for place in done.places)} files deleted"
-    )
+    files = sum(place.files for place in done.places)
+    on_progress(f"maintain {len(done.expired)} editions expired, {files} files deleted")
 
 
 def _check_session(spark: Callable[[], SparkSession]) -> None:

@@ -43,9 +43,7 @@ def init(folder: Path, example: str | None = None) -> list[str]:
     (folder / "gitignore").rename(folder / ".gitignore")
     _name_dags(folder)
     files = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
-    return sorted(
-        str(file) for file in files if "__pycache__" not in file.parts
-    )  # of the jobs that were imported for the graph
+    return sorted(str(file) for file in files if "__pycache__" not in file.parts)  # of jobs imported for the graph
 
 
 def _name_dags(folder: Path) -> None:

@@ -34,15 +34,15 @@ class SinkStatus:
 def sinks(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
     """Yield the status of every sink that is or was declared. Queries each target, which may be slow."""
     sound, faults = sound_sinks(settings)
-    others, wrong = sinks_of_connectors(settings)
-    sound |= others
-    faults |= wrong
+    more_sound, more_faults = sinks_of_connectors(settings)
+    sound |= more_sound
+    faults |= more_faults
     yield from (_status(settings, sink, now) for sink in sound.values())
     yield from (SinkStatus(name, error=" ".join(str(fault).split())) for name, fault in faults.items())
-    for one in consumers.consumers(settings):
-        if one.is_sink and one.name not in {*sound, *faults}:
-            why = f"is declared no more: lake deliver {one.name} --forget"
-            yield SinkStatus(one.name, edition=one.edition, error=why)
+    for consumer in consumers.consumers(settings):
+        if consumer.is_sink and consumer.name not in {*sound, *faults}:
+            why = f"is declared no more: lake deliver {consumer.name} --forget"
+            yield SinkStatus(consumer.name, edition=consumer.edition, error=why)
 
 
 def _status(settings: Settings, sink: DeclaredSink, now: datetime) -> SinkStatus:
@@ -54,9 +54,8 @@ def _status(settings: Settings, sink: DeclaredSink, now: datetime) -> SinkStatus
     if position is None:
         return SinkStatus(sink.name, sink.kind)
     current = editions.current_edition(settings)
-    later = (
-        editions.edition_after(settings, position.edition) if current and current.number != position.edition else None
-    )
+    is_behind = current is not None and current.number != position.edition
+    later = editions.edition_after(settings, position.edition) if is_behind else None
     return SinkStatus(
         sink.name,
         sink.kind,

@@ -17,8 +17,8 @@ from lake.ingest.drift import Drift
 from lake.ingest.gap_detection import find_gaps
 from lake.ingest.horizon import Horizon
 from lake.ingest.ordering_lint import find_unordered_tables
-from lake.ops.consumers import ConsumerStatus, consumer_statuses
-from lake.ops.sinks import SinkStatus, open_episodes, sinks
+from lake.ops.consumers import consumer_statuses
+from lake.ops.sinks import open_episodes, sinks
 from lake.ops.sources import sources
 from lake.ops.status_records import (
     CheckSummary,
@@ -37,7 +37,6 @@ from lake.session.spark_session import first_line
 from lake.store import delta, duckdb_tables, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
-from lake.store.ledger.episodes import Episode
 from lake.store.log import Log, LogHead
 from lake.store.scan import Scan
 from lake.store.storage import Address
@@ -77,9 +76,9 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         damaged=tuple(reader.damaged.values()),
         failed=tuple(_failed_runs(project, newest_runs)),
         sources=tuple(sources(settings, project.contracts)),
-        consumers=tuple(reader.ledger("consumers", _consumer_list, settings) or ()),
-        sinks=tuple(reader.ledger("editions", _sink_list, settings) or ()),
-        firing=tuple(reader.ledger("alerts", _open_episodes, settings) or ()),
+        consumers=reader.ledger("consumers", lambda: tuple(consumer_statuses(settings, datetime.now(UTC)))) or (),
+        sinks=reader.ledger("editions", lambda: tuple(sinks(settings, datetime.now(UTC)))) or (),
+        firing=reader.ledger("alerts", lambda: tuple(open_episodes(settings))) or (),
         unordered=tuple(find_unordered_tables(project, sound)),
         faults=tuple(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults),
         groups=tuple(reader.ledger("editions", _group_statuses, project, newest) or ()),
@@ -204,18 +203,6 @@ class _CutBatches:
         return self._known[number].batches
 
 
-def _consumer_list(settings: Settings) -> list[ConsumerStatus]:
-    return list(consumer_statuses(settings, datetime.now(UTC)))
-
-
-def _sink_list(settings: Settings) -> list[SinkStatus]:
-    return list(sinks(settings, datetime.now(UTC)))
-
-
-def _open_episodes(settings: Settings) -> list[Episode]:
-    return list(open_episodes(settings))
-
-
 def _stream_status(project: Project, log: _LogHeads, cut: cuts.Cut | None, run: runs.Run | None) -> StreamStatus:
     head, settings = log.head, project.settings
     readers = rejection_limits.tables_by_stream(project, project.tables.values()).get(log.stream, [])
@@ -247,10 +234,10 @@ def _horizon_status(head: LogHead, contract: Contract) -> HorizonStatus | None:
     horizon = Horizon.of(head, contract) if contract.horizon else None
     if horizon is None or horizon.slowest is None:
         return None
-    one, name = horizon.producers[horizon.slowest], horizon.slowest
-    if horizon.latest is not None and one.latest >= horizon.latest:
+    slowest = horizon.producers[horizon.slowest]
+    if horizon.latest is not None and slowest.latest >= horizon.latest:
         return None
-    return HorizonStatus(horizon.at, name, one.latest, one.heard, len(horizon.producers))
+    return HorizonStatus(horizon.at, horizon.slowest, slowest.latest, slowest.heard, len(horizon.producers))
 
 
 def _table_status(
@@ -302,7 +289,7 @@ def _group_statuses(project: Project, newest: editions.Edition | None) -> list[G
 def _stopped_checks(
     checks: Mapping[str, checks.Check], project: Project, newest: editions.Edition | None
 ) -> Iterator[StoppedCheck]:
-    """Yield checks that stopped, unless an edition of their cut or a later one is published."""
+    """Yield checks that stopped, unless an edition of their cut or a later one was published."""
     lineage, settings = graph(project), project.settings
     for check in checks.values():
         overcome = newest is not None and check.cut <= editions.cut_of(settings, newest, check.table)

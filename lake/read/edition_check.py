@@ -28,7 +28,7 @@ class TableVerdict:
 
 
 def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -> list[TableVerdict]:
-    """Verify the named tables of edition `number`. Raises DeclarationError."""
+    """Verify the named tables of edition `number`. Raises DeclarationError for an unknown edition or table."""
     edition = get_edition(settings, number)
     if unknown := [name for name in names if name not in edition.tables]:
         raise DeclarationError(

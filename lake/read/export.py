@@ -23,9 +23,9 @@ FETCH_ROWS: Final = 10_000
 BLOCK: Final = 1 << 16
 EXTENSIONS: Final = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".md": "md", ".parquet": "parquet"}
 FORMATS: Final = ("table", *EXTENSIONS.values())
-LISTED: Final = f"{', '.join([*EXTENSIONS][:-1])} or {[*EXTENSIONS][-1]}"
+EXTENSION_LIST: Final = f"{', '.join([*EXTENSIONS][:-1])} or {[*EXTENSIONS][-1]}"
 
-# Each row is one text that DuckDB's writer of CSV leaves as it is.
+# CSV of one column without quotes: each row is a JSON text, which DuckDB writes unchanged.
 _LINES: Final = r"FORMAT csv, HEADER false, QUOTE '', ESCAPE '', DELIMITER E'\n'"
 COPIES: Final[dict[str, tuple[Callable[[QueryResult], str], str]]] = {
     "csv": (lambda answer: answer.texts, "FORMAT csv, HEADER true, NULLSTR ''"),
@@ -42,7 +42,8 @@ def choose_format(asked: str | None, output: Path | None) -> str:
     by_extension = EXTENSIONS.get(output.suffix.lower())
     if asked is None and by_extension is None:
         raise DeclarationError(
-            f"the name {output.name!r} does not say the format", fix=f"use {LISTED}, or name the format with --format"
+            f"the name {output.name!r} does not say the format",
+            fix=f"use {EXTENSION_LIST}, or name the format with --format",
         )
     if asked and by_extension and asked != by_extension:
         raise DeclarationError(
@@ -93,25 +94,25 @@ def copy_result(  # noqa: PLR0913  what is asked, in which form, and where it go
 
     Calls `begin` first, and raises what `write` raises. DuckDB writes to a pipe, the only thing it may write to.
     """
-    into, of = os.pipe()
-    pump, count = _PipeReader(into, write, begin), 0
+    read_end, write_end = os.pipe()
+    reading, count = _PipeReader(read_end, write, begin), 0
     try:
         try:
-            with reader.connect(query, pipe=f"/dev/fd/{of}") as con:
+            with reader.connect(query, pipe=f"/dev/fd/{write_end}") as con:
                 rows, options = COPIES[kind]
                 select = rows(run_query(con, query))
                 select = select if most is None else f"{select} LIMIT {most}"
-                pump.start()
-                con.execute(f"COPY ({select}) TO '/dev/fd/{of}' ({options}, USE_TMP_FILE false)")
+                reading.start()
+                con.execute(f"COPY ({select}) TO '/dev/fd/{write_end}' ({options}, USE_TMP_FILE false)")
                 [[count]] = con.fetchall()
         finally:
-            os.close(of)
-            pump.end()
+            os.close(write_end)
+            reading.end()
     except (LakeError, duckdb.Error):
-        if pump.fault is None:
+        if reading.fault is None:
             raise
-    if pump.fault is not None:
-        raise pump.fault
+    if reading.fault is not None:
+        raise reading.fault
     return int(count)
 
 
@@ -194,15 +195,12 @@ def report_write_errors(where: str, *, device: bool = False) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        what = "the device is full" if device and full(error) else "the answer cannot be written"
-        room = "free some space there, or name another file"
-        raise LakeError(
-            f"{what}: {error.strerror}",
-            where=where,
-            fix=room if full(error) else "name a file that this user can write",
-        ) from error
+        is_full = full(error) is not None
+        what = "the device is full" if device and is_full else "the answer cannot be written"
+        fix = "free some space there, or name another file" if is_full else "name a file that this user can write"
+        raise LakeError(f"{what}: {error.strerror}", where=where, fix=fix) from error
 
 
 def is_device(path: Path) -> bool:
-    """Return whether it is written to, not replaced."""
+    """Return whether `path` is a device or pipe, which is written to and not replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()

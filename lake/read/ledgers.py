@@ -208,15 +208,15 @@ def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
 
 
 def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
-    """A read has rows for start and end, in the ledger or still in journals."""
+    # A read has a row for its start and one for its end, in the ledger or still in journals.
     unbooked = f"[{','.join(reads.unrecorded(settings))}]"  # before the ledger is read, so that no read is missed
     files, booked = _book(settings, reads.READS)
     shape = ", ".join(f'"{name}": "{kind}"' for name, kind in {**reads.READS.columns, "tables": "JSON"}.items())
     noted = f"SELECT unnest(from_json({literal(unbooked)}, {literal(f'[{{{shape}}}]')}), recursive := true)"
-    told_last = ("outcome", "rows", "size", "seconds")
-    at_once = [name for name in reads.READS.columns if name not in (*told_last, "id")]
-    last = ", ".join(f"max({quoted(name)}) AS {quoted(name)}" for name in told_last)
-    first = ", ".join(f"any_value({quoted(name)}) AS {quoted(name)}" for name in at_once)
+    at_end = ("outcome", "rows", "size", "seconds")
+    at_start = [name for name in reads.READS.columns if name not in (*at_end, "id")]
+    last = ", ".join(f"max({quoted(name)}) AS {quoted(name)}" for name in at_end)
+    first = ", ".join(f"any_value({quoted(name)}) AS {quoted(name)}" for name in at_start)
     every = f"FROM {booked} UNION ALL BY NAME SELECT * REPLACE (CAST(tables AS VARCHAR) AS tables) FROM ({noted})"
     each = f"SELECT id, {first}, {last} FROM ({every}) GROUP BY id"
     return (

@@ -88,7 +88,7 @@ def _query(files: Sequence[str], contracts: Sequence[Contract], test: str) -> st
 
 
 def null_note(field: Field, contracts: Sequence[Contract]) -> str:
-    """Return why `field` can be null, or ""."""
+    """Return why `field` is null although the event may have had a value, or ""."""
     if field.personal:
         return "personal, so always null here"
     if contracts[-1].sealed and any(member.field == field for member in _members(contracts)):

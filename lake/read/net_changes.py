@@ -1,7 +1,8 @@
 """Net changes of a table between two editions, whatever happened in between.
 
-Rows are compared, so a rebuild with equal rows changes nothing. For versions of one Delta table, only rows of the
-change feed are compared if it is proven complete, else only rows of unshared files. DuckDB sorts, and can spill.
+Rows are compared, so a rebuild with equal rows changes nothing. For two versions of one Delta table, only rows of the
+change feed are compared if it is proven complete; else only rows of files that not both have. DuckDB sorts, and spills
+if needed.
 """
 
 from __future__ import annotations

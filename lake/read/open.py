@@ -19,7 +19,7 @@ from lake.session.spark_session import start
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.warehouse import Warehouse
-from lake.text import as_html, as_table
+from lake.text import as_html, as_table, counted
 
 if TYPE_CHECKING:
     import duckdb
@@ -80,9 +80,8 @@ class OpenLakehouse:
     reader: EditionReader
 
     def __repr__(self) -> str:
-        edition = self.edition
-        tables = "1 table" if len(edition.tables) == 1 else f"{len(edition.tables)} tables"
-        return f"Lakehouse({str(self.settings.project)!r}, edition {edition.number} at cut {edition.cut}, {tables})"
+        at, tables = f"edition {self.edition.number} at cut {self.edition.cut}", counted(len(self.tables), "table")
+        return f"Lakehouse({str(self.settings.project)!r}, {at}, {tables})"
 
     @property
     def edition(self) -> Edition:

@@ -79,7 +79,7 @@ class PublicFiles:
             lock = self._locks.setdefault(key, Lock())
         with lock:
             if key not in self._own:
-                self._own[key] = self._as_it_is(table)
+                self._own[key] = self._own_files(table)
             own = self._own[key]
             return own if own is not None else self._copied(reader, table, key)
 
@@ -97,8 +97,8 @@ class PublicFiles:
         root, _, within = place.partition("/")
         return (Warehouse(self._settings).root.local if root == "w" else _folder(self._settings)) / within
 
-    def _as_it_is(self, table: Published) -> list[PublicFile] | None:
-        """Return the table's own files; None if one has other columns or types, or is remote."""
+    def _own_files(self, table: Published) -> list[PublicFile] | None:
+        """Return the table's own files; None if they are remote, or one has other columns or types."""
         columns = sorted((column.name, column.type) for column in table.columns)
         root = Warehouse(self._settings).root
         if self._settings.store:
@@ -139,15 +139,15 @@ class PublicFiles:
         """Delete the least recently used copies until there is room. Raises Unavailable."""
         most, needed = self._settings.serve.copies_bytes, sum(_size(self._settings, file) for file in table.files)
         copies = sorted(_copies(self._settings), key=lambda copy: copy.stat().st_mtime)
-        taken = {copy: sum(file.stat().st_size for file in copy.iterdir()) for copy in copies}
+        sizes = {copy: sum(file.stat().st_size for file in copy.iterdir()) for copy in copies}
         in_use_since = datetime.now().timestamp() - self._settings.serve.link_seconds
         for copy in copies:
-            if sum(taken.values()) + needed <= most:
+            if sum(sizes.values()) + needed <= most:
                 break
             if copy.name != but and copy.stat().st_mtime < in_use_since:
                 delete([copy], as_far_as_possible=True)
-                del taken[copy]
-        if sum(taken.values()) + needed > most:
+                del sizes[copy]
+        if sum(sizes.values()) + needed > most:
             raise Unavailable(
                 f"no room for a copy of {table.title} without its state columns",
                 fix="try again later, or raise serve.copies_bytes in [tool.lake]",

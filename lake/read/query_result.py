@@ -81,8 +81,8 @@ def run_query(con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
 def text_rows(relation: duckdb.DuckDBPyRelation) -> tuple[QueryResult, list[tuple[str | None, ...]]]:
     """Return a relation's columns, and its rows as texts and nulls."""
     answer = QueryResult(relation.columns, relation.types, f"answer_{secrets.token_hex(8)}")
-    spelt = relation.query(answer.source, answer.texts)
-    return answer, spelt.fetchall() if spelt else []
+    texts = relation.query(answer.source, answer.texts)
+    return answer, texts.fetchall() if texts else []
 
 
 def _statement(query: str) -> str:
@@ -135,23 +135,23 @@ def _instant(value: str, local: str, zone: str) -> str:
 
 
 def _list(kind: DuckDBPyType, value: str) -> str:
-    [held, *_] = _held(kind)
-    return f"to_json(list_transform({value}, lambda {LAMBDA_NAME}: {as_json(held, LAMBDA_NAME)}))"
+    [element, *_] = _inner_types(kind)
+    return f"to_json(list_transform({value}, lambda {LAMBDA_NAME}: {as_json(element, LAMBDA_NAME)}))"
 
 
 def _struct(kind: DuckDBPyType, value: str) -> str:
-    kinds = _held(kind)
+    kinds = _inner_types(kind)
     values = [f"struct_extract_at({value}, {i + 1})" for i in range(len(kinds))]
     return as_object([name for name, _ in kind.children], kinds, values)
 
 
 def _map(kind: DuckDBPyType, value: str) -> str:
-    key, held = _held(kind)
-    entry = f"{{'key': {as_text(key, f'{LAMBDA_NAME}.key')}, 'value': {as_json(held, f'{LAMBDA_NAME}.value')}}}"
+    key, item = _inner_types(kind)
+    entry = f"{{'key': {as_text(key, f'{LAMBDA_NAME}.key')}, 'value': {as_json(item, f'{LAMBDA_NAME}.value')}}}"
     return f"to_json(map_from_entries(list_transform(map_entries({value}), lambda {LAMBDA_NAME}: {entry})))"
 
 
-def _held(kind: DuckDBPyType) -> list[DuckDBPyType]:
+def _inner_types(kind: DuckDBPyType) -> list[DuckDBPyType]:
     return [child for _, child in kind.children if isinstance(child, DuckDBPyType)]
 
 

@@ -23,13 +23,10 @@ def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float |
         raise DeclarationError(
             "nothing is granted", fix=f"--table NAME for one table, --table '{EVERY}' for all tables"
         )
-    known = _known(settings)
-    faults = [
-        DeclarationError(f"no table {each!r} to grant", fix=did_you_mean(each, known))
-        for each in tables
-        if each not in known
-    ]
-    if faults:
+    known = _grantable(settings)
+    unknown = [name for name in tables if name not in known]
+    if unknown:
+        faults = [DeclarationError(f"no table {name!r} to grant", fix=did_you_mean(name, known)) for name in unknown]
         raise DeclarationError.all(faults)
     lasts = None if days is None else timedelta(days=days)
     return grants.add(settings, name, list(dict.fromkeys(tables)), lasts=lasts)
@@ -38,7 +35,7 @@ def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float |
 def revoke(settings: Settings, name: str) -> None:
     """Revoke a reader's grant. Raises DeclarationError if there is none."""
     if not grants.revoke(settings, name):
-        hint = did_you_mean(name, [one.name for one in grants.grants(settings)])
+        hint = did_you_mean(name, [grant.name for grant in grants.grants(settings)])
         raise DeclarationError(f"no reader {name!r}", fix=hint)
 
 
@@ -47,26 +44,26 @@ def listed(settings: Settings) -> list[dict[str, Any]]:
     now = datetime.now(UTC)
     return [
         {
-            "reader": one.name,
-            "grant_id": one.id,
-            "tables": list(one.tables),
-            "granted_at": one.granted_at,
-            "expires": one.expires,
-            "expired": not one.is_valid(now),
+            "reader": grant.name,
+            "grant_id": grant.id,
+            "tables": list(grant.tables),
+            "granted_at": grant.granted_at,
+            "expires": grant.expires,
+            "expired": not grant.is_valid(now),
         }
-        for one in grants.grants(settings)
+        for grant in grants.grants(settings)
     ]
 
 
 def profile(grant: Grant, token: str, url: str) -> str:
     """Return a Delta Sharing profile file."""
-    said = {"shareCredentialsVersion": 1, "endpoint": f"{url.rstrip('/')}/delta-sharing/", "bearerToken": token}
+    fields = {"shareCredentialsVersion": 1, "endpoint": f"{url.rstrip('/')}/delta-sharing/", "bearerToken": token}
     if grant.expires is not None:
-        said["expirationTime"] = grant.expires.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return json.dumps(said, indent=2)
+        fields["expirationTime"] = grant.expires.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return json.dumps(fields, indent=2)
 
 
-def _known(settings: Settings) -> list[str]:
+def _grantable(settings: Settings) -> list[str]:
     edition = editions.current_edition(settings)
     tables = {table.name: table.layer for table in sound(settings)[0].tables.values()}
     tables |= {name: table.layer for name, table in edition.tables.items()} if edition else {}

@@ -31,13 +31,13 @@ NODES: Final = re.findall(
 )
 """Allowed expressions, row sources and kinds of query."""
 KINDS: Final = {"class", "sample", "cte_map"}
+"""Members of a node that has a kind to be checked: an expression, a row source, a query."""
 CALLED: Final = {"function": "the function {}", "from": "the function {} in a FROM", "type": "the type {}"}
 LISTS: Final = frozenset({"tables", "columns", "schemata"})
 SHOWN: Final = frozenset({"", '"tables"', "__show_tables_expanded"})
 ALLOWED: Final = "SELECT, WITH, FROM, VALUES, PIVOT … ON … IN (…), DESCRIBE, SHOW and SUMMARIZE are allowed"
 PLAIN: Final = re.compile(r"[\w $-]+")
 """A name that is no file of a known format."""
-
 
 MARK: Final = "?"
 TOKEN: Final = f"'{MARK}'"
@@ -121,7 +121,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) -> str:
-    """Return the table that a name means, or "". Raises DeclarationError for a possible file or setting."""
+    """Return the table that a node names, or "". Raises DeclarationError if it may be a file or a setting."""
     catalog, schema, name = (
         str(node.get(part) or "").lower() for part in ("catalog_name", "schema_name", "table_name")
     )

@@ -35,7 +35,7 @@ from lake.read.query_result import run_query
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader, as_of, reader
 from lake.store.snapshot import Published
-from lake.text import as_table, escape_controls, moment, printable, shown
+from lake.text import as_table, counted, escape_controls, moment, printable, shown
 
 ROWS: Final = 200
 PAGED: Final = 10_000
@@ -58,7 +58,7 @@ Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE:
 cast them, avg(fare)::DECIMAL(10, 2).
 Times are in UTC; for local ones: at AT TIME ZONE 'America/New_York'."""
 
-_BESIDE: Final = re.compile(r"\b(log|lake)\.(?=\w*\Z)", re.I)
+_SYSTEM_SCHEMA: Final = re.compile(r"\b(log|lake)\.(?=\w*\Z)", re.I)
 KEYWORDS: Final = re.findall(
     r"\w+",
     """select from where group by order having limit offset distinct as join left right full inner cross asof on using
@@ -70,7 +70,7 @@ KEYWORDS: Final = re.findall(
 
 @dataclass
 class Conversation:
-    """State of the shell, and its answers."""
+    """State of the shell: answers queries and commands."""
 
     reader: EditionReader
     rows: int = ROWS
@@ -136,7 +136,7 @@ class Conversation:
         else:
             yield from as_table(answer.names, rows[: self.rows], numeric=answer.numeric, width=WIDTH)
         more = len(rows) > self.rows
-        count = f"the first {self.rows:,} rows; \\o FILE takes all" if more else _plural(len(rows), "row")
+        count = f"the first {self.rows:,} rows; \\o FILE takes all" if more else counted(len(rows), "row")
         yield f"({count}, {seconds:.2f} s)"
 
     def _tables(self) -> Iterator[str]:
@@ -146,9 +146,11 @@ class Conversation:
             [[f"{table.layer}.{table.name}", len(table.columns), table.doc] for table in tables],
         )
         yield ""
-        yield from as_table(["beside them", "what one row is"], map(self._beside, self.reader.system_tables.titles))
+        yield from as_table(
+            ["beside them", "what one row is"], map(self._system_table, self.reader.system_tables.titles)
+        )
 
-    def _beside(self, title: str) -> list[str]:
+    def _system_table(self, title: str) -> list[str]:
         try:
             return [title, self.reader.system_tables.relation(title).doc]
         except LakeError as error:
@@ -193,7 +195,7 @@ class SqlCompleter(Completer):
 
     def _candidates(self, text: str) -> Iterator[tuple[str, str]]:
         reader = self.conversation.reader
-        if schema := _BESIDE.search(text):
+        if schema := _SYSTEM_SCHEMA.search(text):
             of_schema = (title for title in reader.system_tables.titles if title.startswith(f"{schema[1].lower()}."))
             yield from ((title.partition(".")[2], schema[1].lower()) for title in of_schema)
             return
@@ -261,7 +263,7 @@ def _show(lines: Sequence[str], *, pages: bool) -> None:
 
 
 def _history(settings: Settings) -> History:
-    """Return earlier queries, private to this user, in memory if the project is not writable."""
+    """Return earlier queries, in a file private to this user; in memory if the project is not writable."""
     file = settings.path(".lake/sql_history")
     try:
         file.parent.mkdir(exist_ok=True, mode=file_modes.ALONE)
@@ -273,7 +275,7 @@ def _history(settings: Settings) -> History:
 
 
 def _keys() -> KeyBindings:
-    """Submit on Enter: a \\ command, a query ending with ;, or input after an empty line."""
+    """Return key bindings: Enter submits a command, a query that ends with ;, or input after an empty line."""
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -287,7 +289,3 @@ def _keys() -> KeyBindings:
             buffer.insert_text("\n")
 
     return keys
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -41,7 +41,7 @@ _SCHEMA: Final = re.compile(r"\b(log|lake)\b(?!\s*\()", re.I)
 _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
-_OF_ONE: Final = re.compile(r"\A\s*(?:describe|desc|summarize)\s+[\w.\"]+\s*;?\s*\Z", re.I)
+_DESCRIBES_TABLE: Final = re.compile(r"\A\s*(?:describe|desc|summarize)\s+[\w.\"]+\s*;?\s*\Z", re.I)
 AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
@@ -92,7 +92,7 @@ class EditionReader:
         return self._opened[plain]
 
     def mentioned(self, query: str) -> list[Published]:
-        """Return tables that `query` may read, without parsing: all for a listing, or if it names none."""
+        """Return tables that `query` may read, found without parsing: all for a listing, or if it names none."""
         return [self.table(name) for name in self.names_in(query)]
 
     def names_in(self, query: str) -> list[str]:
@@ -116,7 +116,7 @@ class EditionReader:
         """Return logs and ledgers that `query` may name; all readable ones for a listing."""
         titles = self.titles(query)
         named = [self.system_tables.relation(title) for title in titles]
-        is_listing = _LISTING.search(query) and not _OF_ONE.match(query)
+        is_listing = _LISTING.search(query) and not _DESCRIBES_TABLE.match(query)
         return [*named, *self.system_tables.readable(but=titles)] if is_listing else named
 
     def titles(self, query: str) -> list[str]:
@@ -124,8 +124,8 @@ class EditionReader:
         return self.system_tables.named(schemas, set(re.findall(r"\w+", query.lower()))) if schemas else []
 
     def source(self, name: str) -> Published | SystemRelation:
-        is_beside = name.lower().partition(".")[0] in SCHEMAS and "." in name
-        return self.system_tables.relation(name) if is_beside else self.table(name)
+        is_system = name.lower().partition(".")[0] in SCHEMAS and "." in name
+        return self.system_tables.relation(name) if is_system else self.table(name)
 
     @cached_property
     def system_tables(self) -> SystemTables:
@@ -364,7 +364,7 @@ def spill(settings: Settings) -> Path:
 
 
 def spilled(settings: Settings, pid: int) -> list[Path]:
-    """Return folders that queries of process `pid` left behind."""
+    """Return the folders for spilling that process `pid` has left."""
     return [*_spill_folder(settings).glob(f"headwater-{pid}-*")]
 
 

@@ -13,7 +13,7 @@ from lake.errors import DeclarationError
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
 """Statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
 
-# No comments are looked for: only DuckDB's own parser knows where one ends. One that hides ANALYZE is an error.
+# Comments are not recognized: only DuckDB's parser knows where one ends. One before ANALYZE is an error.
 _EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|FORMAT)\b[\w\s,]*\))?", re.I | re.A)
 _WRITE_NODE: Final = re.compile(r'"type":"(COPY|INSERT|UPDATE|DELETE|MERGE)_QUERY_NODE"')
 _WRITE_WORD: Final = re.compile(rb"(?:COPY|INSERT|UPDATE|DELETE|MERGE)\b(?!\s*\))", re.I)

@@ -62,7 +62,7 @@ class Changes:
             self.acknowledged = True
 
 
-def subscribe(  # noqa: PLR0913 where it begins and ends, said by name
+def subscribe(  # noqa: PLR0913 where it begins and ends
     settings: Settings,
     table: str,
     *,
@@ -217,17 +217,18 @@ class _ConsumerPosition:
             )
 
     def _too_late(self) -> StartOver:
-        one, keep = self.consumer, f"{self.settings.keep_consumer_days:g}"
-        gone = next(number for number in one.needs if not editions.is_kept(self.settings, number))
+        consumer, keep = self.consumer, f"{self.settings.keep_consumer_days:g}"
+        gone = next(number for number in consumer.needs if not editions.is_kept(self.settings, number))
         return StartOver(
-            f"{one} must start over from a snapshot, which replaces all that it has: edition {gone} has expired",
+            f"{consumer} must start over from a snapshot, which replaces all that it has: edition {gone} has expired",
             where=f"kept for it while it is not {keep} days behind (setting keep_consumer_days)",
-            fix=f"lake changes {one.table} --consumer {one.name} --start-over; in Python, changes(…, start_over=True)",
+            fix=f"lake changes {consumer.table} --consumer {consumer.name} --start-over; in Python,"
+            " changes(…, start_over=True)",
         )
 
 
 def forget_consumer(settings: Settings, name: str, table: str) -> None:
     """Delete a consumer: no edition is kept for it. Raises DeclarationError."""
     if not consumers.forget(settings, name, table):
-        names = (one.name for one in consumers.consumers(settings) if one.table == table)
+        names = (consumer.name for consumer in consumers.consumers(settings) if consumer.table == table)
         raise DeclarationError(f"no consumer {name!r} of {table}", fix=did_you_mean(name, names))

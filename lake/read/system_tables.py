@@ -27,12 +27,12 @@ class SystemTables:
 
     settings: Settings
     edition: Edition
-    may: Callable[[str], bool] = lambda _: True
+    may_read: Callable[[str], bool] = lambda _: True
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
         streams = (f"{logs.SCHEMA}.{stream}" for stream in streams_of(self.settings))
-        return tuple(filter(self.may, (*streams, *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS))))
+        return tuple(filter(self.may_read, (*streams, *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS))))
 
     def named(self, schemas: Collection[str], words: Collection[str]) -> list[str]:
         """Return the titles that a query with these lower-case words may read."""
@@ -60,6 +60,7 @@ class SystemTables:
                     yield replace(self.relation(title), optional=True)
 
     def unknown(self, title: str) -> DeclarationError:
+        """Return the error for a title that does not exist, or may not be read."""
         schema, _, name = title.lower().partition(".")
         what = "no stream" if schema == logs.SCHEMA else "no ledger"
         of_schema = [other for other in self.titles if other.startswith(f"{schema}.")]
@@ -67,6 +68,7 @@ class SystemTables:
 
     @staticmethod
     def schema(name: str, query: str) -> str:
+        """Return the schema, log or lake, with which `query` names a table; "" if it has none."""
         schemas = f"{logs.SCHEMA}|{ledgers.SCHEMA}"
         written = re.search(rf'\b({schemas})"?\s*\.\s*"?{re.escape(name)}\b', query, re.IGNORECASE)
         return written[1].lower() if written else ""

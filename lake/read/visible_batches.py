@@ -1,4 +1,4 @@
-"""Batches of logs that readers see; tables of held groups see fewer."""
+"""Batches of logs that readers see; in tables of held groups they see fewer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def visible_batches(settings: Settings, edition: Edition, tables: Collection[str
 
 
 def _source_streams(settings: Settings, edition: Edition, name: str) -> set[str] | None:
-    """Return a table's streams, from its commits, or None."""
+    """Return a table's streams, from its commits; None if they are not recorded."""
     entry = edition.tables[name]
     head = delta.commit_metadata(Warehouse(settings).root / entry.path, entry.version)
     if "inputs" not in head:

@@ -132,12 +132,12 @@ def _timed_out(
     else:
         has = ", ".join(f"{token.stream} up to batch {batches.get(token.stream, 0)}" for token in missing)
         shown = f"edition {edition.number} (cut {edition.cut}) has {has}"
-    why, fix = _hindrance(settings, missing, edition)
+    why, fix = _obstacle(settings, missing, edition)
     names = ", ".join(map(str, missing))
     return Unavailable(f"{names}: not published after {timeout:g} s: {shown}; {why}", fix=fix)
 
 
-def _hindrance(
+def _obstacle(
     settings: Settings, missing: list[BatchToken | RecordToken], edition: editions.Edition | None
 ) -> tuple[str, str]:
     """Return why the tokens are not published, and the fix."""

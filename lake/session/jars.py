@@ -26,7 +26,7 @@ FIX: Final = "lake setup"
 
 
 class Jar(NamedTuple):
-    """Line of the list."""
+    """One line of the list: a jar with its coordinates and digest."""
 
     sha256: str
     group: str
@@ -122,7 +122,7 @@ def _verify(jars: Sequence[Jar], fetched: Path, where: str) -> None:
 
 
 def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:
-    """Move each jar into its place. Delete those of the list that was there before if they are not listed."""
+    """Move the jars into `folder`, and delete those of its previous list that are not listed any more."""
     before = folder / LIST.name
     old = listed(before) if before.is_file() else []
     for jar in jars:
@@ -169,8 +169,8 @@ def _fetch(jars: Sequence[Jar], folder: Path, settings: Path | None) -> None:
 def _reason(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     unresolved = [line for line in lines if re.match(r":: \S+#\S+;\S+: ", line)]
-    telling = unresolved or [line for line in lines if "Exception" in line or "Error" in line]
-    return (telling or lines or ["Ivy says nothing"])[0].lstrip(": ")
+    causes = unresolved or [line for line in lines if "Exception" in line or "Error" in line]
+    return (causes or lines or ["Ivy says nothing"])[0].lstrip(": ")
 
 
 def _wrong(folder: Path, jars: Sequence[Jar]) -> list[str]:

@@ -38,22 +38,21 @@ def token_file(settings: Settings) -> Path:
 
 
 class _Session:
-    """Session of process `pid` with a server, existing or future."""
+    """Session of process `pid` with a server; `spark` is None until it is connected."""
 
     pid = 0
     id = ""
-    there: Any = None
+    spark: Any = None
 
 
 def session_id() -> str:
     """Return the id by which a server knows this process's session."""
-    if _Session.pid != os.getpid() or (_Session.there is not None and _Session.there.is_stopped):
-        _Session.pid, _Session.id, _Session.there = os.getpid(), str(uuid.uuid4()), None
+    if _Session.pid != os.getpid() or (_Session.spark is not None and _Session.spark.is_stopped):
+        _Session.pid, _Session.id, _Session.spark = os.getpid(), str(uuid.uuid4()), None
     return _Session.id
 
 
 def _with_session_id(address: str, session: str) -> str:
-    """Add the session id to `address`, unless it has one."""
     if ";session_id=" in address:
         return address
     return f"{address}{'' if '/;' in address else '/'};session_id={session}".replace("//;", "/;")
@@ -78,11 +77,11 @@ def connected(settings: Settings, address: str) -> SparkSession:
     try:
         spark: SparkSession = SparkSession.builder.remote(_with_session_id(address, session_id())).getOrCreate()
         spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, backoff_multiplier=2.0)])
-        spark.version  # noqa: B018  the first word with the server
+        spark.version  # noqa: B018  the first request to the server
     except Exception as error:
         raise _refusal(error, shown(address)) from error
-    _Session.there = spark
-    _Session.id = _Session.there.session_id
+    _Session.spark = spark
+    _Session.id = _Session.spark.session_id
     return spark
 
 
@@ -107,9 +106,9 @@ def is_here(address: str) -> bool:
 
 
 def _load_token(settings: Settings, address: str, host: str) -> None:
-    """Send the token that `lake serve connect` stored to a server on this machine, unless another is given.
+    """For a server on this machine, set the token that `lake serve connect` has stored, unless another is given.
 
-    Without TLS Spark sends a token only to a host of the exact name `localhost`.
+    Raises DeclarationError for a host that Spark sends no token to: without TLS every name but `localhost`.
     """
     given = TOKEN in os.environ or ";token=" in address
     file = token_file(settings)

@@ -1,7 +1,7 @@
-"""S3 bucket, or one of a server with its protocol: its address, and Spark's settings to read and write there.
+"""Access to a bucket of S3, or of a server with its protocol: its address, Spark's settings and jars, its errors.
 
-Keys are in the environment alone, where delta-rs, obstore and Hadoop's S3A read them: no setting has them, as a client
-of Spark Connect can read those of the server. Jars are those of `s3.txt`.
+Keys are only in the environment, where delta-rs, obstore and Hadoop's S3A read them. They are no settings of Spark,
+because clients of Spark Connect can read those. The jars are listed in `s3.txt`.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ class Place:
 
 def place(settings: Settings, url: str) -> Place:
     """Return the bucket of a URL of an object store. Raises DeclarationError for an invalid endpoint."""
-    given = settings.storage
-    of = os.environ.get
-    endpoint = given.endpoint or of("AWS_ENDPOINT_URL_S3", "") or of("AWS_ENDPOINT_URL", "")
-    region = given.region or of("AWS_REGION", "") or of("AWS_DEFAULT_REGION", "") or "us-east-1"
-    path_style = bool(endpoint) if given.path_style is None else given.path_style
+    storage, env = settings.storage, os.environ
+    endpoint = storage.endpoint or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL", "")
+    region = storage.region or env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1"
+    path_style = bool(endpoint) if storage.path_style is None else storage.path_style
     if endpoint:
         _check(endpoint, path_style)
     return Place(urlsplit(url).netloc, endpoint.rstrip("/"), region, path_style)
@@ -151,7 +150,7 @@ def read_error(error: BaseException, where: str) -> LakeError | None:
 
 
 def access_error(text: str, where: str) -> Unavailable | None:
-    """Return the error for a missing or forbidden bucket, if `text` of a store says so."""
+    """Return the error for a missing or forbidden bucket, if `text` of a store reports one."""
     if bucket := missing_bucket(text, where):
         return bucket
     if _DENIED.search(text):
@@ -162,7 +161,7 @@ def access_error(text: str, where: str) -> Unavailable | None:
 
 
 def missing_bucket(text: str, where: str) -> Unavailable | None:
-    """Return the error for a missing bucket, if `text` of a store says so."""
+    """Return the error for a missing bucket, if `text` of a store reports one."""
     if _BUCKETLESS.search(text):
         return Unavailable("there is no such bucket", where=where, fix="make it, or name another in [tool.lake]")
     return None
@@ -172,5 +171,5 @@ def failed_request(text: str, where: str) -> Unavailable:
     """Return the error for a failed request, with the store's `text`."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours
     cause = re.search(r"(Error performing \w+ \S+) in [\w.]+(?:, after \d+ retries[^-]*)? - ([^\n]*)", text)
-    said = " - ".join(cause.groups()) if cause else (text.strip().splitlines() or ["no message"])[0]
-    return Unavailable(f"the object store does not answer: {said[:300]}", where=where, fix=FIX)
+    reason = " - ".join(cause.groups()) if cause else (text.strip().splitlines() or ["no message"])[0]
+    return Unavailable(f"the object store does not answer: {reason[:300]}", where=where, fix=FIX)

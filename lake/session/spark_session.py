@@ -1,4 +1,4 @@
-"""Spark session of the process: embedded by default, Spark Connect if a server is named."""
+"""Spark session of this process: embedded by default, of Spark Connect if a server is named."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _min_partitions(settings: Settings, address: str | None) -> str:
 
 
 class _Started:
-    """Session that `start` returned last; `brief` if it is expected to end soon."""
+    """Session that `start` returned last, if any; `brief` if the process is expected to end soon."""
 
     session: SparkSession | None = None
     brief = False
@@ -108,7 +108,7 @@ def started() -> bool:
 
 
 def expect_short_run() -> None:
-    """Declare that this process's work is short: its JVM then compiles fast rather than well."""
+    """Declare that this process ends soon: a JVM that it starts compiles without optimizing."""
     _Started.brief = True
 
 
@@ -126,7 +126,7 @@ class _Handed:
 
 
 def hand_over(size: int) -> None:
-    """Count bytes of rows about to be handed to the JVM, and free its memory from time to time."""
+    """Count bytes of rows that are handed to the JVM, and free its memory after each HANDED of them."""
     _Handed.size += size
     if _Handed.size > HANDED:
         free_jvm_objects()
@@ -135,8 +135,8 @@ def hand_over(size: int) -> None:
 def free_jvm_objects(*, keep: bool = False) -> None:
     """Let the JVM drop rows, plans, broadcasts and shuffles of DataFrames that no longer exist.
 
-    PySpark's handles of them are in reference cycles. Python collects those by the number of objects, which is small
-    here, however much they hold. With `keep`, later calls skip the current objects, and then take a tenth of 0.2 s.
+    PySpark's handles of them are in reference cycles, which Python collects only after many new objects. With `keep`,
+    later calls skip the current objects: they take 0.02 s instead of 0.2 s.
     """
     _Handed.size = 0
     gc.collect()
@@ -145,7 +145,6 @@ def free_jvm_objects(*, keep: bool = False) -> None:
 
 
 def _silence_pyspark() -> None:
-    """Keep PySpark from printing its errors itself."""
     from pyspark.logger import PySparkLogger
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -229,9 +228,7 @@ STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform ==
 
 
 COMPILED_SOON: Final = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""Options of a JVM that ends soon: its second compiler takes a third of the CPU, for code that ends before that pays
-off.
-"""
+"""Options of a JVM that ends soon: the second compiler takes a third of the CPU, and that does not pay off."""
 S3_SCRATCH: Final = ("spark.hadoop.hadoop.tmp.dir", "spark.hadoop.fs.s3a.buffer.dir")
 """Where S3A stores data before the upload; on a cluster each machine has its own place."""
 
@@ -299,7 +296,7 @@ def _local_conf(settings: Settings, scratch: Path) -> dict[str, str]:
 
 
 def _cluster_conf(settings: Settings) -> dict[str, str]:
-    """Executors get the jars from the driver; Spark adapts the number of partitions to the work."""
+    # Executors get the jars from the driver; Spark adapts the number of partitions to the work.
     return {"spark.jars": class_path(settings).replace(os.pathsep, ","), "spark.sql.adaptive.enabled": "true"}
 
 
@@ -359,7 +356,7 @@ _BUG: Final = re.compile(r"[^.:]*\bkernel bug\b[^.]*\.?", re.I)
 def first_line(error: BaseException) -> str:
     """Return the message of `error` in one line: for a fault in the JVM the JVM's own.
 
-    Startup messages of libraries are left out.
+    Prefixes and remarks that libraries add are removed.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = next((line.removeprefix(":").strip() for line in lines[1:] if line.startswith(":")), "")

@@ -20,9 +20,9 @@ from lake.testing.lakehouse import Lakehouse
 
 @dataclass(frozen=True)
 class Done:
-    """Exit `code` (-9: killed), output, and points `passed` by a command.
+    """Result of a command: exit `code` (-9: killed), output, and the points that it `passed`.
 
-    `killed_at` is the path it was writing when killed.
+    `killed_at` is the path that it was writing when it was killed.
     """
 
     code: int
@@ -33,13 +33,14 @@ class Done:
 
     @property
     def landed(self) -> bool:
+        """True if the kill took place: the command reached its point."""
         return self.killed_at is not None
 
 
 class Commands:
     """Runner of `lake` commands, one at a time, in forks of a warm process: 10 ms instead of 5 s.
 
-    With `remote`, a Spark Connect address, they start no JVM. `under` wraps the process.
+    With `remote`, a Spark Connect address, they start no JVM. `under` is a command that runs the warm process.
     """
 
     def __init__(self, remote: str = "", *, under: Sequence[str] = (), **environment: str) -> None:

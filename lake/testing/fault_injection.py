@@ -144,7 +144,7 @@ class PassRecorder:
 
 
 def _lost_answer_error(lost: Kill) -> Exception:
-    """Return a library's error: no answer, or, for a commit that it retried, a taken number."""
+    """Return the error that a library raises for a lost answer; after a retry, the number of its commit is taken."""
     if lost.point.endswith(".after") and lost.nth % 2:
         return CommitFailedError("Commit failed: ConcurrentTransaction: a concurrent transaction has the same version")
     return OSError("Generic S3 error: error sending request: connection closed before message completed")

@@ -68,7 +68,7 @@ class LogsInMemory(Inputs):
 
 @dataclass(frozen=True)
 class TableInMemory(Table):
-    """A table with one version, of the rows `held`."""
+    """A table with one version, whose rows are `content`."""
 
     content: pa.Table = field(kw_only=True)
 

@@ -201,7 +201,7 @@ def _scattered(rows: DataFrame, partitions: int) -> DataFrame:
 
 
 def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
-    """Return whether the table depends on how events were delivered."""
+    """Return whether the table depends on the batches and files in which events were delivered."""
     contracts = inputs.project.contracts
     logs = [source.name for source in declaration.inputs if source.is_log]
     if declaration.kind.needs_time and any(contracts[stream].horizon for stream in logs):

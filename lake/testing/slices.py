@@ -66,15 +66,15 @@ class RecordPiece:
 
 @dataclass(frozen=True)
 class LandedStream:
-    """Records of one stream in log order, newest `at`.
+    """Records of one stream in log order; the newest batch arrived `at`.
 
-    `taken` has places of events by source, `refused` the sources of rejected or duplicate records.
+    `accepted`: places of events by source. `refused`: sources of rejected or duplicate records.
     """
 
     contract: Contract
     at: str
     pieces: Sequence[RecordPiece]
-    taken: Mapping[str, Sequence[Place]]
+    accepted: Mapping[str, Sequence[Place]]
     refused: frozenset[str]
 
     def shuffled(self, groups: Groups, chance: random.Random) -> list[RecordPiece]:
@@ -82,17 +82,19 @@ class LandedStream:
         result: list[RecordPiece] = []
         segment: list[tuple[RecordPiece, frozenset[int]]] = []
         for piece in self.pieces:
-            of = frozenset[int]().union(*(groups.get(place, ()) for place in self.taken.get(piece.source, ())))
-            if ALL in of or piece.source in self.refused:
+            own_groups = frozenset[int]().union(
+                *(groups.get(place, ()) for place in self.accepted.get(piece.source, ()))
+            )
+            if ALL in own_groups or piece.source in self.refused:
                 result += [*_shuffled(segment, chance), piece]
                 segment = []
             else:
-                segment.append((piece, of))
+                segment.append((piece, own_groups))
         return [*result, *_shuffled(segment, chance)]
 
     def with_redeliveries(self, pieces: Sequence[RecordPiece], chance: random.Random) -> list[RecordPiece]:
         """Return `pieces`, some of them repeated, unless events are identified by position."""
-        sources = self.taken.keys() - self.refused
+        sources = self.accepted.keys() - self.refused
         some = [n for n, piece in enumerate(pieces) if piece.source in sources and not piece.whole]
         if self.contract.identity == "position" or not some:
             return list(pieces)
