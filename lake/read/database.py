@@ -99,7 +99,7 @@ def _copy_table(
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[Path]:
-    """Yield a file that replaces `file` or a link's target; in a folder of its own, as DuckDB writes files beside it."""
+    """Yield a file that replaces `file` or a link's target, in its own folder: DuckDB writes files beside it."""
     try:
         target = file.resolve(strict=False)
     except (OSError, RuntimeError):
