@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if test in turned:
                 item.add_marker("long")
             turned.add(test)
-        case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # Of tests/bad_input
+        case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # A case of tests/bad_input
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures or (isinstance(case, dict) and case.get("spark")):
             item.add_marker("spark")

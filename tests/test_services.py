@@ -93,7 +93,7 @@ def test_service_uses_the_image_and_starts_a_program_of_it(service: Service) -> 
             there = word if word.startswith("/") else f"/opt/{word.replace('.', '/')}.py"
             assert any(there == copied or there.startswith(f"{copied}/") for copied in image().copied), word
             assert (ROOT / "infra" / there.removeprefix("/opt/infra/")).is_file()
-    assert (BIN / "spark-class").is_file()  # Of the pinned PySpark, as in the image
+    assert (BIN / "spark-class").is_file()  # The one of the pinned PySpark, as in the image
 
 
 def test_services_use_existing_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ class Bank:
             source.acknowledge(progress)
 
     def advance(self, fingerprint: str = "", **wrong: Any) -> None:
-        """Write the table anew at the log's head; by another definition, with the states `wrong`."""
+        """Write the table again at the log's head; by another definition, with the states `wrong`."""
         declaration = self.project.tables["account"]
         table, head = self.project.table(declaration), self.log.head()
         said: dict[str, Any] = {"verb": "build", "cut": head.batch, "voids": 0, "inputs": {"entries": head.batch}}

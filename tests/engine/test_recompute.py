@@ -54,7 +54,7 @@ def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
 
 
 def again(shop: Lakehouse) -> Lakehouse:
-    """Return the project with its declarations read anew."""
+    """Return the project with its declarations read again."""
     return Lakehouse(shop.settings.project, shop.settings.warehouse_path.parent)
 
 

@@ -552,7 +552,7 @@ def test_purge_creates_no_key_store_if_the_log_had_one(shop: Lakehouse) -> None:
 
 
 def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:
-    """Read the log anew and return its people."""
+    """Read the log again and return its people."""
     inputs = Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None))
     [source] = shop.project.tables["current_order"].inputs
     return {row["customer"] for row in inputs.whole(source).select("customer").collect()}

@@ -210,12 +210,12 @@ def jobs_of(taken: str, *names: str) -> dict[str, Job]:
 
 
 def single_steps() -> dict[str, Job]:
-    """Return every step over a frame taken in every way."""
+    """Return every step over a frame from every source."""
     return {name: job for taken in TAKEN for step in STEPS for name, job in jobs_of(taken, step).items()}
 
 
 def step_pairs() -> dict[str, Job]:
-    """Return every two steps of which the second uses a column of the first, over a frame taken in several ways."""
+    """Return every two steps of which the second uses a column of the first, over a frame from several sources."""
     ways = Random(3)
     return {name: job for two in permutations(STEPS, 2) for name, job in jobs_of(ways.choice(TAKEN), *two).items()}
 

@@ -57,7 +57,7 @@ def visit(number: int, page: str = "/") -> dict[str, Any]:
 
 
 def again(shop: Lakehouse) -> Lakehouse:
-    """Return the project with its declarations read anew."""
+    """Return the project with its declarations read again."""
     return Lakehouse(shop.settings.project, shop.home)
 
 
