@@ -132,7 +132,7 @@ def _events(row: ExplainedRow) -> list[dict[str, Any]]:
     ]
 
 
-def _told(row: ExplainedRow, *facts: str) -> list[tuple[Any, ...]]:
+def _event_facts(row: ExplainedRow, *facts: str) -> list[tuple[Any, ...]]:
     return [tuple(event[fact] for fact in facts) for event in _events(row)]
 
 
@@ -140,7 +140,7 @@ def test_explain_lists_the_events_of_a_row_with_their_roles(lakehouse: Lakehouse
     [row] = _explain(lakehouse, "current_order", "order_id=1").rows
     assert row.values is not None
     assert (row.values["status"], row.values["amount"]) == ("paid", 12)
-    assert _told(row, "standing", "hour", "late", "source", "again") == [
+    assert _event_facts(row, "standing", "hour", "late", "source", "again") == [
         ("superseded", 9, 2.0, "orders/000002.jsonl:1", ()),
         ("superseded", 10, 0.0, "orders/000001.jsonl:1", ("orders/000002.jsonl:4",)),
         ("decides", 11, 0.0, "orders/000001.jsonl:3", ("orders/000001.jsonl:4",)),
@@ -154,33 +154,33 @@ def test_explain_shortens_many_events_to_the_first_and_the_last(lakehouse: Lakeh
 
 def test_explain_at_a_cut_shows_the_past(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "current_order", "order_id=2", at_cut=1).rows
-    assert _told(row, "standing", "hour") == [("decides", 10)]
+    assert _event_facts(row, "standing", "hour") == [("decides", 10)]
 
 
 @pytest.mark.long
 def test_explain_lists_the_events_that_deleted_a_row(lakehouse: Lakehouse) -> None:
     found = _explain(lakehouse, "current_order", "order_id=2")
     assert (found.count, found.rows[0].values) == (0, None)
-    assert _told(found.rows[0], "standing", "hour") == [("deleted", 10), ("deletes", 12)]
+    assert _event_facts(found.rows[0], "standing", "hour") == [("deleted", 10), ("deletes", 12)]
     [gone] = _explain(lakehouse, "current_order", "order_id=3").rows
-    assert _told(gone, "standing", "void") == [("voided", "a test")]
+    assert _event_facts(gone, "standing", "void") == [("voided", "a test")]
 
 
 @pytest.mark.long
 def test_explain_lists_the_events_of_each_version(lakehouse: Lakehouse) -> None:
     found = _explain(lakehouse, "order_status", "order_id=1")
-    assert [_told(row, "standing", "hour") for row in found.rows] == [
+    assert [_event_facts(row, "standing", "hour") for row in found.rows] == [
         [("begins a version", 9)],
         [("begins a version", 10)],
         [("begins a version", 11)],
     ]
     [row] = _explain(lakehouse, "order_status", "order_id=2").rows
-    assert _told(row, "standing", "hour") == [("begins a version", 10), ("deletes", 12)]
+    assert _event_facts(row, "standing", "hour") == [("begins a version", 10), ("deletes", 12)]
 
 
 def test_explain_lists_late_events_beside_counted_ones(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "daily", "day=2024-03-01").rows
-    assert sorted(_told(row, "hour", "standing")) == [
+    assert sorted(_event_facts(row, "hour", "standing")) == [
         (9, "dropped, too late"),
         (10, "counts"),
         (10, "counts"),
@@ -195,7 +195,7 @@ def test_explain_follows_a_derived_row_to_the_log(lakehouse: Lakehouse) -> None:
     [cause] = row.sides[0].causes
     assert (cause.role, cause.row is not None and cause.row.identity) == ("counts", {"order_id": 1})
     assert cause.row is not None
-    assert ("decides", 11) in _told(cause.row, "standing", "hour")
+    assert ("decides", 11) in _event_facts(cause.row, "standing", "hour")
 
 
 def test_explain_narrows_an_input_by_columns_passed_through(lakehouse: Lakehouse) -> None:

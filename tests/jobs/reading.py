@@ -15,7 +15,7 @@ def cells(text: str) -> list[dict[str, str | None]]:
     return [dict(zip(names, (None if cell == NULL else cell for cell in row), strict=True)) for row in rows]
 
 
-def shown(rows: Sequence[Mapping[str, Any]], *columns: str) -> list[dict[str, str | None]]:
+def as_cells(rows: Sequence[Mapping[str, Any]], *columns: str) -> list[dict[str, str | None]]:
     """Return `columns` of `rows` in the form of `cells`: times without seconds, lists in one cell."""
     return [{column: _cell(row[column]) for column in columns} for row in rows]
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.testing import Lakehouse
-from tests.jobs.reading import cells, shown
+from tests.jobs.reading import as_cells, cells
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.long
@@ -162,7 +162,7 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_example_table_equals_its_expected_rows(lakehouse: Lakehouse, name: Any) -> None:
     expected = cells(TABLES[name])
-    found = shown(lakehouse.table(name), *expected[0])
+    found = as_cells(lakehouse.table(name), *expected[0])
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 

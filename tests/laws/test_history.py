@@ -13,7 +13,7 @@ from lake import History, Latest
 from lake.testing.laws import at_once, by_slices
 from tests.laws.frames import frames, rows, table_by_slices
 from tests.laws.models import history as model
-from tests.laws.models.events import dumps, histories, kept, shuffled, truncated
+from tests.laws.models.events import dumps, histories, remaining_events, shuffled, truncated
 
 VERSION = ("key", "a", "b", "valid_from", "valid_to")
 REMOVED: dict[str, Any] = {"deletes": "op = 'delete'", "truncate": "op = 'truncate'"}
@@ -34,7 +34,7 @@ def all_keep(kind: History, table: DataFrame) -> bool:
 def test_history_is_equal_in_any_slicing(spark: SparkSession, truncate: bool) -> None:
     parts = histories(seed=1 + truncate)
     parts = truncated(parts, at=3, part=2) if truncate else parts
-    assert table_by_slices(KIND, frames(spark, parts), *VERSION) == model.table(kept(parts))
+    assert table_by_slices(KIND, frames(spark, parts), *VERSION) == model.table(remaining_events(parts))
 
 
 @pytest.mark.long
@@ -43,7 +43,7 @@ def test_history_dates_versions_by_another_column_than_its_sequence(spark: Spark
     kind = History("key", sequence="at", dated="c", track="a", **REMOVED)
     parts = histories(seed=11 + truncate)
     parts = truncated(parts, at=3, part=2, c=2) if truncate else parts
-    assert table_by_slices(kind, frames(spark, parts), *VERSION) == model.table(kept(parts), dated=True)
+    assert table_by_slices(kind, frames(spark, parts), *VERSION) == model.table(remaining_events(parts), dated=True)
     assert all_keep(kind, at_once(kind, frames(spark, parts)))
 
 
@@ -51,14 +51,14 @@ def test_history_dates_versions_by_another_column_than_its_sequence(spark: Spark
 def test_history_without_deletes_has_no_gaps(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a")
     parts = [[(each, sign) for each, sign in part if each.op == "put"] for part in histories(seed=3)]
-    assert table_by_slices(kind, frames(spark, parts), *VERSION) == model.table(kept(parts))
+    assert table_by_slices(kind, frames(spark, parts), *VERSION) == model.table(remaining_events(parts))
 
 
 @pytest.mark.long
 def test_history_with_a_total_sequence_is_equal_in_any_order_of_arrival(spark: SparkSession) -> None:
     parts = histories(seed=4, total=True, voids=False)
     mixed = by_slices(KIND, frames(spark, shuffled(parts, seed=4)))
-    assert rows(mixed, *VERSION) == model.table(kept(parts))
+    assert rows(mixed, *VERSION) == model.table(remaining_events(parts))
 
 
 @pytest.mark.long

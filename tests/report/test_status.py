@@ -58,7 +58,7 @@ def league(totals):
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def published_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a log of two batches, one table published at the first cut, and one not built."""
     settings = empty(tmp_path_factory.mktemp("flights"))
     declare(settings, CONTRACT, jobs={"gold/carrier_total": JOB, "gold/league": LEAGUE})
@@ -72,9 +72,9 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def flights(published: Path, project: Settings) -> Project:
+def flights(published_warehouse: Path, project: Settings) -> Project:
     """Return a copy of `published`."""
-    shutil.copytree(published, project.project, dirs_exist_ok=True)
+    shutil.copytree(published_warehouse, project.project, dirs_exist_ok=True)
     return load(project)
 
 

@@ -125,7 +125,7 @@ class Harm:
         return self.name
 
 
-def must_be_told(shop: Followed, harm: Harm) -> None:
+def assert_reported(shop: Followed, harm: Harm) -> None:
     """Assert that both commands report the fault once, exit with its code, and update the other stream's table."""
     for words in (("ingest",), ("run", "--quiet")):
         shop.note()
@@ -143,7 +143,7 @@ def must_be_told(shop: Followed, harm: Harm) -> None:
     assert shop.lake("status").code == 0
 
 
-def must_heal(shop: Followed, harm: Harm) -> None:
+def assert_recovered(shop: Followed, harm: Harm) -> None:
     if harm.give_up:
         done = shop.lake("ingest", "shop", "--give-up")
         assert done.code == 0, done.err
@@ -225,10 +225,10 @@ def test_kafka_fault_is_reported_and_recovers(topic: Topic, harm: Harm) -> None:
     topic.shop.note()
     assert topic.shop.lake("run").code == 0
     harm.done(topic)
-    must_be_told(topic.shop, harm)
+    assert_reported(topic.shop, harm)
     harm.healed(topic)
     topic.send("Cy")
-    must_heal(topic.shop, harm)
+    assert_recovered(topic.shop, harm)
     assert topic.shop.rows() == {1: "Cy", 2: "Ben"}
 
 
@@ -251,9 +251,9 @@ def test_missing_registry_is_reported_and_recovers(topic: Topic) -> None:
         shop.environment["REGISTRY"] = f"http://someone:{WRONG}@127.0.0.1:{free_port()}"
         topic.kafka.send(topic.name, values[1])
         gone = Harm("", 75, "the schema registry does not answer", "is its url right?", lambda _: None)
-        must_be_told(shop, gone)
+        assert_reported(shop, gone)
         shop.toml.write_text(sound)
-        must_heal(shop, gone)
+        assert_recovered(shop, gone)
     assert shop.rows() == {1: "Ann", 2: "Ben"}
 
 
@@ -397,9 +397,9 @@ def test_postgres_fault_is_reported_and_recovers(table: Table, harm: Harm) -> No
     table.shop.note()
     assert table.shop.lake("run").code == 0
     harm.done(table)
-    must_be_told(table.shop, harm)
+    assert_reported(table.shop, harm)
     harm.healed(table)
-    must_heal(table.shop, harm)
+    assert_recovered(table.shop, harm)
     assert table.shop.rows() == dict(table.database.query("SELECT id, name FROM orders"))
     table.execute("INSERT INTO orders VALUES (9, 'last')")
     assert table.shop.lake("run").code == 0

@@ -94,7 +94,7 @@ def untimed(parts: Iterable[list[Signed]]) -> list[list[Signed]]:
     return [[(replace(event, at=None), sign) for event, sign in part] for part in parts]
 
 
-def kept(parts: Iterable[list[Signed]]) -> list[Event]:
+def remaining_events(parts: Iterable[list[Signed]]) -> list[Event]:
     """Return the events that were not removed."""
     gone = {event for part in parts for event, sign in part if sign < 0}
     return [event for part in parts for event, sign in part if sign > 0 and event not in gone]
