@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lake.store.storage import Address
+from lake.store.table_log import metadata_of
 
 SIGNPOST: Final = "headwater: "
 """Prefix of the unknown table feature that a signpost requires."""
@@ -139,8 +140,5 @@ def _matches_checksum(content: bytes, checksum: Address) -> bool:
 
 
 def _has_position(info: dict[str, Any]) -> bool:
-    try:
-        data = json.loads(info.get("userMetadata") or "{}")
-    except ValueError:
-        return False
-    return isinstance(data, dict) and "app" in data and not data.get("repeated")
+    data = metadata_of(info)
+    return "app" in data and not data.get("repeated")

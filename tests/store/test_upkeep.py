@@ -319,6 +319,15 @@ def test_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
     assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
 
 
+def test_checkpoint_is_written_when_the_last_checkpoint_file_is_truncated(project: Settings) -> None:
+    path = Warehouse(project).book("book").path
+    for number in range(vacuum.CHECKPOINT_EVERY + 1):
+        write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
+    (path / "_delta_log" / "_last_checkpoint").local.write_text('{"vers')
+    vacuum.checkpoint(path)
+    assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
+
+
 def test_writers_pack_small_files_when_there_are_many(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED - files(table) - 1):
         change(table, "insert", number)

@@ -6,7 +6,6 @@ the rest is deleted without a commit, so a table's versions are those of its row
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,10 +104,8 @@ def before_newest(path: Address) -> list[int]:
 
 def checkpoint(path: Address) -> None:
     """Write a checkpoint, so that opening the table reads few commits."""
-    last = path / "_delta_log" / "_last_checkpoint"
     table = delta_table(path)
-    checkpointed = json.loads(last.read())["version"] if last.exists() else 0
-    if table.version() - checkpointed >= CHECKPOINT_EVERY:
+    if table.version() - max(delta.newest_checkpoint(path), 0) >= CHECKPOINT_EVERY:
         table.create_checkpoint()
 
 
