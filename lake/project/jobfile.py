@@ -130,11 +130,8 @@ class JobFile:
             elif SKETCHES.match(called):
                 faults.append(self._fault(line, f"{called} depends on the order of rows", "use an exact measure"))
             elif called == "_ingested_at":
-                faults.append(
-                    self._fault(
-                        line, "_ingested_at is for people only: it differs between runs", "use the event time, _time"
-                    )
-                )
+                what = "_ingested_at is for people only: it differs between runs"
+                faults.append(self._fault(line, what, "use the event time, _time"))
         return faults
 
     def _imports(self) -> Iterator[tuple[str, int]]:

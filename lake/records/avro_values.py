@@ -82,28 +82,25 @@ def has_no_bytes(schema: Schema) -> bool:
     return schema.type == "null" or (isinstance(schema, FixedSchema) and schema.size == 0)
 
 
-def _decoder(schema: Schema, records: dict[int, Decode]) -> Decode:
-    decode: Decode
+def _decoder(schema: Schema, records: dict[int, Decode]) -> Decode:  # noqa: PLR0911 one type after the other
     match schema:
         case RecordSchema():
-            decode = _record_decoder(schema, records)
+            return _record_decoder(schema, records)
         case UnionSchema():
-            decode = partial(_union, [_decoder(branch, records) for branch in schema.schemas])
+            return partial(_union, [_decoder(branch, records) for branch in schema.schemas])
         case ArraySchema():
-            decode = partial(_array, _decoder(schema.items, records))
+            return partial(_array, _decoder(schema.items, records))
         case MapSchema():
-            decode = partial(map_of, _decoder(schema.values, records))
+            return partial(map_of, _decoder(schema.values, records))
         case EnumSchema():
-            decode = partial(_enum, list(schema.symbols))
+            return partial(_enum, list(schema.symbols))
         case FixedSchema():
-            decode = _bytes_decoder(schema, partial(_fixed, schema.size), schema.size)
+            return _bytes_decoder(schema, partial(_fixed, schema.size), schema.size)
         case _ if schema.type == "bytes":
-            decode = _bytes_decoder(schema, read_bytes, None)
+            return _bytes_decoder(schema, read_bytes, None)
         case _ if schema.type in {"int", "long"}:
-            decode = _integer_decoder(schema)
-        case _:
-            decode = _PRIMITIVES[schema.type]
-    return decode
+            return _integer_decoder(schema)
+    return _PRIMITIVES[schema.type]
 
 
 def _record_decoder(schema: RecordSchema, records: dict[int, Decode]) -> Decode:

@@ -29,10 +29,7 @@ class Malformed(NotJson):
 
 
 def decode(text: str) -> RawValue:
-    """Return the one value in `text`, with numbers as JsonNumber; surrogates and U+FFFF are not checked.
-
-    Raises Malformed for invalid syntax, NotJson for duplicate names and too many levels.
-    """
+    """Return the one value in `text`, with numbers as JsonNumber; its characters are not checked. Raises NotJson."""
     try:
         value: RawValue = json.loads(
             text,
