@@ -93,11 +93,11 @@ def _dumps_in_order(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> Dat
     """
     from pyspark.sql import functions as F
 
-    came = ORDER if in_log_order(rows) else "0"
+    arrival = ORDER if in_log_order(rows) else "0"
     arrived = (
         rows.where(f"`{dump}` is not null")
         .groupBy(F.col(dump).alias(DUMP), *_part_columns(parts))
-        .agg(F.expr(f"min({came})").alias("__came"))
+        .agg(F.expr(f"min({arrival})").alias("__came"))
         .withColumn("__nth", F.expr(f"dense_rank() over ({_partition_by(parts)} order by __came)"))
     )
     before = f"over ({_partition_by(parts)} order by __nth range between unbounded preceding and 1 preceding)"

@@ -57,7 +57,7 @@ class Project:
     staged: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def _names(self) -> dict[str, Mapping[str, str]]:
+    def _names_by_stream(self) -> dict[str, Mapping[str, str]]:
         return {}
 
     @cached_property
@@ -135,10 +135,10 @@ class Project:
 
     def fields(self, stream: str) -> dict[str, str]:
         """Return the fields of a contract: type, default, older names, upcasts."""
-        if stream not in self._names:
+        if stream not in self._names_by_stream:
             stored = contract_versions.versions(self.settings, stream)
-            self._names[stream] = several_names(append_version(stored, self.contracts[stream]))
-        fields, names = self.contracts[stream].fields, self._names[stream]
+            self._names_by_stream[stream] = several_names(append_version(stored, self.contracts[stream]))
+        fields, names = self.contracts[stream].fields, self._names_by_stream[stream]
         texts = {field.name: f"{field.type} {field.default!r} {names[field.name]}".rstrip() for field in fields}
         return upcast_definition(self.contracts[stream].upcast, fields, texts)
 
