@@ -92,15 +92,15 @@ def open_files(  # noqa: PLR0913  which rows of which files, and where
 
 
 def rows(
-    path: Address, query: str, *parameters: Any, version: int | None = None, **beside: Iterable[pa.RecordBatch]
+    path: Address, query: str, *parameters: Any, version: int | None = None, **more_tables: Iterable[pa.RecordBatch]
 ) -> list[dict[str, Any]]:
     """Return the rows of a DuckDB `query` over the table `t` at `path`, archived parts included; [] without a table.
 
-    `beside`: see `query_files`.
+    `more_tables`: see `query_files`.
     """
     try:
         with opened(path, version) as table:
-            return query_files(path, table, archive_tier.files(path, table), query, *parameters, **beside)
+            return query_files(path, table, archive_tier.files(path, table), query, *parameters, **more_tables)
     except TableNotFoundError:
         return []
 
@@ -111,16 +111,16 @@ def query_files(
     paths: Sequence[str],
     query: str,
     *parameters: Any,
-    **beside: Iterable[pa.RecordBatch],
+    **more_tables: Iterable[pa.RecordBatch],
 ) -> list[dict[str, Any]]:
     """Return the rows of a DuckDB `query` over the files `paths` as `t`; [] without files.
 
-    `beside` are further tables by name, loaded one batch at a time.
+    `more_tables` are loaded beside `t` under their names, one batch at a time.
     """
     if not paths:
         return []
     with open_files(path, table, paths) as (con, _):
-        for name, parts in beside.items():
+        for name, parts in more_tables.items():
             for part in parts:
                 con.register("part", part)
                 con.execute(f"CREATE TEMP TABLE IF NOT EXISTS {quoted(name)} AS FROM part LIMIT 0")
@@ -155,13 +155,13 @@ def append(path: Address, schema: str, records: Sequence[Sequence[Any]], positio
         if records:
             con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(records[0]))})", records)
         data = Table.from_arrow(con.table("t"))
-    there = exists(path)
-    how: dict[str, Any] = {"schema_mode": "merge"} if there else {"configuration": KEEP_LOGS}
+    table_exists = exists(path)
+    how: dict[str, Any] = {"schema_mode": "merge"} if table_exists else {"configuration": KEEP_LOGS}
     if position is None:
         add(path, data, **how)
         return
     with read_back(path, position.writer):
-        if there:
+        if table_exists:
             with committing(path) as table:
                 must_precede(table, position)
                 write(table, data, position, **how)
