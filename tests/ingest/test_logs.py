@@ -173,7 +173,7 @@ def test_mistakes_in_commands_are_reported(project: Settings, run: Run, tmp_path
 
 def test_inconsistent_log_exits_1(project: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(project)
-    monkeypatch.setattr("lake.ingest.fsck._numbers", lambda *_: ["bucket 0: a hole"])
+    monkeypatch.setattr("lake.ingest.fsck._row_faults", lambda *_: ["bucket 0: a hole"])
     result = run("log", "readings", "--check")
     assert "bucket 0: a hole" in result.stdout
     assert isinstance(result.exception, ContractError)

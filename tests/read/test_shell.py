@@ -193,7 +193,7 @@ def test_shell_without_its_extra_names_it_and_queries_still_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     monkeypatch.delitem(sys.modules, "lake.read.shell")
-    monkeypatch.setattr("lake.cli.queries._query", lambda query, _: query)
+    monkeypatch.setattr("lake.cli.queries._query_text", lambda query, _: query)
     at = ["--project", str(project.project)]
     refused = CliRunner().invoke(lake, ["sql", *at])
     assert isinstance(refused.exception, DeclarationError)
