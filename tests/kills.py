@@ -48,7 +48,7 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "record": ("lake.connect.kafka.sink.transaction:KafkaTransaction.send",),
     "commit": ("lake.connect.kafka.sink.transaction:KafkaTransaction.__exit__",),
-    "window": ("lake.connect.webhook.target:WebhookTarget._window",),
+    "window": ("lake.connect.webhook.target:WebhookTarget._send_window",),
     "messages": ("lake.connect.webhook.receiver:Receiver.send",),
     "note": ("lake.store.ledger_table:LedgerTable.append",),
     "request": (

@@ -1,4 +1,4 @@
-"""The points of tests.kills: each is a method that exists, and a kill lands there."""
+"""The points of tests.kills: each is a method that exists."""
 
 from __future__ import annotations
 
