@@ -52,6 +52,7 @@ class RecordReader:
         if self._messages:
             self.names, self._nested = (), ()
         self._by_names = by_names(self._declared)
+        self._subject = contract.subject if contract.sealed else None
         self._rejects_unknown = contract.unknown == "refuse"
         self._rejects_missing = contract.missing == "refuse"
         self._masks = {name: tuple(field.name for field in fields) for name, fields in masks(contract).items()}
@@ -73,7 +74,8 @@ class RecordReader:
             raise FileFault(f"it has no column {', '.join(lacking)}")
 
     def read(self, part: TextRecords | ColumnRecords, facts: Mapping[str, Sequence[str | None]]) -> pa.Table:
-        """Return records with the columns of `schema`. Fields are null if there is a `_reason`.
+        """Return records with the columns of `schema`. Fields are null if there is a `_reason`, except the subject of
+        personal fields: the texts of a rejected record are blanked if its person was forgotten.
 
         `facts` has the texts of fields that are facts, by name.
         """
@@ -165,7 +167,10 @@ class RecordReader:
             is_rejected = np.zeros(size, bool)
             is_rejected[[*refused]] = True
             rows = pa.array(np.arange(size), mask=is_rejected)
-            values = [column.take(rows) for column in values]
+            values = [
+                column if name == self._subject else column.take(rows)
+                for name, column in zip(read, values, strict=True)
+            ]
         columns += values
         columns += [_text_column(size, {index: text for index, text in extra.items() if index not in refused})]
         numbers: dict[int, list[str]] = {}

@@ -212,6 +212,13 @@ def test_reader_reads_facts_of_files_and_sources() -> None:
     assert (rows[0]["day"], rows[0]["part"], rows[0]["_extra"]) == (date(2024, 1, 2), 7, '{"part":"x"}')
 
 
+def test_rejected_record_keeps_the_subject_of_its_personal_fields() -> None:
+    who, phone = _optional("who", "string"), _optional("phone", "string") | {"personal": True}
+    reader = _reader(ID, who, phone, lake={"subject": "who"})
+    [row] = _rows(reader, b'{"id":"x","who":"ada","phone":"1"}')
+    assert (row["_reason"], row["who"], row["phone"]) == ("wrong type", "ada", None)
+
+
 def test_landed_file_has_null_for_facts_of_a_source() -> None:
     file: Declared = {"name": "file", "type": "string", "from": "file.name"}
     reader = _reader(ID, _optional("who", "string") | {"from": "kafka.key"}, file)
