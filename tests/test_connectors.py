@@ -40,7 +40,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("connectors")
     for name in ("sqlite-source", "sqlite-sink"):
         (folder / name).mkdir()
-        for file in (ROOT / "docs/connectors" / name).iterdir():
+        for file in (file for file in (ROOT / "docs/connectors" / name).iterdir() if file.is_file()):
             (folder / name / file.name).write_bytes(file.read_bytes())
         build: list[str | Path] = [UV, "build", "--wheel", "--offline", "--no-build-isolation", "--quiet"]
         subprocess.run([*build, folder / name, "--out-dir", folder / "dist"], check=True, capture_output=True)
