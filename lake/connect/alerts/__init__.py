@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from lake.config import Settings
+from lake.contracts import declared_files
 from lake.project.project import Project
 from lake.publish.after_publish import AfterPublish, OnFailure, OnProgress, SoundSinks
 
 
 def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> None:
-    from lake.connect.alerts.send import send_after_publish
+    if declared_files.alerts(project.settings).files:
+        from lake.connect.alerts.send import send_after_publish
 
-    send_after_publish(project.settings, on_progress, on_failure)
+        send_after_publish(project.settings, on_progress, on_failure)
 
 
 def _sinks(settings: Settings) -> SoundSinks:
+    if not declared_files.alerts(settings).files:
+        return {}, {}
     from lake.connect.alerts.declared import row_sinks
 
     return row_sinks(settings)
