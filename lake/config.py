@@ -273,6 +273,7 @@ def load_settings(project: Path | None = None) -> Settings:
     settings = Settings(project=folder, **given)
     _check_folders(settings)
     _check_keys(settings, values)
+    _check_connectors(settings)
     return settings
 
 
@@ -364,6 +365,14 @@ def _check_keys(settings: Settings, written: Mapping[str, Any]) -> None:
             settings.project,
             "leave it out for libpq to find, in PGPASSWORD or ~/.pgpass; or give all of it in the environment",
         )
+
+
+def _check_connectors(settings: Settings) -> None:
+    """Raise DeclarationError if `publish.after` names a connector that is not installed."""
+    for name in settings.publish.after:
+        if name not in (installed := connectors("lake.after_publish")):
+            what = f"setting 'publish.after': no connector {name!r} is installed"
+            raise _fault(what, "publish.after", settings.project, did_you_mean(name, installed))
 
 
 def _tool_lake(folder: Path) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from lake.cli import lake as command_line
-from lake.config import PublishSettings
+from lake.config import PublishSettings, load_settings
 from lake.connectors import connector, connectors
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError
@@ -137,6 +137,14 @@ def test_hook_runs_after_publication_if_the_setting_names_it(tmp_path: Path, mon
     assert AFTER_PUBLISH not in [*after_publish(settings)]
     named = replace(settings, publish=PublishSettings(after=("fake",)))
     assert [*after_publish(named)][-1] is AFTER_PUBLISH
+
+
+def test_setting_that_names_an_absent_hook_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = empty(tmp_path / "shop").project
+    monkeypatch.setenv("LAKE_PUBLISH__AFTER", '["alert"]')
+    with pytest.raises(DeclarationError, match="no connector 'alert' is installed") as error:
+        load_settings(project)
+    assert "alerts" in error.value.fix
 
 
 @pytest.mark.parametrize(
