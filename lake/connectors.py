@@ -14,9 +14,11 @@ packages that the connector needs: `kafka = "lake.connect.kafka.sink:KIND [kafka
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Final, Literal, TypeAlias
 
 from lake.errors import DeclarationError, did_you_mean, install
@@ -28,7 +30,7 @@ MODULE: Final = "lake"
 
 def connectors(group: Group) -> list[str]:
     """Return the names in a group, in alphabetical order."""
-    return sorted(entry_points(group=group).names)
+    return sorted(_installed(group, tuple(sys.path)).names)
 
 
 def connector(group: Group, name: str, where: str) -> Any:
@@ -56,8 +58,14 @@ def translated_import_errors(group: Group, name: str, where: str) -> Iterator[En
         raise DeclarationError(f"{name} is broken: {error}", where=where, fix="reinstall its package") from error
 
 
+@cache
+def _installed(group: Group, path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of a group in the packages on `path`, which is `sys.path`."""
+    return entry_points(group=group)
+
+
 def _entry(group: Group, name: str, where: str) -> EntryPoint:
-    entries = entry_points(group=group, name=name)
+    entries = _installed(group, tuple(sys.path)).select(name=name)
     if not entries:
         names = connectors(group)
         fix = did_you_mean(name, names) if names else "install Headwater by pip: a bare folder has no connectors"

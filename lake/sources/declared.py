@@ -83,8 +83,9 @@ def _read(settings: Settings, contracts: Mapping[str, Contract], file: DeclaredF
     if not isinstance(kind, str):
         fix = f"kind = one of {', '.join(connectors('lake.sources'))}"
         raise DeclarationError("names no kind", where=where, fix=fix)
-    with translated_import_errors("lake.sources", kind, where):
-        source = source_kind(kind, where).open(SourceDeclaration(file.name, options, where, contracts, settings))
+    with translated_import_errors("lake.sources", kind, where) as entry:
+        source_kind: SourceKind = entry.load()
+        source = source_kind.open(SourceDeclaration(file.name, options, where, contracts, settings))
     faults = [
         DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))
         for stream in source.streams
