@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake.errors import DeclarationError, LakeError, Unavailable
@@ -49,6 +51,17 @@ def fetch(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any,
     """Return the rows of a statement; none if it has no result."""
     cursor = connection.execute(sql.encode(), parameters or None)
     return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def translated_errors(translate: Callable[[psycopg.Error], LakeError]) -> Iterator[None]:
+    """Raise what `translate` makes of an error of psycopg in the block."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error) from error
 
 
 def is_transient(error: psycopg.Error) -> bool:

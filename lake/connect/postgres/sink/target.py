@@ -6,11 +6,11 @@ So readers see exactly one edition. The deliverer holds an advisory lock on the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.connect.postgres.connection import connect, fetch, is_transient, server_error, unavailable
+from lake.connect.postgres.connection import connect, fetch, is_transient, server_error, translated_errors, unavailable
 from lake.connect.postgres.sink import fingerprints, values
 from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
 from lake.errors import DeclarationError, LakeError, Unavailable
@@ -199,16 +199,8 @@ class PostgresTarget:
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return fetch(self.connection, sql, *parameters)
 
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        import psycopg
-
-        try:
-            yield
-        except LakeError:
-            raise
-        except psycopg.Error as error:
-            raise self._as_error(error) from error
+    def _translated_errors(self) -> AbstractContextManager[None]:
+        return translated_errors(self._as_error)
 
     def _as_error(self, error: psycopg.Error) -> LakeError:
         import psycopg

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
-from lake.connect.postgres.connection import connect, is_transient, server_error, unavailable
+from lake.connect.postgres.connection import connect, is_transient, server_error, translated_errors, unavailable
 from lake.connect.postgres.source.messages import read_lsn
 from lake.connect.postgres.source.values import BUILT_IN, SETTINGS, PgType
 from lake.errors import DeclarationError, LakeError, Unavailable
@@ -215,16 +215,8 @@ class PostgresServer:
             exporting.close()
             yield read_lsn(lsn), reading
 
-    @contextmanager
-    def translated_errors(self) -> Iterator[None]:
-        import psycopg
-
-        try:
-            yield
-        except LakeError:
-            raise
-        except psycopg.Error as error:
-            raise self._as_error(error) from error
+    def translated_errors(self) -> AbstractContextManager[None]:
+        return translated_errors(self._as_error)
 
     def _connect(self, **more: str) -> Connection:
         return connect(self._dsn, self._name, self.where, **more)
