@@ -62,7 +62,7 @@ def deliver(
     if repair:
         return _repair(shell, declared)
     if retry or give_up:
-        return _again(shell, declared, given_up=give_up)
+        return retry_or_give_up(shell, declared, "sink", given_up=give_up)
     if follow:
         return _follow(shell, declared)
     how = verb.preview if dry_run else verb.deliver
@@ -128,13 +128,14 @@ def _repair(shell: Shell, sinks: Sequence[DeclaredSink]) -> None:
     shell.emit({"repaired": rows}, table(rows, "sink", "edition", "table", "inserted", "deleted"))
 
 
-def _again(shell: Shell, sinks: Sequence[DeclaredSink], *, given_up: bool) -> None:
+def retry_or_give_up(shell: Shell, sinks: Sequence[DeclaredSink], noun: str, *, given_up: bool) -> None:
+    """Send again what the targets have not accepted, or give it up; print the counts by `noun`."""
     from lake.sinks.deliver import give_up, send_again
 
     done = [(give_up if given_up else send_again)(shell.settings, sink) for sink in sinks]
     what = "given up" if given_up else "taken"
-    rows = [{"sink": one.sink, what: one.taken, "left": one.left} for one in done]
-    shell.emit({"again": [asdict(one) for one in done]}, table(rows, "sink", what, "left"))
+    rows = [{noun: one.sink, what: one.taken, "left": one.left} for one in done]
+    shell.emit({"again": [asdict(one) for one in done]}, table(rows, noun, what, "left"))
 
 
 def _check_options(ways: Sequence[str], sinks: Sequence[str]) -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from lake.cli import Shell, common_options, table
+from lake.cli.deliver import retry_or_give_up
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lake.connect.alerts.declared import Alert
     from lake.connect.alerts.send import AlertResult
 
 
@@ -48,7 +48,8 @@ def alert(
         if isinstance(one, RowAlert):
             begin_now(shell.settings, one)
     if retry or give_up:
-        return _again(shell, declared, given_up=give_up)
+        sinks = [one.sink for one in declared if isinstance(one, RowAlert)]
+        return retry_or_give_up(shell, sinks, "alert", given_up=give_up)
     failures: dict[str, LakeError] = {}
 
     def failed(name: str, failure: LakeError) -> None:
@@ -80,14 +81,3 @@ def _emit_alerts(
         shell.emit({"alerts": [asdict(one) for one in done], "failed": records}, lines)
     if failures:
         raise next(iter(failures.values()))
-
-
-def _again(shell: Shell, alerts: list[Alert], *, given_up: bool) -> None:
-    from lake.connect.alerts.declared import RowAlert
-    from lake.sinks.deliver import give_up, send_again
-
-    sinks = [alert.sink for alert in alerts if isinstance(alert, RowAlert)]
-    done = [(give_up if given_up else send_again)(shell.settings, sink) for sink in sinks]
-    what = "given up" if given_up else "taken"
-    rows = [{"alert": one.sink, what: one.taken, "left": one.left} for one in done]
-    shell.emit({"again": [asdict(one) for one in done]}, table(rows, "alert", what, "left"))
