@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType
+
+import pytest
 
 from lake.project.jobfile import JobFile
 
@@ -24,6 +28,18 @@ def test_linter_exception_has_its_reason_beside_it() -> None:
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
     lines = [(path, line) for path in files for line in path.read_text("utf-8").splitlines()]
     assert not [f"{path}: {line.strip()}" for path, line in lines if UNREASONED.search(line)]
+
+
+@pytest.mark.parametrize("module", ["lake", "lake.testing", "lake.sources.source", "lake.sinks.kind"])
+def test_public_names_have_docstrings(module: str) -> None:
+    """Internal functions need none if their names and types suffice."""
+    home = import_module(module)
+    names = getattr(home, "__all__", [name for name in vars(home) if not name.startswith("_")])
+    values = {name: getattr(home, name) for name in names}
+    defined = [each for each in values.values() if isinstance(each, type | FunctionType)]
+    ours = [each for each in defined if module in {"lake", "lake.testing"} or each.__module__ == module]
+    assert ours
+    assert not [each for each in ours if not vars(each).get("__doc__", each.__doc__)]
 
 
 def test_tests_have_no_patience_of_their_own_and_assert_no_speed() -> None:
