@@ -36,7 +36,7 @@ OWNED: Final[Mapping[str, tuple[str, str]]] = {
     "settings.store": (r"settings\.store\b", "config.py"),
     "may_tear": (r"\.may_tear\b", "store/storage/"),
     "by_spark": (r"\.by_spark\b", "store/warehouse.py"),
-    "isinstance(…, pa.Table)": (r"isinstance\(.*?\bpa\.Table\b", "evaluation/rows.py"),
+    "isinstance(…, pa.Table)": (r"isinstance\(.*?\bpa\.Table\b", "engine/rows.py"),
 }
 """Expressions, and the module or folder that alone should contain them."""
 RELATIVE: Final = re.compile(r"(What|Who|Whose|Whether|Of|That|How often)\b")

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from lake.engine.advance import advance
-from lake.evaluation.inputs import Inputs
+from lake.engine.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.ops.scaffold import init
 from lake.publish.cut import cut

@@ -23,9 +23,9 @@ from infra.bench.part import part
 from infra.bench.times import Times, heading, line
 from lake.config import Settings, load_settings
 from lake.engine.advance import advance
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild, rebuild_all
 from lake.engine.verify import verify, verify_all
-from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.project.project import Project, load
 from lake.publish.cut import cut

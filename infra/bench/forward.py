@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rebuild import rebuild
+from lake.engine.rows import Rows
 from lake.engine.verbs import record_done
 from lake.engine.write import write
-from lake.evaluation.inputs import Evaluation, Inputs
-from lake.evaluation.rows import Rows
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.publish.cut import cut

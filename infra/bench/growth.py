@@ -22,8 +22,8 @@ from infra.bench.meters import Meters, contract
 from infra.bench.times import Times, heading
 from lake.config import Settings, load_settings
 from lake.engine.advance import advance_all
+from lake.engine.inputs import Inputs
 from lake.engine.verify import Verdict, verify_all
-from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.ops.maintenance import Policy, maintain
 from lake.project.project import Project, load

@@ -22,8 +22,8 @@ from infra.bench.plain import Hand
 from infra.bench.times import Times, heading, line
 from lake.config import Settings, SparkSettings
 from lake.engine.advance import advance
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild
-from lake.evaluation.inputs import Inputs
 from lake.project.declaration import Declaration
 from lake.project.jobfile import JobFile
 from lake.project.project import Project

@@ -27,9 +27,9 @@ from infra.bench.times import Times, heading, line
 from lake.cli import lake
 from lake.config import Settings
 from lake.engine.advance import advance_all
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
-from lake.evaluation.inputs import Inputs
 from lake.project.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish

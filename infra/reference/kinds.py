@@ -31,10 +31,10 @@ RAISED_BY = {
             "kinds/columns",
             "project/jobfile",
             "project/job_loader",
-            "evaluation/function",
-            "evaluation/faults",
+            "engine/function",
+            "engine/faults",
         ),
-        *("evaluation/analysis", "evaluation/compare", "kinds/sql/rounding"),
+        *("engine/analysis", "engine/compare", "kinds/sql/rounding"),
     ),
 }
 """The modules whose errors a page lists."""

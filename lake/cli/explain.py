@@ -34,8 +34,8 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
     lake explain carrier_daily carrier=UA day=2013-01-31 --at-cut 7
     """
     shell.load()
-    from lake.explain.explain import explain as run
-    from lake.explain.render import as_data, as_tree
+    from lake.engine.explain.explain import explain as run
+    from lake.engine.explain.render import as_data, as_tree
     from lake.project.project import load
 
     explanation = run(load(shell.settings), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
@@ -59,8 +59,8 @@ def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events:
     """
     if not no_events:
         shell.load()
-    from lake.explain.edition_diff import diff_editions
-    from lake.explain.render import diff_data, diff_tree
+    from lake.engine.explain.edition_diff import diff_editions
+    from lake.engine.explain.render import diff_data, diff_tree
     from lake.project.project import load
 
     connect = None if no_events else lambda: shell.spark

@@ -17,9 +17,9 @@ from lake.text import shown as cell
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lake.engine.inputs import Inputs
     from lake.engine.plan_diff import TableChange
     from lake.engine.verbs import Advanced
-    from lake.evaluation.inputs import Inputs
     from lake.project.project import Project
 
 TABLES = click.argument("tables", nargs=-1)
@@ -224,7 +224,7 @@ def project(shell: Shell) -> Project:
 
 def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> Inputs:
     """Return the inputs at a cut; `recompute` evaluates them from the logs."""
-    from lake.evaluation.inputs import Inputs
+    from lake.engine.inputs import Inputs
     from lake.publish.cut import pick_cut
 
     declared = project(shell)

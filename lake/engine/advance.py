@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from lake.engine.affected_keys import affected_keys
+from lake.engine.analysis import analyse
 from lake.engine.incremental import difference
+from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, recorded_verb, writing
 from lake.engine.write import first_rows, write, write_all
-from lake.evaluation.affected_keys import affected_keys
-from lake.evaluation.analysis import analyse
-from lake.evaluation.inputs import Evaluation, Inputs
 from lake.project.declaration import Declaration
 from lake.store import delta
 from lake.store.ledger import runs

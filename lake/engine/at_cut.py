@@ -16,16 +16,16 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 from lake import file_modes
+from lake.engine.analysis import analyse
+from lake.engine.columns import head_columns
+from lake.engine.compare import check_identity
+from lake.engine.explain import causes
+from lake.engine.faults import Tracing, python_faults
+from lake.engine.inputs import Inputs
+from lake.engine.rows import Rows
 from lake.engine.table_columns import meanings
 from lake.engine.write import arrow_types
 from lake.errors import DeclarationError, did_you_mean
-from lake.evaluation.analysis import analyse
-from lake.evaluation.columns import head_columns
-from lake.evaluation.compare import check_identity
-from lake.evaluation.faults import Tracing, python_faults
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.rows import Rows
-from lake.explain import causes
 from lake.ingest import integrity
 from lake.kinds.columns import visible
 from lake.progress import step

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from lake import cost
 from lake.engine.advance import advance
+from lake.engine.affected_keys import ALL, NOTHING, AffectedKeys, keys_by_inputs, reached_keys
 from lake.engine.graph import graph
 from lake.engine.incremental import difference
+from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_by_diff
+from lake.engine.pruning import times_read
 from lake.engine.rebuild import finish
+from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, check_definition, writing
 from lake.errors import Unavailable
-from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, keys_by_inputs, reached_keys
-from lake.evaluation.inputs import Evaluation, Inputs
-from lake.evaluation.pruning import times_read
-from lake.evaluation.rows import Rows
 from lake.ingest import integrity
 from lake.progress import step
 from lake.project.declaration import Declaration, Input

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake import cost
+from lake.engine.rows import Rows
 from lake.errors import DeclarationError
-from lake.evaluation.rows import Rows
 from lake.project.project import Project
 from lake.store import delta
 from lake.store.comparison import WAS

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake import cost
+from lake.engine.affected_keys import ALL, NOTHING, AffectedKeys, restrict
+from lake.engine.compare import check_identity, compare, compare_local
+from lake.engine.inputs import Evaluation
+from lake.engine.rows import Rows
 from lake.errors import DeclarationError
-from lake.evaluation.affected_keys import ALL, NOTHING, AffectedKeys, restrict
-from lake.evaluation.compare import check_identity, compare, compare_local
-from lake.evaluation.inputs import Evaluation
-from lake.evaluation.rows import Rows
 from lake.kinds.columns import AGAIN
 from lake.project.declaration import Declaration
 from lake.store.comparison import WAS

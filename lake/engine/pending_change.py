@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts.evolution import is_lossless
+from lake.engine.analysis import analyse
+from lake.engine.compare import as_json_rows, compare, failing_on_duplicates, fingerprints, first_changes
 from lake.engine.incremental import collected_if_small, empty_diff
+from lake.engine.inputs import Evaluation, Inputs
+from lake.engine.rows import Rows
 from lake.engine.write import first_rows, write, write_all
 from lake.errors import DeclarationError
-from lake.evaluation.analysis import analyse
-from lake.evaluation.compare import as_json_rows, compare, failing_on_duplicates, fingerprints, first_changes
-from lake.evaluation.inputs import Evaluation, Inputs
-from lake.evaluation.rows import Rows
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
 from lake.store import delta

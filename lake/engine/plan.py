@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from lake.contracts.evolution import is_lossless
+from lake.engine.columns import WAITING, lost_columns
 from lake.engine.graph import Graph, graph
+from lake.engine.inputs import Inputs
 from lake.engine.table_columns import entering, listed_new_columns
-from lake.evaluation.columns import WAITING, lost_columns
-from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.project.declaration import Declaration
 from lake.project.project import FIELD, SOURCE, Project

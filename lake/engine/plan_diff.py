@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from lake.engine.analysis import analyse
+from lake.engine.faults import python_faults
+from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import NUMERIC, change_between, column_changes, comparable
 from lake.engine.plan import stale
-from lake.evaluation.analysis import analyse
-from lake.evaluation.faults import python_faults
-from lake.evaluation.inputs import Evaluation, Inputs
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
 from lake.project.project import Project

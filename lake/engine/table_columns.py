@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lake.engine.analysis import analyse, check_clocks
+from lake.engine.columns import IGNORED, WAITING, given_columns, head_columns, lost_columns
+from lake.engine.inputs import Evaluation, Inputs
 from lake.errors import DeclarationError
-from lake.evaluation.analysis import analyse, check_clocks
-from lake.evaluation.columns import IGNORED, WAITING, given_columns, head_columns, lost_columns
-from lake.evaluation.inputs import Evaluation, Inputs
 from lake.project.declaration import Declaration
 from lake.quality.parking import COLUMN_COMMENTS
 from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from lake.engine.explain import causes
+from lake.engine.faults import Tracing, python_faults
+from lake.engine.inputs import Evaluation, Inputs
 from lake.errors import DeclarationError
-from lake.evaluation.faults import Tracing, python_faults
-from lake.evaluation.inputs import Evaluation, Inputs
-from lake.explain import causes
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project

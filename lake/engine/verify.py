@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from lake.engine.compare import as_json_rows, compare, failing_on_duplicates, fingerprints, first_changes
+from lake.engine.faults import python_faults
+from lake.engine.inputs import Inputs
 from lake.engine.pending_change import SAMPLE, column_changes
+from lake.engine.rows import Rows
 from lake.engine.verbs import after_inputs
 from lake.errors import LakeError, Unavailable
-from lake.evaluation.compare import as_json_rows, compare, failing_on_duplicates, fingerprints, first_changes
-from lake.evaluation.faults import python_faults
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.rows import Rows
 from lake.ingest import integrity
 from lake.progress import step
 from lake.project.declaration import Declaration

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lake.engine import content_proof
+from lake.engine.compare import check_identity
+from lake.engine.explain import causes
+from lake.engine.inputs import Evaluation
+from lake.engine.rows import Rows
 from lake.engine.table_columns import columns_when_advanced, columns_when_built, meanings
-from lake.evaluation.compare import check_identity
-from lake.evaluation.inputs import Evaluation
-from lake.evaluation.rows import Rows
-from lake.explain import causes
 from lake.gate import gate
 from lake.kinds.columns import visible
 from lake.store import commit

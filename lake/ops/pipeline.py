@@ -17,9 +17,9 @@ from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts
 from lake.engine.advance import advance_all
+from lake.engine.inputs import Inputs
 from lake.engine.verbs import Advanced
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.evaluation.inputs import Inputs
 from lake.gate import gate
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import Ingestion, landing_backlog

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from lake.engine.catalog import not_at
+from lake.engine.explain import causes
+from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError, QualityError
-from lake.evaluation.catalog import not_at
-from lake.evaluation.inputs import Inputs
-from lake.explain import causes
 from lake.gate import gate, rejection_limits
 from lake.gate.suites import load_suites
 from lake.progress import step

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from lake.engine.catalog import not_at
 from lake.engine.verbs import check_definition
 from lake.errors import DeclarationError
-from lake.evaluation.catalog import not_at
 from lake.gate import failures
 from lake.project.project import Project
 from lake.publish.check import check

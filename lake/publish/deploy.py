@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from lake.engine.advance import advance
 from lake.engine.content_proof import with_fingerprints
+from lake.engine.inputs import Inputs
 from lake.engine.pending_change import check_columns_kept, column_losses
 from lake.engine.plan import stale
 from lake.engine.rebuild import rebuild
 from lake.engine.verbs import Advanced, after_inputs
 from lake.errors import Unavailable
-from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.ingest import integrity
 from lake.project.declaration import Declaration

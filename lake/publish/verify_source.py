@@ -20,11 +20,11 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream
 from lake.contracts.fields import Field
 from lake.engine.advance import advance
+from lake.engine.compare import compare, fingerprints
+from lake.engine.inputs import Inputs
+from lake.engine.stored_rows import HIDDEN, event_order
 from lake.engine.verify import Verdict, first_differences
 from lake.errors import DeclarationError
-from lake.evaluation.compare import compare, fingerprints
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.stored_rows import HIDDEN, event_order
 from lake.ingest import record_frames
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.source_ingestion import open_ingestion

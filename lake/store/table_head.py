@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Record of each input in a head: {input: {"read": {column: type}, …}}, see lake.evaluation.columns."""
+"""Record of each input in a head: {input: {"read": {column: type}, …}}, see lake.engine.columns."""
 HANDED_ON: Final = "handed_on"
 """Key of {column: column of the input}: columns of the function that are unchanged columns of the input."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.evaluation.inputs import Inputs
+from lake.engine.inputs import Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.project.declaration import Declaration, Input
 from lake.quoting import quoted

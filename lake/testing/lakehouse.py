@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 
 from lake.config import Settings, in_store, load_settings
+from lake.engine.affected_keys import restrict
+from lake.engine.compare import compare
+from lake.engine.inputs import Inputs
+from lake.engine.rows import Rows
 from lake.engine.verify import verify
 from lake.errors import LakeError, LawError, QualityError
-from lake.evaluation.affected_keys import restrict
-from lake.evaluation.compare import compare
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.rows import Rows
 from lake.kinds.columns import ORDER, visible
 from lake.ops.pipeline import run
 from lake.project.project import Project, load

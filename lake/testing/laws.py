@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lake.config import Settings
+from lake.engine.affected_keys import affected_keys
 from lake.engine.incremental import difference
-from lake.evaluation.affected_keys import affected_keys
-from lake.evaluation.inputs import Evaluation
+from lake.engine.inputs import Evaluation
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from lake import Latest
 from lake.cli.recompute import _instant
 from lake.config import Settings, load_settings
+from lake.engine.analysis import analyse
+from lake.engine.compare import compare, compare_local
+from lake.engine.explain.selector import parse_key, schema_at
+from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
-from lake.evaluation.analysis import analyse
-from lake.evaluation.compare import compare, compare_local
-from lake.evaluation.inputs import Inputs
-from lake.explain.selector import parse_key, schema_at
 from lake.ingest.void import void
 from lake.project.declaration import Declaration
 from lake.project.project import load

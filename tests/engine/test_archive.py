@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.cli import lake
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import StorageError
-from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
 from lake.ops.archive import archive
 from lake.ops.maintenance import Policy, maintain

@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 
 from lake.config import Settings
 from lake.contracts.contract import read_contract
+from lake.engine import inputs as run_inputs
+from lake.engine import stored_rows
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LawError
-from lake.evaluation import inputs as run_inputs
-from lake.evaluation import stored_rows
-from lake.evaluation.inputs import Inputs
 from lake.ingest import fsck as log_run
 from lake.kinds.columns import ORDER, SIGN
 from lake.publish.cut import pick_cut

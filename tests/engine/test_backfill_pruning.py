@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.config import Settings
+from lake.engine.affected_keys import restrict
 from lake.engine.backfill import backfill
+from lake.engine.inputs import Inputs
+from lake.engine.pruning import times_read
+from lake.engine.rows import Rows
 from lake.errors import StorageError
-from lake.evaluation.affected_keys import restrict
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.pruning import times_read
-from lake.evaluation.rows import Rows
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.kinds.windows.hopping import Cumulative, Hopping

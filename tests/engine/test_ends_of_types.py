@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import LakeError
-from lake.evaluation.inputs import Inputs
 from lake.kinds.measures.totals import Totals
 from lake.publish.cut import pick_cut
 from lake.store.log import Log

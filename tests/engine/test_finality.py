@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lake.engine.explain.explain import explain
 from lake.errors import DeclarationError
-from lake.explain.explain import explain
 from tests.shop import HEAD, contract, declare, empty
 
 TEN = datetime(2024, 5, 1, 10, tzinfo=UTC)

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake.engine import advance as advancing
 from lake.engine.incremental import empty_diff
+from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rebuild import rebuild
+from lake.engine.rows import Rows
 from lake.engine.verify import verify
 from lake.engine.write import write
 from lake.errors import LawError, Unavailable
-from lake.evaluation.inputs import Evaluation, Inputs
-from lake.evaluation.rows import Rows
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.project.declaration import Declaration

@@ -18,9 +18,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lake import cost
-from lake.engine import incremental
+from lake.engine import affected_keys, incremental
 from lake.engine.verify import verify_all
-from lake.evaluation import affected_keys
 from lake.ingest.deduplication import RedeliverySearch
 from lake.store import duckdb_tables, quarantine
 from lake.store.log import Log

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from lake.engine.advance import advance_all
 from lake.engine.backfill import backfill
+from lake.engine.inputs import Inputs
 from lake.engine.plan import plan
 from lake.engine.plan_diff import table_change
 from lake.engine.rebuild import rebuild, rebuild_all
 from lake.engine.verbs import Advanced
 from lake.engine.verify import verify, verify_all
 from lake.errors import DeclarationError, QualityError
-from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.publish import deploy as deploying
 from lake.publish.blocked_groups import tables_by_group

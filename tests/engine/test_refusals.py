@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.contracts.contract import load_contract
+from lake.engine.inputs import Inputs
 from lake.engine.verify import verify
 from lake.errors import QualityError
-from lake.evaluation.inputs import Inputs
 from lake.ingest.append import append
 from lake.ingest.delivery import Acceptance
 from lake.ingest.fsck import check as check_log

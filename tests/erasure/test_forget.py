@@ -26,10 +26,10 @@ from lake import cost, file_modes
 from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.contracts import encryption
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.ops.maintenance import Policy, maintain

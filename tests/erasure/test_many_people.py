@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lake import cost
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.evaluation.inputs import Inputs
 from lake.ingest import field_encryption
 from lake.ops.pipeline import catch_up
 from lake.privacy.forget import LostKeysResult, forget, give_up

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from lake.engine.explain import causes
 from lake.errors import QualityError
-from lake.explain import causes
 from lake.gate import failures
 
 

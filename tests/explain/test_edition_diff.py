@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from lake.config import Settings
+from lake.engine.explain.edition_diff import EditionDiff, diff_editions
 from lake.errors import LakeError
-from lake.explain.edition_diff import EditionDiff, diff_editions
 from lake.project.project import load
 from lake.store.ledger import editions
 from tests.shop import contract, declare

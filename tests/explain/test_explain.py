@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lake.engine.explain.edition_diff import diff_editions
+from lake.engine.explain.explain import ExplainedRow, RowExplanation, explain
+from lake.engine.explain.render import as_data, as_tree, diff_data, diff_tree
+from lake.engine.inputs import Inputs
+from lake.engine.pruning import handed_on
 from lake.errors import DeclarationError
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.pruning import handed_on
-from lake.explain.edition_diff import diff_editions
-from lake.explain.explain import ExplainedRow, RowExplanation, explain
-from lake.explain.render import as_data, as_tree, diff_data, diff_tree
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.publish.cut import cut

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.contracts.contract import load_contract
+from lake.engine import analysis
+from lake.engine.analysis import analyse
+from lake.engine.inputs import Inputs
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.evaluation import analysis
-from lake.evaluation.analysis import analyse
-from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
 from lake.ingest.replay import quarantined_records
 from lake.store import duckdb_tables

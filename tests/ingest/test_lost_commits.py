@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from lake.config import load_settings
 from lake.engine.advance import _is_current
+from lake.engine.inputs import Evaluation, Inputs
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.evaluation.inputs import Evaluation, Inputs
 from lake.gate import gate
 from lake.ingest import landing
 from lake.ingest.append import append

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from lake.config import Settings, SparkSettings
 from lake.contracts.contract import read_contract
 from lake.engine.at_cut import build_to
+from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
-from lake.evaluation.inputs import Inputs
 from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import list_folder
 from lake.publish.cut import pick_cut

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell
 from lake.cli import lake as command_line
 from lake.config import Settings
+from lake.engine.inputs import Inputs
 from lake.engine.verify import verify
 from lake.errors import DeclarationError, LakeError, QualityError
-from lake.evaluation.inputs import Inputs
 from lake.publish.cut import pick_cut
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lake.evaluation.stored_rows import event_order
+from lake.engine.stored_rows import event_order
 from lake.kinds.columns import visible
 from lake.kinds.kind import Kind
 from lake.testing.laws import at_once, by_slices

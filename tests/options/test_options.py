@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
-from lake.evaluation.inputs import Inputs
 from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
 from tests.kinds.public import KINDS

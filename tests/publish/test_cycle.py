@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild
 from lake.errors import DeclarationError, QualityError, Unavailable
-from lake.evaluation.inputs import Inputs
 from lake.publish.cut import pick_cut
 from lake.store.ledger.editions import current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.locks.lease import lease

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from lake.cli import Shell, lake
 from lake.config import Settings, load_settings
+from lake.engine.explain.edition_diff import diff_editions
+from lake.engine.explain.render import diff_data
 from lake.errors import DeclarationError, QualityError, Unavailable
-from lake.explain.edition_diff import diff_editions
-from lake.explain.render import diff_data
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.render import as_data, as_text, failed_conditions
 from lake.ops.status import status

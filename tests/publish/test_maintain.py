@@ -9,10 +9,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lake.engine.advance import advance_all
+from lake.engine.inputs import Inputs
 from lake.engine.verbs import Advanced
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LawError
-from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
 from lake.ops.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut

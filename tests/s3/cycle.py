@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from lake.config import Settings, SparkSettings
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify
 from lake.errors import LakeError, Unavailable, unreached
-from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check
 from lake.ops.backup import backup
 from lake.ops.pipeline import run

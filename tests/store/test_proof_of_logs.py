@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.cli import lake
+from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import LakeError
-from lake.evaluation.inputs import Inputs
 from lake.ingest import fsck as log_run
 from lake.ingest.ingest import ingest
 from lake.ops.maintenance import Policy, maintain

@@ -17,12 +17,10 @@ LAKE: Final = Path(lake.__file__).parent
 ROOMS: Final = (
     "store/",
     "ingest/",
-    "evaluation/",
     "engine/",
     "gate/",
     "publish/",
     "privacy/",
-    "explain/",
     "read/",
     "ops/",
     "serve/decide/",

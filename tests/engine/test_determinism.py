@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import Aggregate, Avg, Count, Latest, Max, Sum, View
+from lake.engine import analysis
+from lake.engine.function import CarryingFrame, plain
 from lake.errors import DeclarationError
-from lake.evaluation import analysis
-from lake.evaluation.function import CarryingFrame, plain
 from lake.kinds.columns import CARRIED, ORDER, SIGN
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, log

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from lake import cost
 from lake.contracts.contract import Contract
-from lake.evaluation.analysis import physical_plan, unions
-from lake.evaluation.columns import scanned_columns, tagged, tags
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.lookup import Values
-from lake.evaluation.rows import Rows
+from lake.engine.analysis import physical_plan, unions
+from lake.engine.columns import scanned_columns, tagged, tags
+from lake.engine.inputs import Inputs
+from lake.engine.lookup import Values
+from lake.engine.rows import Rows
 from lake.project.declaration import Declaration, Input
 from lake.quoting import SPARK, quoted
 from lake.store.scan import Span

@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.engine.advance import advance_all
+from lake.engine.analysis import analyse
+from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
-from lake.evaluation.analysis import analyse
-from lake.evaluation.inputs import Inputs
 from lake.project.project import load
 from lake.publish.cut import cut
 from lake.testing import Lakehouse

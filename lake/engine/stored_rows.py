@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lake.contracts.encryption import KEY, SUBJECT
-from lake.evaluation.catalog import Catalog
-from lake.evaluation.columns import leaf_frame, without_files
+from lake.engine.catalog import Catalog
+from lake.engine.columns import leaf_frame, without_files
 from lake.ingest import rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.project.declaration import Declaration, Input

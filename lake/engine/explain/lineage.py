@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.lookup import Few, Finding, Lookup, Values
-from lake.evaluation.pruning import handed_on, narrowed
+from lake.engine.inputs import Inputs
+from lake.engine.lookup import Few, Finding, Lookup, Values
+from lake.engine.pruning import handed_on, narrowed
 from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.kind import Kind

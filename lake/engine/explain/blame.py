@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.lookup import Few, Finding, Found, Values
-from lake.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes
-from lake.explain.lineage import WAS, trace_changes
+from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes
+from lake.engine.explain.lineage import WAS, trace_changes
+from lake.engine.inputs import Inputs
+from lake.engine.lookup import Few, Finding, Found, Values
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project

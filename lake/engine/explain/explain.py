@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lake.engine.affected_keys import restrict
+from lake.engine.explain.lineage import trace
+from lake.engine.explain.selector import head_at, parse_key, rows_of, schema_at
+from lake.engine.inputs import Inputs
+from lake.engine.lookup import Few, Finding, Found, Values
+from lake.engine.rows import Rows
 from lake.errors import DeclarationError
-from lake.evaluation.affected_keys import restrict
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.lookup import Few, Finding, Found, Values
-from lake.evaluation.rows import Rows
-from lake.explain.lineage import trace
-from lake.explain.selector import head_at, parse_key, rows_of, schema_at
 from lake.ingest.events import Event, events_at
 from lake.kinds.columns import same, visible
 from lake.project.declaration import Declaration, Input

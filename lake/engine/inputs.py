@@ -10,10 +10,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from lake import cost
-from lake.evaluation import function
-from lake.evaluation.catalog import warn_of_spill
-from lake.evaluation.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
-from lake.evaluation.stored_rows import HIDDEN, StoredRows, event_order, ordered
+from lake.engine import function
+from lake.engine.catalog import warn_of_spill
+from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
+from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import integrity, rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.floats import with_one_zero

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lake.engine.explain.blame import find_causes
+from lake.engine.explain.explain import InputCauses
+from lake.engine.lookup import Few, Values
 from lake.errors import DeclarationError, did_you_mean
-from lake.evaluation.lookup import Few, Values
-from lake.explain.blame import find_causes
-from lake.explain.explain import InputCauses
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.read.sql import select

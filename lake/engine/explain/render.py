@@ -9,10 +9,10 @@ from typing import Any, Final
 from rich.text import Text
 from rich.tree import Tree
 
-from lake.evaluation.lookup import Values
-from lake.explain.causes import WEAK
-from lake.explain.edition_diff import EditionDiff, RowChange
-from lake.explain.explain import Cause, ExplainedRow, InputCauses, RowExplanation
+from lake.engine.explain.causes import WEAK
+from lake.engine.explain.edition_diff import EditionDiff, RowChange
+from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, RowExplanation
+from lake.engine.lookup import Values
 from lake.ingest.events import Event
 from lake.text import counted, moment, plain, shown, span
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
+from lake.engine import compare
+from lake.engine.inputs import Inputs
+from lake.engine.lookup import Values
 from lake.errors import DeclarationError, LakeError
-from lake.evaluation import compare
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.lookup import Values
 from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import Place, fault_of, place_of
 from lake.kinds.sql_errors import NoRoom, no_room

@@ -6,18 +6,18 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from lake.engine.explain.explain import ExplainedRow, explain_identity
+from lake.engine.explain.selector import parse_key, schema_at
+from lake.engine.lookup import Few
 from lake.errors import LakeError, QualityError
-from lake.evaluation.lookup import Few
-from lake.explain.explain import ExplainedRow, explain_identity
-from lake.explain.selector import parse_key, schema_at
 from lake.gate import failures
 from lake.project.declaration import Input
 from lake.session.spark_session import raise_if_gone
 from lake.store.scan import to_arrow
 
 if TYPE_CHECKING:
-    from lake.evaluation.inputs import Inputs
-    from lake.evaluation.lookup import Values
+    from lake.engine.inputs import Inputs
+    from lake.engine.lookup import Values
     from lake.project.declaration import Declaration
     from lake.store.ledger.checks import Check
 

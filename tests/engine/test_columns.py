@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.engine.backfill import backfill
+from lake.engine.inputs import Inputs
 from lake.engine.plan import plan
 from lake.engine.rebuild import Recomputed, rebuild_all
 from lake.engine.verify import Verdict, verify_all
-from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import visible
 from lake.publish.cut import pick_cut
 from lake.testing import Commands, Lakehouse

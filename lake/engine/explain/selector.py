@@ -8,8 +8,8 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
+from lake.engine.lookup import Values
 from lake.errors import DeclarationError, did_you_mean
-from lake.evaluation.lookup import Values
 from lake.project.declaration import Declaration
 from lake.quoting import quoted
 from lake.store import duckdb_tables

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lake import cost
-from lake.evaluation.inputs import Evaluation, Inputs
-from lake.evaluation.pruning import inputs_with_keys
-from lake.evaluation.rows import Rows
+from lake.engine.inputs import Evaluation, Inputs
+from lake.engine.pruning import inputs_with_keys
+from lake.engine.rows import Rows
 from lake.kinds.columns import ORDER
 from lake.project.declaration import Declaration, Input
 from lake.quoting import DUCKDB, SPARK, quoted

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake import cost
+from lake.engine.affected_keys import restrict
+from lake.engine.inputs import Inputs
+from lake.engine.rows import Rows
 from lake.engine.verify import verify_all
-from lake.evaluation.affected_keys import restrict
-from lake.evaluation.inputs import Inputs
-from lake.evaluation.rows import Rows
 from lake.ingest.void import void
 from lake.privacy.forget import forget
 from lake.project.declaration import Declaration

@@ -13,10 +13,10 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
 from lake import quoting
+from lake.engine import function
+from lake.engine.columns import Analysed, scanned_columns, tags
+from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
-from lake.evaluation import function
-from lake.evaluation.columns import Analysed, scanned_columns, tags
-from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import DELIVERED, TIME, visible
 from lake.project.declaration import Declaration
 from lake.project.jobfile import NONDETERMINISTIC

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from lake import Latest, log, table
 from lake.config import Settings
 from lake.engine.advance import advance
+from lake.engine.compare import fault_of
+from lake.engine.inputs import Inputs
 from lake.engine.plan import plan
 from lake.engine.rebuild import rebuild
 from lake.errors import LakeError
-from lake.evaluation.compare import fault_of
-from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.kinds import history
 from lake.project.project import load

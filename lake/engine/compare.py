@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lake.engine.rows import Rows
 from lake.errors import LakeError
-from lake.evaluation.rows import Rows
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
 from lake.project.declaration import Declaration
 from lake.quoting import DUCKDB, SPARK, literal, quoted
