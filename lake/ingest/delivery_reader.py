@@ -24,8 +24,8 @@ from lake.ingest.batch import NO_EVENTS, Batch
 from lake.ingest.delivery import Delivery, FileDelivery, records_of
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
-from lake.records.missing_fields import LACKS
 from lake.records.reader import RecordReader
+from lake.records.unknown_members import LACKS
 from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log import LogHead
 from lake.store.scan import to_frame

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
-from lake.records.missing_fields import masks, optional_fields
-from lake.records.unknown_members import by_names, known_paths, unknown_paths
+from lake.records.unknown_members import by_names, known_paths, masks, optional_fields, unknown_paths
 from lake.store.log import LogHead
 from lake.text import counted
 

@@ -1,4 +1,4 @@
-"""Undeclared members of records: found in values, and read from `_extra`.
+"""Undeclared members of records, found in values and in `_extra`; and masks of the fields that a record lacks.
 
 Paths are written `addr.zip`, or `lines[].x` for items of an array or values of a map.
 """
@@ -6,7 +6,7 @@ Paths are written `addr.zip`, or `lines[].x` for items of an array or values of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lake.contracts.fields import Field
 from lake.records.json_members import encoder
@@ -15,6 +15,13 @@ from lake.records.raw_values import RawValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lake.contracts.contract import Contract
+
+
+LACKS: Final = "_lacks"
+BITS: Final = 62
+"""Names of the columns with masks of missing fields, and fields of one mask."""
 
 
 class UnknownMember(NamedTuple):
@@ -121,3 +128,16 @@ def object_of(text: str | None) -> Mapping[str, RawValue]:
     """Return the members of `_extra`; {} if it is null or encrypted."""
     value = parse_if_json(text)
     return value if isinstance(value, dict) else {}
+
+
+def optional_fields(contract: Contract) -> list[Field]:
+    """Return the fields that a record may lack."""
+    if contract.envelope:
+        return []
+    return [field for field in contract.fields if not field.is_fact and (field.nullable or field.has_default)]
+
+
+def masks(contract: Contract) -> dict[str, list[Field]]:
+    """Return the fields of each column in the order of their bits, the lowest first."""
+    fields = optional_fields(contract)
+    return {f"{LACKS}{n}": fields[n : n + BITS] for n in range(0, len(fields), BITS)}

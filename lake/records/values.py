@@ -1,18 +1,19 @@
-"""Grammar of values: what each field type accepts, as specified in `docs/values.md`."""
+"""Grammar of values: what each field type accepts (`docs/values.md`), and hints for a value that it rejects."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
+from itertools import groupby
 from typing import Final, TypeAlias
 
 from lake.contracts.fields import Field
-from lake.contracts.written_form import PLAIN
-from lake.records import hints, time_format, times
+from lake.contracts.written_form import NUMBERS, PLAIN, TextForm
+from lake.records import time_format, times
 from lake.records.json_value import has_surrogates, parse_if_json, plain
 from lake.records.memo import Memo
 from lake.records.numbers import decimal, floating, whole
@@ -56,7 +57,7 @@ def reader(field: Field) -> Reader:
             return None
         value = value_of(given)
         if value is None:
-            raise WrongValue(f"{wrong}{hints.hint(field, given, _reads)}")
+            raise WrongValue(f"{wrong}{_hint(field, given)}")
         return value
 
     return read
@@ -196,3 +197,87 @@ def _nested_reader(field: Field) -> Reader:
         return None
 
     return read
+
+
+LONGEST_HINTED: Final = 40
+MOST_HINTS: Final = 2
+EPOCHS_BY_DIGITS: Final = {10: "epoch-seconds", 13: "epoch-millis", 16: "epoch-micros", 19: "epoch-nanos"}
+"""Unit by number of digits, for counts from 2001 to 2286."""
+DATE_FORMATS: Final = (
+    *("yyyyMMdd", "d/M/yyyy", "M/d/yyyy", "yyyy/M/d", "yyyy-M-d", "d.M.yyyy", "d-M-yyyy", "d MMM yyyy", "d-MMM-yyyy"),
+    *("d/M/yy", "M/d/yy", "d.M.yy", "d-M-yy", "d-MMM-yy"),
+)
+HOUR_FORMATS: Final = (
+    *("", "HHmm", "HHmmss", "'T'HHmmss", "'T'HHmmssX", " HH:mm", " HH:mm:ss", " h:mm a", " h:mm:ss a"),
+    *("'T'HH:mm", "'T'HH:mm:ss", "'T'HH:mm:ssXXX"),
+)
+HINTED_FORMATS: Final = (
+    "yyyy",
+    "yyyy-MM",
+    "yyyy-DDD",
+    *(date + hour for date in DATE_FORMATS for hour in HOUR_FORMATS),
+)
+_ABBREVIATION: Final = re.compile(r"(.*:[0-9.]+) ?([A-Za-z][A-Za-z0-9]*)")
+_MAY_BE_NUMBER: Final = re.compile("[+-]?[0-9.,' ]*[,' ][0-9.,' ]*(?:[eE][+-]?[0-9]+)?")
+NUMBER_SIGNS: Final = ((",", ""), (".", ","), (",", "."), (".", "'"), (".", " "), (",", " "))
+
+
+def _hint(field: Field, given: RawValue) -> str:
+    """Return the end of a rejection, ` ("format": … would read it)`; "" if no attribute of the field helps."""
+    if field.type == "string":
+        unreadable = "not UTF-8" if isinstance(given, bytes) else "half a surrogate pair"
+        return f" ({unreadable}, or U+FFFF, which is no character)"
+    if type(given) is int:
+        given = JsonNumber(given)
+    if given == "":
+        return ' ("null": [""] for CSV would read it as no value)'
+    if not isinstance(given, str) or len(given) > LONGEST_HINTED:
+        return ""
+    named = [attribute for attribute, declared in _candidates(field, given) if _reads(declared, given)][:MOST_HINTS]
+    if named:
+        return f" ({' or '.join(named)} would read it)"
+    return _zone_hint(field, given) if field.type == "timestamp" and field.form.plain else ""
+
+
+def _zone_hint(field: Field, text: str) -> str:
+    if times.region(text) and not times.regions():
+        return " (this machine has no database of time zones: install the Python package tzdata)"
+    found = _ABBREVIATION.fullmatch(text)
+    if found is None or not _reads(field, found[1]):
+        return ""
+    return f" ({found[2]} is no zone: UTC, GMT, Z, offsets and regions such as Europe/London are)"
+
+
+def _candidates(field: Field, text: str) -> Iterator[tuple[str, Field]]:
+    kind, is_text = field.type.partition("(")[0], type(text) is str
+    if "24:00" in text and (kind.startswith("timestamp") or field.form.format):
+        yield '"hour24": true', replace(field, form=replace(field.form, hour24=True))
+    if not field.form.plain:
+        return
+    if kind == "date" or kind.startswith("timestamp"):
+        for form in _formats(text):
+            yield f'"format": "{form}"', replace(field, form=TextForm(form))
+    if kind in NUMBERS and is_text and _MAY_BE_NUMBER.fullmatch(text):
+        for decimal, thousands in (signs for signs in NUMBER_SIGNS if signs[1] in text):
+            declared = [f'"decimal": "{decimal}"'] if decimal != "." else []
+            declared += [f'"thousands": "{thousands}"'] if thousands else []
+            yield ", ".join(declared), replace(field, form=TextForm(decimal=decimal, thousands=thousands))
+
+
+def _formats(text: str) -> Iterator[str]:
+    count = re.fullmatch(r"-?([0-9]+)(?:\.[0-9]+)?", text)
+    if count and (unit := EPOCHS_BY_DIGITS.get(len(count[1]))):
+        yield unit
+    yield from _matching(re.sub("[0-9]", "9", text))
+
+
+@Memo
+def _matching(shape: str) -> list[str]:
+    return [form for form in _FORMATS_BY_SIGNS.get(_signs(shape), ()) if time_format.matches(form, shape)]
+
+
+def _signs(text: str) -> str:
+    return re.sub("[0-9A-Za-z']+", "", text)
+
+
+_FORMATS_BY_SIGNS: Final = {signs: [*forms] for signs, forms in groupby(sorted(HINTED_FORMATS, key=_signs), _signs)}

@@ -16,8 +16,7 @@ import pytest
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.records.debezium import DebeziumChange, Envelope
-from lake.records.debezium_texts import MessageDecoder
+from lake.records.debezium import DebeziumChange, Envelope, MessageDecoder
 from lake.records.json_value import NotJson, read_json
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue, TextRecords
 from lake.records.reader import RecordReader
