@@ -27,7 +27,7 @@ from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import Mark, mark_as_json
 from lake.sources.declared import decided_by
-from lake.store import delta, quarantine, rejected_and_duplicates
+from lake.store import delta, quarantine, redeliveries
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log, LogHead
@@ -182,7 +182,7 @@ def _write_side_tables(batch: Batch) -> BatchCounts:
         if counts.quarantined > files:
             quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - files)
     for duplicates in batch.repeated.redeliveries():
-        rejected_and_duplicates.put_redeliveries(settings, stream, batch.number, duplicates)
+        redeliveries.put(settings, stream, batch.number, duplicates)
     return counts
 
 

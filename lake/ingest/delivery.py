@@ -29,7 +29,7 @@ from lake.session import s3
 from lake.session.spark_session import shares_disk
 from lake.sources import spool
 from lake.sources.spool import SpooledDelivery
-from lake.store import staging_upload
+from lake.store import temporary_files
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
@@ -97,7 +97,7 @@ class Delivery:
         return ()
 
     def close(self) -> None:
-        staging_upload.remove(self.__dict__.get("_uploads", {}).values())
+        temporary_files.remove_uploads(self.__dict__.get("_uploads", {}).values())
 
     def parts(self) -> Iterable[Delivery]:
         """Yield a delivery for each of its readable files."""
@@ -309,7 +309,7 @@ class SourceDelivery(Delivery):
 
     @cached_property
     def _uploads(self) -> Mapping[Path, Address]:
-        return staging_upload.upload(self.settings, [self._file])
+        return temporary_files.upload(self.settings, [self._file])
 
     def marks(self, refused: set[int]) -> list[Mark]:
         size = self._file.stat().st_size if self._file.exists() else 0

@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from lake.config import Settings
-from lake.store import voids
+from lake.store import redeliveries, voids
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
-from lake.store.rejected_and_duplicates import redeliveries
 from lake.store.scan import Scan
 
 Place = tuple[int, int, int]
@@ -54,7 +53,7 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
     keys = pa.table([pa.array(values, field.type) for field, values in zip(PLACE, columns, strict=True)], schema=PLACE)
     rows = Scan(Log(settings, stream).path, bounds=bounds).arrow(ENVELOPE, keys=keys).to_pylist()
     again: dict[str, list[str]] = {}
-    for event in redeliveries(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
+    for event in redeliveries.of_events(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
         again.setdefault(event.id, []).append(event.source)
     voided = voids.voids_between(settings, stream, 0, cut.voids)
     events = {}

@@ -15,7 +15,7 @@ from lake.ingest.files import mark_of
 from lake.ingest.gap_detection import field_text_sql
 from lake.ingest.horizon import Horizon
 from lake.sources.describe import describe
-from lake.store import archive_tier, delta, duckdb_tables, log, rejected_and_duplicates, voids
+from lake.store import archive_tier, delta, duckdb_tables, log, redeliveries, voids
 from lake.store.archive_tier import ArchivedPart
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
@@ -187,7 +187,7 @@ def _row_faults(settings: Settings, log_report: LogReport) -> list[str]:
 
 def _side_tables(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[str]:
     upto = heads[-1].batch if heads else 0
-    refused, again = (rejected_and_duplicates.counts(at, upto=upto) for at in Warehouse(settings).beside(stream))
+    refused, again = (redeliveries.counts(at, upto=upto) for at in Warehouse(settings).beside(stream))
     for head in heads:
         counted, stored = head.counts["quarantined"], refused.get(head.batch, 0)
         if counted != stored:

@@ -20,7 +20,7 @@ from lake.kinds.grouped_map import pickled
 from lake.records.decompression import OVERSIZED
 from lake.records.read_tasks import FILES, TEXTS, FileTask, TextTask
 from lake.session.spark_session import shares_disk
-from lake.store import staging_upload
+from lake.store import temporary_files
 from lake.store.scan import to_frame
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
@@ -120,7 +120,7 @@ class FileCopies:
         new = [file for file in files if file not in self._places]
         if not shares_disk(settings):
             self._places.update(
-                staging_upload.upload(settings, [file for file in new if isinstance(file, Path)]).items()
+                temporary_files.upload(settings, [file for file in new if isinstance(file, Path)]).items()
             )
         elif of_bucket := [file for file in new if isinstance(file, Object)]:
             staging = file_modes.scratch(settings, "staging")
@@ -130,7 +130,7 @@ class FileCopies:
         return {file: self._places.get(file, file) for file in files}
 
     def delete(self) -> None:
-        staging_upload.remove(place for place in self._places.values() if isinstance(place, Address))
+        temporary_files.remove_uploads(place for place in self._places.values() if isinstance(place, Address))
         self._places.clear()
         while self._folders:
             self._folders.pop().cleanup()

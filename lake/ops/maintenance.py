@@ -21,7 +21,7 @@ from lake.ingest.integrity import content_fault
 from lake.project.project import Project
 from lake.publish.after_publish import after_publish, raise_failure
 from lake.publish.retention import FOR_EVER, Needed, retired, tables
-from lake.store import delta, durable, log, staging_upload
+from lake.store import delta, durable, log, temporary_files
 from lake.store.damage import damage
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
@@ -32,7 +32,7 @@ from lake.store.locks.activity import Running
 from lake.store.storage import removal
 from lake.store.table_logs import invalidate
 from lake.store.tables import Table
-from lake.store.upkeep import compaction, temp_cleanup, vacuum
+from lake.store.upkeep import compaction, vacuum
 from lake.store.upkeep.compaction import Compacted, FileGroup
 from lake.store.warehouse import Location
 
@@ -247,8 +247,9 @@ class _Work:
 
 def _clear_leftovers(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
-    files, uploads = temp_cleanup.leftover_files(settings, oldest), staging_upload.abandoned_uploads(settings, oldest)
+    files = temporary_files.leftover_files(settings, oldest)
+    uploads = temporary_files.abandoned_uploads(settings, oldest)
     if not dry_run:
-        temp_cleanup.delete(files, as_far_as_possible=True)
-        staging_upload.remove(uploads)
+        temporary_files.delete_files(files, as_far_as_possible=True)
+        temporary_files.remove_uploads(uploads)
     return [str(path) for path in (*files, *uploads, *lease.clear_dead_holders(settings, dry_run=dry_run))]

@@ -23,7 +23,7 @@ from lake.privacy.forget import destroy_keys
 from lake.project.project import Project
 from lake.publish.checked_tables import tables_at_cut
 from lake.publish.retention import retired
-from lake.store import delta, erasures
+from lake.store import delta, erasures, temporary_files
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable
@@ -33,7 +33,7 @@ from lake.store.log import Log
 from lake.store.snapshot import write_manifest
 from lake.store.storage import removal
 from lake.store.table_logs import invalidate
-from lake.store.upkeep import temp_cleanup, truncation
+from lake.store.upkeep import vacuum
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 from lake.text import moment
@@ -69,7 +69,7 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
         table = project.table(declaration)
         with lease(settings, table.lease):
             must_hold(settings, table.lease)
-            truncation.end(table.path, upto=published.get(table.path))
+            vacuum.truncate(table.path, upto=published.get(table.path))
         on_progress(f"purge   {declaration.name}: only the published version is left")
     _delete_leftovers(settings)
     for place in (home.place for home in retired(project)):
@@ -94,14 +94,14 @@ def _truncate_quarantine(settings: Settings, stream: str) -> None:
     path = Warehouse(settings).quarantine(stream).path
     if delta.exists(path):
         with lease(settings, Log(settings, stream).lease):
-            truncation.begin_anew(path)
+            vacuum.begin_anew(path)
             must_hold(settings, Log(settings, stream).lease)
-            truncation.end(path)
+            vacuum.truncate(path)
 
 
 def _delete_leftovers(settings: Settings) -> None:
     oldest = min((other.since for other in activity.others(settings)), default=datetime.now(UTC))
-    temp_cleanup.delete(temp_cleanup.leftover_files(settings, oldest))
+    temporary_files.delete_files(temporary_files.leftover_files(settings, oldest))
     for log in settings.path(".lake/spark").glob("*.log"):
         os.truncate(log, 0)  # its writer appends
 
@@ -125,7 +125,7 @@ def _rewrite_tables(project: Project, number: int) -> str:
                 return f"{declaration.name} has advanced since edition {latest.number}: lake run"
             # A crash may have come between the commit and its checkpoint.
             if head.purge < number or delta.newest_checkpoint(table.path) != head.version:
-                truncation.begin_anew(table.path, head.position, purge=number)
+                vacuum.begin_anew(table.path, head.position, purge=number)
     write_manifest(
         settings, editions.record_edition(settings, latest.cut, _current_entries(project, latest), seen=project.seen)
     )

@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.ingest.field_encryption import BLANKED
 from lake.store import duckdb_tables
-from lake.store.rejected_and_duplicates import LAST_BATCH, counts
+from lake.store.redeliveries import LAST_BATCH, counts
 from lake.store.warehouse import Warehouse
 
 SHORTEST: Final = 4

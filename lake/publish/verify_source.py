@@ -36,7 +36,7 @@ from lake.records.reader import RecordReader
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import SnapshotSource, SourceRecord
-from lake.store import log, staging_upload
+from lake.store import log, temporary_files
 from lake.store.table_head import HANDED_ON
 
 if TYPE_CHECKING:
@@ -122,11 +122,11 @@ def _spooled(settings: Settings, stream: str, records: Iterable[SourceRecord]) -
             writer.put(stream, record)
         writer.close()
         file = Path(folder) / f"{stream}{spool.SUFFIX}"
-        up = staging_upload.upload(settings, [file] if file.exists() else [])
+        up = temporary_files.upload(settings, [file] if file.exists() else [])
         try:
             yield str(up.get(file, file)) if file.exists() else ""
         finally:
-            staging_upload.remove(up.values())
+            temporary_files.remove_uploads(up.values())
 
 
 def _events(spark: SparkSession, settings: Settings, contract: Contract, file: str) -> DataFrame:

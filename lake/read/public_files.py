@@ -29,7 +29,7 @@ from lake.store import duckdb_tables
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
 from lake.store.storage import Address
-from lake.store.upkeep.temp_cleanup import delete
+from lake.store.temporary_files import delete_files
 from lake.store.warehouse import Warehouse
 
 FILE_BYTES: Final = 256 << 20
@@ -91,7 +91,7 @@ class PublicFiles:
                 del self._own[key]
                 self._locks.pop(key, None)
         old = [copy for copy in _copies(self._settings) if copy.name.rpartition(".")[0] not in kept]
-        delete([copy for copy in old if copy.stat().st_mtime < before.timestamp()], as_far_as_possible=True)
+        delete_files([copy for copy in old if copy.stat().st_mtime < before.timestamp()], as_far_as_possible=True)
 
     def path(self, place: str) -> Path:
         root, _, within = place.partition("/")
@@ -145,7 +145,7 @@ class PublicFiles:
             if sum(sizes.values()) + needed <= most:
                 break
             if copy.name != but and copy.stat().st_mtime < in_use_since:
-                delete([copy], as_far_as_possible=True)
+                delete_files([copy], as_far_as_possible=True)
                 del sizes[copy]
         if sum(sizes.values()) + needed > most:
             raise Unavailable(

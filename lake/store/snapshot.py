@@ -1,4 +1,15 @@
-"""Published table as a reader needs it: the exact files of one version, its visible columns and their types."""
+"""Published table as a reader needs it: the exact files of one version, its visible columns and their types.
+
+In a bucket, where each file costs a request, an edition has a manifest in `manifests/NUMBER.json`: it saves readers the
+logs of the tables, which contain the same. If it is missing, truncated, altered, or of other versions, they open the
+tables.
+
+    the SHA-256 of the second line, in hexadecimal digits
+    {"number": 3, "published_at": "2024-03-31T00:00:00+00:00", "tables": {NAME: {
+        "path": "gold/sums", "version": 7, "fingerprint": "…", "doc": "…", "schema": "…", "files": ["part-….parquet"]}}}
+
+The schema is Delta's, as JSON text, without state columns; files are relative to the table's folder.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +17,8 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final
 
 from deltalake.exceptions import DeltaError
@@ -14,14 +27,17 @@ from lake.config import Settings
 from lake.errors import LakeError, StorageError
 from lake.quoting import quoted
 from lake.session.spark_session import first_line
-from lake.store import delta, manifest
+from lake.store import delta
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
+from lake.store.storage import Address
 from lake.store.table_head import COMMENT, UNIT
 from lake.store.table_log import TableState
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
+MANIFEST_FILES: Final = 10_000
+"""Tables with more files are left out of a manifest."""
 # Reader features that do not change how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})
 
@@ -83,7 +99,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
 
     Raises LakeError if the version is gone or its files cannot be read as they are.
     """
-    recorded = manifest.table_of(settings, edition, name) if settings.store else None
+    recorded = manifest_entry(settings, edition, name) if settings.store else None
     if recorded is None:
         return opened(settings, name, edition)
     entry = edition.tables[name]
@@ -107,10 +123,14 @@ def write_manifest(settings: Settings, edition: Edition) -> None:
         for name, entry in edition.tables.items():
             with suppress(StorageError):  # a later reader reports it
                 table = opened(settings, name, edition)
-                folder = f"{Warehouse(settings).root}/{entry.path}/"
-                files = [file.removeprefix(folder) for file in table.files]
-                tables[name] = {"doc": table.doc, "schema": table.schema, "files": files}
-        manifest.write(settings, edition, tables)
+                if len(table.files) <= MANIFEST_FILES:
+                    folder = f"{Warehouse(settings).root}/{entry.path}/"
+                    files = [file.removeprefix(folder) for file in table.files]
+                    record = {"doc": table.doc, "schema": table.schema, "files": files}
+                    tables[name] = {**_identity(edition, name), **record}
+        manifest = {"number": edition.number, "published_at": edition.published_at.isoformat(), "tables": tables}
+        content = json.dumps(manifest, separators=(",", ":")).encode()
+        Warehouse(settings).manifest(edition.number).put_if_absent(_digest(content) + b"\n" + content)
 
 
 def opened(settings: Settings, name: str, edition: Edition) -> Published:
@@ -181,3 +201,34 @@ def duckdb_type(kind: str | Mapping[str, Any]) -> str:
         return f"MAP({duckdb_type(kind['keyType'])}, {duckdb_type(kind['valueType'])})"
     fields = (f"{quoted(field['name'])} {duckdb_type(field['type'])}" for field in kind["fields"])
     return f"STRUCT({', '.join(fields)})"
+
+
+def manifest_entry(settings: Settings, edition: Edition, name: str) -> Mapping[str, Any] | None:
+    """Return the manifest's entry of a table; None if it is missing or of another edition."""
+    try:
+        manifest = _read_manifest(Warehouse(settings).manifest(edition.number))
+        if (manifest["number"], manifest["published_at"]) != (edition.number, edition.published_at.isoformat()):
+            return None
+        table: Mapping[str, Any] = manifest["tables"][name]
+        return table if table.items() >= _identity(edition, name).items() else None
+    except (LakeError, OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _identity(edition: Edition, name: str) -> dict[str, Any]:
+    entry = edition.tables[name]
+    return {"path": entry.path, "version": entry.version, "fingerprint": entry.fingerprint}
+
+
+@lru_cache(maxsize=16)
+def _read_manifest(file: Address) -> Mapping[str, Any]:
+    """Raises ValueError if it is truncated, FileNotFoundError if there is none."""
+    digest, _, content = file.read().partition(b"\n")
+    if digest != _digest(content):
+        raise ValueError(file.url)
+    manifest: Mapping[str, Any] = json.loads(content)
+    return manifest
+
+
+def _digest(content: bytes) -> bytes:
+    return sha256(content).hexdigest().encode()

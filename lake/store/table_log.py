@@ -1,6 +1,6 @@
 """Delta log of a table as this process knows it: its newest version, its commits, and states of the table.
 
-The storage decides how it is looked up and opened: `lake.store.folder_log` reads a local folder,
+The storage decides how it is looked up and opened: `lake.store.table_logs` reads a local folder,
 `lake.store.bucket_log` a bucket. `lake.store.view` decides when.
 """
 

@@ -16,7 +16,7 @@ import pytest
 from lake.config import Settings, load_settings
 from lake.ops.scaffold import init
 from lake.store.ledger.editions import latest_edition
-from lake.store.staging_upload import FOLDER
+from lake.store.temporary_files import FOLDER
 from lake.store.warehouse import Warehouse
 from tests.servers.airflow import Airflow
 from tests.servers.cluster import Cluster

@@ -43,13 +43,13 @@ from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
 from lake.store import duckdb_tables, erasures, quarantine
 from lake.store.keys import KeyStore, open_store
-from lake.store.keys.file import secret_file
+from lake.store.keys.home import secret_file
 from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
 from lake.store.log import Log
 from lake.store.scan import to_frame
 from lake.store.table_logs import forget_all
-from lake.store.upkeep import truncation
+from lake.store.upkeep import vacuum
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.processes import other_process
@@ -313,7 +313,7 @@ def test_purge_keeps_published_rows_when_a_table_advances_meanwhile(
 
     def goes_on(*given: Any) -> str:
         table = shop.project.table(shop.project.tables["current_order"])
-        truncation.begin_anew(table.path, table.position())
+        vacuum.begin_anew(table.path, table.position())
         return still_read(*given)
 
     monkeypatch.setattr(purging, "_still_read", goes_on)

@@ -20,7 +20,7 @@ from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import list_folder
 from lake.publish.cut import pick_cut
 from lake.session.spark_session import shares_disk
-from lake.store import staging_upload
+from lake.store import temporary_files
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.shop import contract, declare, job
@@ -51,15 +51,15 @@ def test_spark_shares_the_disk_when_it_runs_here(
 def test_uploaded_files_are_removed_or_found_as_abandoned(project: Settings, tmp_path: Path) -> None:
     file = tmp_path / "a b.jsonl"
     file.write_text("{}\n")
-    assert staging_upload.upload(project, [file]) == {}
+    assert temporary_files.upload(project, [file]) == {}
     elsewhere = replace(project, spark=SparkSettings(shares_disk=False))
-    [address] = staging_upload.upload(elsewhere, [file]).values()
+    [address] = temporary_files.upload(elsewhere, [file]).values()
     assert (address.name, address.read()) == ("a b.jsonl", b"{}\n")
-    assert staging_upload.upload(elsewhere, [file]) == {file: address}, "the same file, the same place"
-    assert staging_upload.abandoned_uploads(elsewhere, datetime(2000, 1, 1, tzinfo=UTC)) == []
-    assert staging_upload.abandoned_uploads(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == [address]
-    staging_upload.remove([address])
-    assert staging_upload.abandoned_uploads(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == []
+    assert temporary_files.upload(elsewhere, [file]) == {file: address}, "the same file, the same place"
+    assert temporary_files.abandoned_uploads(elsewhere, datetime(2000, 1, 1, tzinfo=UTC)) == []
+    assert temporary_files.abandoned_uploads(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == [address]
+    temporary_files.remove_uploads([address])
+    assert temporary_files.abandoned_uploads(elsewhere, datetime(2100, 1, 1, tzinfo=UTC)) == []
 
 
 def test_file_too_large_for_spark_elsewhere_is_rejected_by_its_size(project: Settings) -> None:
@@ -101,7 +101,7 @@ def test_files_that_spark_cannot_read_here_get_into_the_log(project: Settings, s
         5: ("c.jsonl.gz", None),
     }
     assert list(Warehouse(lakehouse.settings).root.list(deep=True))
-    assert staging_upload.abandoned_uploads(lakehouse.settings, datetime(2100, 1, 1, tzinfo=UTC)) == []
+    assert temporary_files.abandoned_uploads(lakehouse.settings, datetime(2100, 1, 1, tzinfo=UTC)) == []
 
 
 def test_tables_of_an_old_cut_are_not_written_where_spark_cannot(project: Settings, spark: SparkSession) -> None:

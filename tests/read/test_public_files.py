@@ -15,8 +15,8 @@ from lake.config import ServeSettings, Settings
 from lake.errors import StorageError, Unavailable
 from lake.read.public_files import PublicFiles
 from lake.read.sql import EditionReader, reader
+from lake.store import temporary_files
 from lake.store.ledger import editions
-from lake.store.upkeep import temp_cleanup
 from lake.store.warehouse import Warehouse
 from tests.reading import append, publish, small
 from tests.warehouse import write
@@ -87,9 +87,9 @@ def test_copy_is_deleted_when_no_edition_and_no_reader_uses_it(tmp_path: Path) -
 def test_copies_left_by_a_server_are_deleted_by_maintenance(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     PublicFiles(settings).parts(reader(settings), "types")
-    assert temp_cleanup.leftover_files(settings, datetime.now(UTC) - timedelta(days=1)) == []
+    assert temporary_files.leftover_files(settings, datetime.now(UTC) - timedelta(days=1)) == []
     old(settings)
-    temp_cleanup.delete(temp_cleanup.leftover_files(settings, datetime.now(UTC) - timedelta(days=1)))
+    temporary_files.delete_files(temporary_files.leftover_files(settings, datetime.now(UTC) - timedelta(days=1)))
     assert copies(settings) == []
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from lake.config import Settings, load_settings
 from lake.read.sql import EditionReader
-from lake.store import manifest, snapshot
+from lake.store import snapshot
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 from lake.store.storage import Address
@@ -53,7 +53,7 @@ def content(settings: Settings) -> bytes:
 
 def put(settings: Settings, content: bytes) -> None:
     """Replace the manifest of edition 1, and forget the cached one."""
-    manifest._read.cache_clear()
+    snapshot._read_manifest.cache_clear()
     file = Warehouse(settings).manifest(1)
     file.delete()
     assert file.put_if_absent(content)
@@ -68,7 +68,7 @@ def test_manifest_equals_the_logs_of_tables(shop: Settings) -> None:
     edition = edition_of(shop)
     opened = {name: snapshot.opened(shop, name, edition) for name in edition.tables}
     snapshot.write_manifest(shop, edition)
-    assert {name: manifest.table_of(shop, edition, name) is not None for name in opened} == dict.fromkeys(opened, True)
+    assert all(snapshot.manifest_entry(shop, edition, name) for name in opened)
     assert {name: snapshot.published(shop, name, edition) for name in opened} == opened
 
 
@@ -100,7 +100,7 @@ def test_manifest_of_another_edition_or_file_is_ignored(shop: Settings, change: 
     said = json.loads(content(shop).partition(b"\n")[2])
     CHANGES[change](said)
     put(shop, signed(said))
-    assert manifest.table_of(shop, edition_of(shop), "current_order") is None
+    assert snapshot.manifest_entry(shop, edition_of(shop), "current_order") is None
     assert rows(shop) == right
 
 
@@ -113,7 +113,7 @@ def test_truncated_or_altered_manifest_is_ignored(shop: Settings) -> None:
         at = chance.randrange(len(whole))
         altered = bytes([whole[at] ^ 1 << chance.randrange(8)])
         put(shop, whole[:at] if turn % 2 else whole[:at] + altered + whole[at + 1 :])
-        assert manifest.table_of(shop, edition, "current_order") is None
+        assert snapshot.manifest_entry(shop, edition, "current_order") is None
         assert rows(shop) == right
     put(shop, b"[]")
     assert rows(shop) == right

@@ -27,7 +27,7 @@ from lake.store.storage.object_store import ObjectStore
 from lake.store.storage.objects import Object
 from lake.store.storage.ranged import END, WHOLE
 from lake.store.table_log import delta_table
-from lake.store.upkeep import truncation, vacuum
+from lake.store.upkeep import vacuum
 from lake.store.warehouse import Warehouse
 from tests.processes import free_port
 from tests.s3.wire import Fault, nth, wired
@@ -213,8 +213,8 @@ def test_vacuum_deletes_old_versions_and_truncation_ends_the_history(root: Addre
     root.storage.delete_all([file.url for file in files])
     assert [numbers(table, number) for number in (version - 1, version)] == [[2], [3]]
     head = delta.head(table, APP)
-    truncation.begin_anew(table, head)
-    assert truncation.end(table) > 0
+    vacuum.begin_anew(table, head)
+    assert vacuum.truncate(table) > 0
     assert (numbers(table), delta.head(table, APP) is not None) == ([3], True)
     assert [entry.name for entry in table.list() if entry.name.endswith(".parquet")] == [
         Path(file).name for file in delta.files(delta_table(table))

@@ -24,14 +24,14 @@ from lake.errors import Unavailable
 from lake.privacy.forget import _blank
 from lake.process import fault_of
 from lake.project.project import load
-from lake.store import delta, duckdb_tables, quarantine, recovery, rejected_and_duplicates
+from lake.store import delta, duckdb_tables, quarantine, recovery, redeliveries
 from lake.store.commit import commit, describe, replace
 from lake.store.ledger import cuts, editions, runs
 from lake.store.storage import Address, LocalFolder
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
 from lake.store.tables import Table
-from lake.store.upkeep import compaction, truncation
+from lake.store.upkeep import compaction, vacuum
 from lake.store.voids import record as record_void
 from lake.store.warehouse import Warehouse
 from tests.warehouse import kept_folder, published
@@ -88,7 +88,7 @@ def _make_shop() -> Path:
     replace(table, ROWS, ["k"], delta.start(table.app).next(cut=1), meanings={})
     for number in range(1, 4):
         quarantine.put_files(settings, "orders", number, [("f", "no file")], at=AT)
-        rejected_and_duplicates.put_redeliveries(settings, "orders", number, AGAIN)
+        redeliveries.put(settings, "orders", number, AGAIN)
     return settings.project
 
 
@@ -125,7 +125,7 @@ class Warehoused:
         compaction.compact_table(self.table.path, self.position, ["k"])
 
     def begin_anew(self) -> None:
-        truncation.begin_anew(self.table.path, self.position)
+        vacuum.begin_anew(self.table.path, self.position)
 
     def void(self) -> None:
         record_void(self.settings, [("orders", (1, None, None, None))], reason="no", at=AT, heads={"orders": 2})
@@ -160,7 +160,7 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
         lambda w: w.quarantine,
     ),
     "redeliveries": (
-        lambda w: rejected_and_duplicates.put_redeliveries(w.settings, "orders", 4, AGAIN),
+        lambda w: redeliveries.put(w.settings, "orders", 4, AGAIN),
         lambda w: w.redeliveries,
     ),
     "clear above": (lambda w: recovery.clear_above(w.settings, "orders", 2), lambda w: w.redeliveries),
@@ -235,7 +235,7 @@ def test_commit_is_reported_as_unknown_when_the_log_cannot_be_read(
 
 def test_commits_record_their_writer_and_repeated_ones_a_new_writer(tmp_path: Path) -> None:
     here = Warehoused(tmp_path)
-    truncation.begin_anew(here.table.path, here.position)
+    vacuum.begin_anew(here.table.path, here.position)
     newest, first = list(delta.positions(here.table.path, here.table.app))[:2]
     assert (newest.data["repeated"], newest.txn) == (True, first.txn)
     assert newest.writer

@@ -24,7 +24,7 @@ from lake.store.locks.lease import lease
 from lake.store.storage import Address
 from lake.store.table_logs import forget_all
 from lake.store.truncated_commit import commit_file, truncated_version
-from lake.store.upkeep import truncation
+from lake.store.upkeep import vacuum
 from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.crash.model import Shop
@@ -111,8 +111,8 @@ def test_table_without_past_keeps_its_rows_when_its_commit_is_truncated(project:
     path, app = table(project)
     for number in (2, 3):
         duckdb_tables.append(path, "a BIGINT", [[number]], present(delta.head(path, app)).next(cut=number))
-    truncation.begin_anew(path, delta.head(path, app), purge=1)
-    truncation.end(path)
+    vacuum.begin_anew(path, delta.head(path, app), purge=1)
+    vacuum.truncate(path)
     truncate_newest(path, left)
     forget_all()
     for _ in range(2):

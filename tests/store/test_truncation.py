@@ -10,10 +10,9 @@ from deltalake.exceptions import DeltaError
 
 from lake.store import delta, duckdb_tables
 from lake.store.delta import Position, start
-from lake.store.folder_log import FolderLog
 from lake.store.storage import Address
-from lake.store.table_logs import invalidate
-from lake.store.upkeep import truncation
+from lake.store.table_logs import FolderLog, invalidate
+from lake.store.upkeep import vacuum
 from tests.checks import present
 
 APP = "table:guest"
@@ -44,14 +43,14 @@ def test_begin_anew_is_repeated_when_killed_before_its_checkpoint(
     with monkeypatch.context() as killed:
         killed.setattr(DeltaTable, "create_checkpoint", dies)
         with pytest.raises(KeyboardInterrupt):
-            truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
+            vacuum.begin_anew(guests, delta.head(guests, APP), purge=1)
     head = delta.head(guests, APP)
     assert present(head).data["purge"] == 1
     assert delta.newest_checkpoint(guests) < present(head).version
     assert files_with_name(guests)
-    version = truncation.begin_anew(guests, head, purge=1)
+    version = vacuum.begin_anew(guests, head, purge=1)
     assert delta.newest_checkpoint(guests) == version == present(delta.head(guests, APP)).version
-    truncation.end(guests)
+    vacuum.truncate(guests)
     assert files_with_name(guests) == []
 
 
@@ -60,32 +59,32 @@ def test_begin_anew_repeats_only_the_definition_of_an_older_build(tmp_path: Path
     build = start(APP).next(definition={"kind": "Latest"}, content="1-aa")
     for position in (build, build.next(cut=2)):  # the newer one, as Spark commits it, has no fingerprint
         duckdb_tables.append(path, "a BIGINT", [[1]], position)
-    truncation.begin_anew(path, delta.head(path, APP), purge=1)
+    vacuum.begin_anew(path, delta.head(path, APP), purge=1)
     data = present(delta.head(path, APP)).data
     assert data == {"cut": 2, "definition": {"kind": "Latest"}, "origin": 1, "purge": 1, "repeated": True}
 
 
 @pytest.mark.parametrize("by_other_process", [False, True])
 def test_truncated_table_has_no_positions_before_its_checkpoint(guests: Address, by_other_process: bool) -> None:
-    version = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
+    version = vacuum.begin_anew(guests, delta.head(guests, APP), purge=1)
     assert len([*delta.positions(guests, APP)]) > 1
     with pytest.MonkeyPatch.context() as patch:
         if by_other_process:
             patch.setattr(FolderLog, "forget", lambda _: None)
-        truncation.end(guests)
+        vacuum.truncate(guests)
     invalidate(guests)
     assert [position.version for position in delta.positions(guests, APP)] == [version]
 
 
 def test_truncated_note_of_the_newest_checkpoint_is_ignored(guests: Address) -> None:
-    truncation.begin_anew(guests)
+    vacuum.begin_anew(guests)
     (guests / "_delta_log/_last_checkpoint").local.write_text('{"version":')
     assert delta.newest_checkpoint(guests) == -1
 
 
 @pytest.mark.slow
 def test_published_version_stays_when_the_table_has_a_newer_checkpoint(guests: Address) -> None:
-    published = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
+    published = vacuum.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
         head = delta.head(guests, APP)
         duckdb_tables.append(
@@ -94,7 +93,7 @@ def test_published_version_stays_when_the_table_has_a_newer_checkpoint(guests: A
         DeltaTable(str(guests)).delete()
     DeltaTable(str(guests)).create_checkpoint()
     assert delta.newest_checkpoint(guests) > published
-    assert truncation.end(guests, upto=published) > 0
+    assert vacuum.truncate(guests, upto=published) > 0
     assert duckdb_tables.rows(guests, "SELECT * FROM t", version=published) == []
     assert duckdb_tables.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]
     assert files_with_name(guests) == []

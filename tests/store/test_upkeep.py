@@ -32,7 +32,7 @@ from lake.store.table_head import CHANGE, Counts
 from lake.store.table_logs import forget_all, table_log
 from lake.store.tables import FeedGap, Table
 from lake.store.truncated_commit import commit_file
-from lake.store.upkeep import compaction, truncation, vacuum
+from lake.store.upkeep import compaction, vacuum
 from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.processes import other_process
@@ -286,8 +286,8 @@ def test_changed_rows_between_versions_are_counted_from_commits(table: Table) ->
     rows = Scan(table.path).arrow()
     replaced = replace(table, rows, ["n"], whole, meanings={}).version
     assert table.changed(after=last, upto=replaced) == 2 * rows.num_rows, "Spark does not say how many it wrote"
-    truncation.begin_anew(table.path, table.position())
-    truncation.end(table.path)
+    vacuum.begin_anew(table.path, table.position())
+    vacuum.truncate(table.path)
     with pytest.raises(FeedGap):
         replace_settings(table, 0).changes(NO_SPARK, after=before, upto=table.version())
 
@@ -356,8 +356,8 @@ def test_table_without_past_keeps_only_its_newest_version(table: Table) -> None:
     change(table, "update", 1, text="a secret of version 6")
     change(table, "update", 1, text="no secret")
     before, head = Scan(table.path).arrow().sort_by("n").to_pylist(), present(table.position())
-    assert truncation.begin_anew(table.path, head, purge=3) == head.version + 1
-    assert truncation.end(table.path) > 6
+    assert vacuum.begin_anew(table.path, head, purge=3) == head.version + 1
+    assert vacuum.truncate(table.path) > 6
     assert Scan(table.path).arrow().sort_by("n").to_pylist() == before
     position = present(table.position())
     assert (position.txn, position.origin, table.version()) == (
@@ -370,8 +370,8 @@ def test_table_without_past_keeps_only_its_newest_version(table: Table) -> None:
     assert change(table, "insert", 7) == position.version + 1
     with pytest.raises(FeedGap):
         table.changes(NO_SPARK, after=3, upto=table.version())
-    truncation.begin_anew(table.path, table.position())
-    assert truncation.end(table.path) > 0
+    vacuum.begin_anew(table.path, table.position())
+    assert vacuum.truncate(table.path) > 0
     assert change(table, "delete", 7) == position.version + 3
     assert numbers(table) == [row["n"] for row in before]
 
@@ -388,8 +388,8 @@ def test_definition_of_a_table_outlives_its_past(table: Table) -> None:
         position,
     )
     change(table, "insert", 8)
-    truncation.begin_anew(table.path, table.position())
-    truncation.end(table.path)
+    vacuum.begin_anew(table.path, table.position())
+    vacuum.truncate(table.path)
     assert present(table.position()).data["definition"] == {"kind": "Latest"}
 
 
@@ -402,14 +402,14 @@ def test_interrupted_end_of_the_past_is_completed(table: Table, monkeypatch: pyt
         gone.append(file)
         os.unlink(file)
 
-    truncation.begin_anew(table.path, table.position())
+    vacuum.begin_anew(table.path, table.position())
     before = numbers(table)
     monkeypatch.setattr(Path, "unlink", unlink)
     with pytest.raises(InterruptedError):
-        truncation.end(table.path)
+        vacuum.truncate(table.path)
     monkeypatch.undo()
     assert numbers(table) == before
-    assert truncation.end(table.path) > 0
+    assert vacuum.truncate(table.path) > 0
     assert numbers(table) == before
     assert len(list((table.path / "_delta_log").local.glob("*.json"))) == 1
 
@@ -427,9 +427,9 @@ def test_truncated_compaction_has_lost_no_row(table: Table) -> None:
 
 
 def test_table_that_begins_at_its_newest_version_has_none_before(table: Table) -> None:
-    truncation.begin_anew(table.path)
+    vacuum.begin_anew(table.path)
     assert vacuum.before_newest(table.path) == [delta.version(table.path) - 1]
-    truncation.end(table.path)
+    vacuum.truncate(table.path)
     assert vacuum.before_newest(table.path) == []
 
 

@@ -18,8 +18,7 @@ from lake.config import Settings
 from lake.connectors import connector
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.errors import DeclarationError
-from lake.store.keys.file import KeyFile, new_file
-from lake.store.keys.home import COPY, Home, Identity
+from lake.store.keys.home import COPY, Home, Identity, KeyFile, new_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,6 @@
-"""Duplicates of a log, in a table beside it, and counts of both tables beside a log (see also lake.store.quarantine).
+"""Re-deliveries of a stream: events that its log has already, each with its id and the place where it came again.
 
-Both have batch numbers and are written before the log's commit. Duplicates are re-deliveries: events that the log has
-already, each with its id and the place where it came again. The log counts and drops them; the table is for people.
+The log counts and drops them; this table beside it is for people. It is written before the log's commit.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Redelivery:
     source: str
 
 
-def put_redeliveries(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
+def put(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
     """Append re-deliveries, `_id` and `source`, of a batch."""
     import pyarrow as pa
 
@@ -39,7 +38,7 @@ def put_redeliveries(settings: Settings, stream: str, batch: int, again: pa.Tabl
         delta.add(path, again.add_column(0, "_batch", number), configuration=delta.KEEP_LOGS)
 
 
-def redeliveries(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
+def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
     """Return the re-deliveries of the events `ids` up to batch `upto`, in order."""
     if not ids:
         return []
@@ -50,6 +49,6 @@ def redeliveries(settings: Settings, stream: str, ids: Collection[str], *, upto:
 
 
 def counts(at: Location, *, upto: int) -> dict[int, int]:
-    """Return the number of rows of each batch up to `upto` in a table beside a log."""
+    """Return the number of rows of each batch up to `upto` in this table of a stream or in its quarantine."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
     return {row["_batch"]: row["n"] for row in duckdb_tables.rows(at.path, query, upto)}

@@ -1,12 +1,13 @@
-"""Upload of local files to the warehouse for a Spark that runs on other machines, while it reads them.
+"""Temporary files: uploads for a Spark that runs on other machines, and what crashes left on this one.
 
-<warehouse>/staging/<SHA-256 of path, size and time>/<name>
+An upload is <warehouse>/staging/<SHA-256 of path, size and time>/<name>.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -32,7 +33,7 @@ def upload(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
     return addresses
 
 
-def remove(addresses: Iterable[Address]) -> None:
+def remove_uploads(addresses: Iterable[Address]) -> None:
     """Delete uploaded files."""
     for address in addresses:
         address.delete()
@@ -49,3 +50,21 @@ def abandoned_uploads(settings: Settings, before: datetime) -> list[Address]:
 def _identity(file: Path) -> str:
     about = file.stat()
     return hashlib.sha256(os.fsencode(file.absolute()) + f" {about.st_size} {about.st_mtime_ns}".encode()).hexdigest()
+
+
+def leftover_files(settings: Settings, before: datetime) -> list[Path]:
+    """Return half-removed tables, and files staged or spilled `before` that instant."""
+    scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
+    old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
+    gone = [] if settings.store else sorted(Warehouse(settings).root.local.glob("*/.*.gone"))
+    return [*gone, *old]
+
+
+def delete_files(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:
+    """Delete files and folders; another process may do so at the same time."""
+    for file in files:
+        if file.is_dir() and not file.is_symlink():
+            with suppress(FileNotFoundError):
+                shutil.rmtree(file, ignore_errors=as_far_as_possible)
+        else:
+            file.unlink(missing_ok=True)
