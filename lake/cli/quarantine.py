@@ -125,7 +125,7 @@ def void(
     Example: lake void flights --batch 12 --reason "last year's file"
     Example: lake void flights --source flights/2024-03-30.jsonl --reason "last year's file"
     """
-    from lake.ingest.void import void as run
+    from lake.ingest.events import void as run
 
     if not (events or batches or sources):
         raise click.UsageError("nothing to void: name events, a --batch or a --source")

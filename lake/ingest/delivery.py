@@ -19,8 +19,8 @@ from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.ingest import crashed_readers, file_facts, record_frames
-from lake.ingest.files import Content, File, Mark, fault_of, unchanged
+from lake.ingest import crashed_readers, record_frames
+from lake.ingest.files import Content, File, Mark, fact_texts, fault_of, unchanged
 from lake.ingest.record_frames import FileCopies, Place
 from lake.records.decompression import PACKINGS
 from lake.records.read_tasks import TEXTS, FilePiece, FileTask, TextTask
@@ -187,7 +187,7 @@ class FileDelivery(Delivery):
     def _task(self, reader: RecordReader, elsewhere: Mapping[Content, Place] = MappingProxyType({})) -> FileTask:
         pieces = {}
         for rank, file in enumerate(self.files):
-            facts = file_facts.texts(self.contract, Path(file.name).name, file.mtime)
+            facts = fact_texts(self.contract, Path(file.name).name, file.mtime)
             address = record_frames.address_of(elsewhere.get(file.path, file.path))
             pieces[address] = FilePiece(rank << POSITION_BITS, file.name, file.path.name, facts)
         return FileTask(reader, self.contract.csv, pieces)
@@ -260,7 +260,7 @@ class ReplayDelivery(Delivery):
 
     def _facts(self, row: Rejected) -> list[tuple[str, str]]:
         file = LINE.sub("", row.source)
-        of_file = file_facts.texts(self.contract, Path(file).name, self.times.get((row.batch, file)))
+        of_file = fact_texts(self.contract, Path(file).name, self.times.get((row.batch, file)))
         facts = json.loads(row.facts) if row.facts else {}
         return [(name, text) for name, text in {**facts, **of_file}.items() if text is not None]
 

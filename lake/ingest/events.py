@@ -1,20 +1,29 @@
-"""Events of a log in detail: origin, delay, re-deliveries, void."""
+"""Events of a log by their place: in detail (origin, delay, re-deliveries, void), and voiding of them.
+
+From the next cut on no table counts a voided event; it stays in its log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 
 from lake.config import Settings
-from lake.store import redeliveries, voids
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError
+from lake.sources.declared import decided_by, decider
+from lake.store import delta, duckdb_tables, redeliveries, voids
+from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.scan import Scan
-
-Place = tuple[int, int, int]
+from lake.store.voids import LINE, Place, Target, Void
 
 PLACE = pa.schema([("_batch", pa.int64()), ("_bucket", pa.int32()), ("_offset", pa.int64())])
 ENVELOPE = ("_batch", "_bucket", "_offset", "_id", "_source", "_time", "_watermark", "_ingested_at", "_version")
@@ -48,10 +57,7 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
     """Return events at `places` as of `cut`. Needs no JVM."""
     if not places:
         return {}
-    columns = list(zip(*places, strict=True))
-    bounds = {field.name: (min(values), max(values)) for field, values in zip(PLACE, columns, strict=True)}
-    keys = pa.table([pa.array(values, field.type) for field, values in zip(PLACE, columns, strict=True)], schema=PLACE)
-    rows = Scan(Log(settings, stream).path, bounds=bounds).arrow(ENVELOPE, keys=keys).to_pylist()
+    rows = _rows_at(Log(settings, stream), places, ENVELOPE)
     again: dict[str, list[str]] = {}
     for event in redeliveries.of_events(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
         again.setdefault(event.id, []).append(event.source)
@@ -72,3 +78,94 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
             void=next((void.reason for void in voided if void.covers(place, row["_source"])), None),
         )
     return events
+
+
+def _rows_at(log: Log, places: Collection[Place], columns: Sequence[str]) -> list[dict[str, Any]]:
+    values = [*zip(PLACE, zip(*places, strict=True), strict=True)]
+    bounds = {field.name: (min(numbers), max(numbers)) for field, numbers in values}
+    keys = pa.table([pa.array(numbers, field.type) for field, numbers in values], schema=PLACE)
+    rows: list[dict[str, Any]] = Scan(log.path, bounds=bounds).arrow(columns, keys=keys).to_pylist()
+    return rows
+
+
+def void(  # noqa: PLR0913  events are named in three ways
+    settings: Settings,
+    stream: str,
+    places: Sequence[str] = (),
+    *,
+    batches: Sequence[int] = (),
+    sources: Sequence[str] = (),
+    reason: str,
+) -> list[Void]:
+    """Void events of `stream`, all or none: at `places`, of `batches`, and from ingested files `sources`.
+
+    A place is `BATCH:BUCKET:OFFSET`. If a batch is of a source's delivery, all its streams' batches are voided. Raises
+    DeclarationError if a place is malformed, empty or void already, or a batch or file unknown. Raises Unavailable
+    while a server decides on the stream: its answers depend on these events.
+    """
+    load_contract(settings, stream)
+    if not reason.strip():
+        raise DeclarationError("a void needs a reason", fix='--reason "why these events do not count"')
+    named = [_parse_place(text) for text in places]
+    _check_events_exist(settings, stream, named)
+    upto = Log(settings, stream).head().batch
+    targets: list[tuple[str, Target]] = [(stream, (*place, None)) for place in named]
+    for batch in batches:
+        whole = {stream: _existing_batch(stream, batch, upto)} | _batches_of_delivery(settings, stream, batch)
+        targets += [(other, (number, None, None, None)) for other, number in whole.items()]
+    targets += [(stream, (upto, None, None, _find_source(settings, stream, source))) for source in sources]
+    heads = {name: Log(settings, name).head().batch for name, _ in targets}
+    with runs.recording(settings, "void", stream, but=DeclarationError), ExitStack() as undecided:
+        for name in sorted({decided_by(settings, name) or "" for name in heads} - {""}):
+            undecided.enter_context(decider(settings).pause(settings, name))
+        return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)
+
+
+def _batches_of_delivery(settings: Settings, stream: str, batch: int) -> dict[str, int]:
+    delivery = Log(settings, stream).head_at(batch).delivery
+    if delivery is None:
+        return {}
+    return {
+        other: head.batch
+        for other in delivery.streams
+        if other != stream
+        for head in Log(settings, other).heads()
+        if (its := head.delivery) and (its.source, its.number) == (delivery.source, delivery.number)
+    }
+
+
+def _parse_place(text: str) -> Place:
+    parts = re.fullmatch(r"(\d{1,18}):(-?\d{1,18}):(\d{1,18})", text)
+    if parts is None:
+        raise DeclarationError(f"{text!r} is not a valid event place", fix="write BATCH:BUCKET:OFFSET, e.g. 12:3:4711")
+    batch, bucket, offset = map(int, parts.groups())
+    return batch, bucket, offset
+
+
+def _check_events_exist(settings: Settings, stream: str, places: Sequence[Place]) -> None:
+    stored: set[Place] = set()
+    if places and delta.exists(Log(settings, stream).path):
+        rows = _rows_at(Log(settings, stream), places, PLACE.names)
+        stored = {(row["_batch"], row["_bucket"], row["_offset"]) for row in rows}
+    for place in places:
+        if place not in stored:
+            raise DeclarationError(
+                f"{stream} has no event at {':'.join(map(str, place))}",
+                fix="`lake explain TABLE COLUMN=VALUE` shows the place of each event: BATCH:BUCKET:OFFSET",
+            )
+
+
+def _existing_batch(stream: str, batch: int, upto: int) -> int:
+    if not 1 <= batch <= upto:
+        raise DeclarationError(f"{stream} has no batch {batch}, only 1 to {upto}", fix=f"lake log {stream}")
+    return batch
+
+
+def _find_source(settings: Settings, stream: str, source: str) -> str:
+    query = f"SELECT count(*) AS events FROM t WHERE regexp_replace(_source, '{LINE}', '') = $1"
+    for name in (source, f"{stream}/{source}"):
+        if any(row["events"] for row in duckdb_tables.rows(Log(settings, stream).path, query, name)):
+            return name
+    raise DeclarationError(
+        f"no event of {stream} came from {source!r}", fix=f"lake log {stream} names the files of each batch"
+    )

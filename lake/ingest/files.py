@@ -1,19 +1,27 @@
-"""Landing files in a local folder or a bucket, and how they are archived."""
+"""Landing files in a local folder or a bucket, how they are archived, and their facts as fields of records.
+
+Facts are the name without folder, a part of it, or the mtime. They follow from the log, so replayed records have the
+same ones.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 from lake import disk
+from lake.contracts.contract import Contract
+from lake.contracts.fields import Field
 from lake.errors import DeclarationError, Unavailable
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
@@ -259,3 +267,31 @@ def _identity(*statuses: os.stat_result | None) -> tuple[int, ...]:
     return tuple(
         number for status in statuses if status for number in (status.st_dev, status.st_ino, status.st_ctime_ns)
     )
+
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def fact_fields(contract: Contract) -> list[Field]:
+    return [field for field in contract.fields if field.of_file]
+
+
+def fact_texts(contract: Contract, name: str, mtime: int | None) -> dict[str, str | None]:
+    """`mtime` is in nanoseconds since 1970."""
+    return {field.name: _fact(field, name, mtime) for field in fact_fields(contract)}
+
+
+def _fact(field: Field, name: str, mtime: int | None) -> str | None:
+    if field.path[-1] == "time":
+        return None if mtime is None else _instant(mtime)
+    if not field.pattern:
+        return name
+    part = re.search(field.pattern, name)
+    return part and part[part.re.groups]
+
+
+def _instant(nanoseconds: int) -> str | None:
+    try:
+        return (EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat()
+    except OverflowError:
+        return None

@@ -1,13 +1,17 @@
-"""Ingestion of landing files and sources, batch by batch until nothing is new."""
+"""Ingestion of landing files and sources, batch by batch until nothing is new; then idle producers are closed.
+
+The horizon no longer waits for a producer after the batch that closes it.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -17,9 +21,11 @@ from lake.contracts.contract import Contract, known_stream, load_contract, sound
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.ingest import crashed_readers, landing
 from lake.ingest.append import BatchCounts, append, unreadable_files
-from lake.ingest.delivery import FileDelivery
-from lake.ingest.idle_producers import find_idle_producers
+from lake.ingest.delivery import Closing, FileDelivery
+from lake.ingest.files import Mark
+from lake.ingest.horizon import Horizon
 from lake.ingest.source_ingestion import copy_again, give_up_lost, open_ingestion
+from lake.ingest.source_position import source_position
 from lake.process import fault_of
 from lake.progress import step
 from lake.session.spark_session import first_line, started
@@ -36,7 +42,6 @@ from lake.store.view import view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 TRACE: Final = "lake ingest STREAM --debug shows the stack trace"
 
@@ -303,3 +308,74 @@ def _ingest_files(
         log.flush()
         landing.archive(settings, stream, landing.ingested_marks(log))
     return {stream: total}
+
+
+SHOWN: Final = 3
+
+
+@dataclass(frozen=True)
+class IdleProducers:
+    """Producers that were idle when ingestion `began`, with the files `landed` by then.
+
+    They are closed only when everything that existed then is in the log: neither while files or records wait, nor while
+    a source does not answer.
+    """
+
+    settings: Settings
+    contract: Contract
+    sources: tuple[DeclaredSource, ...]
+    began: datetime
+    landed: frozenset[Mark]
+
+    @property
+    def stream(self) -> str:
+        return self.contract.name
+
+    @property
+    def subjects(self) -> set[str]:
+        return {self.stream, *(source.name for source in self.sources)}
+
+    def close(
+        self, spark: Callable[[], SparkSession], *, drained: bool, now: datetime | None
+    ) -> dict[str, BatchCounts]:
+        """Close the producers in one batch unless records wait. `drained`: sources were read to their end."""
+        log = Log(self.settings, self.stream)
+        if not self._idle(log.head()) or self.landed - landing.ingested_marks(log):
+            return {}
+        if not drained and not all(self._is_read(source) for source in self.sources):
+            return {}
+
+        def deliver(head: LogHead) -> Closing | None:
+            return Closing(self.began) if self._idle(head) else None
+
+        counts = append(self.settings, spark, self.contract, deliver, now=now)
+        if closed := log.head().horizon.get("closed", ()):
+            more = f" and {len(closed) - SHOWN} more" if closed[SHOWN:] else ""
+            names = ", ".join(map(repr, closed[:SHOWN]))
+            logging.getLogger("lake").warning("%s: closed idle producers: %s%s", self.stream, names, more)
+        return {self.stream: counts}
+
+    def _idle(self, head: LogHead) -> tuple[str, ...]:
+        declared = self.contract.horizon
+        return Horizon.of(head, self.contract).idle(self.began, declared.idle) if declared and declared.idle else ()
+
+    def _is_read(self, source: DeclaredSource) -> bool:
+        at = source_position(self.settings, source.name, source.streams)
+        with closing(source.open()) as reader:
+            lag = reader.lag(at.progress)
+        waits = timedelta(seconds=lag.seconds) if lag.seconds is not None else None
+        return lag.events == 0 or (waits is not None and datetime.now(UTC) - waits >= self.began)
+
+
+def find_idle_producers(
+    settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, DeclaredSource], now: datetime | None
+) -> list[IdleProducers]:
+    """Return the idle producers of each contract whose landing folder can be listed."""
+    began, idle = now or datetime.now(UTC), []
+    for contract in contracts:
+        if contract.horizon is not None and contract.horizon.idle:
+            feeding = tuple(source for source in sources.values() if contract.name in source.streams)
+            with suppress(LakeError):  # reported when its files are ingested
+                listed = frozenset(file.mark for file in landing.list_files(settings, contract.name))
+                idle.append(IdleProducers(settings, contract, feeding, began, listed))
+    return idle

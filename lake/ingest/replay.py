@@ -15,7 +15,8 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract, streams_of
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.ingest import file_facts, landing
+from lake.ingest import landing
+from lake.ingest.files import fact_fields
 from lake.sources.declared import kinds, source_kind
 from lake.store import quarantine
 from lake.store.ledger import runs
@@ -224,7 +225,7 @@ class _Replaying:
         return deliver
 
     def _times(self, rows: Iterable[Rejected]) -> dict[tuple[int, str], int]:
-        if not file_facts.fields_of(self.contract):
+        if not fact_fields(self.contract):
             return {}
         return landing.mtimes(self.settings, self.contract.name, {row.batch for row in rows})
 

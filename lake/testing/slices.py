@@ -16,9 +16,9 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.ingest import file_facts, landing
+from lake.ingest import landing
 from lake.ingest.delivery import Acceptance, Closing
-from lake.ingest.files import File, mark_of
+from lake.ingest.files import File, fact_fields, mark_of
 from lake.store import delta, duckdb_tables, quarantine
 from lake.store.log import Log
 from lake.store.scan import Scan
@@ -121,7 +121,7 @@ def landed_stream(settings: Settings, contract: Contract) -> LandedStream:
             if file is None:
                 what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is missing: it cannot be sliced"
                 raise DeclarationError(what, fix=SINGLE)
-            pieces += _pieces(file, cut=file.name not in broken and not file_facts.fields_of(contract))
+            pieces += _pieces(file, cut=file.name not in broken and not fact_fields(contract))
     again = duckdb_tables.rows(Warehouse(settings).redeliveries(stream).path, "SELECT source FROM t")
     refused = {row.source for row in rejected} | {row["source"] for row in again}
     kept = [piece for piece in pieces if piece.source not in ahead]
@@ -184,7 +184,7 @@ def recut(streams: Sequence[LandedStream], groups: Mapping[str, Groups], slices:
     for stream in streams:
         name = stream.contract.name
         chance = random.Random(f"{name} {slices}")
-        if file_facts.fields_of(stream.contract):
+        if fact_fields(stream.contract):
             for number, part in enumerate(_random_parts(stream.pieces, slices, chance)):
                 parts[number] = parts[number] | _unchanged_files(name, part)
             times |= {f"{name}/{Path(piece.source).name}": piece.time for piece in stream.pieces}

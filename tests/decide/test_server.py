@@ -17,7 +17,7 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.ingest.void import void
+from lake.ingest.events import void
 from lake.read.wait import parse_tokens
 from lake.store import duckdb_tables
 from lake.store.source_offsets import GENERATION

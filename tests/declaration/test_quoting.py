@@ -21,7 +21,7 @@ from lake.engine.compare import compare, compare_local
 from lake.engine.explain.selector import parse_key, schema_at
 from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
-from lake.ingest.void import void
+from lake.ingest.events import void
 from lake.project.declaration import Declaration
 from lake.project.project import load
 from lake.publish.cut import cut

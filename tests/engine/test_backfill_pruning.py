@@ -22,8 +22,8 @@ from lake.engine.inputs import Inputs
 from lake.engine.pruning import times_read
 from lake.engine.rows import Rows
 from lake.errors import StorageError
+from lake.ingest.events import void
 from lake.ingest.ingest import ingest
-from lake.ingest.void import void
 from lake.kinds.windows.hopping import Cumulative, Hopping
 from lake.kinds.windows.window import Calendar, Tumbling, Window
 from lake.ops.maintenance import Policy, maintain

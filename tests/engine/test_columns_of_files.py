@@ -17,7 +17,7 @@ from lake.engine.affected_keys import restrict
 from lake.engine.inputs import Inputs
 from lake.engine.rows import Rows
 from lake.engine.verify import verify_all
-from lake.ingest.void import void
+from lake.ingest.events import void
 from lake.privacy.forget import forget
 from lake.project.declaration import Declaration
 from lake.publish.cut import cut

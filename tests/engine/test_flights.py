@@ -22,8 +22,8 @@ from lake.engine.rows import Rows
 from lake.engine.verify import verify
 from lake.engine.write import write
 from lake.errors import LawError, Unavailable
+from lake.ingest.events import void
 from lake.ingest.ingest import ingest
-from lake.ingest.void import void
 from lake.project.declaration import Declaration
 from lake.publish.cut import cut
 from lake.store.ledger.editions import latest_edition

@@ -14,8 +14,8 @@ from lake.engine.explain.render import as_data, as_tree, diff_data, diff_tree
 from lake.engine.inputs import Inputs
 from lake.engine.pruning import handed_on
 from lake.errors import DeclarationError
+from lake.ingest.events import void
 from lake.ingest.ingest import ingest
-from lake.ingest.void import void
 from lake.publish.cut import cut
 from lake.testing import Lakehouse
 from tests.checks import present

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.errors import StorageError
+from lake.ingest.events import void
 from lake.ingest.gap_detection import TimeGap, find_gaps
 from lake.ingest.ingest import ingest
-from lake.ingest.void import void
 from lake.store import delta
 from lake.store.ledger import contract_versions
 from lake.store.log import Log

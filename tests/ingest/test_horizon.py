@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import Contract, load_contract
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.ingest import idle_producers
+from lake.ingest import ingest as ingesting
 from lake.ingest.delivery import Closing
+from lake.ingest.events import void
 from lake.ingest.fsck import check
 from lake.ingest.horizon import Horizon
 from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records, replay
-from lake.ingest.void import void
 from lake.ops.render import as_data, as_text
 from lake.ops.status import status
 from lake.sources.declared import DeclaredSource
@@ -255,11 +255,11 @@ def test_silent_producer_is_closed_when_all_earlier_records_are_in_the_log(  # n
 ) -> None:
     now = datetime.now(UTC)
     log, closings = make_log(rooms, now - silent), []
-    monkeypatch.setattr(idle_producers, "append", lambda *about, **_: closings.append(about[3](log.head())))
+    monkeypatch.setattr(ingesting, "append", lambda *about, **_: closings.append(about[3](log.head())))
     source = DeclaredSource("kafka", "kafka", ("reading",), "", lambda: cast("Source", Waiting(lag or Lag())))
     if file == "before":
         rooms.land("reading", record(Told("a", NOON, 1, "x")))
-    [one] = idle_producers.find_idle_producers(
+    [one] = ingesting.find_idle_producers(
         rooms.settings, rooms.project.contracts.values(), {"kafka": source} if lag else {}, now
     )
     if file == "since":

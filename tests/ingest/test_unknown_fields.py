@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from lake.cli import lake
 from lake.config import Settings
 from lake.contracts.contract import load_contract
-from lake.ingest.unknown_fields import UnknownField, sealed_events, unknown_fields
+from lake.ingest.drift import UnknownField, sealed_events, unknown_fields
 from lake.store.log import Log
 from tests import shop
 from tests.warehouse import commit

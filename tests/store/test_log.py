@@ -20,9 +20,9 @@ from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.ingest import fsck as log_run
 from lake.ingest import landing
+from lake.ingest.events import void
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, quarantined_records, read_repairs, replay
-from lake.ingest.void import void
 from lake.ops.backup import backup
 from lake.project.project import load
 from lake.store import delta, log, quarantine, redeliveries
