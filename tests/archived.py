@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
-from lake.store import delta
+from lake.store import delta_writer
 from lake.store.ledger import contract_versions, cuts
 from lake.store.log import Log
 from lake.store.proof import chain
@@ -100,5 +100,5 @@ def _rows(
 def compact(settings: Settings) -> None:
     """Compact all batches of each bucket into one file."""
     log = Log(settings, "readings")
-    with delta.changing(log.path, log.head().position.again()) as (table, properties):
+    with delta_writer.changing(log.path, log.head().position.again()) as (table, properties):
         table.optimize.compact(target_size=1 << 20, commit_properties=properties)

@@ -24,7 +24,7 @@ from lake.errors import DeclarationError
 from lake.ingest.field_encryption import BLANKED
 from lake.privacy import search
 from lake.project.project import Project
-from lake.store import delta, durable, erasures
+from lake.store import delta, delta_writer, durable, erasures
 from lake.store.keys import KeyStore, open_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import failing, record_run
@@ -189,9 +189,9 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None
     if records == [] or not delta.exists(path):
         return
     same = "t._batch = s._batch AND t._number = s._number"
-    with delta.changing(path) as (table, properties):
+    with delta_writer.changing(path) as (table, properties):
         options: dict[str, Any] = {
-            "writer_properties": delta.row_group_properties(table),
+            "writer_properties": delta_writer.row_group_properties(table),
             "commit_properties": properties,
         }
         if records is None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import delta
+from lake.store import delta, delta_writer
 from lake.store.delta import Position
 from lake.store.positioned_commit import commit_actions, commit_staged, confirm, only_writer
 from lake.store.scan import arrow_schema
@@ -56,7 +56,7 @@ def replace(
     with only_writer(table.location, position, _beaten(table)):
         if isinstance(rows, pa.Table):
             ordered = _with_meanings(_sorted(rows, identity), meanings)
-            delta.write(table.path, ordered, position, mode="overwrite", schema_mode="overwrite")
+            delta_writer.write(table.path, ordered, position, mode="overwrite", schema_mode="overwrite")
         else:
             _overwrite(table, rows, position, meanings)
     return confirm(table.location, position, _beaten(table))
@@ -82,7 +82,7 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
     schema = json.dumps({"type": "struct", "fields": described})
     changed = {"metaData": {**action["metaData"], "description": description, "schemaString": schema}}
     again = position.again()
-    with delta.read_back(table.path, again.writer):
+    with delta_writer.read_back(table.path, again.writer):
         commit_actions(table.path, again, [changed], version=version + 1, info={"operation": "CHANGE COLUMNS"})
 
 
@@ -99,8 +99,8 @@ def _beaten(table: Table) -> Unavailable:
 
 
 def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
-    with delta.committing(table.path, reads=counts.total > counts.inserted) as current:
-        delta.must_precede(current, position)
+    with delta_writer.committing(table.path, reads=counts.total > counts.inserted) as current:
+        delta_writer.must_precede(current, position)
         _apply(current, diff, counts, identity, position)
 
 
@@ -111,7 +111,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
         rows = diff.drop_columns([CHANGE]).select(arrow_schema(current).names)
-        delta.write(current, _sorted(rows, identity), position)
+        delta_writer.write(current, _sorted(rows, identity), position)
     else:
         target = {name: f"s.{quoted(name, SPARK)}" for name in arrow_schema(current).names}
         (
@@ -120,7 +120,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
                 _condition(diff, identity),
                 source_alias="s",
                 target_alias="t",
-                writer_properties=delta.row_group_properties(current),
+                writer_properties=delta_writer.row_group_properties(current),
                 commit_properties=properties,
                 streamed_exec=False,
             )

@@ -16,37 +16,35 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from itertools import islice
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from arro3.core import Table
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake import CommitProperties, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lake import cost
-from lake.errors import StorageError, Unavailable
-from lake.session.spark_session import first_line
+from lake.errors import StorageError
 from lake.store.bucket_log import THREADS
 from lake.store.storage import Address
 from lake.store.table_log import TableState, metadata_of
-from lake.store.table_logs import invalidate, table_log
+from lake.store.table_logs import table_log
 from lake.store.view import view
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 Unreadable = DeltaError
 """Raised for a table that cannot be read."""
-Beaten = CommitFailedError
-"""Raised if another writer has already made the commit."""
 FORMAT: Final = 1
-LOOKED_BACK: Final = 100
-"""Number of newest commits that are searched for the process's own."""
+FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
+"""Kinds of actions on files; `cdc` files belong to the change feed."""
+FETCHED: Final = 32
+"""Maximum number of files whose ends are fetched in parallel before they are read."""
+MANY_FILES: Final = 3
+"""From this number on, files of a bucket are listed, up to 1,000 a request, and not looked up one by one."""
 
 
 def new_writer() -> str:
@@ -98,156 +96,6 @@ class Position:
 def at(path: Address, version: int) -> TableState:
     """Return the table at `version`, to be kept. Raises TableNotFoundError."""
     return table_log(path).state(version)
-
-
-def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
-    """Create an empty table if there is none, with `properties` and KEEP_LOGS; `how` are options of deltalake."""
-    how |= {"mode": "ignore", "configuration": {**KEEP_LOGS, **properties}}
-    try:
-        with table_log(path).target() as (url, options):
-            DeltaTable.create(url, schema, storage_options=options, **how)
-    except TableNotFoundError:  # Spark's checksums of lost commits are left
-        log = path / "_delta_log"
-        for entry in log.list():
-            if entry.name.endswith(".crc"):
-                (log / entry.name).delete()
-        DeltaTable.create(path.url, schema, storage_options=path.storage.options, **how)
-        invalidate(path)
-    except Exception:
-        if not exists(path):
-            raise
-
-
-def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, **how: Any) -> None:
-    """Write `rows` in one commit with `position`; the default of the options `how` is to append.
-
-    The commit may exist although an error is raised: the caller reads back.
-    """
-    how = {"mode": "append", "commit_properties": position.commit_properties, **how}
-    how["writer_properties"] = _row_groups(rows.num_rows, rows.nbytes)
-    if isinstance(to, DeltaTable):
-        write_deltalake(to, rows, **how)
-    else:
-        _write(to, rows, how)
-
-
-def _write(path: Address, rows: pa.Table | Table, how: dict[str, Any]) -> None:
-    log = table_log(path)
-    if log.newest() is None:
-        with log.target() as (url, options):
-            write_deltalake(url, rows, storage_options=options, **how)
-    else:
-        with log.committing(reads=False) as table:
-            write_deltalake(table, rows, **how)
-
-
-def row_group_properties(
-    table: DeltaTable, compression: str = "SNAPPY", level: int | None = None
-) -> WriterProperties | None:
-    """Return the properties by which deltalake rewrites rows of `table` in row groups of ROW_GROUP bytes.
-
-    Returns None if all rows fit one group. Files without statistics are ignored.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    files = pa.table(table.get_add_actions(flatten=True)).select(["num_records", "size_bytes"]).drop_null()
-    rows, size = (pc.sum(column).as_py() or 0 for column in files.columns)
-    return _row_groups(rows, size, compression, level)
-
-
-def _row_groups(rows: int, size: int, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:
-    if size <= cost.ROW_GROUP:
-        return None
-    most = max(1, cost.ROW_GROUP * rows // size)
-    # Properties without a compression turn compression off.
-    return WriterProperties(max_row_group_size=most, compression=compression, compression_level=level)  # type: ignore[arg-type]
-
-
-def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
-    """Append `rows` in one commit without a position; `how` are options of deltalake. Raises as `read_back` does.
-
-    There is one attempt: if the response was lost, delta-rs would take its own commit for another writer's and append
-    the rows twice.
-    """
-    writer = new_writer()
-    how |= {"commit_properties": CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)}
-    how |= {"mode": "append", "writer_properties": _row_groups(rows.num_rows, rows.nbytes)}
-    with read_back(path, writer):
-        _write(path, rows, how)
-
-
-def committing(path: Address, *, reads: bool = False) -> AbstractContextManager[DeltaTable]:
-    """Yield the table for one commit, which `reads` its rows or not. Raises as `TableLog.committing` does."""
-    return table_log(path).committing(reads=reads)
-
-
-@contextmanager
-def changing(
-    path: Address, again: Position | None = None, *, goes_back: bool = False
-) -> Iterator[tuple[DeltaTable, CommitProperties]]:
-    """Yield the table and the properties for one commit that changes it and repeats the position `again`.
-
-    Not for appends, see `add`. `goes_back` allows to restore an older version. Raises as `read_back` does.
-    """
-    writer = again.writer if again else new_writer()
-    metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)
-    table_at = table_log(path).writable() if goes_back else committing(path, reads=True)
-    with read_back(path, writer), table_at as table:
-        yield table, CommitProperties(custom_metadata=metadata)
-
-
-def _anonymous(writer: str) -> dict[str, str]:
-    return {"userMetadata": json.dumps({"writer": writer})}
-
-
-@contextmanager
-def read_back(path: Address, writer: str) -> Iterator[None]:
-    """Run the block, which commits as `writer`. Ignore its error if the commit is in the log afterwards.
-
-    Over a network the response to a successful commit may be lost; a retry would find its number taken and blame
-    another writer. Raises Unavailable if the commit is not there because its number was taken.
-    """
-    try:
-        yield
-    except Exception as error:
-        invalidate(path)
-        if is_committed(path, writer):
-            return
-        if isinstance(error, Beaten):
-            raise Unavailable(
-                f"{path.name} took no commit: {first_line(error)}",
-                where=str(path),
-                fix="run the command again: it starts from the table's new state",
-            ) from error
-        raise
-    invalidate_unless_known(path, writer)
-
-
-def invalidate_unless_known(path: Address, writer: str) -> None:
-    """Invalidate the table after the commit of `writer`, unless its cached log has that commit."""
-    if not table_log(path).knows(writer):
-        invalidate(path)
-
-
-def is_committed(path: Address, writer: str) -> bool:
-    """Return whether the commit of `writer` is among the newest. Raises Unavailable if they cannot be read."""
-    try:
-        return any(metadata_of(commit).get("writer") == writer for commit in islice(commits(path), LOOKED_BACK))
-    except Exception as error:
-        raise Unavailable(
-            f"{path.name}: whether a commit is there cannot be read: {first_line(error)}",
-            where=str(path),
-            fix="run the command again: it goes on from what is there",
-        ) from error
-
-
-def must_precede(table: TableState, position: Position) -> None:
-    """Raise Beaten if the state `table` is not the one just before `position`."""
-    if (table.transaction_version(position.app) or 0) != position.txn - 1:
-        raise Beaten(
-            f"{position.app} is at transaction {table.transaction_version(position.app)}; cannot commit {position.txn}"
-        )
 
 
 def start(app: str) -> Position:
@@ -466,25 +314,6 @@ def feed_files(path: Address, actions: Iterable[tuple[str, dict[str, Any]]]) -> 
     return [(kind, path / unquote(action["path"])) for kind, action in read]
 
 
-FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
-"""Kinds of actions on files; `cdc` files belong to the change feed."""
-
-
 def actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
     """Return the actions of commit `version`. Raises FileNotFoundError if it was removed."""
     return [next(iter(json.loads(line).items())) for line in table_log(path).content(version).splitlines()]
-
-
-FETCHED: Final = 32
-"""Maximum number of files whose ends are fetched in parallel before they are read."""
-MANY_FILES: Final = 3
-"""From this number on, files of a bucket are listed, up to 1,000 a request, and not looked up one by one."""
-
-# Old versions stay readable until `lake maintain` removes them. Opening a table reads every commit since its last
-# checkpoint, 0.4 ms each; writing one takes a few ms.
-KEEP_LOGS: Final[Mapping[str, str | None]] = {
-    "delta.checkpointInterval": "20",
-    "delta.enableExpiredLogCleanup": "false",
-    "delta.logRetentionDuration": "interval 3650 days",
-    "delta.deletedFileRetentionDuration": "interval 3650 days",
-}

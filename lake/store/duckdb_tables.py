@@ -15,19 +15,8 @@ from lake.duck import FILE_SYSTEMS, connect
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
 from lake.store import archive_tier
-from lake.store.delta import (
-    FETCHED,
-    KEEP_LOGS,
-    Position,
-    add,
-    committing,
-    exists,
-    missing,
-    must_precede,
-    opened,
-    read_back,
-    write,
-)
+from lake.store.delta import FETCHED, Position, exists, missing, opened
+from lake.store.delta_writer import KEEP_LOGS, add, committing, must_precede, read_back, write
 from lake.store.storage import Address
 from lake.store.table_log import TableState
 

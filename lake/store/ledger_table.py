@@ -17,7 +17,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.quoting import quoted
-from lake.store import delta, duckdb_tables, durable
+from lake.store import delta, delta_writer, duckdb_tables, durable
 from lake.store.locks.lease import lease
 from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
@@ -75,7 +75,7 @@ class LedgerTable:
     def tidy(self, settings: Settings, head: delta.Position) -> None:
         """Compact the files if the commit on top of `head` is a COMPACT_EVERY-th one. The caller holds the lease."""
         if (head.txn + 1) % COMPACT_EVERY == 0:
-            with delta.changing(self.location(settings).path) as (table, properties):
+            with delta_writer.changing(self.location(settings).path) as (table, properties):
                 table.optimize.compact(commit_properties=properties)
             self._flush(settings)
 

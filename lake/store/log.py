@@ -27,7 +27,7 @@ from lake.contracts import encryption, evolution, origins
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import delta, duckdb_tables, durable, erasures, recovery
+from lake.store import delta, delta_writer, duckdb_tables, durable, erasures, recovery
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
@@ -338,9 +338,9 @@ class Log:
         beaten = _beaten(self.stream, position)
         with only_writer(self.location, position, beaten):
             if isinstance(ordered, pa.Table):
-                with delta.committing(self.path) as table:
-                    delta.must_precede(table, position)
-                    delta.write(table, ordered, position, schema_mode="merge")
+                with delta_writer.committing(self.path) as table:
+                    delta_writer.must_precede(table, position)
+                    delta_writer.write(table, ordered, position, schema_mode="merge")
             else:
                 commit_staged(self._staged(ordered), position)
         return _head(self.stream, confirm(self.location, position, beaten))
@@ -368,7 +368,7 @@ class Log:
     def _make(self, contract: Contract, schema: Schema) -> None:
         if not delta.exists(self.path):
             properties = {**PROPERTIES, "delta.dataSkippingStatsColumns": _counted(contract)}
-            delta.create(self.path, schema, properties, partition_by=["_bucket"])
+            delta_writer.create(self.path, schema, properties, partition_by=["_bucket"])
 
     def _staged(self, rows: DataFrame) -> StagingTable:
         staging = stage(self.path)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 from lake.errors import StorageError, Unavailable
 from lake.session.spark_session import first_line
-from lake.store import delta
+from lake.store import delta, delta_writer
 from lake.store.delta import Position
+from lake.store.delta_writer import CHECKPOINT_EVERY
 from lake.store.staging_table import Action, StagingTable, lines, removed
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
 from lake.store.table_logs import invalidate
 from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Location
-
-CHECKPOINT_EVERY: Final = 20
-"""delta-rs writes a checkpoint after this number of commits, but not after those of `commit_actions`."""
 
 
 @contextmanager
@@ -38,9 +36,9 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
         yield
     except Exception as error:
         invalidate(at.path)
-        if delta.is_committed(at.path, position.writer):
+        if delta_writer.is_committed(at.path, position.writer):
             return
-        if isinstance(error, delta.Beaten):
+        if isinstance(error, delta_writer.Beaten):
             if delta.newest_version(at.path) != before:
                 raise beaten from error
             raise StorageError(
@@ -49,7 +47,7 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
                 fix="another tool enabled a table feature that Headwater cannot write: disable it, or restore a backup",
             ) from error
         raise
-    delta.invalidate_unless_known(at.path, position.writer)
+    delta_writer.invalidate_unless_known(at.path, position.writer)
 
 
 def confirm(at: Location, position: Position, beaten: Unavailable) -> Position:
@@ -95,7 +93,7 @@ def commit_actions(
     is_first = commit_file(path, version).put_if_absent(content)
     invalidate(path)
     if not is_first:
-        raise delta.Beaten(f"version {version} of {path.name} is there already")
-    if (version + 1) % CHECKPOINT_EVERY == 0:
+        raise delta_writer.Beaten(f"version {version} of {path.name} is there already")
+    if (version + 1) % CHECKPOINT_EVERY == 0:  # delta-rs writes those after its own commits
         with suppress(Exception):  # the commit exists; the next checkpoint contains it
             delta_table(path).create_checkpoint()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.contracts.reasons import Reason
-from lake.store import delta, duckdb_tables
+from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
@@ -128,7 +128,7 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
     while number <= last:
         part = parts.where(f"_part = {number}").drop("_part").toArrow()
         if part.num_rows:
-            delta.add(path, part, schema_mode="merge")
+            delta_writer.add(path, part, schema_mode="merge")
         if number == 0 and part.num_rows < count:
             last = parts.selectExpr("max(_part) AS last").collect()[0]["last"] or 0
         number += 1

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import LakeError, StorageError
-from lake.store import delta, duckdb_tables, truncated_commit
+from lake.store import delta, delta_writer, duckdb_tables, truncated_commit
 from lake.store.damage import Damage
 from lake.store.redeliveries import LAST_BATCH
 from lake.store.scan import Scan
@@ -53,7 +53,7 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
     for location in Warehouse(settings).beside(stream):
         above = Scan(location.path, bounds={"_batch": (batch + 1, LAST_BATCH)})
         if delta.exists(location.path) and above.rows():
-            with delta.changing(location.path) as (table, properties):
+            with delta_writer.changing(location.path) as (table, properties):
                 table.delete(f"_batch > {batch}", commit_properties=properties)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
-from lake.store import delta, duckdb_tables
+from lake.store import delta_writer, duckdb_tables
 from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def put(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
     if again.num_rows:
         number = pa.array([batch] * again.num_rows, pa.int64())
         path = Warehouse(settings).redeliveries(stream).path
-        delta.add(path, again.add_column(0, "_batch", number), configuration=delta.KEEP_LOGS)
+        delta_writer.add(path, again.add_column(0, "_batch", number), configuration=delta_writer.KEEP_LOGS)
 
 
 def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:

@@ -13,7 +13,7 @@ from deltalake import Field, Schema
 from lake.config import Settings
 from lake.quoting import SPARK, quoted
 from lake.session.spark_session import raise_if_gone
-from lake.store import delta, duckdb_tables
+from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.feed import SIGNED, feed
 from lake.store.keys import open_store
@@ -212,4 +212,4 @@ class Table:
         """Create the empty table, with a protocol that every Delta reader understands."""
         fields = [Field(f.name, f.type, nullable=True) for f in Schema.from_arrow(schema).fields]
         feed = {"delta.enableChangeDataFeed": "true"}
-        delta.create(self.path, Schema(fields), feed, name=self.name, description=description)
+        delta_writer.create(self.path, Schema(fields), feed, name=self.name, description=description)

@@ -26,7 +26,7 @@ from lake.ops.maintenance import Policy, maintain
 from lake.privacy.audit import search_files
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
-from lake.store import archive_tier, delta
+from lake.store import archive_tier, delta, delta_writer
 from lake.store.log import Log
 from lake.store.upkeep import compaction
 from lake.testing import Lakehouse
@@ -104,7 +104,7 @@ def test_kind_over_an_archived_log_equals_kind_over_a_full_log(
 def delete_rows(lakehouse: Lakehouse, name: str) -> None:
     """Delete the rows of a table without its writers."""
     path = lakehouse.project.table(lakehouse.project.tables[name]).path
-    with delta.changing(path, delta.head_or_start(path, f"table:{path.name}").again()) as (table, properties):
+    with delta_writer.changing(path, delta.head_or_start(path, f"table:{path.name}").again()) as (table, properties):
         table.delete(commit_properties=properties)
 
 

@@ -19,7 +19,7 @@ from lake.errors import StorageError
 from lake.ingest.events import void
 from lake.ingest.gap_detection import TimeGap, find_gaps
 from lake.ingest.ingest import ingest
-from lake.store import delta
+from lake.store import delta, delta_writer
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.proof import chain
@@ -67,7 +67,7 @@ def append(settings: Settings, hours: Sequence[float]) -> None:
             FROM (VALUES {values}) t(taken)""",
         head.next(**said, at=EPOCH.isoformat()),
         partition_by=["_bucket"],
-        configuration=delta.KEEP_LOGS,
+        configuration=delta_writer.KEEP_LOGS,
     )
 
 

@@ -24,7 +24,7 @@ from lake.read.database import write_database
 from lake.read.export import EXTENSIONS, _output_file
 from lake.read.query_result import run_query
 from lake.read.sql import EditionReader, reader
-from lake.store import commit, delta
+from lake.store import commit, delta_writer
 from lake.store.delta import start
 from lake.store.table_log import delta_table
 from lake.store.tables import Table
@@ -330,7 +330,7 @@ def test_edition_is_exported_as_one_database_with_column_comments(project: Setti
 def with_position(table: Table) -> Table:
     """Return `table` after a commit with a position."""
     position = start(table.app).next(verb="advance", cut=1, inputs={}, counts={})
-    delta.write(table.path, delta_table(table.path).to_pyarrow_table().slice(0, 0), position)
+    delta_writer.write(table.path, delta_table(table.path).to_pyarrow_table().slice(0, 0), position)
     return table
 
 

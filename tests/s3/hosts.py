@@ -14,7 +14,7 @@ from typing import Final
 
 from lake.config import StorageSettings
 from lake.errors import Unavailable
-from lake.store import delta, duckdb_tables
+from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.locks import bucket_leases
 from lake.store.locks.lease import lease, must_hold
 from lake.store.warehouse import Warehouse
@@ -39,7 +39,7 @@ def main() -> None:
                 must_hold(settings, table.lease)  # So that the position of the table was read within the epoch
                 time.sleep(HELD)
                 duckdb_tables.append(table.path, "epoch BIGINT", [(held.epoch,)], position.next(epoch=held.epoch))
-        except (Unavailable, delta.Beaten) as error:
+        except (Unavailable, delta_writer.Beaten) as error:
             print(f"{type(error).__name__}: {error}", flush=True)
 
 

@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.duck import connect
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal
-from lake.store import delta, duckdb_tables
+from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.scan import Scan
 from lake.store.storage import Address, removal
 from lake.store.storage.conditional_put_check import lost_races
@@ -71,7 +71,7 @@ def test_bucket_stores_files_and_tables(root: Address) -> None:
     assert (entry.name, entry.size, entry) == ("a.json", 5, file.head())
     table = root / "silver/t"
     position = delta.start(APP).next(cut=1)
-    delta.write(table, numbered(1, 2), position)
+    delta_writer.write(table, numbered(1, 2), position)
     assert (numbers(table), delta.version(table)) == ([1, 2], 0)
     head = delta.head(table, APP)
     assert head is not None
@@ -170,7 +170,7 @@ def test_put_if_absent_reports_success_when_its_answer_is_lost(
 def test_table_commit_succeeds_after_an_interrupted_request(s3: S3, tmp_path: Path) -> None:
     settings = settings_of(s3, tmp_path)
     with wired(s3.port, nth(1, "PUT", "_delta_log", "cut")) as wire:
-        delta.add(Warehouse(replace(settings, storage=wire.storage)).root / "t", numbered(1))
+        delta_writer.add(Warehouse(replace(settings, storage=wire.storage)).root / "t", numbered(1))
         assert wire.happened == 1
     assert numbers(Warehouse(settings).root / "t") == [1]
 
@@ -178,8 +178,8 @@ def test_table_commit_succeeds_after_an_interrupted_request(s3: S3, tmp_path: Pa
 def test_recreated_table_has_no_old_rows(root: Address) -> None:
     table = root / "gold/t"
     for turn in (1, 2):
-        delta.add(table, numbered(turn))
-        delta.add(table, numbered(turn + 10))
+        delta_writer.add(table, numbered(turn))
+        delta_writer.add(table, numbered(turn + 10))
         assert numbers(table) == [turn, turn + 10]
         removal.remove_table(table)
         assert not delta.exists(table)
@@ -190,7 +190,7 @@ def test_recreated_table_has_no_old_rows(root: Address) -> None:
 def test_missing_file_is_named_among_any_number_of_files(root: Address) -> None:
     table = root / "silver/t"
     for number in range(5):
-        delta.add(table, numbered(number))
+        delta_writer.add(table, numbered(number))
         files = delta.files(delta_table(table))
         assert delta.missing(table, files) == []
         assert delta.missing(root, files) == []
@@ -206,7 +206,7 @@ def test_vacuum_deletes_old_versions_and_truncation_ends_the_history(root: Addre
     table, position = root / "silver/t", delta.start(APP)
     for number in range(4):
         position = position.next(cut=number)
-        delta.write(table, numbered(number), position, mode="overwrite")
+        delta_writer.write(table, numbered(number), position, mode="overwrite")
     version = delta.version(table)
     files = vacuum.unneeded(table, keep=[version - 1], since=version, unnamed=vacuum.GRACE * 0)
     assert len(files) == 2
@@ -224,7 +224,7 @@ def test_vacuum_deletes_old_versions_and_truncation_ends_the_history(root: Addre
 def test_query_reads_allowed_files_only(root: Address) -> None:
     table = root / "silver/t"
     for number in range(2):
-        delta.add(table, numbered(number))
+        delta_writer.add(table, numbered(number))
     allowed, other = delta.files(delta_table(table))
     con = connect()
     con.execute(f"SET allowed_paths = [{literal(allowed)}]")
@@ -247,7 +247,7 @@ def test_query_reads_allowed_files_only(root: Address) -> None:
 def test_concurrent_queries_read_the_same_rows(root: Address) -> None:
     table = root / "silver/t"
     rows = pa.table({"n": range(200_000), "text": [f"text {number}" for number in range(200_000)]})
-    delta.add(table, rows)
+    delta_writer.add(table, rows)
     assert Scan(table).arrow(["n"], where="n % 50000 = 1").num_rows == 4
     [file] = delta.files(delta_table(table))
     query = f"SELECT sum(n), count(DISTINCT text) FROM read_parquet({literal(file)})"

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
-from lake.store import bucket_log, delta, duckdb_tables, ledger_table
+from lake.store import bucket_log, delta, delta_writer, duckdb_tables, ledger_table
 from lake.store.bucket_log import BucketLog
 from lake.store.damage import blamed
 from lake.store.ledger import runs
@@ -64,7 +64,7 @@ def rows(*numbers: int) -> pa.Table:
 def create(table: Address, interval: int, **how: Any) -> None:
     """Create an empty table with a checkpoint after every `interval` commits."""
     properties = {"delta.checkpointInterval": str(interval), "delta.enableChangeDataFeed": "true"}
-    delta.create(table, Schema.from_arrow(rows(1).schema), properties, **how)
+    delta_writer.create(table, Schema.from_arrow(rows(1).schema), properties, **how)
 
 
 def numbers(table: Address) -> list[int]:
@@ -81,12 +81,12 @@ def appended(table: Address, number: int) -> None:
 
 
 def overwritten(table: Address, number: int) -> None:
-    delta.write(table, rows(number, number + 1), delta.head_or_start(table, APP).next(), mode="overwrite")
+    delta_writer.write(table, rows(number, number + 1), delta.head_or_start(table, APP).next(), mode="overwrite")
 
 
 def nothing(table: Address, number: int) -> None:
     position = delta.head_or_start(table, APP).next(n=number)
-    with delta.committing(table) as current:
+    with delta_writer.committing(table) as current:
         current.create_write_transaction([], "append", current.schema(), commit_properties=position.commit_properties)
     invalidate(table)
 
@@ -104,12 +104,12 @@ def checkpointed_by_another(table: Address, _: int) -> None:
 
 
 def compacted(table: Address, _: int) -> None:
-    with delta.changing(table) as (current, properties):
+    with delta_writer.changing(table) as (current, properties):
         current.optimize.compact(commit_properties=properties)
 
 
 def deleted(table: Address, number: int) -> None:
-    with delta.changing(table) as (current, properties):
+    with delta_writer.changing(table) as (current, properties):
         current.delete(f"n % 5 = {number % 5}", commit_properties=properties)
 
 
@@ -117,8 +117,8 @@ def merged(table: Address, number: int) -> None:
     """Delete, change and insert rows."""
     source = rows(number, number - 1, number - 2)
     position = delta.head_or_start(table, APP).next(n=number)
-    with delta.committing(table, reads=True) as current:
-        delta.must_precede(current, position)
+    with delta_writer.committing(table, reads=True) as current:
+        delta_writer.must_precede(current, position)
         (
             current.merge(source, "s.n = t.n", "s", "t", commit_properties=position.commit_properties)
             .when_matched_delete("s.n % 2 = 0")
@@ -217,7 +217,7 @@ def test_change_of_a_table_with_a_lost_file_is_rejected_as_damage(
     gone = delta.files(another(table))[0]
     table.at(gone).delete()
     monkeypatch.setattr(ranged, "_MEMORY", ranged.Memory())
-    with pytest.raises(DeltaError) as raised, delta.changing(table) as (current, properties):
+    with pytest.raises(DeltaError) as raised, delta_writer.changing(table) as (current, properties):
         current.delete("n = 1", commit_properties=properties)
     fault = blamed(settings, raised.value)
     assert fault is not None
@@ -234,22 +234,22 @@ def test_view_sees_its_own_commits_alone(any_table: Address) -> None:
     assert delta.version(any_table) == 0
     with view():
         assert delta.version(any_table) == 0
-        delta.add(any_table, rows(2))
+        delta_writer.add(any_table, rows(2))
         assert delta.version(any_table) == 1
         appended_by_another(any_table, 3)
         assert delta.version(any_table) == 1
         with pytest.raises(Unavailable, match="t took no commit"):
-            delta.add(any_table, rows(4))
+            delta_writer.add(any_table, rows(4))
         assert delta.version(any_table) == 2
     assert numbers(any_table) == [1, 2, 3]
 
 
 def added(table: Address, number: int) -> None:
-    delta.add(table, rows(number))
+    delta_writer.add(table, rows(number))
 
 
 def compacted_or_refused(table: Address, _: int) -> None:
-    with delta.changing(table) as (current, properties):
+    with delta_writer.changing(table) as (current, properties):
         current.optimize.compact(commit_properties=properties)
 
 
@@ -328,12 +328,12 @@ def test_append_to_the_same_version_fails_for_the_second_writer(table: Address) 
     position = delta.head_or_start(table, APP).next()
 
     def late() -> None:
-        with delta.committing(table) as current:
-            delta.must_precede(current, position)
+        with delta_writer.committing(table) as current:
+            delta_writer.must_precede(current, position)
             appended_by_another(table, 2)
-            delta.write(current, rows(3), position)
+            delta_writer.write(current, rows(3), position)
 
-    with pytest.raises(delta.Beaten):
+    with pytest.raises(delta_writer.Beaten):
         late()
     assert numbers(table) == [1, 2]
 

@@ -24,7 +24,7 @@ from lake.errors import Unavailable
 from lake.privacy.forget import _blank
 from lake.process import fault_of
 from lake.project.project import load
-from lake.store import delta, duckdb_tables, quarantine, recovery, redeliveries
+from lake.store import delta, delta_writer, duckdb_tables, quarantine, recovery, redeliveries
 from lake.store.commit import commit, describe, replace
 from lake.store.ledger import cuts, editions, runs
 from lake.store.storage import Address, LocalFolder
@@ -68,7 +68,7 @@ def lose_responses(monkeypatch: pytest.MonkeyPatch, fails: Exception, *, made: b
 
     put = LocalFolder.put_if_absent
     with monkeypatch.context() as patched:
-        patched.setattr("lake.store.delta.write_deltalake", failing(write_deltalake, "write"))
+        patched.setattr("lake.store.delta_writer.write_deltalake", failing(write_deltalake, "write"))
         patched.setattr(LocalFolder, "put_if_absent", by_hand)
         for owner, names in {
             DeltaTable: ("create_write_transaction", "delete", "restore", "create"),
@@ -116,7 +116,7 @@ class Warehoused:
         describe(self.table, "Other sums.", {"v": {"comment": "what"}})
 
     def create(self) -> None:
-        delta.create(self.table.path.parent / "new", delta_table(self.table.path).schema(), {})
+        delta_writer.create(self.table.path.parent / "new", delta_table(self.table.path).schema(), {})
 
     def compact(self) -> None:
         compaction.compact_table(self.quarantine, None)
@@ -228,7 +228,7 @@ def test_commit_is_reported_as_unknown_when_the_log_cannot_be_read(
         lose_responses(monkeypatch, OSError("Generic S3 error: timed out"), made=True),
         monkeypatch.context() as patched,
     ):
-        patched.setattr("lake.store.delta.commits", nothing_answers)
+        patched.setattr("lake.store.delta_writer.commits", nothing_answers)
         with pytest.raises(Unavailable, match="whether a commit is there cannot be read"):
             recovery.clear_above(here.settings, "orders", 1)
 

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
 
 from lake.errors import LakeError, StorageError, Unavailable
-from lake.store import delta, duckdb_tables
+from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.positioned_commit import only_writer
 from lake.store.scan import Scan
@@ -69,17 +69,17 @@ def row(n: int) -> pa.Table:
 def another_writes_meanwhile(at: Location) -> None:
     with table_log(at.path).writable() as table:
         write_deltalake(at.path.url, row(2), mode="append")
-        delta.write(table, row(3), Position(APP, 2))
+        delta_writer.write(table, row(3), Position(APP, 2))
 
 
 def another_took_the_number(at: Location) -> None:
     write_deltalake(at.path.url, row(4), mode="append", commit_properties=Position(APP, 2).commit_properties)
     with delta.opened(at.path) as table:
-        delta.must_precede(table, Position(APP, 2))
+        delta_writer.must_precede(table, Position(APP, 2))
 
 
 def another_tool_asks_for_more(at: Location) -> None:
-    delta.write(at.path, row(5), Position(APP, 3))
+    delta_writer.write(at.path, row(5), Position(APP, 3))
 
 
 def test_writer_reports_a_lost_race_apart_from_a_permanent_fault(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_table_is_created_beside_checksums_of_lost_commits(tmp_path: Path) -> No
     path = Address(str(tmp_path / "t"))
     (tmp_path / "t/_delta_log").mkdir(parents=True)
     (tmp_path / "t/_delta_log/00000000000000000000.crc").write_text("{}")
-    delta.create(path, Schema.from_arrow(pa.schema([("n", pa.int64())])), {})
+    delta_writer.create(path, Schema.from_arrow(pa.schema([("n", pa.int64())])), {})
     assert delta.version(path) == 0
 
 

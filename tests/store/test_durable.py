@@ -9,7 +9,7 @@ import pytest
 
 from lake import disk
 from lake.errors import StorageError
-from lake.store import delta, durable
+from lake.store import delta, delta_writer, durable
 from lake.store.storage import Address
 
 
@@ -35,7 +35,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def append(table: Address, *numbers: int) -> None:
     for number in numbers:
-        delta.add(table, pa.table({"n": [number]}), configuration=delta.KEEP_LOGS)
+        delta_writer.add(table, pa.table({"n": [number]}), configuration=delta_writer.KEEP_LOGS)
 
 
 def data(table: Address) -> list[str]:
@@ -100,7 +100,7 @@ def test_flush_reports_a_missing_or_truncated_file_of_a_commit(table: Address, i
 def test_flush_skips_files_that_a_later_commit_removed(table: Address) -> None:
     append(table, 1, 2)
     before = data(table)
-    with delta.changing(table) as (changed, properties):
+    with delta_writer.changing(table) as (changed, properties):
         changed.optimize.compact(commit_properties=properties)
     for name in before:
         (table.local / name).unlink()

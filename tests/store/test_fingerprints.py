@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lake.store import delta, duckdb_tables
+from lake.store import delta_writer, duckdb_tables
 from lake.store.proof import chain, fingerprints
 from lake.store.proof.fingerprints import DUCK, MODULUS, SPARKS, Fingerprint, Kind, fields_of, of_arrow, row_text
 from lake.store.scan import Scan, to_frame
@@ -243,5 +243,5 @@ def test_fingerprint_of_a_scan_is_unchanged_by_a_new_column(tmp_path: Path) -> N
 def test_fingerprint_counts_nan_that_file_statistics_omit(tmp_path: Path) -> None:
     """As Parquet defines, statistics by delta-rs omit NaN. DuckDB would evaluate isnan() to false for each row."""
     rows = pa.table({"v": pa.array([2.0, math.nan, -3.0], pa.float64())})
-    delta.add(Address(str(tmp_path / "t")), rows)
+    delta_writer.add(Address(str(tmp_path / "t")), rows)
     assert fingerprints.of_version(Address(str(tmp_path / "t"))) == of_arrow(rows)

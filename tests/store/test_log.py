@@ -25,7 +25,7 @@ from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, quarantined_records, read_repairs, replay
 from lake.ops.backup import backup
 from lake.project.project import load
-from lake.store import delta, log, quarantine, redeliveries
+from lake.store import delta, delta_writer, log, quarantine, redeliveries
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.scan import to_arrow
@@ -353,7 +353,7 @@ def test_voids_hide_events_and_the_check_reports_a_forged_batch(
     path = Warehouse(project).log("readings").path
     rows_again = spark.read.format("delta").load(path.spark).where("_bucket = -1 OR _offset = 1")
     again = rows_again.selectExpr("* except (_batch)", "2L AS _batch")
-    delta.write(path, to_arrow(again), wrong)
+    delta_writer.write(path, to_arrow(again), wrong)
     said = "\n".join(log_run.check(project, "readings"))
     for fault in (
         "the head says next offsets {0: 9}",

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lake import cost, duck
 from lake.cli.faults import as_fault
 from lake.config import Settings
-from lake.store import delta, duckdb_tables
+from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.positioned_commit import commit_staged
 from lake.store.scan import Scan, to_frame
@@ -39,17 +39,17 @@ def texts(seed: int) -> pa.Table:
 def by_delta_rs(spark: SparkSession, to: Address) -> None:
     del spark
     for seed, position in enumerate(TWICE):
-        delta.write(to, texts(seed), position)
+        delta_writer.write(to, texts(seed), position)
 
 
 def without_a_position(spark: SparkSession, to: Address) -> None:
     del spark
     for seed in range(2):
-        delta.add(to, texts(seed))
+        delta_writer.add(to, texts(seed))
 
 
 def by_spark(spark: SparkSession, to: Address) -> None:
-    delta.create(to, Schema.from_arrow(texts(0).schema), {})
+    delta_writer.create(to, Schema.from_arrow(texts(0).schema), {})
     for seed, position in enumerate(TWICE):
         staging = stage(to)
         to_frame(spark, texts(seed)).coalesce(1).write.format("delta").mode("append").save(staging.path.spark)
@@ -84,9 +84,9 @@ def test_files_have_small_row_groups_when_written_and_compacted(
     DeltaTable(table.url).restore(version)
     compact_by_spark(spark, table, TWICE[1])
     [again] = groups(table)
-    with delta.changing(table, TWICE[1].again()) as (current, properties):
+    with delta_writer.changing(table, TWICE[1].again()) as (current, properties):
         how: dict[str, Any] = {
-            "writer_properties": delta.row_group_properties(current),
+            "writer_properties": delta_writer.row_group_properties(current),
             "commit_properties": properties,
         }
         current.merge(rows.slice(0, 1), "t.n = s.n AND t.text = s.text", "s", "t", **how).when_matched_update(
@@ -106,7 +106,7 @@ def test_compaction_makes_small_row_groups_without_file_statistics(
     monkeypatch.setattr(cost, "ROW_GROUP", 10_000)
     table = Address(str(tmp_path / "t"))
     for seed, position in enumerate(TWICE):
-        delta.write(table, texts(seed).slice(0, 1000), position)
+        delta_writer.write(table, texts(seed).slice(0, 1000), position)
     commit = tmp_path / "t/_delta_log/00000000000000000001.json"
     actions = [json.loads(line) for line in commit.read_text().splitlines()]
     for action in actions:
@@ -138,8 +138,8 @@ def test_row_group_above_the_memory_limit_is_not_called_damaged(
 def test_file_of_large_rows_has_one_row_in_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "ROW_GROUP", 1000)
     table = Address(str(tmp_path / "t"))
-    delta.write(table, pa.table({"text": ["a" * 3000, "b" * 3000]}), TWICE[0])
+    delta_writer.write(table, pa.table({"text": ["a" * 3000, "b" * 3000]}), TWICE[0])
     assert len(groups(table)[0]) == 2
-    delta.write(table, pa.table({"text": pa.array([], pa.string())}), TWICE[1])
+    delta_writer.write(table, pa.table({"text": pa.array([], pa.string())}), TWICE[1])
     compact_table(table, None)
     assert Scan(table).rows() == 2

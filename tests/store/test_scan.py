@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake import cost
 from lake.session.spark_session import HANDED, free_jvm_objects, hand_over
-from lake.store import delta
+from lake.store import delta_writer
 from lake.store.duckdb_tables import connection
 from lake.store.scan import Scan, spooled, to_arrow, to_frame
 from lake.store.storage import Address
@@ -87,7 +87,7 @@ def test_small_table_is_handed_to_spark_with_the_same_rows(
         ]
         if part:
             rows = [row | {"more": row["n"] / 4} for row in rows]
-        delta.add(table, pa.Table.from_pylist(rows), schema_mode="merge")
+        delta_writer.add(table, pa.Table.from_pylist(rows), schema_mode="merge")
     scan = Scan(table, bounds={"n": (5, 70)})
     frame = scan.frame(spark)
     assert bool(frame.inputFiles()) == by_spark
@@ -99,9 +99,9 @@ def test_small_table_is_handed_to_spark_with_the_same_rows(
 def test_two_versions_are_read_side_by_side(tmp_path: Path) -> None:
     """The versions have no file, one file, and two files with different columns."""
     table = Address(str(tmp_path / "t"))
-    delta.add(table, pa.table({"n": pa.array([], pa.int64()), "word": pa.array([], pa.string())}))
-    delta.add(table, pa.table({"n": [1, 2, None], "word": ["a", None, "c"]}))
-    delta.add(table, pa.table({"n": [3, 4], "word": ["d", "e"], "more": [0.5, None]}), schema_mode="merge")
+    delta_writer.add(table, pa.table({"n": pa.array([], pa.int64()), "word": pa.array([], pa.string())}))
+    delta_writer.add(table, pa.table({"n": [1, 2, None], "word": ["a", None, "c"]}))
+    delta_writer.add(table, pa.table({"n": [3, 4], "word": ["d", "e"], "more": [0.5, None]}), schema_mode="merge")
     first, *_, last = scans = [Scan(table, version) for version in range(3)]
     assert [scan.arrow().num_rows for scan in scans] == [0, 3, 5]
     for scan in scans:

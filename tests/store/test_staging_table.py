@@ -11,7 +11,7 @@ import pytest
 from deltalake import Schema
 from pyspark.sql import SparkSession
 
-from lake.store import delta
+from lake.store import delta, delta_writer
 from lake.store.delta import Position
 from lake.store.positioned_commit import commit_actions, commit_staged
 from lake.store.scan import Scan
@@ -28,8 +28,10 @@ def table(path: Path) -> Address:
     """Make a table of two partitions, whose rows are at transaction 1."""
     at = Address(str(path))
     feed = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "false"}
-    delta.create(at, Schema.from_arrow(ROWS.schema), feed, partition_by=["_bucket"], name="t", description="Rows.")
-    delta.write(at, ROWS, Position(APP, 1))
+    delta_writer.create(
+        at, Schema.from_arrow(ROWS.schema), feed, partition_by=["_bucket"], name="t", description="Rows."
+    )
+    delta_writer.write(at, ROWS, Position(APP, 1))
     return at
 
 
@@ -84,7 +86,7 @@ def test_staged_rows_of_a_job_that_outlives_its_writer_are_never_read(spark: Spa
     at = table(tmp_path / "t")
     late = stage_merge(spark, at)
     commit_staged(stage_append(spark, at, [7]), Position(APP, 2))
-    with pytest.raises(delta.Beaten, match="is there already"):
+    with pytest.raises(delta_writer.Beaten, match="is there already"):
         commit_staged(late, Position(APP, 2))
     assert keys(at) == [1, 2, 3, 4, 7]
     stale = vacuum.unneeded(at, keep=[2], since=2, unnamed=timedelta(0))
@@ -110,7 +112,7 @@ def test_staged_overwrite_replaces_columns_and_keeps_the_table_identity(spark: S
 def test_commit_of_actions_gets_its_number_or_fails(tmp_path: Path) -> None:
     at = table(tmp_path / "t")
     commit_actions(at, Position(APP, 2), [], version=2, info={"operation": "SKIP"})
-    with pytest.raises(delta.Beaten):
+    with pytest.raises(delta_writer.Beaten):
         commit_actions(at, Position(APP, 3), [], version=2, info={"operation": "SKIP"})
     assert [position.txn for position in delta.positions(at, APP)] == [2, 1]
     for number in range(3, 25):

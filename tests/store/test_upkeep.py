@@ -24,6 +24,7 @@ from lake.errors import LakeError, LawError, Unavailable
 from lake.store import delta, duckdb_tables
 from lake.store.commit import commit, replace
 from lake.store.delta import start
+from lake.store.delta_writer import CHECKPOINT_EVERY
 from lake.store.locks import activity, lease
 from lake.store.recovery import set_truncated_aside
 from lake.store.scan import Scan
@@ -313,19 +314,19 @@ def test_instant_maps_to_the_newest_version_that_was_surely_seen(table: Table) -
 
 def test_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
     path = Warehouse(project).book("book").path
-    for number in range(vacuum.CHECKPOINT_EVERY + 1):
+    for number in range(CHECKPOINT_EVERY + 1):
         write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
     vacuum.checkpoint(path)
-    assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
+    assert (path / "_delta_log" / f"{CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
 
 
 def test_checkpoint_is_written_when_the_last_checkpoint_file_is_truncated(project: Settings) -> None:
     path = Warehouse(project).book("book").path
-    for number in range(vacuum.CHECKPOINT_EVERY + 1):
+    for number in range(CHECKPOINT_EVERY + 1):
         write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
     (path / "_delta_log" / "_last_checkpoint").local.write_text('{"vers')
     vacuum.checkpoint(path)
-    assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
+    assert (path / "_delta_log" / f"{CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
 
 
 def test_writers_pack_small_files_when_there_are_many(table: Table) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store.delta import changing
+from lake.store.delta_writer import changing
 from lake.store.ledger_table import LedgerTable, instant
 
 Action = Literal["failed", "waiting", "taken", "dropped"]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lake import cost
 from lake.errors import LakeError, LawError
 from lake.quoting import SPARK, literal
-from lake.store import archive_tier, delta
+from lake.store import archive_tier, delta, delta_writer
 from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position
 from lake.store.positioned_commit import commit_actions, commit_staged
@@ -72,13 +72,13 @@ class PartWriter:
             inherited = table.metadata().configuration
             properties = {name: inherited[name] for name in PROPERTIES if name in inherited}
             properties["delta.enableDeletionVectors"] = "false"
-            delta.create(to, table.schema(), properties, partition_by=["_bucket"])
+            delta_writer.create(to, table.schema(), properties, partition_by=["_bucket"])
             position = Position(f"cold:{to.name}", delta.version(to) + 1)
             size = _size([_actions(each) for _, each in tables])
-            with delta.read_back(to, position.writer):
+            with delta_writer.read_back(to, position.writer):
                 if _is_small(*size):
                     rows = self._ordered(Scan(log, table.version(), {"_batch": batches}).arrow())
-                    delta.write(to, rows, position, mode="overwrite", schema_mode="merge")
+                    delta_writer.write(to, rows, position, mode="overwrite", schema_mode="merge")
                     return
                 staging = stage(to)
                 frame = archive_tier.frame(self.spark(), log, table, batches)
@@ -98,7 +98,7 @@ class PartWriter:
         chosen = actions.filter(pc.is_in(actions.column("path"), pa.array(mixed)))
         size = _size([chosen])
         if _is_small(*size):
-            delta.add(staging.path, self._ordered(read(log, table, paths, arrow_schema(table), later)))
+            delta_writer.add(staging.path, self._ordered(read(log, table, paths, arrow_schema(table), later)))
         else:
             self._append(_rows_by_spark(self.spark(), log, table, chosen).where(later), staging, *size)
         with delta.opened(staging.path) as written:
@@ -149,7 +149,7 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
                 moved += [{"add": {**add, "dataChange": False}} for add in added]
     changed["metaData"]["configuration"] |= archive_tier.parts_property(named)
     position = delta.head_or_start(at.path, at.app).again()
-    with delta.read_back(at.path, position.writer):
+    with delta_writer.read_back(at.path, position.writer):
         commit_actions(at.path, position, [changed, *moved], version=version + 1, info={"operation": "ARCHIVE"})
     if rest is not None:
         rest.delete_log()

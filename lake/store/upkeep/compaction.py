@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lake.errors import LawError
 from lake.quoting import SPARK, quoted
-from lake.store import delta, duckdb_tables
+from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.positioned_commit import commit_actions
 from lake.store.snapshot import duckdb_type
@@ -125,10 +125,10 @@ def compact_table(
     """
     version, again = delta.version(path), position.again() if position else None
     by = sortable_columns(path, identity)
-    with delta.changing(path, again) as (table, properties):
+    with delta_writer.changing(path, again) as (table, properties):
         how: dict[str, Any] = {
             "target_size": target,
-            "writer_properties": delta.row_group_properties(table, "ZSTD", 4),  # delta-rs's default
+            "writer_properties": delta_writer.row_group_properties(table, "ZSTD", 4),  # delta-rs's default
             "commit_properties": properties,
         }
         if by:
@@ -143,7 +143,7 @@ def compact_table(
         return _check_rows(path, new, len(before), before - after, after - before)
     except LawError:
         undo = position.again() if position else None
-        with delta.changing(path, undo, goes_back=True) as (table, properties):
+        with delta_writer.changing(path, undo, goes_back=True) as (table, properties):
             table.restore(version, commit_properties=properties)
         raise
 
@@ -191,7 +191,7 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
         compacted = _check_rows(path, table, len(delta.files(table)), old, new)
     if actions:
         again = position.again()
-        with delta.read_back(path, again.writer):
+        with delta_writer.read_back(path, again.writer):
             commit_actions(path, again, actions, version=staging.version + 1, info=info)
     staging.delete_log()
     return compacted

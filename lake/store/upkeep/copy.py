@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from lake.errors import Unavailable
-from lake.store import archive_tier, delta, duckdb_tables, quarantine
+from lake.store import archive_tier, delta, delta_writer, duckdb_tables, quarantine
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.upkeep import archive_parts
@@ -69,7 +69,7 @@ def copy_blanked(location: Location, target: Address, detail: str) -> int | None
     columns = {name: pa.array([text] * rows.num_rows, pa.string()) for name, text in blank.items()}
     columns |= {name: rows.column(name) for name in rows.column_names}
     duckdb_tables.append(target, quarantine.SCHEMA, [])
-    delta.add(target, pa.table({name: columns[name] for name in quarantine.COLUMNS}))
+    delta_writer.add(target, pa.table({name: columns[name] for name in quarantine.COLUMNS}))
     return version
 
 

@@ -19,8 +19,9 @@ from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
-from lake.store import delta, durable
+from lake.store import delta, delta_writer, durable
 from lake.store.delta import Position
+from lake.store.delta_writer import CHECKPOINT_EVERY
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
 from lake.store.table_logs import invalidate, table_log
@@ -29,7 +30,6 @@ from lake.store.truncated_commit import commit_file
 GRACE: Final = timedelta(minutes=1)
 """A commit's time is that of its beginning, so a read that began shortly after it may not have seen it."""
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
-CHECKPOINT_EVERY: Final = 20
 UPLOAD: Final = re.compile(r"#\d+$")
 """Name of an unfinished file of delta-rs, which its own listing hides."""
 CHECKSUM: Final = re.compile(r"\.(.*)\.crc")
@@ -132,7 +132,7 @@ def begin_anew(path: Address, position: Position | None = None, **also: object) 
 
     Readers from that version on need nothing older. The caller holds the table's lease.
     """
-    with delta.changing(path, _kept(path, position, also) if position else None) as (table, properties):
+    with delta_writer.changing(path, _kept(path, position, also) if position else None) as (table, properties):
         table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
     table = delta_table(path)
     table.create_checkpoint()
