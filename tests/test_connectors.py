@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from lake.cli import lake as command_line
-from lake.config import PublishSettings, load_settings
+from lake.config import PublishSettings, Settings, load_settings
 from lake.connectors import connector, connectors
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError
@@ -103,7 +103,8 @@ def test_source_of_the_page_is_read_once_and_reports_a_gap(
 ) -> None:
     monkeypatch.syspath_prepend(packages)
     settings = empty(tmp_path / "shop")
-    declare(settings, contract("orders", {"id": "long", "status": "string"}, id=["id"]))
+    fields = {"id": "long", "status": "string", "row": ("long", {"from": "sqlite.rowid"})}
+    declare(settings, contract("orders", fields, id=["id"]))
     (settings.project / "sources").mkdir()
     (settings.project / "sources/till.toml").write_text(
         'kind = "sqlite"\nfile = "till.sqlite"\n[streams]\norders = "sale"\n'
@@ -116,12 +117,45 @@ def test_source_of_the_page_is_read_once_and_reports_a_gap(
     query(file, "INSERT INTO sale (status) VALUES ('sent')")
     assert ingest(settings, lambda: spark, contracts)["orders"].accepted == 1
     assert ingest(settings, lambda: spark, contracts)["orders"].read == 0
-    places = duckdb_tables.rows(Log(settings, "orders").path, "SELECT id, _source FROM t ORDER BY id")
-    assert [tuple(row.values()) for row in places] == [(1, "till:sale:1"), (2, "till:sale:2"), (3, "till:sale:3")]
+    events = duckdb_tables.rows(Log(settings, "orders").path, "SELECT id, row, _source FROM t ORDER BY id")
+    assert [tuple(row.values()) for row in events] == [(n, n, f"till:sale:{n}") for n in (1, 2, 3)]
     query(file, "DELETE FROM sale WHERE id > 1")
     failures: dict[str, LakeError] = {}
     ingest(settings, lambda: spark, contracts, on_failure=failures.__setitem__)
     assert "rows up to 3 have been read" in str(failures["till"])
+
+
+def _facts_error(settings: Settings, fact: str) -> DeclarationError:
+    fields = {"id": "long", "topic": ("string", {"from": fact})}
+    declare(settings, contract("orders", fields, id=["id"]))
+    with pytest.raises(DeclarationError) as error:
+        load_contracts(settings)
+    return error.value
+
+
+def test_fact_of_another_package_is_known_while_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = empty(tmp_path / "shop")
+    error = _facts_error(settings, "mqtt.topic")
+    assert "field 'topic' comes from 'mqtt.topic', which no installed source has" in error.what
+    assert "file.time, http.headers.NAME, http.id" in error.fix
+    assert error.where.startswith("schemas/orders.avsc:")
+    install(monkeypatch, tmp_path / "packages", {"lake.sources": {"mqtt": "tests.extensions:MQTT"}})
+    [topic] = [field for field in load_contracts(settings)["orders"].fields if field.name == "topic"]
+    assert topic.is_fact
+    assert topic.transport
+    assert _facts_error(settings, "mqtt.topc").fix == "did you mean 'mqtt.topic'?"
+    assert "'mqtt.property'" in _facts_error(settings, "mqtt.property").what
+    declare(settings, contract("orders", {"id": "long", "of": ("string", {"from": "mqtt.property.a.b"})}, id=["id"]))
+    load_contracts(settings)
+
+
+def test_fact_of_a_broken_kind_is_reported_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = empty(tmp_path / "shop")
+    install(monkeypatch, tmp_path / "packages", {"lake.sources": {"mqtt": "absent_client:KIND"}})
+    assert "mqtt needs absent_client" in _facts_error(settings, "mqtt.topic").what
+    assert "which no installed source has" in _facts_error(settings, "amqp.topic").what
 
 
 def test_command_of_another_package_is_listed_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

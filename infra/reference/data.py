@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lake.connectors import connectors
 from lake.contracts import csv_options, options, written_form
 from lake.contracts import fields as field_types
 from lake.contracts.reasons import Reason
 from lake.quality import expectation_types
 from lake.quality.row_conditions import ROW_CONDITIONS
+from lake.sources.declared import source_kind
 from reference.words import said_of
 
 
@@ -54,7 +56,15 @@ def contracts() -> Iterator[str]:
         yield f"| `{kind}` | {', '.join(f'`{each}`' for each in known)} |"
     roots = ", ".join(f"`{each}`" for each in sorted(options.ENVELOPES["debezium"]))
     yield f"\nWith an envelope, `from` begins with one of {roots}.\n"
-    yield "## Why a record is rejected\n"
+    yield "## Facts of sources\n"
+    yield (
+        "The field of a contract without an envelope may take a fact by `from`. `NAME` stands for any name. "
+        "[Other connectors](../how-to/write-a-source.md) declare their own.\n\n"
+        "| `from` | type | meaning |\n|---|---|---|"
+    )
+    facts = (fact for kind in connectors("lake.sources") for fact in source_kind(kind, "").facts)
+    yield from (f"| `{fact.name}` | `{fact.type}` | {fact.meaning} |" for fact in facts)
+    yield "\n## Why a record is rejected\n"
     yield "`lake quarantine counts` names the reason, the dead letter queue `lake quarantine list` the detail.\n"
     yield "| reason | meaning |\n|---|---|"
     said = said_of("reasons", [str(each) for each in Reason])

@@ -20,7 +20,7 @@ from lake.contracts.attributes import ineffective_attributes
 from lake.contracts.avro_text import ContractLines, parse_schema
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.contracts.fields import Field, read_field
-from lake.contracts.options import duration, wrong_facts, wrong_paths
+from lake.contracts.options import duration, unknown_facts, wrong_facts, wrong_paths
 from lake.contracts.upcast import UpcastStep, steps_of, wrong_expressions
 from lake.errors import DeclarationError, did_you_mean
 
@@ -242,10 +242,12 @@ def _read_fields(
     record: avro.schema.RecordSchema, lines: ContractLines, file: str
 ) -> tuple[list[Field], list[DeclarationError]]:
     fields, faults = list[Field](), list[DeclarationError]()
+    facts: Any = record.other_props.get("lake")
+    has_envelope = isinstance(facts, dict) and facts.get("envelope") is not None
     for field in record.fields:
         line = lines.of_field(field.name)
         try:
-            fields.append(_check_names(read_field(field, line=line), fields))
+            fields.append(_check_names(read_field(field, line=line, has_envelope=has_envelope), fields))
         except DeclarationError as fault:
             faults.append(DeclarationError(fault.what, where=f"{file}:{line}", fix=fault.fix))
     return fields, faults
@@ -278,10 +280,12 @@ def _read_and_check(text: str, *, file: str) -> Contract:
         except (ValueError, RecursionError, AttributeError):  # not JSON, or no record, which the first fault reports
             more = []
         raise (DeclarationError.all([fault, *more]) if more else fault) from None
+    facts = unknown_facts(contract.fields, file)
+    unknown = [DeclarationError(what, where=f"{file}:{field.line}", fix=fix) for field, what, fix in facts]
     line = ContractLines(text).of_fact("upcast")
     wrong = wrong_expressions(contract.upcast, contract.fields)
     upcast = [DeclarationError(what, where=f"{file}:{line}", fix=fix) for what, fix in wrong]
-    if faults := [*ineffective_attributes(text, file=file), *upcast]:
+    if faults := [*ineffective_attributes(text, file=file), *unknown, *upcast]:
         raise DeclarationError.all(faults)
     return contract
 

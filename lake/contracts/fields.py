@@ -51,20 +51,7 @@ ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
 UNCHANGED: Final = ("unchanged",)
 """Path of the field that lists columns omitted by a change message because they did not change."""
 FILE: Final = "file"
-FILE_FACTS: Final = ("name", "time")
-FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    FILE: FILE_FACTS,
-    "kafka": ("key", "timestamp", "topic", "partition", "offset", "tombstone", "headers"),
-    "http": ("id", "received", "headers"),
-    "singer": ("time_extracted", "version"),
-    "cloudevents": ("id", "source", "type", "time", "subject", "dataschema"),
-}
-WITH_PARTS: Final[Mapping[tuple[str, ...], int]] = {
-    ("kafka", "headers"): 3,
-    ("kafka", "key"): 2,
-    ("http", "headers"): 3,
-}
-"""Facts with named parts, and the least length of their path; a part's name may have dots."""
+FILE_FACTS: Final = ("file.name", "file.time")
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
 
 
@@ -74,7 +61,8 @@ class Field:
 
     - `default`: text of an absent field (JSON if nested); None for null.
     - `epoch`: units per second if integers since 1970 are accepted, else 0.
-    - `path`: place of the value in an envelope, () for the row's column; or a fact such as ("file", "name").
+    - `path`: place of the value in an envelope, () for the row's column; or, if `is_fact`, a fact of the record's file
+      or source, such as ("file", "name").
     - `pattern`: extracts a part of a file's name.
     - `encoding`: form of the value in an envelope; `form`: form of its text.
     - `transport`: it may differ between an event and its re-delivery.
@@ -98,6 +86,7 @@ class Field:
     text_only: bool = False
     parts: tuple[Field, ...] = ()
     path: tuple[str, ...] = ()
+    is_fact: bool = False
     pattern: str = ""
     encoding: str = ""
     form: TextForm = PLAIN
@@ -113,10 +102,6 @@ class Field:
         return self.type == "boolean" or bool(self.symbols)
 
     @property
-    def is_fact(self) -> bool:
-        return bool(self.path) and self.path[0] in FACTS_OF
-
-    @property
     def of_file(self) -> bool:
         return self.path[:1] == (FILE,)
 
@@ -129,7 +114,7 @@ class Field:
         return tuple(leaf for part in self.parts for leaf in part.leaves) if self.nested else (self,)
 
 
-def read_field(field: avro.schema.Field, *, line: int) -> Field:
+def read_field(field: avro.schema.Field, *, line: int, has_envelope: bool) -> Field:
     """Return the Field that an Avro field declares. Raises DeclarationError without a place."""
     schema, nullable = _unwrap(field.type)
     typed = _typed(field.name, schema)
@@ -147,6 +132,7 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
     if field.has_default:
         _check_default(field.name, ddl, nullable, symbols, field.default)
     path = _path(field.name, extra["from"]) if "from" in extra else ()
+    is_fact = bool(path) and not has_envelope
     return replace(
         typed,
         nullable=nullable,
@@ -157,9 +143,10 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         aliases=_aliases(field.name, extra.get("aliases", [])),
         symbols=symbols,
         personal=bool(extra.get("personal", False)),
-        transport=bool(extra.get("transport", bool(path) and path[0] in FACTS_OF)),
+        transport=bool(extra.get("transport", is_fact)),
         text_only=bool(extra.get("text_only", False)),
         path=path,
+        is_fact=is_fact,
         pattern=_pattern(field.name, path, extra["pattern"]) if "pattern" in extra else "",
         form=form_of(field.name, ddl, extra),
         encoding=_encoding(field.name, ddl, extra["encoding"]) if "encoding" in extra else "",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
+from lake.connectors import connector, connectors
 from lake.contracts.csv_options import wrong_options
-from lake.contracts.fields import FACTS_OF, FILE, FILE_FACTS, UNCHANGED, WITH_PARTS, Field
+from lake.contracts.fields import FILE, FILE_FACTS, UNCHANGED, Field
 from lake.contracts.upcast import wrong_upcast
-from lake.errors import did_you_mean
+from lake.errors import DeclarationError, did_you_mean
 
 FACTS: Final = {
     *("key", "id", "time", "buckets", "max_ahead", "broadcast", "dump", "envelope", "table", "placeholder", "subject"),
@@ -25,7 +26,8 @@ NONDETERMINISTIC: Final = re.compile(
 )
 MAPS: Final = re.compile(r"\b(map|map_concat|map_from_\w+|str_to_map|transform_keys)\s*\(", re.IGNORECASE)
 CONSTANT_MAP: Final = re.compile(r"\bmap\s*\((?:\s*(?:'[^']*'|-?[0-9.]+)\s*,?)*\)", re.IGNORECASE)
-_FILE_FACTS: Final = " or ".join(f'"{FILE}.{fact}"' for fact in FILE_FACTS)
+PART: Final = ".NAME"
+"""End of a fact's name that stands for any name, which may have dots."""
 UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 Facts: TypeAlias = dict[str, Any]
@@ -294,11 +296,8 @@ def _wrong_names(fact: str, given: Any, fields: list[Field], names: list[str] | 
 def wrong_paths(field: Field, facts: Any) -> Faults:
     """Yield the faults of a field's path and form."""
     envelope = facts.get("envelope") if isinstance(facts, dict) else None
-    if envelope is None and field.is_fact:
-        yield from _wrong_fact_path(field)
-    elif envelope is None and field.path:
-        fix = f'add "envelope" to "lake", or write {_FILE_FACTS} for what is known of its file'
-        yield f"field {field.name!r} has 'from', but records have no envelope", fix
+    if field.is_fact:
+        yield from _wrong_fact(field)
     if envelope is None and field.encoding:
         yield f"field {field.name!r} has 'encoding', but records have no envelope", 'add "envelope" to "lake"'
     if envelope is not None and not field.form.plain:
@@ -312,18 +311,43 @@ def wrong_paths(field: Field, facts: Any) -> Faults:
         yield f"field {field.name!r} of type {field.type} comes from {'.'.join(field.path)!r}", fix
 
 
-def _wrong_fact_path(field: Field) -> Faults:
-    origin, path, facts = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
-    least = WITH_PARTS.get(field.path[:2])
-    right = len(field.path) == 2 if least is None else len(field.path) >= least
-    if field.path[1:2] and field.path[1] in facts and not right:
-        yield f"field {field.name!r} has an invalid path: {path!r}", f'write a path such as "{origin}.headers.source"'
-    elif field.path[1:2] == () or field.path[1] not in facts:
-        whose = "files do" if field.of_file else f"a record by {origin} does"
-        fix = "use " + " or ".join(f'"{origin}.{fact}"' for fact in facts)
-        yield f"field {field.name!r} comes from {path!r}, which {whose} not have", fix
+def _wrong_fact(field: Field) -> Faults:
+    path, what = ".".join(field.path), "a file" if field.of_file else field.path[0]
+    if field.of_file and path not in FILE_FACTS:
+        fix = f"use {' or '.join(FILE_FACTS)}"
+        yield f"field {field.name!r} comes from {path!r}, which files do not have", fix
     if field.nested:
-        what = "a file" if field.of_file else origin
         yield f"field {field.name!r} of type {field.type} comes from {what}", "use a type of single values"
     if field.path == (FILE, "time") and not field.form.plain:
         yield f"field {field.name!r} has a format, and is the time of a file", "leave it out: it is known"
+
+
+def unknown_facts(fields: Iterable[Field], where: str) -> Iterator[tuple[Field, str, str]]:
+    """Yield (field, fault, fix) of fields from facts that no installed kind of source has.
+
+    Raises DeclarationError if the kind whose name begins a fact cannot be imported.
+    """
+    for field in fields:
+        if field.is_fact and not field.of_file:
+            path, names = ".".join(field.path), list[str]()
+            for name in _source_facts(field.path[0], where):
+                names.append(name)
+                if path == name or (name.endswith(PART) and path.startswith(name.removesuffix(PART) + ".")):
+                    break
+            else:
+                own = [name for name in names if name.startswith(f"{field.path[0]}.")]
+                every = f'add "envelope" to "lake", or use one of {", ".join(sorted({*names, *FILE_FACTS}))}'
+                what = f"field {field.name!r} comes from {path!r}, which no installed source has"
+                yield field, what, did_you_mean(path, own) if own else every
+
+
+def _source_facts(first: str, where: str) -> Iterator[str]:
+    """Yield the names of facts of the installed kinds, those of the kind `first` before others."""
+    for kind in sorted(connectors("lake.sources"), key=lambda kind: (kind != first, kind)):
+        try:
+            facts = connector("lake.sources", kind, where).facts
+        except DeclarationError:
+            if kind == first:
+                raise
+            continue
+        yield from (fact.name for fact in facts)

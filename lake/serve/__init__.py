@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, closing
-from typing import Any
+from typing import Any, Final
 
 from lake.config import Settings
-from lake.sources.source import DecisionRequest, Source, SourceDeclaration, SourceKind
+from lake.sources.source import DecisionRequest, Source, SourceDeclaration, SourceFact, SourceKind
+
+FACTS: Final = (
+    SourceFact("http.id", "string", "the id of the request or the CloudEvent"),
+    SourceFact("http.received", "timestamp-micros", "when the server had the request's head, by its clock"),
+    SourceFact("http.headers.NAME", "string", "a header; its name in lower case"),
+    SourceFact("cloudevents.id", "string", "the CloudEvent's id"),
+    SourceFact("cloudevents.source", "string", "the CloudEvent's source"),
+    SourceFact("cloudevents.type", "string", "the CloudEvent's type"),
+    SourceFact("cloudevents.time", "timestamp-micros", "the CloudEvent's time"),
+    SourceFact("cloudevents.subject", "string", "the CloudEvent's subject"),
+    SourceFact("cloudevents.dataschema", "string", "the CloudEvent's dataschema"),
+)
 
 
 def _open(declaration: SourceDeclaration) -> Source:
@@ -27,4 +39,4 @@ class _IntakeDecider:
         return closing(intake_writer(settings, source))
 
 
-KIND = SourceKind(_open, decider=_IntakeDecider())
+KIND = SourceKind(_open, decider=_IntakeDecider(), facts=FACTS)

@@ -22,14 +22,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lake.contracts.fields import FACTS_OF
 from lake.contracts.reasons import Reason
 from lake.errors import did_you_mean
 from lake.serve.problems import Problem
 from lake.sources.json_text import SPACES, InvalidJson, elements, members, whole
 
 LINES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
-ATTRIBUTES: Final = FACTS_OF["cloudevents"]
+ATTRIBUTES: Final = ("id", "source", "type", "time", "subject", "dataschema")
 HEADERS: Final = "http.headers"
 EVENT: Final = "application/cloudevents+json"
 EVENTS: Final = "application/cloudevents-batch+json"

@@ -177,6 +177,18 @@ class Decider(Protocol):
 
 
 @dataclass(frozen=True)
+class SourceFact:
+    """Value that a kind of source has of each record besides the text, for fields that are `"from"` its `name`.
+
+    `name` is such as "kafka.offset"; an end `.NAME` stands for any name. Values are texts, written as the Avro `type`.
+    """
+
+    name: str
+    type: str
+    meaning: str
+
+
+@dataclass(frozen=True)
 class SourceKind:
     """Kind of source: the object of an entry point in the group `lake.sources`, named as the kind.
 
@@ -187,3 +199,4 @@ class SourceKind:
     open: Callable[[SourceDeclaration], Source]
     transactional: bool = True
     decider: Decider | None = None
+    facts: Sequence[SourceFact] = ()

@@ -254,6 +254,5 @@ def test_wrong_contract_is_reported_with_its_line(lake: dict[str, Any], field: d
 def test_contract_without_an_envelope_rejects_its_options() -> None:
     facts = {"key": ["id"], "table": "customers"}
     text = json.dumps(CUSTOMER | {"lake": facts}, indent=1)
-    with pytest.raises(DeclarationError, match='"table" needs an "envelope"') as error:
+    with pytest.raises(DeclarationError, match='"table" needs an "envelope"'):
         read_contract(text, file="schemas/customers.avsc")
-    assert "field 'lsn' has 'from', but records have no envelope" in str(error.value)

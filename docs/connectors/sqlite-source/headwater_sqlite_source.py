@@ -12,10 +12,21 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.source import Gap, Lag, Progress, Source, SourceDeclaration, SourceKind, SourceRecord, Spool
+from lake.sources.source import (
+    Gap,
+    Lag,
+    Progress,
+    Source,
+    SourceDeclaration,
+    SourceFact,
+    SourceKind,
+    SourceRecord,
+    Spool,
+)
 
 ROWS = 10_000
 """Maximum number of rows of a table in one range."""
+ROWID = SourceFact("sqlite.rowid", "long", "the row's number in its table")
 
 
 class SqliteSource:
@@ -40,7 +51,8 @@ class SqliteSource:
                 ).fetchall()
                 for rowid, *values in rows:
                     record = dict(zip(_columns(database, table), values, strict=True))
-                    spool.put(stream, SourceRecord(json.dumps(record), place=f"{table}:{rowid}"))
+                    facts = {ROWID.name: str(rowid)}
+                    spool.put(stream, SourceRecord(json.dumps(record), place=f"{table}:{rowid}", facts=facts))
                     progress[stream] = rowid
                 self.more = self.more or len(rows) == ROWS
         return progress if progress != after and any(progress.values()) else None
@@ -93,4 +105,4 @@ def _open(declaration: SourceDeclaration) -> Source:
     return SqliteSource(declaration.settings.path(file), tables, where)
 
 
-KIND = SourceKind(_open, transactional=False)
+KIND = SourceKind(_open, transactional=False, facts=[ROWID])

@@ -31,7 +31,7 @@ from lake.ingest.source_ingestion import append_source
 from lake.records.raw_values import NO_CHARACTER
 from lake.sources.declared import DeclaredSource
 from lake.sources.json_text import InvalidJson, is_json, members, whole
-from lake.sources.source import Lag, Progress, SourceDeclaration, SourceKind, SourceRecord, Spool
+from lake.sources.source import Lag, Progress, SourceDeclaration, SourceFact, SourceKind, SourceRecord, Spool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,10 @@ IN_MEMORY: Final = 16 << 20
 LONGEST: Final = 64 << 20
 PATIENCE: Final = 10.0
 IGNORED: Final = ("SCHEMA", "ACTIVATE_VERSION")
-FACTS: Final = ("time_extracted", "version")
+FACTS: Final = (
+    SourceFact("singer.time_extracted", "timestamp-micros", "when the tap read the row"),
+    SourceFact("singer.version", "long", "the version of the row's table"),
+)
 NAMES_STREAM: Final = re.compile(r'"stream"\s*:\s*"([^"\\]*)"')
 BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
 SHOWN: Final = 200
@@ -253,8 +256,9 @@ class _Run:
                 where=self._tap.where,
                 fix=f'add it below [streams], as in orders = "{name}", or deselect it in the tap',
             )
-        values = {fact: json.loads(parts[fact]) for fact in FACTS if fact in parts}
-        facts = {f"singer.{fact}": str(value) for fact, value in values.items() if value is not None}
+        names = {fact.name: fact.name.removeprefix("singer.") for fact in FACTS}
+        values = {name: json.loads(parts[member]) for name, member in names.items() if member in parts}
+        facts = {name: str(value) for name, value in values.items() if value is not None}
         return self._names[name], parts["record"], f"{self._began}:{self._line}", facts
 
 
@@ -297,7 +301,7 @@ def _open(declaration: SourceDeclaration) -> TapSource:
     return TapSource(Tap(name, tuple(command), by_name, settings.project, scratch, every, records, where))
 
 
-KIND: Final = SourceKind(_open)
+KIND: Final = SourceKind(_open, facts=FACTS)
 
 
 def append_tapped(

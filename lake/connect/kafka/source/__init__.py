@@ -10,7 +10,20 @@ control message if the envelope is Debezium's; `{}` if a field is from `kafka.to
 
 from __future__ import annotations
 
-from lake.sources.source import Source, SourceDeclaration, SourceKind
+from typing import Final
+
+from lake.sources.source import Source, SourceDeclaration, SourceFact, SourceKind
+
+FACTS: Final = (
+    SourceFact("kafka.key", "string", "the key, as the option `key` decodes it"),
+    SourceFact("kafka.key.NAME", "string", "a field of a key that is an object"),
+    SourceFact("kafka.headers.NAME", "string", "a header; the last of that name"),
+    SourceFact("kafka.timestamp", "timestamp-millis", "when it was created or appended, as the topic is set"),
+    SourceFact("kafka.topic", "string", "its topic"),
+    SourceFact("kafka.partition", "int", "its partition"),
+    SourceFact("kafka.offset", "long", "its offset, raised for each time that the topic was recreated or extended"),
+    SourceFact("kafka.tombstone", "boolean", "whether the value is null"),
+)
 
 
 def _open(declaration: SourceDeclaration) -> Source:
@@ -20,4 +33,4 @@ def _open(declaration: SourceDeclaration) -> Source:
     return KafkaSource(options_of(declaration.name, declaration.values, declaration.contracts, declaration.where))
 
 
-KIND = SourceKind(_open, transactional=False)
+KIND = SourceKind(_open, transactional=False, facts=FACTS)
