@@ -34,7 +34,7 @@ class _IntakeDecider:
         return append_decided(settings, command)
 
     def pause(self, settings: Settings, source: str) -> AbstractContextManager[object]:
-        from lake.serve.declarations import intake_writer
+        from lake.serve.source import intake_writer
 
         return closing(intake_writer(settings, source))
 

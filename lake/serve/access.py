@@ -14,9 +14,9 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.serve.bearer_token import bearer_token, generated_token
 from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, from_environment
+from lake.serve.tokens import bearer_token, generated_token
 
 SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 

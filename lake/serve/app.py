@@ -22,17 +22,14 @@ from lake.records.single_reader import SingleReader
 from lake.serve import bodies, pages, receipt
 from lake.serve.access import Access
 from lake.serve.backpressure import LOOK_SECONDS, Backpressure, BodyMemory, Rate
-from lake.serve.bodies import PostedRecord
+from lake.serve.bodies import PostedRecord, check_contracts
 from lake.serve.commits import RETRY_SECONDS, Commits
-from lake.serve.contract_check import check_contracts
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decisions import Decisions, expected_version
 from lake.serve.describe import is_idempotent, named_headers, needs_id
-from lake.serve.editions import Editions
 from lake.serve.intake_folder import GroupWriter
-from lake.serve.problem_handler import handle_problems
-from lake.serve.problems import Problem
-from lake.serve.receipt import Receipt, StreamReceipt
+from lake.serve.problems import Problem, handle_problems
+from lake.serve.receipt import Editions, Receipt, StreamReceipt
 from lake.serve.source import DeclaredIntake
 from lake.text import span
 

@@ -21,11 +21,10 @@ from lake.contracts.contract import Contract, known_stream, load_contracts
 from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
 from lake.project.project import load
 from lake.records.single_reader import SingleReader
-from lake.serve import bodies, declarations, receipt
+from lake.serve import bodies, receipt
 from lake.serve.access import Access
-from lake.serve.bodies import PostedRecord
+from lake.serve.bodies import PostedRecord, check_contracts
 from lake.serve.commits import Commits
-from lake.serve.contract_check import check_contracts
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules
 from lake.serve.decisions import Decisions, expected_version
@@ -33,7 +32,7 @@ from lake.serve.describe import is_idempotent
 from lake.serve.intake_folder import GroupWriter
 from lake.serve.problems import KINDS, Problem
 from lake.serve.server import address_of, check_installed
-from lake.serve.source import DeclaredIntake
+from lake.serve.source import DeclaredIntake, find_declaration, intake_writer
 from lake.sources.declared import decided_by
 from lake.sources.source import DecisionRequest
 
@@ -65,7 +64,7 @@ def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, An
     declared, ends = _deciding(settings, contracts, command.streams), time.monotonic() + PATIENCE
     while True:
         try:
-            writer = declarations.intake_writer(settings, declared.name)
+            writer = intake_writer(settings, declared.name)
         except Unavailable:
             answer = _post(settings, declared, command)
             if answer is not None:
@@ -92,7 +91,7 @@ def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Se
             where=f"{settings.sources}/",
             fix=f'a source of kind http does, with decide.{streams[0]} = "a table"; see docs/how-to/commands.md',
         )
-    declared = declarations.find_declaration(settings, contracts, source)
+    declared = find_declaration(settings, contracts, source)
     for stream in streams:
         if stream not in declared.streams:
             what = f"{source} takes no events of {stream}"

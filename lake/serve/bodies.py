@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.contracts.reasons import Reason
 from lake.errors import did_you_mean
+from lake.records.single_reader import RecordRejected, SingleReader
 from lake.serve.problems import Problem
 from lake.sources.json_text import SPACES, InvalidJson, elements, members, whole
 
@@ -229,3 +230,27 @@ def _cloud_event(text: str, number: int, facts: Mapping[str, str]) -> PostedReco
 def _event_problem(number: int, detail: str) -> Problem:
     error = {"record": number, "reason": str(Reason.ENVELOPE), "detail": detail}
     return Problem("unparseable", f"record {number}: {detail}", reason=Reason.ENVELOPE, errors=[error])
+
+
+def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Mapping[str, SingleReader]) -> None:
+    """Raise Problem if any record violates the contract of its stream. Streams without a reader are not checked."""
+    bad = [
+        bad_record(stream, index + 1, error)
+        for stream in by_stream.keys() & readers.keys()
+        for index, error in readers[stream].refused([(each.utf8, each.facts) for each in by_stream[stream]])
+    ]
+    if bad:
+        raise breach(bad)
+
+
+def bad_record(stream: str, number: int, error: RecordRejected) -> dict[str, Any]:
+    """Return the JSON entry for a bad record: {record, stream, reason, detail}. `number` counts within its stream."""
+    return {"record": number, "stream": stream, "reason": str(error.reason), "detail": error.detail}
+
+
+def breach(bad: Sequence[Mapping[str, Any]]) -> Problem:
+    """Return the Problem for a request with these bad records."""
+    first = bad[0]
+    more = f", and {len(bad) - 1} more are bad" if bad[1:] else ""
+    detail = f"record {first['record']}: {first['reason']}: {first['detail']}{more}"
+    return Problem("not-by-contract", detail, reason=first["reason"], stream=first["stream"], errors=bad[:SHOWN])

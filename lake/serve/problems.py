@@ -1,13 +1,24 @@
-"""Rejections of requests as problem details (RFC 9457), for programs and people."""
+"""Rejections of requests as problem details (RFC 9457), and the endpoints' exceptions as such rejections.
+
+Nothing here imports a part of a server before it answers: worker processes of queries import this module.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import duckdb
+
+from lake.errors import DeclarationError, LakeError, Unavailable
+
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.responses import Response
+
+    Endpoint = Callable[[Request], Awaitable[Response]]
 
 Kinds = Mapping[str, tuple[int, str, str]]
 """Status, title and fix, by the last part of a problem's `type`."""
@@ -84,6 +95,8 @@ READING: Final[Kinds] = {
 }
 KINDS: Final[Kinds] = {**TAKING, **READING}
 MEDIA_TYPE: Final = "application/problem+json"
+LONGEST: Final = 2_000
+"""Most characters of an error message: error(text) in a query can make one of any length."""
 
 
 class Problem(Exception):
@@ -113,3 +126,64 @@ class Problem(Exception):
             answer.headers.append("www-authenticate", "Bearer")
             answer.headers.append("www-authenticate", 'Basic realm="headwater"')
         return answer
+
+
+def handle_problems(answer: Endpoint) -> Endpoint:
+    """Return the endpoint such that a Problem becomes its response, and any other exception a logged 500."""
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import Response
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Problem as problem:
+            return problem.response
+        except ClientDisconnect:
+            return Response(status_code=400)  # the client is gone
+        except HTTPException:
+            raise
+        except Exception:
+            logging.getLogger("lake").exception("an unexpected fault")
+            return Problem("fault", "an unexpected fault").response
+
+    return endpoint
+
+
+def report_faults(answer: Endpoint) -> Endpoint:
+    """Return the endpoint of a read such that every exception becomes a Problem."""
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except (Problem, HTTPException, ClientDisconnect):
+            raise
+        except Exception as error:
+            raise problem_of(error) from error
+
+    return endpoint
+
+
+def problem_of(error: BaseException) -> Problem:
+    """Return the Problem for an exception of a read. Faults of the server are logged, and their paths not shown."""
+    if isinstance(error, Problem):
+        return error
+    if _is_out_of_memory(error) or _is_out_of_memory(error.__context__):
+        limit = "disk (query_disk)" if "max_temp_directory_size" in str(error.__context__) else "memory (query_memory)"
+        return Problem("too-much", f"the query needs more {limit} than it may take")
+    if isinstance(error, DeclarationError):
+        where = f" ({error.where})" if error.where.startswith("line ") else ""
+        what = error.what if len(error.what) <= LONGEST else f"{error.what[:LONGEST]} …"
+        return Problem("bad-query", f"{what}{where}", hint=error.fix)
+    logging.getLogger("lake").warning("a read failed: %s", error)
+    if isinstance(error, Unavailable):
+        return Problem("busy", error.what, after=10)
+    if isinstance(error, LakeError | OSError):
+        return Problem("unreadable", "a stored file is damaged or gone")
+    return Problem("fault", "an unexpected fault")
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    return isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "can't start new thread" in str(error)

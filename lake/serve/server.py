@@ -23,11 +23,9 @@ from lake.config import ServeSettings, Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable, install
 from lake.project.project import load
-from lake.serve import declarations
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules
-from lake.serve.hosts import is_loopback
-from lake.serve.source import DeclaredIntake
+from lake.serve.source import DeclaredIntake, find_declaration_if_any, intake_writer
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -61,9 +59,9 @@ def serve(
     """
     check_installed()
     from lake.serve.reading.app import ReadingApp
-    from lake.serve.site import Site
+    from lake.serve.site import Site, is_loopback
 
-    declared = declarations.find_declaration_if_any(settings, source)
+    declared = find_declaration_if_any(settings, source)
     with _bound(host, port) as listening, ExitStack() as ends:
         url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
         intake = _intake(settings, declared, url, ends) if declared else None
@@ -82,7 +80,7 @@ def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitSt
     contracts = load_contracts(settings)
     access = Access.of(settings, declared)
     validator = CommandValidator(declared, rules(load(settings), declared)) if declared.decide else None
-    writer = declarations.intake_writer(settings, declared.name)
+    writer = intake_writer(settings, declared.name)
     ends.callback(writer.close)
     if validator is not None:
         validator.begin()

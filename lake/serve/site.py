@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,13 +17,12 @@ from starlette.routing import Route
 
 from lake.serve import pages
 from lake.serve.describe import openapi
-from lake.serve.hosts import is_loopback_header
-from lake.serve.problem_handler import Endpoint, handle_problems, page_not_found
-from lake.serve.problems import Problem
-from lake.serve.reading import pages as reading_pages
+from lake.serve.problems import Problem, handle_problems
+from lake.serve.reading.listing import home_section
 
 if TYPE_CHECKING:
     from lake.serve.app import Intake
+    from lake.serve.problems import Endpoint
     from lake.serve.reading.app import ReadingApp
 
 
@@ -58,7 +59,7 @@ class Site:
     async def home(self, request: Request) -> Response:
         base = str(request.base_url).rstrip("/")
         posted = [self.intake.page(base, local=self._is_local(request))] if self.intake else []
-        return HTMLResponse(pages.home([reading_pages.part(base, alone=not posted), *posted]))
+        return HTMLResponse(pages.home([home_section(base, alone=not posted), *posted]))
 
     async def problems(self, _: Request) -> Response:
         return HTMLResponse(pages.problems())
@@ -96,3 +97,29 @@ class Site:
                 await parts.enter_async_context(self.intake.lifespan())
             self.ready()
             yield
+
+
+HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::[0-9]*)?")
+
+
+async def page_not_found(request: Request, error: Exception) -> Response:
+    method = isinstance(error, HTTPException) and error.status_code == 405
+    return Problem("wrong-method" if method else "no-page", f"{request.method} {request.url.path}").response
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address or host name."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost" or host.lower().endswith(".localhost")
+
+
+def is_loopback_header(header: str) -> bool:
+    """Return whether a Host header, which is untrusted, names this machine.
+
+    A browser sends the name in the page's address. So a foreign name that resolves to this machine (DNS rebinding)
+    fails.
+    """
+    host = HOST.fullmatch(header)
+    return host is not None and is_loopback(host[1] or host[2])

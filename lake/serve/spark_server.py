@@ -23,7 +23,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.ops.doctor import java
 from lake.progress import step
 from lake.quoting import SPARK, literal, quoted
-from lake.serve.bearer_token import generated_token
+from lake.serve.tokens import generated_token
 from lake.session.remote import TOKEN, connected, token_file
 from lake.session.spark_session import embedded_conf, first_line, properties
 from lake.store.ledger.editions import Edition, current_edition

@@ -16,11 +16,10 @@ from deltalake import write_deltalake
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.project.project import Project, load
-from lake.serve import declarations
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules
 from lake.serve.intake_folder import GroupWriter
-from lake.serve.source import HttpSource
+from lake.serve.source import HttpSource, find_declaration
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions
@@ -69,7 +68,7 @@ class Bank:
 
     @cached_property
     def source(self) -> HttpSource:
-        return HttpSource(declarations.find_declaration(self.settings, self.project.contracts, "web"))
+        return HttpSource(find_declaration(self.settings, self.project.contracts, "web"))
 
     def decider(self, **options: Any) -> CommandValidator:
         """Return a decider that has not begun."""

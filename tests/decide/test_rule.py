@@ -13,8 +13,8 @@ import pytest
 from lake.errors import DeclarationError
 from lake.kinds.sql.sql_types import arrow_type
 from lake.project.project import load
-from lake.serve import declarations
 from lake.serve.decide.rule import CommandRule, rules
+from lake.serve.source import find_declaration
 from lake.sources.declared import decided_by
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.shop import contract, declare, job
@@ -37,7 +37,7 @@ def loaded(
         settings.path(name).parent.mkdir(parents=True, exist_ok=True)
         settings.path(name).write_text(text)
     project = load(settings)
-    return rules(project, declarations.find_declaration(settings, project.contracts, "web"))
+    return rules(project, find_declaration(settings, project.contracts, "web"))
 
 
 def test_fold_decides_on_a_stream_with_one_source(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.ingest.ingest import ingest
 from lake.ops.pipeline import run
 from lake.read.wait import parse_tokens, wait
-from lake.serve.editions import visible_groups
+from lake.serve.receipt import visible_groups
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from tests import intake

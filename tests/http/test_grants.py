@@ -16,8 +16,8 @@ import pytest
 from lake.config import Settings
 from lake.read import reader_grants
 from lake.serve.problems import Problem
-from lake.serve.reading.authentication import ReaderTokens
 from lake.serve.reading.signed_urls import FileLink, UrlSigner
+from lake.serve.tokens import ReaderTokens
 from lake.store.warehouse import Warehouse
 from tests.intake import LAKE
 from tests.processes import PATIENCE, until

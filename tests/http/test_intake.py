@@ -23,10 +23,10 @@ import pytest
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.serve import declarations
 from lake.serve.backpressure import Rate
 from lake.serve.intake_folder import GroupWriter
 from lake.serve.problems import KINDS, Problem
+from lake.serve.source import find_declaration
 from tests import intake
 from tests.crash.intake import soak
 from tests.docs.pages import DOCS
@@ -447,7 +447,7 @@ def test_openapi_document_describes_every_path(tmp_path: Path) -> None:
 
     settings = shop(tmp_path / "shop")
     contracts = load_contracts(settings)
-    declared = declarations.find_declaration(settings, contracts, "web")
+    declared = find_declaration(settings, contracts, "web")
     with closing(GroupWriter(declared.folder)) as writer:
         taking = Intake(settings, declared, contracts, Access.of(settings, declared), writer)
         site = Site(ReadingApp(settings), taking)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lake.config import Settings
 from lake.read.wait import BatchToken, RecordToken
-from lake.serve.editions import Editions, VisibleGroups, visible_groups
+from lake.serve.receipt import Editions, VisibleGroups, visible_groups
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions
@@ -98,5 +98,5 @@ def test_wait_ends_when_the_client_is_gone(project: Settings, monkeypatch: pytes
         is_gone = AsyncMock(side_effect=[False, True])
         return await Editions(project, "web").wait("s", 1, seconds=600, ending=asyncio.Event(), is_gone=is_gone)
 
-    monkeypatch.setattr("lake.serve.editions.visible_groups", lambda *_: VisibleGroups())
+    monkeypatch.setattr("lake.serve.receipt.visible_groups", lambda *_: VisibleGroups())
     assert asyncio.run(wait()) is None

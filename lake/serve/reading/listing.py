@@ -1,9 +1,10 @@
-"""Endpoint `GET /tables`: the tables a reader may read, with descriptions, as JSON or HTML."""
+"""List of the tables that a reader may read, as JSON or HTML (`GET /tables`); examples of requests."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from starlette.requests import Request
@@ -12,33 +13,27 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from lake.errors import LakeError
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader
-from lake.serve.reading import pages
-from lake.serve.reading.content_negotiation import edition_request, parameters
-from lake.serve.reading.faults import problem_of
+from lake.serve.pages import page
+from lake.serve.problems import problem_of
+from lake.serve.reading.content_negotiation import MEDIA, edition_request, parameters
 from lake.serve.reading.queries import PRIVATE, edition_headers
 from lake.serve.reading.request_context import RequestContext
 from lake.store.snapshot import Published
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Endpoint of the list of tables."""
-
-    context: RequestContext
-
-    async def tables(self, request: Request) -> Response:
-        grant = await self.context.grant(request)
-        with self.context.editions.keep_files():
-            reader = await self.context.reader(grant, edition_request(parameters(request, "edition", "cut")))
-            try:
-                listed = await asyncio.to_thread(_listed, reader)
-            except LakeError as error:
-                raise problem_of(error) from error
-        headers = PRIVATE | edition_headers(reader, reader.edition.cut)
-        if "text/html" in request.headers.get("accept", ""):
-            base = str(request.base_url).rstrip("/")
-            return HTMLResponse(pages.tables(base, grant.name, listed), 200, headers)
-        return JSONResponse(listed, 200, headers)
+async def list_tables(context: RequestContext, request: Request) -> Response:
+    grant = await context.grant(request)
+    with context.editions.keep_files():
+        reader = await context.reader(grant, edition_request(parameters(request, "edition", "cut")))
+        try:
+            listed = await asyncio.to_thread(_listed, reader)
+        except LakeError as error:
+            raise problem_of(error) from error
+    headers = PRIVATE | edition_headers(reader, reader.edition.cut)
+    if "text/html" in request.headers.get("accept", ""):
+        base = str(request.base_url).rstrip("/")
+        return HTMLResponse(_page(base, grant.name, listed), 200, headers)
+    return JSONResponse(listed, 200, headers)
 
 
 def _listed(reader: EditionReader) -> dict[str, Any]:
@@ -69,3 +64,57 @@ def _columns(table: Published | SystemRelation) -> dict[str, Any]:
             {"name": column.name, "type": column.type, "description": column.description} for column in table.columns
         ]
     }
+
+
+def home_section(base: str, *, alone: bool) -> str:
+    """Return the section of the home page about reading; `alone`: it is the only one, and has the examples."""
+    commands = "".join(f"<pre>{escape(command)}</pre>" for command in _examples(base)) if alone else ""
+    return (
+        '<section id="read"><h2>Read tables</h2><p>Published tables are read with the token of a reader, which '
+        "<code>lake reader add</code> makes: as CSV, JSON or Parquet, by SQL, and by Delta Sharing.</p>"
+        '<p><a href="/tables">The tables</a>: a browser asks for a user name, which may be anything, and for a '
+        f"password, which is the token.</p>{commands}</section>"
+    )
+
+
+def _examples(base: str, table: str = "TABLE") -> list[str]:
+    shown = '-H "Authorization: Bearer $TOKEN"'
+    return [
+        f"curl {shown} {base}/tables",
+        f"curl {shown} {base}/tables/{table}.csv",
+        f"curl {shown} '{base}/sql?format=csv' \\\n  --data-binary 'select * from {table} limit 10'",
+    ]
+
+
+def _page(base: str, reader: str, listed: Mapping[str, Any]) -> str:
+    found: Sequence[Mapping[str, Any]] = listed["tables"]
+    first = next((each["name"] for each in found if each["queried_only"] is False), "TABLE")
+    facts = {
+        "Reader": reader,
+        "Edition": f"{listed['edition']}, cut {listed['cut']}",
+        "Published": listed["published_at"],
+    }
+    about = "".join(f"<div><dt>{name}</dt><dd>{escape(str(value))}</dd></div>" for name, value in facts.items())
+    commands = "".join(f"<pre>{escape(command)}</pre>" for command in _examples(base, first)) if found else ""
+    each = "".join(map(_section, found)) or "<p>This reader may read nothing that is published.</p>"
+    return page(
+        "Tables",
+        f'<p><a href="/">Home</a></p><h1>Tables</h1><dl>{about}</dl>{each}<h2>By program</h2>{commands}'
+        f'<p class="muted">Delta Sharing: the endpoint is <code>{escape(base)}/delta-sharing/</code></p>',
+    )
+
+
+def _section(table: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(column['name'])}</code></td><td>{escape(column['type'])}</td>"
+        f"<td>{escape(column['description'])}</td></tr>"
+        for column in table["columns"]
+    )
+    links = " · ".join(f'<a href="/tables/{escape(table["name"])}.{kind}">{kind}</a>' for kind in sorted(MEDIA))
+    count = f"{table['rows']:,} rows · " if table["rows"] is not None else ""
+    by = f"{count}{links}" if not table["queried_only"] else "by SQL alone"
+    return (
+        f'<section id="{escape(table["table"])}"><h2>{escape(table["table"])}</h2><p>{escape(table["description"])}</p>'
+        f'<p class="muted">{by}</p>'
+        f'<div class="wide"><table><tr><th>Column</th><th>Type</th><th>Meaning</th></tr>{rows}</table></div></section>'
+    )

@@ -27,8 +27,7 @@ from lake.read.export import copy_result
 from lake.read.public_files import write_copy
 from lake.read.sandbox import check_query
 from lake.read.sql import EditionReader
-from lake.serve.problems import Problem
-from lake.serve.reading.faults import problem_of
+from lake.serve.problems import Problem, problem_of
 from lake.store import duckdb_tables
 from lake.store.snapshot import Published
 
