@@ -12,13 +12,28 @@ from typing import Final
 
 from lake.serve.intake_folder import Backlog, IntakeFolder
 from lake.serve.problems import Problem
-from lake.serve.source import IntakeLimits
 
 LOOK_SECONDS: Final = 1.0
 RETRY: Final = 10.0
 SOON: Final = 1.0
 SIGNED: Final = 4
 """Divisor of the limits for requests without a token, whose signature can only be checked once the body is complete."""
+
+
+@dataclass(frozen=True)
+class IntakeLimits:
+    """Limits of one server, in bytes, requests, files, seconds and events per second (`rate`; 0: none)."""
+
+    max_body: int = 16 << 20
+    signed_body: int = 1 << 20
+    max_records: int = 10_000
+    max_requests: int = 256
+    max_memory: int = 64 << 20
+    rate: int = 0
+    backlog_files: int = 100_000
+    backlog_bytes: int = 1 << 30
+    free_bytes: int = 1 << 30
+    body_seconds: int = 30
 
 
 @dataclass

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from lake.serve import pages
 from lake.serve.describe import openapi
 from lake.serve.problems import Problem, handle_problems
-from lake.serve.reading.listing import home_section
+from lake.serve.reading.describe import home_section
 
 if TYPE_CHECKING:
     from lake.serve.app import Intake

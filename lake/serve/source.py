@@ -18,6 +18,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts, streams_of
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.source_position import source_position
+from lake.serve.backpressure import IntakeLimits
 from lake.serve.intake_folder import Group, GroupWriter, IntakeFolder
 from lake.sources import spool
 from lake.sources.declared import sound_sources
@@ -29,29 +30,13 @@ GIVE_UP: Final = "find out who removed it; lake ingest {name} --give-up goes on 
 
 
 @dataclass(frozen=True)
-class IntakeLimits:
-    """Limits of one server, in bytes, requests, files, seconds and events per second (`rate`; 0: none)."""
-
-    max_body: int = 16 << 20
-    signed_body: int = 1 << 20
-    max_records: int = 10_000
-    max_requests: int = 256
-    max_memory: int = 64 << 20
-    rate: int = 0
-    backlog_files: int = 100_000
-    backlog_bytes: int = 1 << 30
-    free_bytes: int = 1 << 30
-    body_seconds: int = 30
-
-
-@dataclass(frozen=True)
 class DeclaredIntake:
     """Declared HTTP source. `tokens` and `secrets` are names of environment variables by stream."""
 
     name: str
     streams: tuple[str, ...]
     folder: IntakeFolder
-    limits: IntakeLimits = IntakeLimits()
+    limits: IntakeLimits = field(default_factory=IntakeLimits)
     tokens: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     where: str = ""

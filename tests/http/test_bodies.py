@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
-from lake.serve.backpressure import Backpressure
+from lake.serve.backpressure import Backpressure, IntakeLimits
 from lake.serve.bodies import PostedRecord, decompress, records, records_by_stream
 from lake.serve.intake_folder import Backlog, IntakeFolder
 from lake.serve.problems import Problem
-from lake.serve.source import IntakeLimits
 
 VALUES: Any = st.recursive(
     st.none()

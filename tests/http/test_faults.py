@@ -16,14 +16,13 @@ from starlette.requests import Request
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.serve.app import Intake
-from lake.serve.backpressure import BodyMemory
+from lake.serve.backpressure import BodyMemory, IntakeLimits
 from lake.serve.problems import Problem, problem_of
 from lake.serve.reading.app import ReadingApp
 from lake.serve.reading.edition_cache import EditionCache
 from lake.serve.reading.queries import whole_body
 from lake.serve.reading.query_pool import RunningQuery
 from lake.serve.reading.stored_answers import StoredAnswers
-from lake.serve.source import IntakeLimits
 from lake.store.ledger import grants
 from tests.servers.http import installed
 
