@@ -22,8 +22,7 @@ from lake.kinds.latest import First
 from lake.project import groups
 from lake.project.declaration import Declaration, Parking
 from lake.project.groups import Groups
-from lake.project.job_loader import UpstreamFailed, importing, load_declaration
-from lake.project.jobfile import JobFile
+from lake.project.jobfile import JobFile, UpstreamFailed, importing, load_declaration
 from lake.quality.parking import PLACE, ROW, SUFFIX, definition_text
 from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
 from lake.quality.suite import Expectation, has_parking, load_suite
