@@ -24,7 +24,7 @@ def schemas(shell: Shell) -> None:
     \b
     Example: lake schemas
     """
-    from lake.ops.schemas import contract_statuses
+    from lake.ops.catalog import contract_statuses
 
     contracts = contract_statuses(shell.settings)
     data: list[dict[str, Any]] = [

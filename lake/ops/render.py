@@ -7,9 +7,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from lake.ops.consumers import ConsumerStatus
-from lake.ops.sinks import SinkStatus
-from lake.ops.sources import SourceStatus
+from lake.ops.external_systems import ConsumerStatus, SinkStatus, SourceStatus
 from lake.ops.status_records import GroupStatus, HorizonStatus, Status, StoppedCheck, StreamStatus, TableStatus
 from lake.sources.describe import position
 from lake.store.damage import name_of

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.engine.graph import graph
-from lake.errors import LakeError
+from lake.errors import DeclarationError, LakeError
 from lake.gate import rejection_limits
 from lake.ingest import landing
 from lake.ingest.drift import Drift
 from lake.ingest.gap_detection import find_gaps
 from lake.ingest.horizon import Horizon
 from lake.ingest.ordering_lint import find_unordered_tables
-from lake.ops.consumers import consumer_statuses
-from lake.ops.sinks import open_episodes, sinks
-from lake.ops.sources import sources
+from lake.ops.external_systems import consumer_statuses, sink_statuses, source_statuses
 from lake.ops.status_records import (
     CheckSummary,
     GroupStatus,
@@ -36,7 +35,7 @@ from lake.project.project import Project
 from lake.session.spark_session import first_line
 from lake.store import delta, duckdb_tables, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
-from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.ledger import checks, cuts, editions, episodes, runs
 from lake.store.log import Log, LogHead
 from lake.store.scan import Scan
 from lake.store.storage import Address
@@ -63,8 +62,9 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
     tables = tuple(_table_statuses(reader, project, sound, cut, newest_runs))
     for lost in _lost_commits(reader, settings, sound):
         reader.damaged[lost.path] = lost
-    return Status(
-        at=datetime.now(UTC),
+    now = datetime.now(UTC)
+    found = Status(
+        at=now,
         cut=cut,
         edition=reader.ledger("editions", editions.current_edition, settings),
         newest=newest,
@@ -73,16 +73,20 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         checks=_check_summary(project, whole),
         streams=(*streams, *(StreamStatus(name) for name, heads in logs.items() if heads is None)),
         tables=tables,
-        damaged=tuple(reader.damaged.values()),
         failed=tuple(_failed_runs(project, newest_runs)),
-        sources=tuple(sources(settings, project.contracts)),
-        consumers=reader.ledger("consumers", lambda: tuple(consumer_statuses(settings, datetime.now(UTC)))) or (),
-        sinks=reader.ledger("editions", lambda: tuple(sinks(settings, datetime.now(UTC)))) or (),
-        firing=reader.ledger("alerts", lambda: tuple(open_episodes(settings))) or (),
+        sources=tuple(source_statuses(settings, project.contracts)),
+        consumers=reader.ledger("consumers", lambda: tuple(consumer_statuses(settings, now))) or (),
+        sinks=reader.ledger("editions", lambda: tuple(sink_statuses(settings, now))) or (),
+        firing=tuple(reader.ledger("alerts", _open_episodes, settings) or ()),
         unordered=tuple(find_unordered_tables(project, sound)),
-        faults=tuple(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults),
         groups=tuple(reader.ledger("editions", _group_statuses, project, newest) or ()),
     )
+    every = (f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in (*faults, *reader.faults))
+    return replace(found, damaged=tuple(reader.damaged.values()), faults=tuple(dict.fromkeys(every)))
+
+
+def _open_episodes(settings: Settings) -> list[episodes.Episode]:
+    return [episode for episode in episodes.newest(settings).values() if episode.ended is None]
 
 
 def _stream_statuses(
@@ -117,7 +121,7 @@ def _table_statuses(
         path = project.table(table).path if addressed else warehouse.root / table.name
         run = by_table.get(table.name)
         yield reader.at(path, _table_status, project, table, logs, cut_batches, run) or TableStatus(
-            table.name, table.layer, run=run, damaged=True
+            table.name, table.layer, run=run, damaged=not reader.is_sound(path)
         )
 
 
@@ -135,11 +139,12 @@ def _failed_runs(project: Project, newest_runs: Iterable[runs.Run]) -> Iterator[
 
 
 class _TableReader:
-    """Reader of tables, some of which may be damaged: those are skipped and recorded in `damaged`."""
+    """Reader of tables that records in `damaged` and `faults` why one cannot be read."""
 
     def __init__(self, settings: Settings) -> None:
         self._warehouse = Warehouse(settings)
         self.damaged = {damage.path: damage for damage in damages(settings, quickly=True)}
+        self.faults: list[DeclarationError] = []
 
     def is_sound(self, path: Address) -> bool:
         return path not in self.damaged
@@ -155,6 +160,8 @@ class _TableReader:
             return None
         try:
             return look(*about)
+        except DeclarationError as fault:
+            self.faults.append(fault)
         except LakeError as error:
             self.damaged[path] = Damage(path, error.where or path.url, error.what)
         except Exception as error:

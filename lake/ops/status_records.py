@@ -9,9 +9,7 @@ from typing import Any
 
 from lake.gate import failures
 from lake.ingest.drift import Drift
-from lake.ops.consumers import ConsumerStatus
-from lake.ops.sinks import SinkStatus
-from lake.ops.sources import SourceStatus
+from lake.ops.external_systems import ConsumerStatus, SinkStatus, SourceStatus
 from lake.store.damage import Damage
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode
@@ -132,9 +130,9 @@ class Status:
     checks: CheckSummary | None
     streams: tuple[StreamStatus, ...]
     tables: tuple[TableStatus, ...]
-    damaged: tuple[Damage, ...]
     failed: tuple[runs.Run, ...]
     """Failed runs whose work has not succeeded since."""
+    damaged: tuple[Damage, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
     consumers: tuple[ConsumerStatus, ...] = ()
     sinks: tuple[SinkStatus, ...] = ()

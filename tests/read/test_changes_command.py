@@ -19,7 +19,7 @@ from lake.cli import lake
 from lake.cli.changes import as_lines
 from lake.config import Settings
 from lake.errors import LakeError, StartOver
-from lake.ops.consumers import consumer_statuses
+from lake.ops.external_systems import consumer_statuses
 from lake.ops.render import as_data, as_text
 from lake.ops.status import status
 from lake.project.project import load

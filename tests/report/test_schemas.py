@@ -12,7 +12,7 @@ import pytest
 from lake import cli
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
-from lake.ops.schemas import FieldChange, contract_statuses
+from lake.ops.catalog import FieldChange, contract_statuses
 from tests.warehouse import published
 
 NOTE = {"name": "note", "type": ["null", "string"], "default": None}

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from lake.cli import lake
 from lake.config import Settings
 from lake.engine.content_proof import with_fingerprints
-from lake.errors import LakeError
+from lake.errors import DeclarationError, LakeError
 from lake.gate.failures import stop_messages
 from lake.ingest import landing
 from lake.ops.catalog import catalogue
@@ -405,3 +405,15 @@ def test_status_shows_a_source_fault_in_its_line_with_its_fix(project: Settings)
     project.path("sources/till.toml").write_text('kind = "kafkaa"')
     [line] = [line for line in as_text(look(*sound(project))) if line.startswith("till ")]
     assert "unknown kind 'kafkaa' (sources/till.toml) fix: did you mean 'kafka'?" in line
+
+
+def test_status_shows_a_declaration_error_of_a_ledger_reader(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DeclarationError("the alert is faulty", where="alerts/late.toml", fix="correct it")
+
+    monkeypatch.setattr("lake.ops.status.consumer_statuses", fail)
+    state = look(*sound(project))
+    assert state.faults == ("the alert is faulty (alerts/late.toml)",)
+    assert not state.damaged

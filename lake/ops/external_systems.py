@@ -1,0 +1,154 @@
+"""Status of external systems: sources, sinks and consumers, with their lags. Sources and sinks are asked themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import LakeError
+from lake.ingest.source_position import source_position
+from lake.publish.after_publish import sinks_of_connectors
+from lake.sinks.declared import sound_sinks
+from lake.sinks.kind import DeclaredSink
+from lake.sinks.sink import RejectedRow
+from lake.sources.declared import DeclaredSource, sound_sources
+from lake.sources.source import Progress
+from lake.store.ledger import consumers, editions, sent
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """A source: its newest delivery and position, and the streams `lacking` that delivery.
+
+    `events` wait there, the oldest for `seconds`, and `retained` bytes are kept for us; None if unknown.
+    """
+
+    name: str
+    kind: str = ""
+    streams: tuple[str, ...] = ()
+    delivery: int = 0
+    progress: Progress | None = None
+    lacking: tuple[str, ...] = ()
+    events: int | None = None
+    seconds: float | None = None
+    retained: int | None = None
+    error: str = ""
+
+    @property
+    def waits(self) -> str:
+        if self.lacking:
+            return f"delivery {self.delivery} of {self.name} is not in the log of {', '.join(self.lacking)}"
+        return f"{self.events} events of {self.name} wait to be ingested" if self.events else ""
+
+
+@dataclass(frozen=True)
+class SinkStatus:
+    """A sink whose target has `edition`, and is `editions` behind."""
+
+    name: str
+    kind: str = ""
+    edition: int | None = None
+    editions: int = 0
+    seconds: float | None = None
+    rejected: tuple[RejectedRow, ...] = ()
+    undelivered: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class ConsumerStatus:
+    """A consumer that has `edition` (None before its first acknowledgement) of `table`, and is `editions` behind.
+
+    `seconds` count from the publication of the first edition it lacks. Its edition is kept until `kept_until`.
+    """
+
+    consumer: str
+    table: str
+    edition: int | None
+    editions: int
+    seconds: float | None
+    kept_until: datetime | None
+    must_start_over: bool
+
+
+def source_statuses(settings: Settings, contracts: Mapping[str, Contract]) -> Iterator[SourceStatus]:
+    sound, faults = sound_sources(settings, contracts)
+    yield from (_source_status(settings, source) for source in sound.values())
+    yield from (SourceStatus(name, error=_in_a_line(fault)) for name, fault in faults.items())
+
+
+def _source_status(settings: Settings, source: DeclaredSource) -> SourceStatus:
+    data: dict[str, Any] = {"kind": source.kind, "streams": source.streams}
+    try:
+        at = source_position(settings, source.name, source.streams)
+        data |= {"delivery": at.number, "progress": at.progress, "lacking": at.lacking}
+        with closing(source.open()) as reader:
+            lag = reader.lag(at.progress)
+    except LakeError as error:
+        return SourceStatus(source.name, **data, error=_in_a_line(error))
+    return SourceStatus(source.name, **data, events=lag.events, seconds=lag.seconds, retained=lag.retained)
+
+
+def sink_statuses(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
+    """Yield the status of every sink that is or was declared."""
+    sound, faults = sound_sinks(settings)
+    more_sound, more_faults = sinks_of_connectors(settings)
+    sound |= more_sound
+    faults |= more_faults
+    yield from (_sink_status(settings, sink, now) for sink in sound.values())
+    yield from (SinkStatus(name, error=_in_a_line(fault)) for name, fault in faults.items())
+    for consumer in consumers.consumers(settings):
+        if consumer.is_sink and consumer.name not in {*sound, *faults}:
+            why = f"is declared no more: lake deliver {consumer.name} --forget"
+            yield SinkStatus(consumer.name, edition=consumer.edition, error=why)
+
+
+def _sink_status(settings: Settings, sink: DeclaredSink, now: datetime) -> SinkStatus:
+    try:
+        with closing(sink.open()) as target:
+            position = target.position()
+    except LakeError as error:
+        return SinkStatus(sink.name, sink.kind, error=_in_a_line(error))
+    if position is None:
+        return SinkStatus(sink.name, sink.kind)
+    current = editions.current_edition(settings)
+    is_behind = current is not None and current.number != position.edition
+    later = editions.edition_after(settings, position.edition) if is_behind else None
+    return SinkStatus(
+        sink.name,
+        sink.kind,
+        position.edition,
+        abs(current.number - position.edition) if current else 0,
+        max((now - later.published_at).total_seconds(), 0.0) if later else None,
+        position.rejected,
+        sent.counts(settings).get(sink.name, 0),
+    )
+
+
+def consumer_statuses(settings: Settings, now: datetime) -> Iterator[ConsumerStatus]:
+    """Yield the status of every consumer that is no sink, by table and name."""
+    current = editions.current_edition(settings)
+    for consumer in consumers.consumers(settings):
+        if consumer.is_sink:
+            continue
+        has = consumer.edition
+        differs = current is not None and has is not None and has != current.number
+        since = consumers.behind_since(settings, consumer) if differs else None
+        yield ConsumerStatus(
+            consumer=consumer.name,
+            table=consumer.table,
+            edition=has,
+            editions=abs(current.number - has) if differs and current and has else 0,
+            seconds=max((now - since).total_seconds(), 0.0) if since else None,
+            kept_until=consumers.held_until(settings, consumer),
+            must_start_over=consumers.must_start_over(settings, consumer),
+        )
+
+
+def _in_a_line(error: LakeError) -> str:
+    return " ".join(str(error).split())
