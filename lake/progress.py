@@ -1,6 +1,6 @@
 """Progress of this process: verbs report the begin, progress and end of their steps to a watcher.
 
-Without a watcher nothing happens. A terminal, or a log for machines, watches by `watch`; see `lake.cli.progress`.
+Without a watcher nothing happens. A terminal, or a log for machines, watches by `watch`; see `lake.cli.stderr`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from lake.cli import lake
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ops.scaffold import init
-from lake.process import fault_of
+from lake.store.process import fault_of
 
 FORBIDDEN = [
     OSError(errno.EROFS, os.strerror(errno.EROFS), "/data/.lake/x.lock"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lake import duck
+from lake.session import duck
 
 ORDERED = """
     SELECT count(*), count(*) FILTER (back) FROM (

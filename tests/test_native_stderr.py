@@ -21,7 +21,7 @@ def printed(*parts: str, then: str = "") -> str:
     """Return standard error of a process whose native code prints parts, one write each."""
     program = f"""
         import os, sys
-        from lake.cli.native_stderr import without_panics
+        from lake.cli.stderr import without_panics
         with without_panics():
             for part in {parts!r}:
                 os.write(2, part.encode())

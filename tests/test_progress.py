@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from lake import cli, progress
-from lake.cli.progress import SHOWN_AT_ONCE, JsonProgress, LineProgress, LiveProgress, coloured, remaining_note
+from lake.cli.stderr import SHOWN_AT_ONCE, JsonProgress, LineProgress, LiveProgress, coloured, remaining_note
 from lake.config import Settings
 from lake.ingest import integrity
 from lake.ops.scaffold import init
@@ -153,7 +153,7 @@ def test_json_progress_has_one_object_per_line(capsys: pytest.CaptureFixture[str
 
 
 def test_terminal_shows_long_steps_and_keeps_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lake.cli.progress.SHORT", 0.0)
+    monkeypatch.setattr("lake.cli.stderr.SHORT", 0.0)
     screen = io.StringIO()
     live = LiveProgress(
         lambda verb: {"flight": 600.0}, Console(file=screen, force_terminal=True, width=80, no_color=True)
@@ -271,6 +271,6 @@ def test_step_lasts_as_long_as_its_block() -> None:
 
 @pytest.mark.parametrize("colours", [True, False])
 def test_colours_are_used_for_terminals_that_accept_them(monkeypatch: pytest.MonkeyPatch, colours: bool) -> None:
-    monkeypatch.setattr("lake.cli.progress.stderr_is_terminal", lambda: True)
+    monkeypatch.setattr("lake.cli.stderr.stderr_is_terminal", lambda: True)
     monkeypatch.setenv("NO_COLOR", "" if colours else "1")
     assert ("\x1b[" in coloured("advance flight")) == colours

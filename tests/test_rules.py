@@ -75,7 +75,7 @@ def test_frames_are_created_with_their_types() -> None:
 def test_duckdb_is_connected_in_one_module() -> None:
     """Otherwise a slow query would show a bar on stdout, in the middle of an answer."""
     files = [path for path in (ROOT / "lake").rglob("*.py") if "duckdb.connect" in path.read_text("utf-8")]
-    assert files == [ROOT / "lake/duck.py"]
+    assert files == [ROOT / "lake/session/duck.py"]
 
 
 def test_modules_named_in_prose_exist() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lake.cli import signals
+from lake.cli import exits
 from lake.errors import LakeError
 from tests.processes import PATIENCE
 from tests.shop import empty
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 AT_WORK = """
 import sys, time
 from lake import cli
-from lake.cli import signals
+from lake.cli import exits
 from lake.errors import LakeError
 from lake.ops import status
 
-signals.PATIENCE = 0.1
+exits.PATIENCE = 0.1
 
 def busy():
     print("busy", flush=True)
@@ -69,9 +69,9 @@ cli.main()
 def test_error_that_causes_itself_is_no_signal() -> None:
     one, other = LakeError("one", where="", fix=""), ValueError("other")
     one.__cause__, other.__context__ = other, one
-    assert signals.exit_code(one) is None
+    assert exits.exit_code(one) is None
     other.__context__ = KeyboardInterrupt()
-    assert signals.exit_code(one) is None
+    assert exits.exit_code(one) is None
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lake.cli import signals
-from lake.cli.native_stderr import without_panics
-from lake.cli.progress import JsonProgress, LineProgress, LiveProgress, coloured, stderr_is_terminal
+from lake.cli import exits
+from lake.cli.stderr import JsonProgress, LineProgress, LiveProgress, coloured, stderr_is_terminal, without_panics
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, did_you_mean
 from lake.progress import step, watch
@@ -176,7 +175,7 @@ class Shell:
 
     @cached_property
     def settings(self) -> Settings:
-        from lake import process
+        from lake.store import process
 
         self._show()
         return process.begin(self.project, click.get_current_context().command_path)
@@ -199,7 +198,7 @@ class Shell:
         return LiveProgress(self._last_durations) if stderr_is_terminal() else LineProgress()
 
     def _last_durations(self, verb: str) -> Mapping[str, float]:
-        from lake.ops.durations import last_durations
+        from lake.store.process import last_durations
 
         return last_durations(self.settings, verb)
 
@@ -352,23 +351,18 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 
 def main() -> None:
     """Entry point of the `lake` script."""
-    signals.install_handlers()
-    with nullcontext() if stack_traces_wanted() else without_panics():
+    exits.install_handlers()
+    with nullcontext() if exits.stack_traces_wanted() else without_panics():
         code = _run()
     sys.stdout.flush()
     sys.stderr.flush()
     if "pyarrow" in sys.modules:
-        from lake import process
+        from lake.store import process
 
         # With pyarrow and deltalake in one process, two in forty processes abort in destructors, after all work.
         process.end()
         os._exit(code)
     sys.exit(code)
-
-
-def stack_traces_wanted() -> bool:
-    """Return whether --debug or LAKE_DEBUG is set."""
-    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
 def _run() -> int:
@@ -383,14 +377,12 @@ def _run() -> int:
     except BaseException as error:  # a panic of delta-rs is no Exception
         if isinstance(error, SystemExit | GeneratorExit):
             raise
-        code = signals.exit_code(error)
+        code = exits.exit_code(error)
         if code is not None or isinstance(error, click.exceptions.Abort):
             with suppress(Exception):
                 shell.close()
             return 128 + SIGINT if code is None else code
-        from lake.cli.faults import as_fault
-
-        return shell.fail(as_fault(error, settings=shell.loaded_settings))
+        return shell.fail(exits.as_fault(error, settings=shell.loaded_settings))
     finally:
         shell.progress.stop()
         logging.getLogger("lake").removeHandler(warnings)

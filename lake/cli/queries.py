@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import FiniteNumber, LocalPath, Shell, WholeNumber, common_options, signals, table
+from lake.cli import FiniteNumber, LocalPath, Shell, WholeNumber, common_options, exits, table
 from lake.errors import DeclarationError, LakeError, install
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _answer(shell: Shell, query: str | None, choice: EditionChoice, form: str, i
     if query is None:
         from lake.read.shell import run_shell
 
-        signals.interrupt_queries_only()
+        exits.interrupt_queries_only()
         return run_shell(reader)
     return export(reader, query, form, into, begin=shell.begin_answer)
 

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lake.contracts.duckdb_types import type_of
-from lake.duck import expression_fault
 from lake.errors import did_you_mean
 from lake.quoting import literal, quoted
+from lake.session.duck import expression_fault
 
 if TYPE_CHECKING:
     from lake.contracts.fields import Field

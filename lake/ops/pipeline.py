@@ -26,7 +26,6 @@ from lake.ingest.ingest import Ingestion, landing_backlog
 from lake.ingest.landing import LANDED
 from lake.ingest.ordering_lint import find_unordered_tables
 from lake.ops.maintenance import Policy, maintain
-from lake.process import fault_of
 from lake.project.project import Project, load
 from lake.publish.after_publish import OnProgress, after_publish
 from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
@@ -45,6 +44,7 @@ from lake.store.ledger.runs import RUNS, background_recording
 from lake.store.locks import activity
 from lake.store.locks.lease import leases
 from lake.store.log import Log
+from lake.store.process import fault_of
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
 

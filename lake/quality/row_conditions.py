@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
-from lake.duck import connect
 from lake.quality.columns import (
     BINARY,
     EXACT,
@@ -30,6 +29,7 @@ from lake.quality.columns import (
     UnsuitableExpectation,
 )
 from lake.quoting import literal
+from lake.session.duck import connect
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from lake.config import Settings
-from lake.duck import connect
 from lake.quoting import literal, quoted
 from lake.read.sql import EditionReader, select, spill
+from lake.session.duck import connect
 from lake.store.comparison import changed_pairs
 from lake.store.feed import FEED, SIGN, proven_feed
 from lake.store.ledger.editions import Edition, EditionTable

@@ -21,10 +21,10 @@ import duckdb
 
 from lake import disk, file_modes
 from lake.config import Settings
-from lake.duck import connect
 from lake.errors import Unavailable
 from lake.quoting import literal
 from lake.read.sql import EditionReader, select, spill
+from lake.session.duck import connect
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published

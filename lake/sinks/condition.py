@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import duckdb
 
-from lake.duck import connect
 from lake.errors import DeclarationError, did_you_mean
 from lake.quoting import literal
+from lake.session.duck import connect
 from lake.session.spark_session import first_line
 from lake.sinks.sink import ChangeSource
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 
-from lake.duck import connect
 from lake.errors import LakeError
 from lake.quoting import literal, quoted
+from lake.session.duck import connect
 from lake.sinks.sink import TableChanges, TargetTable
 
 if TYPE_CHECKING:

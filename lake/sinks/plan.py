@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
-from lake.duck import connect
 from lake.errors import DeclarationError, StartOver, did_you_mean
 from lake.quoting import literal, quoted
 from lake.read.net_changes import NetChanges, TableInEdition
+from lake.session.duck import connect
 from lake.sinks.condition import FilteredChanges
 from lake.sinks.kind import DeclaredSink, DeclaredTable
 from lake.sinks.sink import ChangeSource, SinkDelivery, SinkPosition, TableChanges, TargetTable

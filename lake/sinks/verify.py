@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import duckdb
 
 from lake.config import Settings
-from lake.duck import connect
 from lake.errors import DeclarationError, LakeError
 from lake.quoting import literal, quoted
 from lake.read.net_changes import TableInEdition
 from lake.read.sql import spill
+from lake.session.duck import connect
 from lake.sinks.deliver import VERB, SentTable
 from lake.sinks.kind import DeclaredSink
 from lake.sinks.plan import DeliveryPlan

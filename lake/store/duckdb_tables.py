@@ -11,9 +11,9 @@ import duckdb
 from arro3.core import Table
 from deltalake.exceptions import TableNotFoundError
 
-from lake.duck import FILE_SYSTEMS, connect
 from lake.errors import LakeError, StorageError
 from lake.quoting import literal, quoted
+from lake.session.duck import FILE_SYSTEMS, connect
 from lake.store import archive_tier
 from lake.store.delta import FETCHED, Position, exists, missing, opened
 from lake.store.delta_writer import KEEP_LOGS, add, committing, must_precede, read_back, write

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake import cli
-from lake.cli.faults import as_fault
+from lake.cli.exits import as_fault
 from lake.cli.recompute import changed_rows
 from lake.errors import LakeError
 from lake.gate import failures

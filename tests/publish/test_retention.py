@@ -23,7 +23,6 @@ from lake.errors import DeclarationError, StartOver, StorageError, Unavailable
 from lake.ops import maintenance
 from lake.ops.maintenance import Policy, Upkeep, maintain
 from lake.ops.scaffold import init
-from lake.process import fault_of
 from lake.project.project import Project, load
 from lake.publish import retention
 from lake.publish.retention import Needed, retired
@@ -34,6 +33,7 @@ from lake.store.commit import commit
 from lake.store.delta import start
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import EditionTable
+from lake.store.process import fault_of
 from lake.store.storage import Address
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table

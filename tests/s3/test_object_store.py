@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from lake.config import Settings
-from lake.duck import connect
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal
+from lake.session.duck import connect
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.scan import Scan
 from lake.store.storage import Address, removal

@@ -22,11 +22,11 @@ from deltalake.table import TableMerger, TableOptimizer
 from lake.config import Settings, load_settings
 from lake.errors import Unavailable
 from lake.privacy.forget import _blank
-from lake.process import fault_of
 from lake.project.project import load
 from lake.store import delta, delta_writer, duckdb_tables, quarantine, recovery, redeliveries
 from lake.store.commit import commit, describe, replace
 from lake.store.ledger import cuts, editions, runs
+from lake.store.process import fault_of
 from lake.store.storage import Address, LocalFolder
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table

@@ -15,9 +15,10 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 from pyspark.sql import SparkSession
 
-from lake import cost, duck
-from lake.cli.faults import as_fault
+from lake import cost
+from lake.cli.exits import as_fault
 from lake.config import Settings
+from lake.session import duck
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.positioned_commit import commit_staged

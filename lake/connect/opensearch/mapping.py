@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lake.duck import connect
 from lake.errors import DeclarationError, did_you_mean
 from lake.quoting import quoted
+from lake.session.duck import connect
 from lake.sinks.sink import TargetTable
 
 KEYWORD_CHARACTERS: Final = 8191

@@ -21,10 +21,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from lake import duck
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, Unavailable, install
-from lake.session import s3
+from lake.session import duck, s3
 from lake.store.storage import Address, Entry, Storage
 
 if TYPE_CHECKING:

@@ -1,18 +1,20 @@
-"""Registration of this process as active in a project, and conversion of its errors to faults."""
+"""This process at work on a project: its registration, the faults behind its errors, and how long its work took."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
-from lake import duck, file_modes
+from lake import file_modes
 from lake.config import Settings, load_settings
 from lake.errors import DELETED, EXPIRED, LakeError, Unavailable, forbidden, full, unreached
-from lake.session import s3
+from lake.session import duck, s3
 from lake.session.spark_session import first_line, lost
 from lake.store.locks import activity
 
@@ -37,6 +39,15 @@ def begin(project: Path | None, command: str) -> Settings:
 def end() -> None:
     """Undo `begin`. The process's exit does so too."""
     activity.end()
+
+
+def last_durations(settings: Settings, verb: str) -> Mapping[str, float]:
+    """Return the seconds of the last run of `verb` by subject, as far as they are known."""
+    from lake.store.ledger import runs
+
+    with suppress(Exception):
+        return {name: run.seconds for name, run in runs.last_runs(settings, verb, outcome="done").items()}
+    return {}
 
 
 def fault_of(error: BaseException, settings: Settings | None) -> LakeError | None:

@@ -1,4 +1,4 @@
-"""Signals that end a command and its Spark jobs; the exit code is 128 plus the signal.
+"""Ends of a command: by a signal, with its Spark jobs (exit code 128 plus the signal), or by an error.
 
 Python raises an exception wherever the main thread is, even in a callback that ignores it. So the signal is recorded,
 and a command that continues after some attempts is ended.
@@ -7,17 +7,29 @@ and a command that continues after some attempts is ended.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
 import time
+from pathlib import Path
+from traceback import extract_tb, format_exception
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from lake.errors import DeclarationError, LakeError
+from lake.text import escape_controls
+
+if TYPE_CHECKING:
+    from lake.config import Settings
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE: Final = 5.0  # seconds
 INTERRUPT_ATTEMPTS: Final = 4
 """Interrupts sent to Spark before the process exits regardless."""
+LINE: Final = 100  # longest command line in a message
 
 
 class CommandSignal(KeyboardInterrupt):
@@ -90,3 +102,59 @@ def _interrupt() -> None:
     session = sys.modules.get("lake.session.spark_session")  # otherwise Spark was not started
     if session is not None:
         session.interrupt()
+
+
+def stack_traces_wanted() -> bool:
+    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
+
+
+def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
+    """Convert `error` to a LakeError, with the command line as its place if it is a usage error."""
+    if stack_traces_wanted():
+        click.echo(escape_controls("".join(format_exception(error)), keep="\n"), err=True, nl=False)
+    if isinstance(error, click.ClickException):
+        return _usage_fault(error)
+    from lake.store.process import fault_of
+
+    fault = fault_of(error, settings)
+    if fault is None:
+        return _unexpected_fault(error)
+    if isinstance(fault, DeclarationError) and not fault.where and not fault.lists_faults:
+        fault.where = _command_line()
+    if not fault.fix and not fault.lists_faults:
+        fault.fix = "--debug shows the stack trace"
+    return fault
+
+
+def _usage_fault(error: click.ClickException) -> DeclarationError:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else " ".join(["lake", *sys.argv[1:2]])
+    what = error.format_message().rstrip(".")
+    return DeclarationError(what[:1].lower() + what[1:], where=_command_line(), fix=f"{command} --help")
+
+
+def _unexpected_fault(error: BaseException) -> LakeError:
+    from lake.session.spark_session import first_line
+
+    return LakeError(
+        f"unexpected error: {first_line(error)}",
+        where=_place(error),
+        fix="--debug shows the stack trace; committed work is kept, and the command can be run again",
+    )
+
+
+def _place(error: BaseException) -> str:
+    package = Path(__file__).parents[1]
+    frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(package)]
+    if not frames:
+        return ""
+    return f"{Path(frames[-1].filename).relative_to(package.parent)}:{frames[-1].lineno}"
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"' if "'" in word and not set(word) & set('"\\$`!') else shlex.quote(word)
+
+
+def _command_line() -> str:
+    line = " ".join(["lake", *map(_quoted, sys.argv[1:])])
+    return line if len(line) <= LINE else f"{line[: LINE - 1]}…"
