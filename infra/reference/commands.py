@@ -78,17 +78,17 @@ def exit_codes() -> Iterator[str]:
     yield "| 0 | done |"
     yield (
         "| 1 | the data is wrong: a gate stopped, a verification differed, a log is damaged, a Fold refuses an event; "
-        "`lake doctor` or `lake status --fail-if` found something; or an error that nobody has foreseen |"
+        "`lake doctor` or `lake status --fail-if` found something; or an unexpected error |"
     )
     yield (
         "| 2 | the command line, a setting, a contract, a job, a quality file or a source is wrong; what does not "
-        "depend on it is done all the same |"
+        "depend on it is done |"
     )
-    yield "| 75 | somebody else is writing, or storage or the cluster does not answer: try the same command again |"
+    yield "| 75 | another process is writing, or storage or the cluster does not answer: try the same command again |"
     yield "| 128 + n | ended by signal n: 130 after Ctrl-C, 143 after SIGTERM |\n"
     yield (
-        "An error says what was found, where, and how to fix it. `--debug` adds the stack trace. In Python each is an "
-        "exception of `lake`:\n"
+        "An error reports what was found, where, and how to fix it. `--debug` adds the stack trace. In Python each is "
+        "an exception of `lake`:\n"
     )
     yield "| exception | code | meaning |\n|---|---|---|"
     kinds: list[type[LakeError]] = [LakeError, *LakeError.__subclasses__()]

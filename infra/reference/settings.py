@@ -19,6 +19,7 @@ NOUNS = {
     "Path | str": "path or URL",
     "Mapping[str, str]": "table of texts",
     "Mapping[str, Sequence[str]]": "table of lists",
+    "tuple[str, ...]": "list of texts",
 }
 GROUPS = {"publish": PublishSettings, "serve": ServeSettings, "spark": SparkSettings, "storage": StorageSettings}
 """Settings that are a table of settings."""
@@ -28,9 +29,11 @@ def settings() -> Iterator[str]:
     """The settings with type, default, least value and meaning."""
     yield "# Settings\n"
     yield (
-        "`[tool.lake]` in the project's `pyproject.toml`, each overridden by its environment variable. Relative paths "
-        "are relative to the project folder. An unknown setting is an error, and all faults are told at once.\n"
+        "Write settings in `[tool.lake]` of the project's `pyproject.toml`, or set the environment variable, which "
+        "wins. Relative paths begin at the project folder. An unknown setting is an error; all faults are reported at "
+        "once.\n"
     )
+    yield '```toml\n[tool.lake]\nkeep_days = 7\n\n[tool.lake.spark]\ndriver_memory = "4g"\n```\n'
     yield "| setting, environment variable | type | default | meaning |\n|---|---|---|---|"
     found = {each.name: each for each in fields(Settings) if each.name not in ("project", *GROUPS)}
     for group, those in GROUPS.items():
@@ -38,7 +41,7 @@ def settings() -> Iterator[str]:
     said = said_of("settings", found)
     for name, each in found.items():
         kind = NOUNS.get(str(each.type).replace(" | None", ""), str(each.type))
-        least = f", at least {each.metadata['least']:g}" if "least" in each.metadata else ""
+        least = f", at least {_number(each.metadata['least'])}" if "least" in each.metadata else ""
         variable = f"LAKE_{name.upper().replace('.', '__')}"
         yield f"| `{name}`<br>`{variable}` | {type_cell(kind)}{least} | {_default(name, each)} | {said[name]} |"
 
@@ -47,11 +50,17 @@ def _default(name: str, setting: Field[Any]) -> str:
     value = setting.default
     if name == "jars":
         return "in the virtual environment"
-    if value is MISSING or value is None or value == "":
+    if value is MISSING or value is None or value in ("", ()):
         return "none"
-    if isinstance(value, int) and value >= 1 << 20 and not value % (1 << 20):
-        return f"`{value}` ({value >> 20} MiB)" if value < 1 << 30 else f"`{value}` ({value >> 30} GiB)"
-    return f"`{value}`"
+    return _number(value) if isinstance(value, int) and not isinstance(value, bool) else f"`{value}`"
+
+
+def _number(value: float) -> str:
+    """Return a number, with its size in MiB or GiB if it is a multiple of them."""
+    if value < 1 << 20 or value % (1 << 20):
+        return f"`{value}`"
+    size = int(value)
+    return f"`{size}` ({size >> 20} MiB)" if size < 1 << 30 else f"`{size}` ({size >> 30} GiB)"
 
 
 def environment() -> Iterator[str]:
