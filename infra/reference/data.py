@@ -18,8 +18,8 @@ def contracts() -> Iterator[str]:
     """The attributes of contracts and fields, the types, the reasons of refusals."""
     yield "# Contracts\n"
     yield (
-        "`schemas/<stream>.avsc` is an Avro record, named as its file. [Contracts and evolution]"
-        "(../how-to/contracts.md) shows one, and what may change in it.\n"
+        "`schemas/<stream>.avsc` is an Avro record, named as its file. [Declare a stream](../how-to/contracts.md) shows"
+        " one, [Change a contract](../how-to/change-contracts.md) what may change in it.\n"
     )
     yield "## Attributes of `lake`\n\n| attribute | meaning |\n|---|---|"
     said = said_of("contract", options.FACTS)

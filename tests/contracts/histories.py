@@ -1,7 +1,7 @@
 """Histories of a contract, and a model of the values that its newest version reads in events of any version.
 
-The model knows records as written by producers, and the rules of docs/how-to/contracts.md. It shares no code with
-`lake.contracts`.
+The model knows records as written by producers, and the rules of docs/how-to/change-contracts.md. It shares no code
+with `lake.contracts`.
 """
 
 from __future__ import annotations
