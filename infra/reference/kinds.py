@@ -30,7 +30,6 @@ RAISED_BY = {
             "project/declaration",
             "kinds/columns",
             "project/jobfile",
-            "project/job_loader",
             "engine/function",
             "engine/faults",
         ),

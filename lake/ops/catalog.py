@@ -11,7 +11,7 @@ from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract, load_contracts
 from lake.errors import LakeError, StorageError
-from lake.ingest.unknown_fields import UnknownField, sealed_events, unknown_fields
+from lake.ingest.drift import UnknownField, sealed_events, unknown_fields
 from lake.project.project import Project, load
 from lake.store import delta
 from lake.store.damage import damages
