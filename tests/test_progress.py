@@ -253,7 +253,7 @@ def test_log_check_is_shown_before_it_begins(
     job = project.settings.path("jobs/silver/current_order.py")
     job.write_text(job.read_text() + "\nCHANGED = 1\n")
     monkeypatch.setattr(integrity, "content_fault", checked)
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
+    monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
     words = ["lake", command, "--log-format", "json", "--project", str(project.settings.project)]
     monkeypatch.setattr("sys.argv", words)

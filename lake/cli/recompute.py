@@ -233,7 +233,7 @@ def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> I
 
 def connect(shell: Shell) -> SparkSession:
     """Return the session, and warm up the gate meanwhile."""
-    from lake.gate import gate
+    from lake.quality import gate
 
     gate.warm_up(shell.settings)
     return shell.spark

@@ -68,10 +68,10 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     lake check --strict
     """
     shell.load()
-    from lake.gate.failures import warning_messages
     from lake.project.project import load
     from lake.publish.check import check as judge
     from lake.publish.cut import pick_cut
+    from lake.quality.failures import warning_messages
 
     project = load(shell.settings)
     at = pick_cut(project, number)

@@ -12,8 +12,8 @@ from lake.engine.explain import causes
 from lake.engine.inputs import Evaluation
 from lake.engine.rows import Rows
 from lake.engine.table_columns import columns_when_advanced, columns_when_built, meanings
-from lake.gate import gate
 from lake.kinds.columns import visible
+from lake.quality import gate
 from lake.store import commit
 from lake.store.ledger.runs import WHOLE
 from lake.store.proof.fingerprints import Fingerprint
@@ -68,7 +68,7 @@ def judge(evaluation: Evaluation, rows: Rows) -> str | None:
     rows = rows.select(visible(rows.columns))
     judge_rows = gate.judge_diff_frame if rows.in_memory is None else gate.judge_diff
     try:
-        return judge_rows(evaluation.table, evaluation.declaration, rows.held, cut=evaluation.inputs.cut.number)
+        return judge_rows(evaluation.table, evaluation.declaration.kind, rows.held, cut=evaluation.inputs.cut.number)
     except gate.GateStopped as stop:
         raise (causes.gate_error(evaluation.inputs, [stop.check]) or stop) from stop
 

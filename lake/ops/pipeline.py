@@ -20,7 +20,6 @@ from lake.engine.advance import advance_all
 from lake.engine.inputs import Inputs
 from lake.engine.verbs import Advanced
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.gate import gate
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import Ingestion, landing_backlog
 from lake.ingest.landing import LANDED
@@ -31,6 +30,7 @@ from lake.publish.after_publish import OnProgress, after_publish
 from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
 from lake.publish.publish import publish
+from lake.quality import gate
 from lake.session.spark_session import expect_short_run, first_line, free_jvm_objects, started
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver

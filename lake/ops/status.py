@@ -12,8 +12,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.engine.graph import graph
 from lake.errors import DeclarationError, LakeError
-from lake.gate import rejection_limits
-from lake.ingest import landing
+from lake.ingest import landing, rejection_limits
 from lake.ingest.drift import Drift
 from lake.ingest.gap_detection import find_gaps
 from lake.ingest.horizon import Horizon

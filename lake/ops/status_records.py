@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from lake.gate import failures
 from lake.ingest.drift import Drift
 from lake.ops.external_systems import ConsumerStatus, SinkStatus, SourceStatus
+from lake.quality import failures
 from lake.store.damage import Damage
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.ledger.episodes import Episode

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from lake.engine.catalog import not_at
 from lake.engine.explain import causes
 from lake.engine.inputs import Inputs
+from lake.engine.plan import load_suites
 from lake.errors import DeclarationError, QualityError
-from lake.gate import gate, rejection_limits
-from lake.gate.suites import load_suites
+from lake.ingest import rejection_limits
 from lake.progress import step
 from lake.publish.cut import pick_cut
+from lake.quality import gate
 from lake.quality.suite import Suite
 from lake.store.view import view
 
@@ -67,7 +68,12 @@ def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, i
             if suite is not None and version is not None:
                 stored = project.table(table)
                 with step("check", table.name) as work:
-                    made.append((stored, gate.judge_table(stored, table, suite, version=version, cut=cut)))
+                    made.append(
+                        (
+                            stored,
+                            gate.judge_table(stored, table.kind, suite, where=table.where, version=version, cut=cut),
+                        )
+                    )
                     work.rows = stored.rows(version)
     except Exception:
         gate.record_checks(project.settings, made)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from lake.engine.catalog import not_at
 from lake.engine.verbs import check_definition
 from lake.errors import DeclarationError
-from lake.gate import failures
 from lake.project.project import Project
 from lake.publish.check import check
+from lake.quality import failures
 from lake.store import delta
 from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.cuts import CUTS, Cut

@@ -9,11 +9,10 @@ from lake.engine.advance import advance
 from lake.engine.content_proof import with_fingerprints
 from lake.engine.inputs import Inputs
 from lake.engine.pending_change import check_columns_kept, column_losses
-from lake.engine.plan import stale
+from lake.engine.plan import load_suites, stale
 from lake.engine.rebuild import rebuild
 from lake.engine.verbs import Advanced, after_inputs
 from lake.errors import Unavailable
-from lake.gate.suites import load_suites
 from lake.ingest import integrity
 from lake.project.declaration import Declaration
 from lake.project.project import Project

@@ -318,8 +318,9 @@ def _nothing_published(settings: Settings) -> DeclarationError:
 
 
 def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
-    from lake.gate import failures, rejection_limits
+    from lake.ingest import rejection_limits
     from lake.project.project import sound
+    from lake.quality import failures
     from lake.store.ledger import checks, runs
 
     if stops := [check for check in checks.last_checks(settings).values() if check.outcome == "stopped"]:

@@ -45,7 +45,7 @@ def _import_all() -> Callable[[], None]:
             with suppress(ModuleNotFoundError):  # an extra that is not installed, as that of lake.read.shell
                 import_module(module.name)
     import_module("pyspark.sql.connect.session")
-    from lake.gate.gx import prepare
+    from lake.quality.gx import prepare
 
     prepare()
     return command

@@ -210,7 +210,7 @@ def try_all(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("lake.session.spark_session._embedded", no_session)
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
+    monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     ways = {(place, how): do for place, how, do in damages()}
     wrong = []
     for number, (line, place, how) in enumerate(cases):

@@ -177,7 +177,7 @@ def test_bad_input_is_reported_and_harms_nothing(
     piped = kind.get("stdin", b"")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(piped if isinstance(piped, bytes) else piped.encode())))
     monkeypatch.setattr("lake.session.spark_session._embedded", no_jvm)
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
+    monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     if session:
         monkeypatch.setattr(cli.Shell, "spark", session)
     code = cli._run()
@@ -231,7 +231,7 @@ def test_sound_stream_is_ingested_beside_a_faulty_declaration(
     words: list[str],
 ) -> None:
     shutil.rmtree(faulty_shop / ".lake/warehouse")
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
+    monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     monkeypatch.setattr(cli.Shell, "spark", spark)
     monkeypatch.setattr("sys.argv", ["lake", *words])
     assert cli._run() == 2

@@ -199,7 +199,7 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
         return Ran(code, err, out)
 
     monkeypatch.setattr("lake.session.spark_session._embedded", no_session)
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
+    monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     monkeypatch.setattr("lake.ops.pipeline.follow", lambda *_, **__: None)
     monkeypatch.setattr("lake.ops.maintenance.tables", lambda settings: islice(tables(settings), 1))
     return once

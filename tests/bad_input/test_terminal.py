@@ -16,7 +16,7 @@ from lake import cli
 from lake.cli.exits import as_fault
 from lake.cli.recompute import changed_rows
 from lake.errors import LakeError
-from lake.gate import failures
+from lake.quality import failures
 from lake.text import as_markdown, as_table
 from tests.bad_input.test_damage import COMMANDS
 from tests.shop import order
@@ -42,7 +42,7 @@ def lake(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         out, err = capfd.readouterr()
         return code, out + err
 
-    monkeypatch.setattr("lake.gate.gate.warm_up", lambda _: None)
+    monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     return run
 
 

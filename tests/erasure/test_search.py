@@ -20,7 +20,6 @@ import lake as public
 from lake import cli
 from lake.config import Settings, load_settings
 from lake.contracts.contract import Contract, read_contract
-from lake.gate import gate
 from lake.ingest import landing
 from lake.ingest.append import BatchCounts
 from lake.ingest.delivery import ReplayDelivery
@@ -28,6 +27,7 @@ from lake.ingest.field_encryption import BLANKED
 from lake.ingest.replay import replay
 from lake.privacy import audit, forget, search
 from lake.privacy.audit import search_files
+from lake.quality import gate
 from lake.store import delta, duckdb_tables, quarantine
 from lake.store.log import Log, LogHead
 from lake.store.storage import Address

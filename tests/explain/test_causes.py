@@ -8,7 +8,7 @@ import pytest
 
 from lake.engine.explain import causes
 from lake.errors import QualityError
-from lake.gate import failures
+from lake.quality import failures
 
 
 def test_stopped_lists_a_row_once_when_several_expectations_fail_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from lake.config import load_settings
 from lake.engine.advance import _is_current
 from lake.engine.inputs import Evaluation, Inputs
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.gate import gate
 from lake.ingest import landing
 from lake.ingest.append import append
 from lake.ingest.files import Mark, mark_as_json
 from lake.ops.scaffold import init
 from lake.project.project import Project, load
 from lake.publish.cut import cut
+from lake.quality import gate
 from lake.store import delta, duckdb_tables, erasures, voids
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions

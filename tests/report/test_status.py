@@ -16,13 +16,13 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.engine.content_proof import with_fingerprints
 from lake.errors import DeclarationError, LakeError
-from lake.gate.failures import stop_messages
 from lake.ingest import landing
 from lake.ops.catalog import catalogue
 from lake.ops.render import as_data, as_text, failed_conditions
 from lake.ops.status import status as look
 from lake.ops.status_records import Status
 from lake.project.project import Project, load, sound
+from lake.quality.failures import stop_messages
 from lake.read.edition_check import verify_tables
 from lake.store import duckdb_tables, quarantine
 from lake.store.delta import Position

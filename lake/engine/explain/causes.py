@@ -10,8 +10,8 @@ from lake.engine.explain.explain import ExplainedRow, explain_identity
 from lake.engine.explain.selector import parse_key, schema_at
 from lake.engine.lookup import Few
 from lake.errors import LakeError, QualityError
-from lake.gate import failures
 from lake.project.declaration import Input
+from lake.quality import failures
 from lake.session.spark_session import raise_if_gone
 from lake.store.scan import to_arrow
 

@@ -18,18 +18,18 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from lake.errors import DeclarationError
-from lake.gate.gate import judge_frame
-from lake.gate.gx import ExpectationResult, judge, judge_rows, prepare
-from lake.gate.row_tests import CheckedRows, find_unsuitable
 from lake.quality.expectation_types import known_types, rule_of
+from lake.quality.gate import judge_frame
+from lake.quality.gx import ExpectationResult, judge, judge_rows, prepare
 from lake.quality.row_conditions import ROW_CONDITIONS, expectation_columns
+from lake.quality.row_tests import CheckedRows, find_unsuitable
 from lake.quality.statistics import JUDGED_BY
 from lake.quality.suite import Expectation, read_suite
 from lake.store import duckdb_tables
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
-from tests.gate import oracle
-from tests.gate.oracle import NUMBERS, TYPES, VALUES
+from tests.quality import oracle
+from tests.quality.oracle import NUMBERS, TYPES, VALUES
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from lake.errors import DeclarationError
-from lake.gate.gx import judge_rows
 from lake.kinds.aggregate import Aggregate
 from lake.kinds.measures.measure import Count
 from lake.kinds.windows.window import Calendar, Tumbling
+from lake.quality.gx import judge_rows
 from lake.quality.suite import Expectation
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.gate.gx import ExpectationResult
-from lake.gate.row_tests import EXAMPLES
 from lake.quality import expectation_types
 from lake.quality.columns import ExpectationColumn, Key, display, exact
+from lake.quality.gx import ExpectationResult
+from lake.quality.row_tests import EXAMPLES
 from lake.quality.statistics import ColumnValues
 from lake.quoting import quoted
 from lake.store import duckdb_tables
@@ -23,7 +23,7 @@ from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from lake.project.declaration import Declaration
+    from lake.kinds.kind import Kind
     from lake.quality.suite import Expectation
     from lake.store.tables import Table
 
@@ -91,17 +91,17 @@ JUDGES: Final[Mapping[str, Callable[[EditionComparison, Expectation], Expectatio
 
 
 def judge_edition_changes(
-    table: Table, declaration: Declaration, expectations: Iterable[Expectation], version: int
+    table: Table, kind: Kind, expectations: Iterable[Expectation], version: int
 ) -> list[ExpectationResult]:
     """Judge expectations that compare with the last edition."""
     expectations = list(expectations)
     edition = latest_edition(table.settings) if expectations else None
-    before = edition.tables.get(declaration.name) if edition else None
+    before = edition.tables.get(table.name) if edition else None
     if before is None:
         return [ExpectationResult(expectation, True) for expectation in expectations]
     old = Scan(Warehouse(table.settings).root / before.path, before.version)
     new = Scan(table.path, version)
-    key, current = declaration.kind.current_identity, declaration.kind.current
+    key, current = kind.current_identity, kind.current
     findings = []
     for expectation in expectations:
         columns = [*key, *(name for name in expectation.columns or () if name not in key)]

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake.errors import DeclarationError, QualityError
-from lake.gate.edition_comparison import judge_edition_changes
-from lake.gate.failures import fix_text, stop_messages
-from lake.gate.gx import ExpectationResult, build_judges, judge, judge_rows, prepare, row_result
-from lake.gate.row_tests import EXAMPLES, CheckedRows, FailureCounts, find_unsuitable
 from lake.kinds.columns import visible
 from lake.kinds.grouped_map import arrow_schema
 from lake.quality import in_spark
+from lake.quality.edition_comparison import judge_edition_changes
+from lake.quality.failures import fix_text, stop_messages
+from lake.quality.gx import ExpectationResult, build_judges, judge, judge_rows, prepare, row_result
 from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
+from lake.quality.row_tests import EXAMPLES, CheckedRows, FailureCounts, find_unsuitable
 from lake.quality.suite import Expectation, Suite, load_suite
 from lake.quoting import SPARK, quoted
 from lake.store import duckdb_tables
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lake.config import Settings
-    from lake.project.declaration import Declaration
+    from lake.kinds.kind import Kind
     from lake.quality.columns import ExpectationColumn
     from lake.store.ledger.checks import Check, Outcome, Scope
     from lake.store.table_head import TableHead
@@ -55,34 +55,36 @@ def warm_up(settings: Settings) -> None:
         threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 
-def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> str | None:
+def judge_diff(table: Table, kind: Kind, diff: pa.Table, *, cut: int) -> str | None:
     """Judge a diff (new rows, without state columns) by the row-local expectations, and record failures.
 
     Returns the suite's hash, None if only warned. Raises GateStopped, or DeclarationError for a wrong quality file.
     """
-    suite = load_suite(table.settings, declaration.name)
+    suite = load_suite(table.settings, table.name)
     if suite is None or not suite.row_local or not diff.num_rows:
         return suite.hash if suite else None
-    kind = declaration.kind
     _check_suite(suite, diff.schema, kind.zone)
     return _record_and_stop(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
 
 
-def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> str | None:
+def judge_diff_frame(table: Table, kind: Kind, diff: DataFrame, *, cut: int) -> str | None:
     """Judge a diff on Spark's executors, as `judge_diff` does in memory."""
-    suite = load_suite(table.settings, declaration.name)
+    suite = load_suite(table.settings, table.name)
     if suite is None or not suite.row_local:
         return suite.hash if suite else None
-    schema, kind = arrow_schema(diff.schema), declaration.kind
+    schema = arrow_schema(diff.schema)
     _check_suite(suite, schema, kind.zone)
     findings = judge_frame(suite.row_local, diff, expectation_columns(schema, kind.zone), kind.identity)
     return _record_and_stop(table, suite, findings, cut)
 
 
-def judge_table(table: Table, declaration: Declaration, suite: Suite, *, version: int, cut: int) -> Check:
+def judge_table(  # noqa: PLR0913 how the table is declared, and which version of it
+    table: Table, kind: Kind, suite: Suite, *, where: str, version: int, cut: int
+) -> Check:
     """Return the check of the table at `version`: the last one if it still holds, else a new, unrecorded one.
 
-    Skips row-local expectations if all diffs since the last check passed the suite. Raises DeclarationError.
+    Skips row-local expectations if all diffs since the last check passed the suite. `where` is the table's declaration,
+    which messages of its kind's invariants name. Raises DeclarationError.
     """
     last = checks.last_checks(table.settings, "table").get(table.name)
     if last is not None and ((last.suite, last.home) != (suite.hash, table.home) or not _version_exists(table, last)):
@@ -95,9 +97,9 @@ def judge_table(table: Table, declaration: Declaration, suite: Suite, *, version
     expectations = suite.whole_table if passed_since else suite.expectations
     comparing = [expectation for expectation in expectations if expectation.rule.compares_editions]
     others = [expectation for expectation in expectations if not expectation.rule.compares_editions]
-    findings = _judge_version(table, declaration, suite, others, version)
-    findings += judge_edition_changes(table, declaration, comparing, version)
-    findings += _judge_invariants(table, declaration, version)
+    findings = _judge_version(table, kind, suite, others, version)
+    findings += judge_edition_changes(table, kind, comparing, version)
+    findings += _judge_invariants(table, kind, where, version)
     return _check(table, suite, findings, cut, version)
 
 
@@ -162,9 +164,9 @@ def _all_commits_since(table: Table, last: Check, version: int, holds: Callable[
 
 
 def _judge_version(
-    table: Table, declaration: Declaration, suite: Suite, expectations: Sequence[Expectation], version: int
+    table: Table, kind: Kind, suite: Suite, expectations: Sequence[Expectation], version: int
 ) -> list[ExpectationResult]:
-    scan, kind = Scan(table.path, version), declaration.kind
+    scan = Scan(table.path, version)
     schema = scan.schema()
     schema = pa.schema([schema.field(name) for name in visible(schema.names)])
     _check_suite(suite, schema, kind.zone)
@@ -176,16 +178,16 @@ def _judge_version(
         return judge(expectations, CheckedRows(con, "rows", expectation_columns(schema, kind.zone), kind.identity))
 
 
-def _judge_invariants(table: Table, declaration: Declaration, version: int) -> list[ExpectationResult]:
+def _judge_invariants(table: Table, kind: Kind, where: str, version: int) -> list[ExpectationResult]:
     total = table.rows(version)
-    identity = ", ".join(map(quoted, declaration.kind.identity))
+    identity = ", ".join(map(quoted, kind.identity))
     findings = []
-    for name, sql in declaration.kind.invariants.items():
+    for name, sql in kind.invariants.items():
         broken = f"SELECT {identity}, count(*) OVER () AS _failed FROM ({sql.format(table='t')})"
         rows = duckdb_tables.rows(table.path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
         failed = rows[0]["_failed"] if rows else 0
         examples = [{column: value for column, value in row.items() if column != "_failed"} for row in rows]
-        expectation = Expectation(name, {}, "stop", f"holds of every {declaration.kind.name}", declaration.where)
+        expectation = Expectation(name, {}, "stop", f"holds of every {kind.name}", where)
         findings.append(ExpectationResult(expectation, not failed, total, failed, examples=examples))
     return findings
 

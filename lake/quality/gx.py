@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError
-from lake.gate.row_tests import QUANTILES, CheckedRows, FailureCounts, exact_bounds, register_rows
+from lake.quality.row_tests import QUANTILES, CheckedRows, FailureCounts, exact_bounds, register_rows
 from lake.quality.statistics import JUDGED_BY
 from lake.quality.suite import Expectation
 from lake.store import duckdb_tables

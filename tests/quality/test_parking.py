@@ -23,8 +23,8 @@ from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quality.suite import Expectation
 from lake.store.ledger import checks
 from lake.testing import Lakehouse
-from tests.gate import oracle
-from tests.gate.test_row_conditions import several, single
+from tests.quality import oracle
+from tests.quality.test_row_conditions import several, single
 from tests.shop import contract, declare
 
 CONTRACT: Final = contract(
