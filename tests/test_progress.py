@@ -21,7 +21,7 @@ from rich.console import Console
 from lake import cli, progress
 from lake.cli.stderr import SHOWN_AT_ONCE, JsonProgress, LineProgress, LiveProgress, coloured, remaining_note
 from lake.config import Settings
-from lake.ingest import integrity
+from lake.engine import integrity
 from lake.ops.scaffold import init
 from lake.progress import IgnoringWatcher, ProgressStep, step
 from lake.testing import Commands

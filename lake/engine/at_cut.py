@@ -16,6 +16,7 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 from lake import file_modes
+from lake.engine import integrity
 from lake.engine.analysis import analyse
 from lake.engine.columns import head_columns
 from lake.engine.compare import check_identity
@@ -26,7 +27,6 @@ from lake.engine.rows import Rows
 from lake.engine.table_columns import meanings
 from lake.engine.write import arrow_types
 from lake.errors import DeclarationError, did_you_mean
-from lake.ingest import integrity
 from lake.kinds.columns import visible
 from lake.progress import step
 from lake.project.declaration import Declaration

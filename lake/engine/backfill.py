@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from lake import cost
+from lake.engine import integrity
 from lake.engine.advance import advance
 from lake.engine.affected_keys import ALL, NOTHING, AffectedKeys, keys_by_inputs, reached_keys
 from lake.engine.graph import graph
@@ -22,7 +23,6 @@ from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, check_definition, writing
 from lake.errors import Unavailable
-from lake.ingest import integrity
 from lake.progress import step
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project

@@ -10,11 +10,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from lake import cost
-from lake.engine import function
+from lake.engine import function, integrity
 from lake.engine.catalog import warn_of_spill
 from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
 from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
-from lake.ingest import integrity, rejections
+from lake.ingest import rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.floats import with_one_zero
 from lake.kinds.kind import Kind

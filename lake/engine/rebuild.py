@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lake.engine import integrity
 from lake.engine.analysis import analyse
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_of_all, check_columns_kept, first_build
 from lake.engine.table_columns import is_as_built
 from lake.engine.verbs import Advanced, after_inputs, record_done, recorded_verb, writing
-from lake.ingest import integrity
 from lake.project.declaration import Declaration
 from lake.session.spark_session import first_line, raise_if_gone
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from lake.engine import integrity
 from lake.engine.compare import as_json_rows, compare, failing_on_duplicates, fingerprints, first_changes
 from lake.engine.faults import python_faults
 from lake.engine.inputs import Inputs
@@ -14,7 +15,6 @@ from lake.engine.pending_change import SAMPLE, column_changes
 from lake.engine.rows import Rows
 from lake.engine.verbs import after_inputs
 from lake.errors import LakeError, Unavailable
-from lake.ingest import integrity
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from lake import cost
 from lake.config import Settings
+from lake.engine.integrity import content_fault
 from lake.errors import Unavailable
-from lake.ingest.integrity import content_fault
 from lake.project.project import Project
 from lake.publish.after_publish import after_publish, raise_failure
 from lake.publish.retention import FOR_EVER, Needed, retired, tables

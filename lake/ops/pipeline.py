@@ -23,8 +23,8 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import Ingestion, landing_backlog
 from lake.ingest.landing import LANDED
-from lake.ingest.ordering_lint import find_unordered_tables
 from lake.ops.maintenance import Policy, maintain
+from lake.ops.ordering_lint import find_unordered_tables
 from lake.project.project import Project, load
 from lake.publish.after_publish import OnProgress, after_publish
 from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block

@@ -12,12 +12,12 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.engine.graph import graph
 from lake.errors import DeclarationError, LakeError
-from lake.ingest import landing, rejection_limits
+from lake.ingest import landing
 from lake.ingest.drift import Drift
 from lake.ingest.gap_detection import find_gaps
 from lake.ingest.horizon import Horizon
-from lake.ingest.ordering_lint import find_unordered_tables
 from lake.ops.external_systems import consumer_statuses, sink_statuses, source_statuses
+from lake.ops.ordering_lint import find_unordered_tables
 from lake.ops.status_records import (
     CheckSummary,
     GroupStatus,
@@ -28,7 +28,7 @@ from lake.ops.status_records import (
     StreamStatus,
     TableStatus,
 )
-from lake.project import groups
+from lake.project import groups, rejection_limits
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.session.spark_session import first_line

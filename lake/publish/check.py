@@ -10,8 +10,8 @@ from lake.engine.explain import causes
 from lake.engine.inputs import Inputs
 from lake.engine.plan import load_suites
 from lake.errors import DeclarationError, QualityError
-from lake.ingest import rejection_limits
 from lake.progress import step
+from lake.project import rejection_limits
 from lake.publish.cut import pick_cut
 from lake.quality import gate
 from lake.quality.suite import Suite

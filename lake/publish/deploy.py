@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lake.engine import integrity
 from lake.engine.advance import advance
 from lake.engine.content_proof import with_fingerprints
 from lake.engine.inputs import Inputs
@@ -13,7 +14,6 @@ from lake.engine.plan import load_suites, stale
 from lake.engine.rebuild import rebuild
 from lake.engine.verbs import Advanced, after_inputs
 from lake.errors import Unavailable
-from lake.ingest import integrity
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, failure_of, tables_by_group

@@ -318,7 +318,7 @@ def _nothing_published(settings: Settings) -> DeclarationError:
 
 
 def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
-    from lake.ingest import rejection_limits
+    from lake.project import rejection_limits
     from lake.project.project import sound
     from lake.quality import failures
     from lake.store.ledger import checks, runs

@@ -18,11 +18,11 @@ from lake.contracts.contract import Contract, MaxRefused, read_contract
 from lake.contracts.evolution import incompatibilities
 from lake.errors import LakeError
 from lake.ingest.delivery_reader import DeliveryReader
-from lake.ingest.rejection_limits import RejectionExcess
 from lake.ops.render import as_text, failed_conditions
 from lake.ops.status import status
 from lake.ops.status_records import StreamStatus
 from lake.project.project import load
+from lake.project.rejection_limits import RejectionExcess
 from lake.store.ledger import runs
 from tests.shop import contract
 

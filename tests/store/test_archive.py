@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contract
+from lake.engine import integrity
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
-from lake.ingest import integrity
 from lake.ingest.fsck import check
 from lake.ops import doctor
 from lake.ops.archive import Archived, archive

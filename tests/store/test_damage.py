@@ -12,9 +12,10 @@ from click.testing import CliRunner, Result
 
 from lake.cli import lake
 from lake.config import Settings
+from lake.engine import integrity
 from lake.engine.verify import verify_all
 from lake.errors import LakeError, StorageError
-from lake.ingest import integrity, landing
+from lake.ingest import landing
 from lake.ingest.append import append
 from lake.ingest.delivery import Delivery
 from lake.privacy import purge

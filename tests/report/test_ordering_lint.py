@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lake.ingest import ordering_lint
 from lake.ingest.source_position import SourcePosition
+from lake.ops import ordering_lint
 from lake.project.project import load
 from tests.packages import install
 from tests.shop import contract, declare, empty, job
