@@ -235,7 +235,7 @@ def graph(shell: Shell, kind: str | None) -> None:
     lake graph --format dot | dot -Tsvg > graph.svg
     lake graph --json > graph.json && mv graph.json dags/graph.json
     """
-    from lake.engine import graph as graphs
+    from lake.ops import graph as graphs
     from lake.project.project import load
 
     if shell.json and kind not in {None, "json"}:

@@ -71,7 +71,6 @@ def rebuild(
     lake rebuild carrier_daily --cut 12 --to old
     """
     shell.load()
-    from lake.engine.graph import graph
     from lake.engine.rebuild import rebuild_all
 
     _check_tables(tables, everything=everything, downstream=downstream)
@@ -79,7 +78,7 @@ def rebuild(
     inputs = inputs_at(shell, number, recompute=folder is not None)
     picked = [declaration.name for declaration in inputs.project.pick(tables)]
     if downstream:
-        picked += graph(inputs.project).below(*picked)
+        picked += inputs.project.below(*picked)
     if folder is not None:
         return _rebuild_into(shell, inputs, picked, folder)
     report = _line_reporter(shell)
@@ -133,7 +132,6 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     """
     shell.load()
     from lake.engine.backfill import backfill as again
-    from lake.engine.graph import graph
 
     declared = project(shell)
     [declaration] = declared.pick([name])
@@ -150,7 +148,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
         dry_run=dry_run,
         on_progress=_line_reporter(shell),
     )
-    below = graph(declared).below(name)
+    below = declared.below(name)
     shell.report(f"downstream of {name}: {', '.join(below) or 'no table'}")
     emit_recomputed(shell, done)
 

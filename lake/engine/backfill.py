@@ -13,7 +13,6 @@ from lake import cost
 from lake.engine import integrity
 from lake.engine.advance import advance
 from lake.engine.affected_keys import ALL, NOTHING, AffectedKeys, keys_by_inputs, reached_keys
-from lake.engine.graph import graph
 from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_by_diff
@@ -85,7 +84,7 @@ def _advance_children(
     inputs: Inputs, declaration: Declaration, on_progress: Callable[[Advanced], None]
 ) -> list[Advanced]:
     done: list[Advanced] = []
-    for name in graph(inputs.project).below(declaration.name):
+    for name in inputs.project.below(declaration.name):
         child = inputs.project.tables[name]
         head = inputs.table(child).head()
         if head is not None and head.cut == inputs.cut.number:

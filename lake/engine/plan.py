@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from lake.contracts.evolution import is_lossless
 from lake.engine.columns import WAITING, lost_columns
-from lake.engine.graph import Graph, graph
 from lake.engine.inputs import Inputs
 from lake.engine.table_columns import entering, listed_new_columns
 from lake.errors import DeclarationError, did_you_mean
@@ -104,10 +103,6 @@ class _Planning:
         return Inputs(self.connect, self.project, newest) if newest else None
 
     @cached_property
-    def graph(self) -> Graph:
-        return graph(self.project)
-
-    @cached_property
     def heads(self) -> Mapping[str, TableHead | None]:
         return {table.name: self.project.table(table).head() for table in self.project.tables.values()}
 
@@ -133,7 +128,7 @@ class _Planning:
     @cached_property
     def stale(self) -> set[str]:
         own = {*self.changed, *self.wider}
-        return {*own, *self.graph.below(*own)}
+        return {*own, *self.project.below(*own)}
 
     def lost(self, declaration: Declaration) -> Iterator[str]:
         """Yield the changes of columns that a table reads of other tables."""
@@ -208,7 +203,7 @@ class _Planning:
             name,
             state,
             (*changes, *self._suite_change(name)),
-            tuple(self.graph.below(name)),
+            tuple(self.project.below(name)),
             tuple(self._text(declaration)) if state == "changed" else (),
             rows,
             int(rate) if rate else None,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
-from lake.engine.graph import graph
 from lake.errors import DeclarationError
+from lake.ops.graph import graph
 from lake.project.project import load
 
 TEMPLATES: Final = Path(__file__).parents[1] / "templates"

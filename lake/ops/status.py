@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.engine.graph import graph
 from lake.errors import DeclarationError, LakeError
 from lake.ingest import landing
 from lake.ingest.drift import Drift
@@ -296,10 +295,10 @@ def _stopped_checks(
     checks: Mapping[str, checks.Check], project: Project, newest: editions.Edition | None
 ) -> Iterator[StoppedCheck]:
     """Yield checks that stopped, unless an edition of their cut or a later one was published."""
-    lineage, settings = graph(project), project.settings
+    settings = project.settings
     for check in checks.values():
         overcome = newest is not None and check.cut <= editions.cut_of(settings, newest, check.table)
-        if check.outcome == "stopped" and not overcome and check.table in lineage.nodes:
+        if check.outcome == "stopped" and not overcome and check.table in project.tables:
             waits = [check.table] if check.scope == "diff" else []
             holds = groups.held_by(project.groups, check.table) if settings.publish.groups else ()
-            yield StoppedCheck(check, tuple(lineage.below(check.table, including=waits)), tuple(holds))
+            yield StoppedCheck(check, tuple(project.below(check.table, including=waits)), tuple(holds))

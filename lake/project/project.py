@@ -94,6 +94,14 @@ class Project:
             raise DeclarationError(f"unknown table {name!r}", fix=did_you_mean(name, self.tables))
         return [table for table in self.tables.values() if not wanted or table.name in wanted]
 
+    def below(self, *names: str, including: Iterable[str] = ()) -> list[str]:
+        """Return the tables derived from `names`, directly or not, and those `including`, in dependency order."""
+        reached = set(names)
+        for table in self.tables.values():
+            if reached & {source.name for source in table.inputs}:
+                reached.add(table.name)
+        return [name for name in self.tables if name in reached - set(names) | set(including)]
+
     def fingerprint(self, declaration: Declaration, columns: Columns) -> str:
         """Return a hash of all that decides the table's rows: job file, its imports other than inputs, kind's version,
         and the contract fields that it reads, by the `columns` of a table's head.

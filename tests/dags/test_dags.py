@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lake.config import Settings, load_settings
-from lake.engine.graph import graph
+from lake.ops.graph import graph
 from lake.ops.scaffold import init
 from lake.project.project import load
 from lake.store.ledger.cuts import record_cut

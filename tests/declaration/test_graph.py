@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from lake.engine.graph import Graph, Node, as_dot, as_mermaid, as_tree
+from lake.config import load_settings
+from lake.ops.graph import Graph, Node, as_dot, as_mermaid, as_tree
+from lake.project.project import load
 
 
 @pytest.fixture
@@ -29,10 +31,12 @@ def test_graph_is_exported_as_data(graph: Graph) -> None:
     }
 
 
-def test_graph_returns_the_dependents_of_a_table(graph: Graph) -> None:
-    assert graph.below("flight") == ["carrier_daily", "league"]
-    assert graph.below("carrier_daily", including=["carrier_daily"]) == ["carrier_daily", "league"]
-    assert graph.below("planes") == []
+def test_project_lists_the_dependents_of_a_table_and_of_a_stream(request: pytest.FixtureRequest) -> None:
+    project = load(load_settings(request.config.rootpath))
+    assert project.below("carrier_daily") == ["carrier_league"]
+    assert project.below("carrier_daily", including=["carrier_daily"]) == ["carrier_daily", "carrier_league"]
+    assert project.below("carrier_league") == []
+    assert {"flight", "carrier_daily", "carrier_league"} < set(project.below("flights"))
 
 
 def test_tree_shows_each_table_in_full_once(graph: Graph) -> None:

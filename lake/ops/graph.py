@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,14 +54,6 @@ class Graph:
 
     def readers(self, name: str) -> list[Node]:
         return [table for table in self.tables if name in table.inputs]
-
-    def below(self, *names: str, including: Iterable[str] = ()) -> list[str]:
-        """Return the tables derived from `names`, directly or not, and those `including`, in dependency order."""
-        reached = set(names)
-        for table in self.tables:
-            if reached & set(table.inputs):
-                reached.add(table.name)
-        return [table.name for table in self.tables if table.name in reached - set(names) | set(including)]
 
     def data(self) -> dict[str, Any]:
         """Return the graph as JSON, as `dags/graph.json` holds it."""
