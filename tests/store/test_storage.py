@@ -37,6 +37,7 @@ LOCAL: Final = {
     "store/durable.py": "only a disk is written later than its files",
     "store/temporary_files.py": "what Spark cannot read here is uploaded; what crashes left on this machine is removed",
     "store/truncated_commit.py": "only on a disk is a commit cut short",
+    "store/process.py": "the process of a command is one of this machine",
     "store/locks/__init__.py": "a holder is a process of this machine",
     "store/locks/folder_leases.py": "a lease is a lock of this machine",
     "store/locks/lease.py": "so it is in a bucket too",
