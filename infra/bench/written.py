@@ -22,7 +22,8 @@ from lake.config import Settings
 from lake.store import duckdb_tables
 from lake.store.delta import Position
 from lake.store.ledger import contract_versions
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
 from lake.store.proof import chain
 from lake.store.upkeep import compaction
 

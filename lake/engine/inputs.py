@@ -20,7 +20,7 @@ from lake.kinds.floats import with_one_zero
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
-from lake.store import log
+from lake.store import log_rows
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import Span, to_frame
 from lake.store.table_head import Meanings, TableHead
@@ -120,7 +120,7 @@ class Inputs(StoredRows):
 
     def _without_rows(self, source: Input) -> DataFrame:
         if source.table is None:
-            return event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
+            return event_order(log_rows.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
         sides = self.sides(source.table, [self.no_rows(parent) for parent in source.table.inputs])
         rows = self.evaluated(source.table, sides)
         empty = self.spark.createDataFrame([], rows.select(*visible(rows.columns)).schema)
@@ -142,7 +142,7 @@ class Inputs(StoredRows):
     def probe(self, source: Input, side: int) -> DataFrame:
         """As `no_rows`, but as a leaf: plans over it show which columns are read."""
         if source.table is None:
-            types = log.types(self.project.contracts[source.name])
+            types = log_rows.types(self.project.contracts[source.name])
             return event_order(leaf_frame(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
         types = dict(self.no_rows(source).drop(ORDER, SIGN).dtypes)
         return ordered(leaf_frame(self.spark, types, side), source.table)
@@ -207,7 +207,7 @@ class Inputs(StoredRows):
         """Drop broadcast events: a kind that does not use them never sees one."""
         if not self.has_broadcasts(source) or ORDER not in rows.columns:
             return rows
-        return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
+        return rows.where(f"{ORDER}._bucket <> {log_rows.BROADCAST}")
 
     def given_columns(self, declaration: Declaration) -> Given:
         """Return the columns that the function gets of each input. All of an input that is missing."""

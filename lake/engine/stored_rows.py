@@ -12,8 +12,8 @@ from lake.engine.columns import leaf_frame, without_files
 from lake.ingest import rejections
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.project.declaration import Declaration, Input
-from lake.store import erasures, log
-from lake.store.log import Log
+from lake.store import erasures, log_rows
+from lake.store.log import EventFilter, Log
 from lake.store.recovery import has_commit, has_void
 from lake.store.scan import Span, to_frame
 from lake.store.table_head import TableHead
@@ -62,7 +62,7 @@ class StoredRows(Catalog):
 
     def broadcasts(self, source: Input) -> DataFrame | None:
         """Return all broadcast events of a log; None if its contract has none."""
-        return self._events(source.name, after=0, bucket=log.BROADCAST) if self.has_broadcasts(source) else None
+        return self._events(source.name, after=0, bucket=log_rows.BROADCAST) if self.has_broadcasts(source) else None
 
     def refusals(self, source: Input) -> DataFrame | None:
         """Return the rejected records of a log, or None."""
@@ -70,9 +70,7 @@ class StoredRows(Catalog):
         if source.table is not None or not Log(settings, source.name).has_refusals(upto=upto):
             return None
         contract = self.project.contracts[source.name]
-        rows = Log(settings, source.name).read(
-            self.spark, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
-        )
+        rows = Log(settings, source.name).refusals(self.spark, contract, upto=upto, voids=self.cut.voids)
         return rejections.without_fields(event_order(rows.drop(*HIDDEN)), contract)
 
     def changes(self, source: Input, head: TableHead) -> DataFrame | None:
@@ -130,12 +128,8 @@ class StoredRows(Catalog):
             self.spark,
             self.project.contracts[stream],
             upto=self.cut.batches.get(stream, 0),
-            after=after,
-            bucket=bucket,
-            keys=keys,
-            only=only,
-            times=times,
             voids=self.cut.voids,
+            events=EventFilter(after, bucket, times, keys, only),
         )
         return event_order(rows.drop(*HIDDEN))
 
@@ -145,8 +139,8 @@ class StoredRows(Catalog):
             self.spark,
             self.project.contracts[stream],
             upto=min(upto, max(void.batch for void in voids)),
-            after=first - 1,
             voids=applied,
+            events=EventFilter(after=first - 1),
         )
         return event_order(only_voided(rows, voids).drop(*HIDDEN), sign=-1)
 

@@ -30,10 +30,10 @@ from lake.sources.declared import decided_by
 from lake.store import delta, quarantine, redeliveries
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease, must_hold
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import CommittedDelivery, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import check_complete, clear_above
-from lake.store.source_offsets import CommittedDelivery
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
 from lake.store.voids import NUMBERED

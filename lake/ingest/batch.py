@@ -31,7 +31,8 @@ from lake.ingest.event_columns import FACTS
 from lake.ingest.field_encryption import BLANKED, blanked_sql, extra_columns_sql, with_subject_keys
 from lake.ingest.horizon import Horizon
 from lake.kinds.floats import with_one_zero
-from lake.store.log import BROADCAST, REFUSAL, LogHead
+from lake.store.log_head import LogHead
+from lake.store.log_rows import BROADCAST, REFUSAL
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"
 """SQL list of the reasons of valid records that are no events."""

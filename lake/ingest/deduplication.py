@@ -22,7 +22,7 @@ from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal
 from lake.kinds.floats import with_one_zero
-from lake.store import archive_tier, delta, duckdb_tables, log
+from lake.store import archive_tier, delta, duckdb_tables, log_rows
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.spark_upcast import with_undeclared
@@ -158,7 +158,7 @@ class RedeliverySearch:
         batch = with_one_zero(repeats).selectExpr("_position", "_bucket", "_id", "_source AS source", digest)
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
         void = ", ".join(f"({void.bucket}, {void.offset}L)" for void in self._voids if not void.whole)
-        origins = with_one_zero(stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(
+        origins = with_one_zero(stored if stored is not None else log_rows.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
         local_batch, local_origins = self._local(batch), self._local(origins)
@@ -230,9 +230,9 @@ class RedeliverySearch:
             rows = self._scan(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
         rows = without_voided(rows, [void for void in self._voids if void.whole])
         sealed = events is not None and encryption.SUBJECT in events.column_names
-        among = log.people(events) if sealed else None
+        among = log_rows.people(events) if sealed else None
         keys = Log(self.settings, self.contract.name).keys_of(self.spark, self.contract, among)
-        return with_undeclared(log.current(rows, self.contracts, keys, upcast=False), self.contracts)
+        return with_undeclared(log_rows.current(rows, self.contracts, keys, upcast=False), self.contracts)
 
     def _events_in(self, files: pa.Table) -> pa.Table | None:
         """Return the log's repeated events in `files`; None if too large for this process."""

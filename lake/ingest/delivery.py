@@ -30,7 +30,7 @@ from lake.session.spark_session import shares_disk
 from lake.sources import spool
 from lake.sources.spool import SpooledDelivery
 from lake.store import temporary_files
-from lake.store.log import ACCEPTED, REFUSED, REPAIRED
+from lake.store.log_rows import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
 from lake.store.storage import Address, objects

@@ -27,7 +27,7 @@ from lake.ingest.horizon import Horizon
 from lake.records.reader import RecordReader
 from lake.records.unknown_members import LACKS
 from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
-from lake.store.log import LogHead
+from lake.store.log_head import LogHead
 from lake.store.scan import to_frame
 
 IS_FILE: Final = f"_reason = '{Reason.FILE}'"

@@ -28,7 +28,8 @@ from lake.records.unknown_members import (
     unknown_paths,
 )
 from lake.store import duckdb_tables
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
 from lake.text import counted
 
 if TYPE_CHECKING:

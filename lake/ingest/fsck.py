@@ -15,9 +15,11 @@ from lake.ingest.files import mark_of
 from lake.ingest.gap_detection import field_text_sql
 from lake.ingest.horizon import Horizon
 from lake.sources.describe import describe
-from lake.store import archive_tier, delta, duckdb_tables, log, redeliveries, voids
+from lake.store import archive_tier, delta, duckdb_tables, redeliveries, voids
 from lake.store.archive_tier import ArchivedPart
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
+from lake.store.log_rows import REFUSAL
 from lake.store.proof import chain
 from lake.store.recovery import lost_batches
 from lake.store.scan import Scan
@@ -166,9 +168,8 @@ def _row_faults(settings: Settings, log_report: LogReport) -> list[str]:
     path = Log(settings, log_report.stream).path
     upto = log_report.head.batch if log_report.head else 0
     buckets = duckdb_tables.rows(path, HOLES)
-    events = (
-        f"WHERE {log.REFUSAL} IS NULL" if Log(settings, log_report.stream).has_refusals(upto=upto) else "WHERE true"
-    )
+    has_refusals = Log(settings, log_report.stream).has_refusals(upto=upto)
+    events = f"WHERE {REFUSAL} IS NULL" if has_refusals else "WHERE true"
     batches = {row["batch"]: row for row in duckdb_tables.rows(path, BATCHES.format(events=events))}
     faults = [*_offsets(log_report.head, buckets), *_batches(log_report.batches, batches)]
     faults += _watermarks(settings, log_report.batches[::-1], batches, events)

@@ -21,7 +21,8 @@ from lake.contracts.contract import Completeness, Contract
 from lake.ingest.horizon import EPOCH, MICROSECOND
 from lake.quoting import SPARK, literal, quoted
 from lake.store import delta, duckdb_tables
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.text import counted, moment

@@ -36,6 +36,7 @@ from lake.store.ledger import runs
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
 from lake.store.log import Log, LogHead
+from lake.store.log_head import LogHead
 from lake.store.process import fault_of
 from lake.store.recovery import RESTORE
 from lake.store.view import view

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lake.ingest.append import BatchCounts
     from lake.ingest.delivery import Delivery, ReplayDelivery
-    from lake.store.log import LogHead
+    from lake.store.log_head import LogHead
 
 SHOWN: Final = 3
 TRANSACTION: Final = re.compile(r"(?P<name>(?P<source>[a-z][a-z0-9_]*):.*)[:#][0-9]+")

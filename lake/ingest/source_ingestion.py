@@ -27,7 +27,8 @@ from lake.sources.source import CopyingSource, Progress, Source, Spool
 from lake.sources.spool import SpooledDelivery
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,9 @@ from lake.store.archive_tier import ArchivedPart
 from lake.store.ledger.runs import recording
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
-from lake.store.log import Log, LogHead, ranged
+from lake.store.log import Log
+from lake.store.log_head import LogHead
+from lake.store.log_rows import ranged
 from lake.store.recovery import set_truncated_aside
 from lake.store.storage import Address
 from lake.store.upkeep import archive_parts

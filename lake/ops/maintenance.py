@@ -21,7 +21,7 @@ from lake.errors import Unavailable
 from lake.project.project import Project
 from lake.publish.after_publish import after_publish, raise_failure
 from lake.publish.retention import FOR_EVER, Needed, retired, tables
-from lake.store import delta, durable, log, temporary_files
+from lake.store import delta, durable, log_rows, temporary_files
 from lake.store.damage import damage
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
@@ -230,7 +230,7 @@ class _Work:
         if place.kind == "log" and position is not None:
             contract = self.project.contracts[place.name]
             buckets = [part.bucket for part in chosen if part.bucket is not None]
-            by, target = log.clustered(contract), max(part.target for part in chosen)
+            by, target = log_rows.clustered(contract), max(part.target for part in chosen)
             return compaction.compact_by_spark(self.spark(), place.path, position, buckets, by, target=target)
         identity = self.project.tables[table.name].kind.identity if table else ()
         if table and position is not None and sum(part.size for part in chosen) > cost.ORDERED_BYTES:

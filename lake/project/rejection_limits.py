@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.errors import QualityError
 from lake.project import groups
-from lake.store import duckdb_tables, log, quarantine, voids
+from lake.store import duckdb_tables, log_rows, quarantine, voids
 from lake.store.ledger.cuts import Cut, get_cut
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
@@ -79,7 +79,7 @@ def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) 
         row["reason"]
         for row in rows
         if quarantine.mark(row["_batch"], row["_number"]) not in repaired
-        and not any(void.covers((row["_batch"], log.BROADCAST, -1), row["source"]) for void in voided)
+        and not any(void.covers((row["_batch"], log_rows.BROADCAST, -1), row["source"]) for void in voided)
     )
     refused = reasons.total()
     if not contract.max_refused.exceeded(refused, refused + accepted):

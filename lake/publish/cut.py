@@ -12,8 +12,8 @@ from lake.store import delta
 from lake.store.erasures import record_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
 from lake.store.ledger.runs import EDITION, failing
-from lake.store.log import Log, LogHead
-from lake.store.source_offsets import CommittedDelivery
+from lake.store.log import Log
+from lake.store.log_head import CommittedDelivery, LogHead
 from lake.store.storage import Address
 from lake.store.table_logs import invalidate
 from lake.store.view import view

@@ -36,7 +36,7 @@ from lake.records.reader import RecordReader
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import SnapshotSource, SourceRecord
-from lake.store import log, temporary_files
+from lake.store import log_rows, temporary_files
 from lake.store.table_head import HANDED_ON
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _spooled(settings: Settings, stream: str, records: Iterable[SourceRecord]) -
 def _events(spark: SparkSession, settings: Settings, contract: Contract, file: str) -> DataFrame:
     """Return the rows as events of the stream's log. Raises DeclarationError if one breaks the contract."""
     if not file:
-        return event_order(log.empty(spark, contract).drop(*HIDDEN))
+        return event_order(log_rows.empty(spark, contract).drop(*HIDDEN))
     reader = RecordReader(contract, settings.record_bytes)
     texts = record_frames.of_spool(spark, file, contract.name)
     parsed = with_event_columns(record_frames.read(texts, TextTask(reader)), contract, now=datetime.now(UTC))
@@ -143,7 +143,7 @@ def _events(spark: SparkSession, settings: Settings, contract: Contract, file: s
             fix="correct the row, or the contract: lake quarantine list shows those that came as changes",
         )
     own = {"_batch": "0L", "_arrival": "_position", "_offset": "_position"}
-    types = {name: kind for name, kind in log.types(contract).items() if name not in HIDDEN}
+    types = {name: kind for name, kind in log_rows.types(contract).items() if name not in HIDDEN}
     made = [f"cast({own.get(name, f'`{name}`' if name in parsed.columns else 'NULL')} AS {kind}) AS `{name}`"
             for name, kind in types.items()]  # fmt: skip
     return event_order(parsed.selectExpr(*made))

@@ -19,7 +19,7 @@ from lake.store import delta, recovery
 from lake.store.ledger import checks, cuts, editions
 from lake.store.locks import activity
 from lake.store.log import Log
-from lake.store.source_offsets import GENERATION, by_source
+from lake.store.log_head import GENERATION, by_source
 
 POLL_SECONDS: Final = 0.2
 

@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 from lake import disk
 from lake.config import Settings
 from lake.errors import StorageError, Unavailable
-from lake.store.source_offsets import GENERATION
+from lake.store.log_head import GENERATION
 
 FOLDER: Final = ".http"
 ABOUT: Final = "spool.json"

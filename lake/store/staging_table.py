@@ -37,11 +37,12 @@ CHANGED: Final = ("schemaString", "configuration")
 
 @dataclass(frozen=True)
 class StagingTable:
-    """Staging table at `path` for the version `version` of the table at `table`."""
+    """Staging table at `path` for the version `version` of the table at `table`, whose writer `features` it has."""
 
     table: Address
     version: int
     path: Address
+    features: frozenset[str]
 
     @property
     def sql(self) -> str:
@@ -83,7 +84,8 @@ def stage(path: Address, *, with_files: bool = False) -> StagingTable:
         begin = [_protocol(table), delta.metadata_action(table)]
         if with_files:
             begin += [{"add": {**file, "path": f"{path.uri}/{file['path']}"}} for file in _files(table, None)]
-        staging = StagingTable(path, table.version(), path / f"staging-{token_hex(8)}")
+        features = frozenset(table.protocol().writer_features or ())
+        staging = StagingTable(path, table.version(), path / f"staging-{token_hex(8)}", features)
     path.storage.make_folder((staging.path / "_delta_log").url)
     commit_file(staging.path, 0).put_if_absent(lines(begin))
     return staging

@@ -20,7 +20,7 @@ from lake.errors import Unavailable
 from lake.ingest.events import void
 from lake.read.wait import parse_tokens
 from lake.store import duckdb_tables
-from lake.store.source_offsets import GENERATION
+from lake.store.log_head import GENERATION
 from tests import intake
 from tests.decide.accounts import accounts
 from tests.decide.bank import Bank

@@ -46,7 +46,7 @@ from lake.store.keys import KeyStore, open_store
 from lake.store.keys.home import secret_file
 from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
-from lake.store.log import Log
+from lake.store.log import EventFilter, Log
 from lake.store.scan import to_frame
 from lake.store.table_logs import forget_all
 from lake.store.upkeep import vacuum
@@ -118,7 +118,7 @@ def test_log_reads_the_keys_of_its_people_only_for_few_events(
     monkeypatch.setattr(KeyStore, "all_keys", everybody)
     log, contract = Log(read_only_shop.settings, "orders"), read_only_shop.project.contracts["orders"]
     keys = None if searched is None else pa.table({"order_id": pa.array(searched, pa.int64())})
-    rows = log.read(read_only_shop.spark, contract, upto=log.head().batch, keys=keys)
+    rows = log.read(read_only_shop.spark, contract, upto=log.head().batch, events=EventFilter(keys=keys))
     found = [row.asDict() for row in rows.select("order_id", "customer").orderBy("order_id").collect()]
     every = [{"order_id": 1, "customer": "margaret hamilton"}, {"order_id": 2, "customer": "grace"}]
     few = [row for row in every if searched is None or row["order_id"] in searched]

@@ -29,7 +29,8 @@ from lake.privacy import audit, forget, search
 from lake.privacy.audit import search_files
 from lake.quality import gate
 from lake.store import delta, duckdb_tables, quarantine
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from tests.checks import no_spark

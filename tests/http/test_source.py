@@ -23,7 +23,7 @@ from lake.serve.intake_folder import GroupWriter, IntakeFolder
 from lake.serve.source import HttpSource
 from lake.sources.declared import sound_sources
 from lake.sources.source import Gap, Lag
-from lake.store.source_offsets import GENERATION
+from lake.store.log_head import GENERATION
 from tests.servers.http import shop
 from tests.spool import Kept
 

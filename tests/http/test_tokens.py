@@ -21,7 +21,7 @@ from lake.store.delta import Position
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition
-from lake.store.source_offsets import CommittedDelivery
+from lake.store.log_head import CommittedDelivery
 
 Commits = list[Position]
 

@@ -18,7 +18,7 @@ from lake.ingest.append import BatchCounts
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import replay
-from lake.store import log, quarantine
+from lake.store import log_rows, quarantine
 from lake.store.log import Log
 from tests.store.events import Land
 
@@ -143,7 +143,7 @@ def test_row_comes_from_its_image_and_facts_from_the_envelope(
     assert (update["transaction_id"], read["transaction_id"], read["_extra"]) == ("571", None, None)
     assert json.loads(beyond["_extra"]) == {"since": "2024", "deep": {"a": [1, "x"]}}
     assert (delete["id"], delete["name"], delete["op"]) == (1, None, "d")
-    assert (truncate["id"], truncate["_bucket"]) == (None, log.BROADCAST)
+    assert (truncate["id"], truncate["_bucket"]) == (None, log_rows.BROADCAST)
     assert read["seen_at"] == datetime(2024, 3, 1, 8)
 
 

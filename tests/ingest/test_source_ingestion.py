@@ -30,7 +30,8 @@ from lake.sources.describe import describe, position
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
 from lake.store.table_logs import forget_all
 from lake.testing import Lakehouse
 from tests.packages import install

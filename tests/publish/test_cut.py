@@ -18,7 +18,7 @@ from lake.publish import cut as cut_module
 from lake.publish.cut import consistent_prefix
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.log import LogHead
+from lake.store.log_head import LogHead
 
 STREAMS = ("x", "y", "z")
 SOURCES = ("a", "b", "c")

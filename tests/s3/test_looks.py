@@ -20,7 +20,7 @@ from lake.publish import cut as cut_module
 from lake.publish.cut import cut
 from lake.store.ledger import contract_versions
 from lake.store.ledger.cuts import latest_cut
-from lake.store.log import LogHead
+from lake.store.log_head import LogHead
 from lake.store.view import view
 from lake.store.voids import voids_head
 from tests.servers.s3 import S3

@@ -15,7 +15,8 @@ from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
-from lake.store.log import Log, types
+from lake.store.log import Log
+from lake.store.log_rows import types
 from tests.shop import avro, contract, declare, empty, optional
 from tests.store.events import NOW
 from tests.writers import Writer, writing

@@ -25,7 +25,7 @@ from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, quarantined_records, read_repairs, replay
 from lake.ops.backup import backup
 from lake.project.project import load
-from lake.store import delta, delta_writer, log, quarantine, redeliveries
+from lake.store import delta, delta_writer, log_rows, quarantine, redeliveries
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.scan import to_arrow
@@ -56,7 +56,7 @@ def test_ingest_numbers_events_and_detects_redeliveries_and_conflicts(
         assert str(row["_watermark"]) == {1: "None", 2: "2024-03-01 00:00:00"}[row["_batch"]]
     assert all(numbers == list(range(len(numbers))) for numbers in offsets.values())
     head = Log(project, "readings").head()
-    refused = {log.BROADCAST: 2}
+    refused = {log_rows.BROADCAST: 2}
     assert dict(head.offsets) == refused | {bucket: len(numbers) for bucket, numbers in offsets.items()}
     assert head.events == 12
     assert [(row["meter"], row["_time"].hour) for row in events(project, spark, after=1) if row["meter"] == "m0"] == [
@@ -207,7 +207,7 @@ def test_log_rejects_a_second_writer_and_a_stale_commit(project: Settings, spark
     assert take(impatient, spark).batch == 1
 
     stored = Log(project, contract.name).read(spark, contract, upto=1)
-    rows = stored.selectExpr(*log.OWN, *(f.name for f in contract.fields))
+    rows = stored.selectExpr(*log_rows.OWN, *(f.name for f in contract.fields))
     stale = before.next(offsets={}, watermark=None, counts={}, files=[], contract=1, at="")
     with pytest.raises(Unavailable, match="written by another writer"):
         Log(project, contract.name).commit(contract, rows, stale)
@@ -329,7 +329,7 @@ def test_voids_hide_events_and_the_check_reports_a_forged_batch(
     land("readings", "1.jsonl", reading("a"), end, reading("a", 1))
     assert take(project, spark).accepted == 3
     rows = events(project, spark)
-    assert [(row["_bucket"], row["_offset"]) for row in rows if row["op"]] == [(log.BROADCAST, 0)]
+    assert [(row["_bucket"], row["_offset"]) for row in rows if row["op"]] == [(log_rows.BROADCAST, 0)]
     bucket = next(row["_bucket"] for row in rows if not row["op"])
 
     assert void(project, "readings", [f"1:{bucket}:0", "1:-1:0"], reason="a test")[-1].number == 2

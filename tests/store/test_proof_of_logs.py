@@ -29,7 +29,8 @@ from lake.privacy.forget import forget
 from lake.publish.cut import pick_cut
 from lake.store import delta
 from lake.store.ledger import editions
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
 from lake.store.proof import chain, fingerprints
 from lake.store.table_logs import forget_all
 from lake.store.truncated_commit import commit_file

@@ -20,7 +20,7 @@ from lake.kinds.kind import Kind
 from lake.kinds.snapshots import only_events
 from lake.project.declaration import Declaration, Input
 from lake.quoting import SPARK, quoted
-from lake.store.log import BROADCAST
+from lake.store.log_rows import BROADCAST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,7 +20,9 @@ from lake.kinds.reducer import REFUSED, Refusal
 from lake.serve.decide.rule import CommandRule, Key
 from lake.serve.intake_folder import IntakeFolder
 from lake.store import delta
-from lake.store.log import REFUSAL, Log, LogHead
+from lake.store.log import Log
+from lake.store.log_head import LogHead
+from lake.store.log_rows import REFUSAL
 from lake.store.scan import Scan
 from lake.store.voids import all_voids
 
