@@ -19,7 +19,7 @@ from lake.errors import DeclarationError
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project
-from lake.store.ledger.runs import WHOLE, background_recording, failing, record_run
+from lake.store.ledger.runs import WHOLE, Run, background_recording, failing, record_run
 from lake.store.locks.lease import lease
 from lake.store.table_head import TableHead
 from lake.store.view import view
@@ -93,16 +93,9 @@ def record_done(evaluation: Evaluation, head: TableHead, began: float) -> Advanc
     inputs, seconds = evaluation.inputs, round(time.monotonic() - began, 3)
     counts = asdict(head.counts)
     done = Advanced(evaluation.declaration.name, head.cut, head.verb, head.version, **counts, seconds=seconds)
-    record_run(
-        inputs.project.settings,
-        verb=done.verb,
-        subject=done.table,
-        cut=done.cut,
-        outcome="done",
-        counts=counts | ({"read": inputs.rows(evaluation.declaration)} if done.verb in WHOLE else {}),
-        started_at=datetime.now(UTC),
-        seconds=seconds,
-    )
+    counts |= {"read": inputs.rows(evaluation.declaration)} if done.verb in WHOLE else {}
+    run = Run(done.verb, done.table, done.cut, "done", counts, started_at=datetime.now(UTC), seconds=seconds)
+    record_run(inputs.project.settings, run)
     return done
 
 

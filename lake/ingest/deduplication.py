@@ -23,6 +23,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal
 from lake.kinds.floats import with_one_zero
 from lake.store import archive_tier, delta, duckdb_tables, log_rows
+from lake.store.duckdb_tables import TableFiles
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.spark_upcast import with_undeclared
@@ -240,7 +241,7 @@ class RedeliverySearch:
         paths = list(map(unquote, files["path"].to_pylist()))
         same = f"""_batch < {self.before}
             AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
-        with delta.opened(path) as table, duckdb_tables.open_files(path, table, paths) as (con, _):
+        with delta.opened(path) as table, duckdb_tables.open_files(TableFiles(path, table, paths)) as (con, _):
             con.register("narrow", self._narrow)
             [[count]] = con.sql(f"SELECT count(*) FROM t WHERE {same}").fetchall()
             share = count / (sum(files["num_records"].to_pylist()) or 1)

@@ -21,6 +21,7 @@ from lake.contracts.contract import Completeness, Contract
 from lake.ingest.horizon import EPOCH, MICROSECOND
 from lake.quoting import SPARK, literal, quoted
 from lake.store import delta, duckdb_tables
+from lake.store.duckdb_tables import TableFiles
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.scan import Scan
@@ -220,7 +221,7 @@ def _spans_with_events(log: Log, after: int, upto: int, every: timedelta) -> lis
         files = Scan(log.path, table.version(), {"_batch": (after + 1, upto)}).files()
         if not files:
             return []
-        with duckdb_tables.open_files(log.path, table, files) as (con, _):
+        with duckdb_tables.open_files(TableFiles(log.path, table, files)) as (con, _):
             numbers = con.execute(f"SELECT DISTINCT ({begin}) // {length} FROM t WHERE {newer}").fetchall()
     return [number for (number,) in numbers]
 

@@ -27,7 +27,7 @@ from lake.project.project import Project
 from lake.store import delta, delta_writer, durable, erasures
 from lake.store.keys import KeyStore, open_store
 from lake.store.ledger.editions import kept_editions
-from lake.store.ledger.runs import failing, record_run
+from lake.store.ledger.runs import Run, failing, record_run
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -203,13 +203,5 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None
 
 
 def _record(settings: Settings, stream: str, began: datetime, **counts: int) -> None:
-    record_run(
-        settings,
-        verb="forget",
-        subject=stream,
-        cut=None,
-        outcome="done",
-        counts=counts,
-        started_at=began,
-        seconds=round((datetime.now(UTC) - began).total_seconds(), 3),
-    )
+    seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
+    record_run(settings, Run("forget", stream, None, "done", counts, began, seconds))

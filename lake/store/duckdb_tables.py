@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,26 +40,31 @@ def connection() -> duckdb.DuckDBPyConnection:
     return _database(tuple(FILE_SYSTEMS)).cursor()
 
 
+@dataclass(frozen=True)
+class TableFiles:
+    """Files `paths` of `table`, the one at `path`, or of its archived parts."""
+
+    path: Address
+    table: TableState
+    paths: Sequence[str]
+
+
 @contextmanager
-def open_files(  # noqa: PLR0913  which rows of which files, and where
-    path: Address,
-    table: TableState,
-    paths: Sequence[str],
-    *,
-    by_file: bool = False,
-    on: duckdb.DuckDBPyConnection | None = None,
-    name: str = "t",
+def open_files(
+    files: TableFiles, *, by_file: bool = False, on: duckdb.DuckDBPyConnection | None = None, name: str = "t"
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Sequence[str]]]:
-    """Yield a DuckDB connection with the rows of the files `paths` registered as `name`, and their column names.
+    """Yield a DuckDB connection with the rows of the files registered as `name`, and their column names.
 
     A column that only some files have is null in the others. Partition columns are read from folder names below the
     table. With `by_file`, the column FILE is the file of a row. `on` is the connection to use. Raises StorageError if a
     file is missing or damaged.
     """
+    path, paths = files.path, files.paths
     if not path.storage.may_tear and 1 < len(paths) <= FETCHED:
         missing(path, paths, to_read=True)  # fetches their ends in parallel
-    partitions = table.metadata().partition_columns
-    types = {field.name: PARTITION_TYPES.get(str(field.type.type), "VARCHAR") for field in table.schema().fields}
+    partitions = files.table.metadata().partition_columns
+    fields = files.table.schema().fields
+    types = {field.name: PARTITION_TYPES.get(str(field.type.type), "VARCHAR") for field in fields}
     with connection() if on is None else nullcontext(on) as con:
         try:
             # DuckDB's hive partitioning would also use the names of folders above the table.
@@ -89,26 +95,23 @@ def rows(
     """
     try:
         with opened(path, version) as table:
-            return query_files(path, table, archive_tier.files(path, table), query, *parameters, **more_tables)
+            return query_files(
+                TableFiles(path, table, archive_tier.files(path, table)), query, *parameters, **more_tables
+            )
     except TableNotFoundError:
         return []
 
 
 def query_files(
-    path: Address,
-    table: TableState,
-    paths: Sequence[str],
-    query: str,
-    *parameters: Any,
-    **more_tables: Iterable[pa.RecordBatch],
+    files: TableFiles, query: str, *parameters: Any, **more_tables: Iterable[pa.RecordBatch]
 ) -> list[dict[str, Any]]:
-    """Return the rows of a DuckDB `query` over the files `paths` as `t`; [] without files.
+    """Return the rows of a DuckDB `query` over the files as `t`; [] without files.
 
     `more_tables` are loaded beside `t` under their names, one batch at a time.
     """
-    if not paths:
+    if not files.paths:
         return []
-    with open_files(path, table, paths) as (con, _):
+    with open_files(files) as (con, _):
         for name, parts in more_tables.items():
             for part in parts:
                 con.register("part", part)

@@ -22,7 +22,7 @@ from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session.spark_session import hand_over
 from lake.store import archive_tier, delta
 from lake.store.delta import missing, opened
-from lake.store.duckdb_tables import FILE, connection, open_files, query_files
+from lake.store.duckdb_tables import FILE, TableFiles, connection, open_files, query_files
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Scan:
         with opened(self.path, self.version) as table:
             files, _, few = self._files(table)
             if few:
-                return to_frame(spark, self._read(table, files))
+                return to_frame(spark, read(self._some(table, files), arrow_schema(table), self._where(DUCKDB)))
             return archive_tier.frame(spark, self.path, table, self.bounds.get("_batch")).where(self._where())
 
     def near(self, spark: SparkSession, keys: pa.Table, only: Collection[str] | None = None) -> DataFrame:
@@ -117,13 +117,13 @@ class Scan:
             listed = self._listed(table, values=lambda stats: can_be if {least, most, nulls} <= {*stats} else "true")
             files = [file for file, late in listed if late]
             where = f"{self._where(DUCKDB)} AND {TIME} < {WATERMARK} - {behind}"
-            counted = query_files(self.path, table, files, f"SELECT count(*) AS late FROM t WHERE {where}")
+            counted = query_files(self._some(table, files), f"SELECT count(*) AS late FROM t WHERE {where}")
             return sum(row["late"] for row in counted)
 
     def select(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a DuckDB `query` over all rows of the `files` as `t`."""
         with opened(self.path, self.version) as table:
-            return query_files(self.path, table, self._files(table)[0], query)
+            return query_files(self._some(table, self._files(table)[0]), query)
 
     @contextmanager
     def registered(
@@ -137,7 +137,7 @@ class Scan:
         with opened(self.path, self.version) as table, ExitStack() as stack:
             files, stored = self._files(table)[0], arrow_schema(table).names
             if files:
-                _, stored = stack.enter_context(open_files(self.path, table, files, on=con, name=files_of))
+                _, stored = stack.enter_context(open_files(self._some(table, files), on=con, name=files_of))
             else:
                 con.register(files_of, arrow_schema(table).empty_table())
             wanted = _picked(dict.fromkeys(columns), stored)
@@ -151,48 +151,32 @@ class Scan:
         *,
         where: str = "true",
         keys: pa.Table | None = None,
-        match: str = "",
-        matching: bool = True,
+        lookup: pa.Table | None = None,
         limit: int | None = None,
         only: Collection[str] | None = None,
     ) -> pa.Table:
         """Return the rows that meet `where`, DuckDB's SQL, as Arrow. Columns that are not in `only` are null.
 
-        With `keys`, only rows that equal one of them, nulls included, or for which `match`, SQL over `k` and `t`, is
-        true; without `matching`, only the others.
+        With `keys`, only rows that equal one of them, nulls included. `lookup` are rows that `where` may name as `k`.
         """
-        test, equal = where, ""
-        if keys is not None:
-            equal = " AND ".join(f"k.{quoted(c)} IS NOT DISTINCT FROM t.{quoted(c)}" for c in keys.column_names)
-            match = match or equal
-            test = f"({where}) AND {'' if matching else 'NOT '}EXISTS (SELECT 1 FROM k WHERE {match})"
-        if limit is not None:
-            test += f" LIMIT {limit}"
-        with opened(self.path, self.version) as table:
-            sought = keys if matching and match == equal else None
-            files, rows, _ = self._files(table, sought)
-            if sought is not None and rows > cost.SOUGHT_ROWS and len(files) > 1:
-                with open_files(self.path, table, files, by_file=True) as (con, _):
-                    con.register("k", sought)
-                    having = con.sql(f"SELECT DISTINCT {FILE} FROM t WHERE {self._where(DUCKDB)} AND {test}").fetchall()
-                files = sorted(file for (file,) in having)
-            return self._read(table, files, columns, test, keys, only)
-
-    def _read(  # noqa: PLR0913, PLR0917 which rows of which files
-        self,
-        table: TableState,
-        files: list[str],
-        columns: Sequence[str] = (),
-        test: str = "true",
-        keys: pa.Table | None = None,
-        only: Collection[str] | None = None,
-    ) -> pa.Table:
         import pyarrow as pa
 
-        schema = arrow_schema(table)
-        if columns:
-            schema = pa.schema([schema.field(column) for column in columns])
-        return read(self.path, table, files, schema, f"{self._where(DUCKDB)} AND {test}", keys=keys, only=only)
+        test = where if keys is None else f"({where}) AND {has_key(keys)}"
+        test = f"{self._where(DUCKDB)} AND {test}" + ("" if limit is None else f" LIMIT {limit}")
+        with opened(self.path, self.version) as table:
+            files, rows, _ = self._files(table, keys)
+            if keys is not None and rows > cost.SOUGHT_ROWS and len(files) > 1:
+                with open_files(self._some(table, files), by_file=True) as (con, _):
+                    con.register("k", keys)
+                    having = con.sql(f"SELECT DISTINCT {FILE} FROM t WHERE {test}").fetchall()
+                files = sorted(file for (file,) in having)
+            schema = arrow_schema(table)
+            if columns:
+                schema = pa.schema([schema.field(column) for column in columns])
+            return read(self._some(table, files), schema, test, lookup=lookup if keys is None else keys, only=only)
+
+    def _some(self, table: TableState, files: Sequence[str]) -> TableFiles:
+        return TableFiles(self.path, table, files)
 
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int, bool]:
         """Return the files that may hold wanted rows, the number of their rows, and whether Arrow can hold these."""
@@ -261,28 +245,32 @@ class Scan:
         return " AND ".join(tests) or "true"
 
 
-def read(  # noqa: PLR0913 which rows of which files
-    path: Address,
-    table: TableState,
-    files: Sequence[str],
+def read(
+    files: TableFiles,
     schema: pa.Schema,
     where: str,
     *,
-    keys: pa.Table | None = None,
+    lookup: pa.Table | None = None,
     only: Collection[str] | None = None,
 ) -> pa.Table:
-    """Return the rows of some files of the `table` at `path` as Arrow in the columns of `schema`.
+    """Return the rows of the files that meet `where`, as Arrow in the columns of `schema`.
 
-    Only rows that meet `where`, DuckDB's SQL over `t`, and over `keys` as `k`. Columns that no file has, or that are
-    not in `only`, are null.
+    `where` is DuckDB's SQL over `t`, and over `lookup` as `k`. Columns that no file has, or that are not in `only`, are
+    null.
     """
-    if not files:
+    if not files.paths:
         return schema.empty_table()
-    with open_files(path, table, files) as (con, stored_columns):
-        if keys is not None:
-            con.register("k", keys)
+    with open_files(files) as (con, stored_columns):
+        if lookup is not None:
+            con.register("k", lookup)
         wanted = _picked(schema.names, [name for name in stored_columns if only is None or name in only])
         return con.sql(f"SELECT {wanted} FROM t WHERE {where}").to_arrow_table().cast(schema)
+
+
+def has_key(keys: pa.Table) -> str:
+    """Return DuckDB's SQL of whether a row of `t` equals one of the `keys`, `k`, nulls included."""
+    same = (f"k.{quoted(column)} IS NOT DISTINCT FROM t.{quoted(column)}" for column in keys.column_names)
+    return f"EXISTS (SELECT 1 FROM k WHERE {' AND '.join(same)})"
 
 
 def _picked(columns: Iterable[str], stored: Collection[str]) -> str:

@@ -18,7 +18,7 @@ from lake.store.delta import Position
 from lake.store.feed import SIGNED, feed
 from lake.store.keys import open_store
 from lake.store.proof.fingerprints import Fingerprint, of_version
-from lake.store.scan import Scan, arrow_schema, distinct, to_frame
+from lake.store.scan import Scan, arrow_schema, distinct, has_key, to_frame
 from lake.store.storage import Address
 from lake.store.table_head import COMMENT, UNIT, Meanings, TableHead
 from lake.store.warehouse import Location, Warehouse
@@ -146,12 +146,14 @@ class Table:
 
         None if more than `limit` rows do.
         """
-        keys = Scan(self.path, version).arrow(key, keys=others, match=condition, limit=limit + 1)
+        where = f"EXISTS (SELECT 1 FROM k WHERE {condition})"
+        keys = Scan(self.path, version).arrow(key, where=where, lookup=others, limit=limit + 1)
         return distinct(keys) if keys.num_rows <= limit else None
 
     def rows_where(self, condition: str, version: int, *, without: pa.Table | None, limit: int) -> pa.Table:
         """Return at most `limit` rows at `version` that meet a SQL `condition` and equal none of the keys `without`."""
-        return Scan(self.path, version).arrow(where=condition, keys=without, matching=False, limit=limit)
+        where = condition if without is None else f"({condition}) AND NOT {has_key(without)}"
+        return Scan(self.path, version).arrow(where=where, lookup=without, limit=limit)
 
     def changed(self, *, after: int, upto: int) -> int:
         """Return the maximum number of rows changed between two versions. Raises FeedGap if commits are gone."""

@@ -148,7 +148,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a shop with every kind of file."""
     folder = tmp_path_factory.mktemp("damage") / "shop"
     settings = published(folder).settings
-    runs.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
+    runs.record_run(settings, runs.Run("advance", "current_order", 1, "done", {}, AT, 0.5))
     record_check(
         settings,
         "current_order",

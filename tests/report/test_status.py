@@ -187,7 +187,7 @@ def test_status_shows_a_changed_definition(flights: Project, project: Settings) 
 
 def test_status_shows_the_last_run_of_a_table(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    runs.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
+    runs.record_run(project, runs.Run("advance", "carrier_total", 1, "done", {}, at, 0.42))
     assert "advance, 2026-01-02 03:04:05Z, 0.4 s" in "\n".join(as_text(look(flights)))
 
 
@@ -268,7 +268,9 @@ def test_status_names_a_damaged_table_and_shows_the_others(flights: Project, pro
 @pytest.mark.parametrize("book", ["cuts", "editions", "runs", "checks"])
 def test_status_names_a_damaged_system_table_and_shows_the_rest(flights: Project, project: Settings, book: str) -> None:
     stop(project, 2)
-    runs.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
+    runs.record_run(
+        project, runs.Run("advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
+    )
     look(flights)  # A process that has read the editions knows the paths of tables
     commit = next((Warehouse(project).book(book).path / "_delta_log").local.glob("*.json"))
     commit.write_bytes(b"\xff")
@@ -281,9 +283,9 @@ def test_status_names_a_damaged_system_table_and_shows_the_rest(flights: Project
 
 def test_status_shows_a_failure_with_its_error_until_success(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    runs.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
-    runs.record_run(project, "advance", "carrier_total", 2, "failed", {"error": "no\x1b[2J luck"}, at, 0.1)
-    runs.record_run(project, "publish", "edition", 2, "failed", {"error": "a gate stopped"}, at, 0.1)
+    runs.record_run(project, runs.Run("advance", "carrier_total", 1, "done", {}, at, 0.42))
+    runs.record_run(project, runs.Run("advance", "carrier_total", 2, "failed", {"error": "no\x1b[2J luck"}, at, 0.1))
+    runs.record_run(project, runs.Run("publish", "edition", 2, "failed", {"error": "a gate stopped"}, at, 0.1))
     found = look(flights)
     assert table(found, "carrier_total").error == "no\x1b[2J luck"
     text = "\n".join(as_text(found))
@@ -297,8 +299,8 @@ def test_status_shows_a_failure_with_its_error_until_success(flights: Project, p
         "failed: advance of carrier_total: no\\x1b[2J luck",
         "failed: publish of edition: a gate stopped",
     ]
-    runs.record_run(project, "advance", "carrier_total", 2, "done", {}, at, 0.1)
-    runs.record_run(project, "publish", "edition", 2, "done", {}, at, 0.1)
+    runs.record_run(project, runs.Run("advance", "carrier_total", 2, "done", {}, at, 0.1))
+    runs.record_run(project, runs.Run("publish", "edition", 2, "done", {}, at, 0.1))
     assert failed_conditions(look(flights), ["stopped", "failed"]) == []
 
 

@@ -411,7 +411,7 @@ def test_concurrent_runs_of_two_hosts_are_recorded_and_numbered(
     def work(host: Settings) -> None:
         with view() if stands_still else nullcontext():
             for number in range(8):
-                runs.record_run(host, "advance", f"{host.project.name}-{number}", number, "done", {}, at, 0.0)
+                runs.record_run(host, runs.Run("advance", f"{host.project.name}-{number}", number, "done", {}, at, 0.0))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, hosts))

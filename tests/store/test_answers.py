@@ -165,7 +165,7 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
     ),
     "clear above": (lambda w: recovery.clear_above(w.settings, "orders", 2), lambda w: w.redeliveries),
     "cut": (lambda w: cuts.record_cut(w.settings, {"orders": 3}, 0), _book("cuts")),
-    "run": (lambda w: runs.record_run(w.settings, "cut", "all", 1, "done", {}, AT, 0.1), _book("runs")),
+    "run": (lambda w: runs.record_run(w.settings, runs.Run("cut", "all", 1, "done", {}, AT, 0.1)), _book("runs")),
     "edition": (lambda w: editions.record_edition(w.settings, 2, {}), _book("editions")),
     "void": (Warehoused.void, _book("voids")),
 }

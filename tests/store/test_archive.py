@@ -30,8 +30,9 @@ from lake.ops.maintenance import Policy, maintain
 from lake.privacy.audit import search_files
 from lake.project.project import load
 from lake.read.logs import relation
-from lake.store import archive_tier, delta, duckdb_tables
+from lake.store import archive_tier, delta, delta_writer, duckdb_tables
 from lake.store.damage import damages
+from lake.store.duckdb_tables import TableFiles
 from lake.store.ledger.cuts import latest_cut
 from lake.store.log import Log
 from lake.store.scan import Scan
@@ -82,7 +83,7 @@ def hot_batches(settings: Settings) -> set[int]:
         files = delta.files(table)
         if not files:
             return set()
-        with duckdb_tables.open_files(path, table, files) as (con, _):
+        with duckdb_tables.open_files(TableFiles(path, table, files)) as (con, _):
             return {batch for (batch,) in con.execute("SELECT DISTINCT _batch FROM t").fetchall()}
 
 
@@ -163,9 +164,9 @@ def die_at(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
 
     with monkeypatch.context() as patched:
         for owner, name in (
-            (delta, "create"),
-            (delta, "write"),
-            (delta, "add"),
+            (delta_writer, "create"),
+            (delta_writer, "write"),
+            (delta_writer, "add"),
             (LocalFolder, "put_if_absent"),
             (LocalFolder, "delete"),
             (LocalFolder, "delete_folder"),

@@ -101,10 +101,10 @@ def test_unknown_edition_cannot_be_pinned(project: Settings) -> None:
 def test_last_runs_are_the_newest_run_of_each_subject(project: Settings) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     for cut in (1, 2):
-        runs.record_run(project, "advance", "flight", cut, "done", {"inserted": cut}, at, 0.25)
-    runs.record_run(project, "ingest", "flights", None, "failed", {}, at, 1.5)
+        runs.record_run(project, runs.Run("advance", "flight", cut, "done", {"inserted": cut}, at, 0.25))
+    runs.record_run(project, runs.Run("ingest", "flights", None, "failed", {}, at, 1.5))
     newest = runs.last_runs(project)
-    assert newest["flight"] == runs.Run(2, "advance", "flight", 2, "done", {"inserted": 2}, at, 0.25)
+    assert newest["flight"] == runs.Run("advance", "flight", 2, "done", {"inserted": 2}, at, 0.25, number=2)
     assert newest["flights"].cut is None
 
 

@@ -14,7 +14,7 @@ import pytest
 from deltalake import write_deltalake
 
 from lake import cost
-from lake.store.duckdb_tables import open_files
+from lake.store.duckdb_tables import TableFiles, open_files
 from lake.store.proof import chain
 from lake.store.scan import Scan
 from lake.store.storage import Address
@@ -156,9 +156,9 @@ def test_late_events_are_counted_from_the_files_that_can_have_them(
         if micros(each["_time"]) < micros(each["_watermark"]) - lateness // MICROSECOND
     ]
 
-    def counted(path: Address, state: Any, paths: list[str]) -> Any:
-        files.extend(paths)
-        return open_files(path, state, paths)
+    def counted(some: TableFiles) -> Any:
+        files.extend(some.paths)
+        return open_files(some)
 
     monkeypatch.setattr("lake.store.scan.open_files", counted)
     assert Scan(Address(str(tmp_path / "t")), bounds={"_batch": (1, upto)}).late(lateness) == len(late)

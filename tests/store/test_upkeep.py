@@ -25,6 +25,7 @@ from lake.store import delta, duckdb_tables
 from lake.store.commit import commit, replace
 from lake.store.delta import start
 from lake.store.delta_writer import CHECKPOINT_EVERY
+from lake.store.duckdb_tables import TableFiles
 from lake.store.locks import activity, lease
 from lake.store.recovery import set_truncated_aside
 from lake.store.scan import Scan
@@ -192,14 +193,14 @@ def test_compaction_is_undone_when_it_changes_rows(table: Table, monkeypatch: py
 
 def test_fingerprint_depends_on_the_rows_alone(table: Table) -> None:
     opened = DeltaTable(str(table.path))
-    rows, print_ = compaction.count_and_hash(table.path, opened, delta.files(opened))
+    rows, print_ = compaction.count_and_hash(TableFiles(table.path, opened, delta.files(opened)))
     compaction.compact_table(table.path, table.position(), [])
     opened = DeltaTable(str(table.path))
-    assert compaction.count_and_hash(table.path, opened, delta.files(opened)) == (rows, print_)
+    assert compaction.count_and_hash(TableFiles(table.path, opened, delta.files(opened))) == (rows, print_)
     change(table, "update", 1, text="other")
     opened = DeltaTable(str(table.path))
-    assert compaction.count_and_hash(table.path, opened, delta.files(opened)) != (rows, print_)
-    assert compaction.count_and_hash(table.path, opened, []) == (0, "0")
+    assert compaction.count_and_hash(TableFiles(table.path, opened, delta.files(opened))) != (rows, print_)
+    assert compaction.count_and_hash(TableFiles(table.path, opened, [])) == (0, "0")
 
 
 def test_file_group_is_due_when_it_has_many_more_files_than_needed() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -50,9 +50,9 @@ _VALUES: Final = re.compile(
 
 @dataclass(frozen=True)
 class Run:
-    """One verb's work on one subject (a table, a stream, or the edition)."""
+    """One verb's work on one subject (a table, a stream, or the edition): `done` or `failed`, with counts."""
 
-    number: int
+    number: int = field(default=0, kw_only=True)
     verb: str
     subject: str
     cut: int | None
@@ -82,19 +82,9 @@ RUNS: Final = LedgerTable(
 )
 
 
-def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
-    settings: Settings,
-    verb: str,
-    subject: str,
-    cut: int | None,
-    outcome: str,
-    counts: Mapping[str, Any],
-    started_at: datetime,
-    seconds: float,
-) -> None:
-    """Record one verb's work on `subject`: its outcome (`done` or `failed`), counts and duration."""
-    run = (verb, subject, cut, outcome, counts, started_at, seconds)
-    _do(partial(RUNS.record, settings, lambda number: [list(asdict(Run(number, *run)).values())]))
+def record_run(settings: Settings, run: Run) -> None:
+    """Record a run under the next number."""
+    _do(partial(RUNS.record, settings, lambda number: [[*asdict(replace(run, number=number)).values()]]))
 
 
 def _do(record: Callable[[], object]) -> None:
@@ -205,7 +195,7 @@ def record_outcome(
 
     def quietly() -> None:
         with suppress(Exception):
-            record_run(settings, verb, subject, cut, outcome, counts, began, seconds)
+            record_run(settings, Run(verb, subject, cut, outcome, counts, began, seconds))
 
     _do(quietly)
 

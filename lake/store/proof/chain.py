@@ -16,6 +16,7 @@ from lake.contracts import encryption, origins
 from lake.contracts.contract import Contract
 from lake.quoting import SPARK, quoted
 from lake.store import delta, duckdb_tables
+from lake.store.duckdb_tables import TableFiles
 from lake.store.proof import fingerprints
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import Scan, Span, to_arrow
@@ -174,7 +175,7 @@ def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) 
         if not paths:
             return []
         fields = fingerprints.fields_of_json(table.schema().to_json())
-        with duckdb_tables.open_files(path, table, paths, by_file=True) as (con, columns):
+        with duckdb_tables.open_files(TableFiles(path, table, paths), by_file=True) as (con, columns):
             values = f"SELECT {duckdb_tables.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
             return con.execute(
                 f"SELECT {duckdb_tables.FILE}, _batch, _bucket, {_sums(fields, sealed)} FROM ({values})"

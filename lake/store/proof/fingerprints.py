@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store import delta, duckdb_tables
+from lake.store.duckdb_tables import TableFiles
 from lake.store.snapshot import duckdb_type
 from lake.store.storage import Address
 
@@ -267,7 +268,7 @@ def of_version(path: Address, version: int | None = None, key: str = "") -> Fing
         if not paths:
             return Fingerprint()
         fields = fields_of_json(table.schema().to_json())
-        with duckdb_tables.open_files(path, table, paths) as (con, columns):
+        with duckdb_tables.open_files(TableFiles(path, table, paths)) as (con, columns):
             values = f"SELECT {duck_values(fields, columns)} FROM t"
             query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"
             count, total = con.execute(query, [key]).fetchall()[0]

@@ -19,6 +19,7 @@ from lake.quoting import SPARK, literal
 from lake.store import archive_tier, delta, delta_writer
 from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position
+from lake.store.duckdb_tables import TableFiles
 from lake.store.positioned_commit import commit_actions, commit_staged
 from lake.store.proof import chain
 from lake.store.proof.chain import BatchContent
@@ -91,18 +92,19 @@ class PartWriter:
         Raises LawError if rows would change.
         """
         later, paths = f"_batch > {through}", [str(log / path) for path in mixed]
-        wanted = count_and_hash(log, table, paths, later)
+        files = TableFiles(log, table, paths)
+        wanted = count_and_hash(files, later)
         if not wanted[0]:
             return None
         staging, actions = stage(log), _actions(table)
         chosen = actions.filter(pc.is_in(actions.column("path"), pa.array(mixed)))
         size = _size([chosen])
         if _is_small(*size):
-            delta_writer.add(staging.path, self._ordered(read(log, table, paths, arrow_schema(table), later)))
+            delta_writer.add(staging.path, self._ordered(read(files, arrow_schema(table), later)))
         else:
             self._append(_rows_by_spark(self.spark(), log, table, chosen).where(later), staging, *size)
         with delta.opened(staging.path) as written:
-            found = count_and_hash(staging.path, written, delta.files(written))
+            found = count_and_hash(TableFiles(staging.path, written, delta.files(written)))
         if found != wanted:
             raise LawError(
                 f"the rows after batch {through} would have changed: {wanted[0]} rows ({wanted[1]}) became {found[0]}"

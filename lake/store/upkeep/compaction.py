@@ -23,6 +23,7 @@ from lake.errors import LawError
 from lake.quoting import SPARK, quoted
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
+from lake.store.duckdb_tables import TableFiles
 from lake.store.positioned_commit import commit_actions
 from lake.store.snapshot import duckdb_type
 from lake.store.staging_table import stage
@@ -197,12 +198,12 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     return compacted
 
 
-def count_and_hash(path: Address, table: TableState, files: Sequence[str], where: str = "true") -> tuple[int, str]:
+def count_and_hash(files: TableFiles, where: str = "true") -> tuple[int, str]:
     """Return the number and a hash of the rows in `files` that meet `where`, DuckDB's SQL, in any order."""
-    if not files:
+    if not files.paths:
         return 0, "0"
-    fields = json.loads(table.schema().to_json())["fields"]
-    with duckdb_tables.open_files(path, table, files) as (con, columns):
+    fields = json.loads(files.table.schema().to_json())["fields"]
+    with duckdb_tables.open_files(files) as (con, columns):
         values = ", ".join(
             f"CAST({quoted(f['name']) if f['name'] in columns else 'NULL'} AS {duckdb_type(f['type'])})" for f in fields
         )
@@ -217,7 +218,7 @@ def _check_rows(path: Address, table: TableState, files: int, old: Iterable[str]
     Raises LawError if these have other rows.
     """
     old, new = sorted(old), sorted(new)
-    before, after = count_and_hash(path, table, old), count_and_hash(path, table, new)
+    before, after = (count_and_hash(TableFiles(path, table, some)) for some in (old, new))
     if before != after:
         raise LawError(
             f"compaction changed rows and was undone: {before[0]} rows ({before[1]}) became {after[0]} ({after[1]})",
