@@ -65,8 +65,8 @@ class _Container:
 def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[ColumnRecords]:
     """Yield the records of a container file; one part with all columns if there are none.
 
-    If a block is damaged, the last record is broken, with the fault as its detail. Raises FileFault if the header
-    cannot be read, or the decompressed blocks are too large.
+    If a block is damaged, the last record is broken. Raises FileFault for the header, or if blocks decompress to too
+    much.
     """
     stream.seek(0)
     try:
@@ -81,7 +81,7 @@ def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[ColumnRecords]:
 
 
 def parse(text: str) -> avro.schema.Schema:
-    """Parse a schema. Raises exceptions of any type."""
+    """Raises exceptions of any type."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
         return avro.schema.parse(text, validate_names=False)

@@ -1,9 +1,8 @@
 """Decoder of Avro's binary encoding to raw values (https://avro.apache.org/docs/1.12.0/specification/, "Binary
 encoding" and "Logical types").
 
-A schema becomes a function from bytes and an offset to the value and its end. The writer's schema determines the unit
-of times. Connect's names of Debezium times ("connect.name") count as logical types. A string that is not UTF-8 becomes
-NotText, a date beyond Python's calendar a text, which no field accepts: only that record is rejected.
+Connect's names of Debezium times ("connect.name") count as logical types. A string that is not UTF-8 becomes NotText, a
+date beyond Python's calendar a text, which no field accepts: only that record is rejected.
 """
 
 from __future__ import annotations
@@ -47,12 +46,11 @@ class NotText(bytes):
 
 
 def decoder(schema: Schema) -> Decode:
-    """Return the decoder of `schema`, which must not be endless. The decoder raises exceptions of any type."""
+    """`schema` must not be endless. The decoder raises exceptions of any type."""
     return _decoder(schema, {})
 
 
 def parts(schema: Schema) -> list[Schema]:
-    """Return the direct parts of a schema."""
     match schema:
         case ArraySchema():
             return [schema.items]
@@ -76,7 +74,6 @@ def is_endless(schema: Schema, ancestors: set[int] | None = None) -> bool:
 
 
 def has_no_bytes(schema: Schema) -> bool:
-    """Return whether its values take no bytes."""
     if isinstance(schema, RecordSchema):
         return all(has_no_bytes(field.type) for field in schema.fields)
     return schema.type == "null" or (isinstance(schema, FixedSchema) and schema.size == 0)
@@ -149,7 +146,6 @@ def _converted(read: Decode, convert: Callable[..., RawValue], data: bytes, at: 
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Decode an int or a long."""
     byte = data[at]
     at += 1
     number, shift = byte & 127, 7
@@ -171,7 +167,6 @@ def _boolean(data: bytes, at: int) -> tuple[bool, int]:
 
 
 def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    """Decode bytes of any length."""
     size, at = read_long(data, at)
     return _fixed(size, data, at)
 
@@ -217,7 +212,6 @@ def _array(item: Decode, data: bytes, at: int) -> tuple[RawValue, int]:
 
 
 def map_of(value: Decode, data: bytes, at: int) -> tuple[dict[str, RawValue], int]:
-    """Decode a map whose values `value` decodes."""
     members: dict[str, RawValue] = {}
     size, at = _block_size(data, at)
     while size:

@@ -57,7 +57,7 @@ _MICROS_RANGE: Final = (_DAYS_RANGE[0] * 86_400_000_000, (_DAYS_RANGE[1] + 1) * 
 
 @Memo
 def arrow_type(field: Field) -> pa.DataType:
-    """Return the Arrow type of a field. Parts of nested types are nullable."""
+    """Parts of nested types are nullable."""
     if field.type.startswith("decimal"):
         return pa.decimal128(*map(int, field.type[len("decimal(") : -1].split(",")))
     parts = [arrow_type(part) for part in field.parts]
@@ -71,9 +71,10 @@ def arrow_type(field: Field) -> pa.DataType:
 
 
 def column(field: Field, given: Sequence[RawValue] | pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """Return the column of `field`, and the details of wrong values by index.
+    """Return the column of `field`, in which null, absent and wrong values are null, and details of wrong ones by
+    index.
 
-    Null, absent and wrong values are null. A detail is "at: 12:30 is not timestamp".
+    A detail is "at: 12:30 is not timestamp".
     """
     if isinstance(given, pa.Array):
         ready = _from_arrow(field, given)

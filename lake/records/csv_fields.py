@@ -15,9 +15,9 @@ from lake.records.raw_values import ABSENT, RawValue
 
 BLANKS: Final = " \t"
 ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "Z": "\x1a"}
-"""Escapes of PostgreSQL and MySQL; other escaped characters stand for themselves."""
+"""Of PostgreSQL and MySQL; other escaped characters stand for themselves."""
 AMBIGUOUS_ESCAPES: Final = "0123456789x"
-"""Ambiguous escapes: codes in PostgreSQL, ordinary characters in MySQL."""
+"""Codes in PostgreSQL, ordinary characters in MySQL."""
 
 
 class EmptyText(str):
@@ -31,10 +31,7 @@ EMPTY: Final = EmptyText()
 
 @dataclass
 class CsvRecord:
-    """Fields of a record, its number of lines, and its fault ("" for none).
-
-    `is_unclosed`: it continues after the last available line.
-    """
+    """`is_unclosed`: it continues after the last available line."""
 
     fields: list[RawValue]
     lines: int = 1
@@ -43,8 +40,6 @@ class CsvRecord:
 
 
 class CsvFieldReader:
-    """Reader of records with the quotes and escapes of `options`, and `delimiter`."""
-
     def __init__(self, options: CsvOptions, delimiter: str) -> None:
         self.options = options
         self.delimiter, self.quote, self.escape, self.trim = delimiter, options.quote, options.escape, options.trim

@@ -28,7 +28,7 @@ DELIMITERS: Final = ",;\t|"
 
 @dataclass(frozen=True)
 class Header:
-    """Column names, the number of columns each record needs, the first record's line, and the reader of records."""
+    """Column names, the number of columns that each record needs, the line of the first record, and their reader."""
 
     names: tuple[str, ...]
     needed: int
@@ -39,9 +39,7 @@ class Header:
 def read_header(
     lines: Sequence[str], ends: Sequence[str], options: CsvOptions, fields: CsvFieldReader, declared: Collection[str]
 ) -> Header | None:
-    """Return the header; None if the lines end too early. Raises FileFault if it is invalid. `declared` are field
-    names.
-    """
+    """Return the header; None if the lines end too early. Raises FileFault. `declared` are field names."""
     first = 0
     if lines and (found := SEPARATOR.fullmatch(lines[0])):
         fields, first = CsvFieldReader(options, found[2]), 1
@@ -130,10 +128,7 @@ DECODE_ERRORS: Final = "lake.records.marked"
 
 
 def read(source: DecompressedFile, options: CsvOptions, declared: Collection[str] = ()) -> Iterator[ColumnRecords]:
-    """Yield the records of a file in parts; the columns alone if there are none.
-
-    `declared` are field names. Raises FileFault if a record exceeds the line limit.
-    """
+    """Yield the records in parts; the columns alone if there are none. Raises FileFault. `declared` are field names."""
     codecs.register_error(DECODE_ERRORS, _mark_undecodable)
     decoder = codecs.getincrementaldecoder(options.encoding or "utf-8")(DECODE_ERRORS)
     reader, is_begun = _CsvReader(options, declared, source.line_limit), False
@@ -157,7 +152,7 @@ def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
 
 @dataclass
 class _Chunk:
-    """Lines of a chunk. Records begin at `starts` and end before the line `used`; `rows` is empty if all are plain."""
+    """Records begin at `starts` and end before the line `used`; `rows` is empty if all are plain."""
 
     lines: Sequence[str]
     ends: Sequence[str]

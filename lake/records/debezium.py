@@ -50,10 +50,7 @@ MOST_SCHEMAS: Final = 64
 
 @dataclass(slots=True)
 class DebeziumChange:
-    """Change: `members` by field, `extra` undeclared columns, and fields that may be `lacking`.
-
-    If the message is no change, only `verdict` is set: reason and detail.
-    """
+    """`lacking` are fields that it may lack. If the message is no change, only `verdict` is set: reason and detail."""
 
     members: Mapping[str, RawValue] = field(default_factory=dict)
     extra: Row | None = None
@@ -62,7 +59,7 @@ class DebeziumChange:
 
 
 class Placeholder:
-    """Mark of Debezium for a large value (TOAST) that PostgreSQL did not send because it did not change.
+    """Mark of a large value (TOAST) that PostgreSQL did not send because it did not change.
 
     Source: io.debezium.connector.postgresql.UnchangedToastedPlaceholder. The text is `unavailable.value.placeholder`.
     """
@@ -237,10 +234,10 @@ def _row_value(field: Field, row: Row) -> RawValue:
 
 
 class MessageDecoder:
-    """Decoder of messages to members of records, a batch at a time. Each is one JSON value in UTF-8, or blank.
+    """Decoder of messages, a batch at a time. Each is one JSON value in UTF-8, or blank. Pickled without its cache.
 
-    A message begins with a long schema, the same for all messages of a table: a known one is recognized by its bytes,
-    and skipped. Pickled without its cache of schemas.
+    A message begins with a long schema, the same for all of a table: a known one is recognized by its bytes, and
+    skipped.
     """
 
     def __init__(self, envelope: Envelope) -> None:

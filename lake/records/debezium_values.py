@@ -1,5 +1,4 @@
-"""Values of Debezium's semantic types, converted to the form that a contract's types read. Times without a zone are
-UTC.
+"""Values of Debezium's semantic types, in the form that a contract's types read. Times without a zone are UTC.
 
 The schema describes columns as Kafka Connect does: {"type": "int64", "name": "io.debezium.time.MicroTimestamp",
 "parameters": …, "fields": …, "items": …, "values": …}; {} without a schema. Sources: Debezium's documentation, "Data
@@ -49,7 +48,7 @@ UTC_ZONE: Final = re.compile(r"(Z|[+-]00:?00)$")
 
 
 def as_time(field: Field, semantic: str) -> Convert | None:
-    """Return the converter of a semantic type ("" if unknown) to a date or time."""
+    """Return the converter to a date or time; `semantic` is "" if unknown."""
     unit = TIMESTAMP_UNITS.get(semantic) or field.encoding
     if semantic in NOT_TIMESTAMPS:
         return partial(_reject, field.type, semantic)
@@ -61,7 +60,6 @@ def as_time(field: Field, semantic: str) -> Convert | None:
 
 
 def as_text(semantic: str) -> Convert | None:
-    """Return the converter of a semantic type to text; None if none is needed."""
     if unit := TIMESTAMP_UNITS.get(semantic):
         return partial(_count_as_text, unit, _day if unit == "days" else _iso)
     if unit := TIME_OF_DAY_UNITS.get(semantic):
@@ -70,7 +68,6 @@ def as_text(semantic: str) -> Convert | None:
 
 
 def whole(given: RawValue) -> int | None:
-    """Return an integer given as a number or digits."""
     if isinstance(given, str):
         return int(given) if WHOLE.fullmatch(given) else None
     return given if isinstance(given, int) and not isinstance(given, bool) else None
@@ -132,7 +129,7 @@ def _iso(nanos: int) -> str:
 
 
 def _time_of_day(nanos: int) -> str:
-    """Return HH:MM:SS. MySQL's times may be negative, and longer than a day."""
+    """MySQL's times may be negative, and longer than a day."""
     seconds, fraction = divmod(abs(nanos), 10**9)
     minutes, second = divmod(seconds, 60)
     sign = "-" if nanos < 0 else ""
@@ -177,7 +174,7 @@ def _undeclared_converter(schema: Schema) -> Convert | None:
 
 
 def _decimal_digits(text: RawValue, scale: int | None) -> str:
-    """Return the digits of a decimal whose unscaled value is base64 in two's complement. Raises ValueError."""
+    """The unscaled value is base64 in two's complement. Raises ValueError."""
     raw = base64.b64decode(text, validate=True) if type(text) is str else b""
     if scale is None or not 0 < len(raw) <= MOST_DIGITS // 3 or abs(scale) > MOST_DIGITS:
         raise ValueError(text)
@@ -337,8 +334,6 @@ class NoChange(Exception):
 
 
 class RowConverter:
-    """Converter of rows by the schema of their message; {} for none."""
-
     def __init__(self, schema: Schema, of_row: list[Field], of_path: list[Field]) -> None:
         described = _member_schemas(schema)
         declared = {name: field for field in of_row for name in field.names}
@@ -386,6 +381,6 @@ def _convert_if_possible(convert: Convert, given: RawValue) -> RawValue:
 
 
 def row_schema(schema: RawValue) -> Schema:
-    """Return the schema of `before` and `after` in a message's schema; {} if it has none."""
+    """Return the schema of `before` and `after`; {} if it has none."""
     images = _member_schemas(schema) if isinstance(schema, dict) else {}
     return next((images[name] for name in ("before", "after") if _member_schemas(images.get(name, {}))), {})

@@ -41,26 +41,20 @@ MAGIC: Final = {
 
 
 def line_bytes(record_bytes: int) -> int:
-    """Return the most bytes of a line."""
     return RECORDS_PER_LINE * record_bytes
 
 
 def expansion_fault(size: int) -> str:
-    """Return the fault of a file that expands too much."""
     return f"{OVERSIZED}unpacked, its {size:,} bytes are more than {EXPANSION} times as many"
 
 
 def check_columns(count: int) -> None:
-    """Raise FileFault if `count` columns are too many."""
     if count > MOST_COLUMNS:
         raise FileFault(f"{OVERSIZED}{count:,} columns, limit {MOST_COLUMNS:,}")
 
 
 class DecompressedFile:
-    """Decompressed bytes of a seekable file; `packing` is "" for none.
-
-    `head` is the beginning, `line_limit` the most bytes of a line. Raises FileFault if it expands too much.
-    """
+    """Decompressed bytes of a seekable file; `packing` is "" for none. Raises FileFault if it expands too much."""
 
     def __init__(self, stream: BinaryIO, packing: str, *, record_bytes: int, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.line_limit = line_bytes(record_bytes)

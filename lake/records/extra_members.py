@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def default_of(field: Field) -> object:
-    """Return a field's default value; None if it has none or an invalid one."""
+    """None also for an invalid default."""
     plain, given = given_default(field)
     return None if given is None else _null_if_invalid(reader(plain))(given)
 
@@ -35,7 +35,7 @@ def read_members(
 ) -> pa.StructArray:
     """Return the values of `members`, {member: versions of events that may have it}, as columns m0, m1 …
 
-    `versions` and `extras` are the columns `_version` and `_extra`. A value that is missing or invalid is null.
+    `versions` and `extras` are the columns `_version` and `_extra`. A missing or invalid value is null.
     """
     shapes = [member.shape for member in members]
     readers = [_reader(member) for member in members]

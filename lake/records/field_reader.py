@@ -40,7 +40,7 @@ class Rejections:
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """Column of a field; indices of records that lack it, and of records with a number for its text."""
+    """With the indices of records that lack the field, and of records with a number for its text."""
 
     values: pa.Array
     lacking: Sequence[int] = ()
@@ -49,8 +49,6 @@ class FieldColumn:
 
 @dataclass(frozen=True)
 class Bound:
-    """Minimum (`below`) or maximum of a field, as text and as value."""
-
     text: str
     limit: pa.Scalar
     below: bool
@@ -60,7 +58,7 @@ class Bound:
         return f"is {'below' if self.below else 'above'} {self.text}"
 
     def outside(self, values: pa.Array) -> pa.Array:
-        """Return whether each value is outside; NaN is above all numbers."""
+        """NaN is above all numbers."""
         if self.below:
             return pc.less(values, self.limit)
         above = pc.greater(values, self.limit)
@@ -68,7 +66,7 @@ class Bound:
 
 
 class FieldReader:
-    """Reader of one field; `in_envelope` if the records are messages."""
+    """`in_envelope`: the records are messages."""
 
     def __init__(self, declared: Field, *, in_envelope: bool = False) -> None:
         self.field, self._in_envelope = declared, in_envelope
@@ -99,7 +97,7 @@ class FieldReader:
         return merged
 
     def read(self, given: Sequence[RawValue], rejections: Rejections, *, optional: Collection[int]) -> FieldColumn:
-        """Return the column of `given`. Records in `optional` may lack the field."""
+        """Records in `optional` may lack the field."""
         values, wrong = column(self.field, given)
         kinds = _types_of(given)
         lacking = _indices_of(given, ABSENT) if msgspec.UnsetType in kinds else []
@@ -157,7 +155,6 @@ def _with_encodings(detail: str) -> str:
 
 
 def is_number(value: RawValue) -> bool:
-    """Return whether a value is a number of JSON or a typed one."""
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
 
 

@@ -24,7 +24,6 @@ def format_of(name: str) -> str:
 
 
 def unknown_format() -> str:
-    """Return the fault of a file with an unknown suffix."""
     formats = f"none of {', '.join(FORMATS)}, {', '.join(PACKINGS)} after the text formats"
     return f"unknown format: {formats}; name it by what is in it, as a.csv or a.jsonl.gz"
 

@@ -31,8 +31,8 @@ PIECES: Final = 16
 class Members:
     """Members of records: `columns` by name, and `extra`, the undeclared members of each record or None.
 
-    `broken` maps the index of a rejected record to reason and detail. `optional` has indices of records that may lack a
-    field, by field. If `are_typed`, values are not JSON values.
+    `broken` maps indices to reason and detail. `optional` has, by field, indices of records that may lack it. If
+    `are_typed`, values are not JSON values.
     """
 
     columns: Mapping[str, Sequence[RawValue]]
@@ -43,7 +43,7 @@ class Members:
 
 
 class Decoder:
-    """Decoder of JSON records into columns of the members `names`, and the other members of each record."""
+    """Decoder of records into columns of the members `names`, and the other members of each record."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -80,12 +80,12 @@ class Decoder:
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """Return a decoder of `kind` that keeps fractions and exponents as JsonNumber."""
+    """Fractions and exponents are kept as JsonNumber."""
     return msgspec.json.Decoder(kind, float_hook=JsonNumber).decode
 
 
 def encoder(*, is_sorted: bool = True) -> msgspec.json.Encoder:
-    """Return an encoder to compact JSON: names sorted if `is_sorted`, numbers as written."""
+    """Compact JSON, numbers as written."""
     return msgspec.json.Encoder(enc_hook=_as_written, order="deterministic" if is_sorted else None)
 
 

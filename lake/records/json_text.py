@@ -46,7 +46,7 @@ class Broken(Exception):
 
 
 def read(source: DecompressedFile) -> Iterator[TextRecords]:
-    """Yield the records of a file in parts. Raises FileFault if a record exceeds the line limit, or there is none."""
+    """Raises FileFault if a record exceeds the line limit, or there is none."""
     scanner, has_records = _Scanner(source.line_limit), False
     for data in source.chunks():
         part = scanner.take(data, is_last=False)
@@ -213,7 +213,7 @@ class _Scanner:
         return end + (end == at)  # an unmatched brace
 
     def _take_broken(self, start: int, fault: int) -> None:
-        """Take a broken record: the lines before the one with the fault, or including it.
+        """Take the lines before the one with the fault, or including it.
 
         Outside of arrays, lines in it that are objects by themselves are separate records.
         """

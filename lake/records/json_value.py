@@ -21,7 +21,7 @@ DEPTH: Final = 200
 
 
 class NotJson(ValueError):
-    """A text is no JSON value; the text of the error is the reason."""
+    """The text of the error is the reason."""
 
 
 class Malformed(NotJson):
@@ -29,7 +29,7 @@ class Malformed(NotJson):
 
 
 def decode(text: str) -> RawValue:
-    """Return the one value in `text`, with numbers as JsonNumber; its characters are not checked. Raises NotJson."""
+    """Return the one value in `text`; its characters are not checked. Raises NotJson."""
     try:
         value: RawValue = json.loads(
             text,
@@ -48,7 +48,6 @@ def decode(text: str) -> RawValue:
 
 
 def parse_if_json(given: RawValue) -> RawValue:
-    """Return the value of a text with JSON; anything else unchanged."""
     if type(given) is not str:
         return given
     try:
@@ -58,7 +57,7 @@ def parse_if_json(given: RawValue) -> RawValue:
 
 
 def read_json(text: bytes) -> RawValue:
-    """Return the one JSON value in `text`, with valid characters and numbers as JsonNumber. Raises NotJson."""
+    """Return the one JSON value in `text`, whose characters are valid. Raises NotJson."""
     try:
         characters = text.decode()
     except UnicodeDecodeError:
@@ -76,7 +75,6 @@ def read_json(text: bytes) -> RawValue:
 
 
 def read_object(text: bytes) -> dict[str, RawValue]:
-    """Return the one JSON object in `text`. Raises NotJson."""
     value = read_json(text)
     if not isinstance(value, dict):
         raise NotJson(NOT_ONE)
@@ -84,10 +82,7 @@ def read_object(text: bytes) -> dict[str, RawValue]:
 
 
 def encode(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
-    """Return compact JSON: numbers as written, members in order.
-
-    Bytes become base64, times ISO 8601, non-finite floats texts.
-    """
+    """Return compact JSON: numbers as written, bytes as base64, times ISO 8601, non-finite floats as texts."""
     match value:
         case JsonNumber():
             return str(value)
@@ -106,7 +101,7 @@ def encode(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
 
 
 def plain(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
-    """Return a value as text, as a text field stores it."""
+    """Return a value as a text field stores it."""
     match value:
         case str():
             return str(value)
@@ -124,12 +119,11 @@ def plain(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
 
 
 def uuid_text(data: bytes) -> str:
-    """Return the text of a UUID of 16 bytes."""
     return str(UUID(bytes=data))
 
 
 def has_surrogates(text: str) -> bool:
-    """Return whether a text has an unpaired surrogate."""
+    """Unpaired ones."""
     try:
         text.encode()
     except UnicodeEncodeError:

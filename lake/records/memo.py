@@ -11,8 +11,6 @@ MOST: Final = 1024
 
 
 class Memo(Generic[K, V]):
-    """Function of one argument with a cache."""
-
     def __init__(self, function: Callable[[K], V]) -> None:
         self._function = function
         self._known: dict[K, V] = {}

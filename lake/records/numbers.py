@@ -19,11 +19,10 @@ NAMED: Final = {
     for name, value in (("nan", math.nan), ("inf", math.inf), ("infinity", math.inf))
 }
 _EXACT: Final = Context(prec=80, traps=[])
-"""Context that rounds no decimal of 38 digits; invalid operations give NaN."""
+"""Rounds no decimal of 38 digits; invalid operations give NaN."""
 
 
 def exact(given: RawValue, form: TextForm = PLAIN) -> Decimal | None:
-    """Return the exact number; None if it is none."""
     match given:
         case bool():
             return None
@@ -44,7 +43,7 @@ def exact(given: RawValue, form: TextForm = PLAIN) -> Decimal | None:
 
 
 def whole(given: RawValue, kind: str, form: TextForm = PLAIN) -> int | None:
-    """Return an `int` or `bigint`; None if it has a fraction or is out of range."""
+    """None if it has a fraction or is out of range."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() > 18) or number != number.to_integral_value():
         return None
@@ -53,7 +52,7 @@ def whole(given: RawValue, kind: str, form: TextForm = PLAIN) -> int | None:
 
 
 def decimal(given: RawValue, precision: int, scale: int, form: TextForm = PLAIN) -> Decimal | None:
-    """Return the number with `scale` decimal places; None if it would be rounded."""
+    """None if it would be rounded."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() >= precision - scale):
         return None
@@ -79,7 +78,7 @@ def floating(given: RawValue, kind: str, form: TextForm = PLAIN) -> float | None
 
 
 def _round_to_odd(number: Decimal, near: float) -> float:
-    """Round `number` to odd: `near` or its neighbour, which shows the side of a tie of singles.
+    """Return `near` or its neighbour, which shows the side of a tie of singles.
 
     So it is rounded only once (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
     """

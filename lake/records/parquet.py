@@ -155,7 +155,7 @@ def _by_column(columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -
 
 
 def unpacked_bytes(array: pa.Array) -> int:
-    """Return the bytes of an array with dictionaries decoded."""
+    """Dictionaries count as decoded."""
     return sum(map(_bytes, leaves(array)))
 
 
@@ -172,7 +172,7 @@ def _bytes(leaf: pa.Array) -> int:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Column chunk: number of values, and their encoded, decompressed bytes."""
+    """`bytes` are encoded, and decompressed."""
 
     values: int
     bytes: int
@@ -180,15 +180,13 @@ class Chunk:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Row group; `bytes` is the sum of its chunks."""
-
     rows: int
     bytes: int
     chunks: tuple[Chunk, ...]
 
 
 def row_groups(stream: BinaryIO) -> list[RowGroup]:
-    """Return the row groups of a file. Raises FileFault if a column is encrypted."""
+    """Raises FileFault if a column is encrypted."""
     size = stream.seek(0, 2)
     stream.seek(size - END_BYTES)
     length = int.from_bytes(stream.read(4), "little")

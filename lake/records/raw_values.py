@@ -13,14 +13,13 @@ import msgspec
 from lake.errors import LakeError, full, unreached
 
 ABSENT: Final = msgspec.UNSET
-"""Value of a missing member."""
 NO_CHARACTER: Final = "\uffff"
 """Stands for undecodable bytes. It is no character, so a text with it is rejected."""
 LONGEST_FAULT: Final = 300
 
 
 class JsonNumber(str):
-    """Number of JSON as it is written."""
+    """Number as it is written."""
 
     __slots__ = ()
 
@@ -29,12 +28,12 @@ RawValue: TypeAlias = (
     "str | int | float | bool | bytes | Decimal | date | datetime | time | list[RawValue] | dict[str, RawValue]"
     " | msgspec.UnsetType | None"
 )
-"""Raw value: text, JsonNumber, bool, None, list, dict of JSON; text of CSV; typed values of Parquet and Avro."""
+"""JSON: text, JsonNumber, bool, None, list, dict. CSV: text. Parquet and Avro: typed values."""
 
 
 @dataclass(frozen=True)
 class TextRecords:
-    """Records as JSON texts, each with its place: a line of a file, or a number from 1."""
+    """JSON texts, each with its place: a line of a file, or a number from 1."""
 
     places: Sequence[int]
     texts: Sequence[bytes]
@@ -54,7 +53,6 @@ class ColumnRecords:
 
 
 def as_list(column: Sequence[RawValue]) -> Sequence[RawValue]:
-    """Return a column as Python values."""
     to_list = getattr(column, "to_pylist", None)  # only an Arrow array has it
     return column if to_list is None else to_list()
 
@@ -73,6 +71,5 @@ def is_caused_by_content(error: Exception) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines or [type(error).__name__])[0][:LONGEST_FAULT]

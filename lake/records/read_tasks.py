@@ -24,7 +24,7 @@ FACTS: Final = pa.map_(pa.string(), pa.string())
 TEXTS: Final = pa.schema(
     [("_position", pa.int64()), ("_source", pa.string()), ("_raw", pa.large_string()), ("_facts", FACTS)]
 )
-"""Input of a TextTask: texts, their places, and facts."""
+"""Input of a TextTask."""
 FILES: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
 """Input of a FileTask: percent-encoded addresses; with the content if the file cannot be opened there."""
 BATCH_RECORDS: Final = 10_000
@@ -49,8 +49,6 @@ class FilePiece:
 
 @dataclass(frozen=True)
 class TextTask:
-    """Task that reads texts as records of a contract."""
-
     reader: RecordReader
 
     @property
@@ -74,7 +72,7 @@ class TextTask:
 
 @dataclass(frozen=True)
 class FileTask:
-    """Task that reads files as records of a contract; `pieces` by address."""
+    """`pieces` are by address."""
 
     reader: RecordReader
     csv: CsvOptions
@@ -86,7 +84,7 @@ class FileTask:
         return _schema(self.reader)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the files in `batches` of FILES. An unreadable file is one row with its fault."""
+        """An unreadable file is one row with its fault."""
         for batch in batches:
             for path, content in zip(*(batch.column(name).to_pylist() for name in FILES.names), strict=True):
                 address = unquote_to_bytes(path)

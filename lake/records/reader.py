@@ -34,8 +34,8 @@ _BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
 class RecordReader:
     """Reader of records of one contract, of at most `record_bytes` bytes. Can be pickled.
 
-    If `all_texts`, accepted records keep their text. `fact_keys` maps fields that are facts to their key. `names` are
-    the names of all other fields.
+    If `all_texts`, accepted records keep their text. `fact_keys` maps fields that are facts to their key; `names` are
+    those of all other fields.
     """
 
     def __init__(self, contract: Contract, record_bytes: int, *, all_texts: bool = False) -> None:
@@ -72,10 +72,10 @@ class RecordReader:
             raise FileFault(f"it has no column {', '.join(lacking)}")
 
     def read(self, part: TextRecords | ColumnRecords, facts: Mapping[str, Sequence[str | None]]) -> pa.Table:
-        """Return records with the columns of `schema`. Fields are null if there is a `_reason`, except the subject of
-        personal fields: the texts of a rejected record are blanked if its person was forgotten.
+        """Return records with the columns of `schema`. `facts` has the texts of fields that are facts, by name.
 
-        `facts` has the texts of fields that are facts, by name.
+        Fields are null if there is a `_reason`, except the subject of personal fields: the texts of a rejected record
+        are blanked if its person was forgotten.
         """
         members = (
             self._members_of_texts(part.texts) if isinstance(part, TextRecords) else self._members_of_columns(part)

@@ -22,15 +22,13 @@ EXTRA: Final = "_extra"
 
 
 class RecordRejected(ValueError):
-    """A record violates its contract: reason and detail."""
-
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason, self.detail = str(reason), detail
 
 
 class SingleReader(RecordReader):
-    """Reader of single records of one contract. It rejects what the log rejects, except for checks in SQL.
+    """It rejects what the log rejects, except for checks in SQL.
 
     Its checks of key, subject and time equal those of `lake.ingest.event_columns`.
     """
@@ -42,8 +40,9 @@ class SingleReader(RecordReader):
         self._needed = tuple(_needed(contract))
 
     def values(self, text: bytes, facts: Mapping[str, str]) -> dict[str, Any]:
-        """Return the value of each field, as Arrow returns it, and EXTRA; {} for a control message. Raises
-        RecordRejected.
+        """Return the value of each field, as Arrow returns it, and EXTRA; {} for a control message.
+
+        Raises RecordRejected.
         """
         members = self._members_of_texts([text])
         if 0 in members.broken:

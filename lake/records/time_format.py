@@ -46,7 +46,7 @@ Parts: TypeAlias = Mapping[str, int]
 
 
 def reader(form: TextForm) -> Callable[[RawValue], datetime | None]:
-    """Return a function that reads a value in a format as UTC; None if it does not match."""
+    """The function returns UTC; None if a value does not match."""
     if form.format in EPOCHS:
         return lambda given: _since_1970(given, form.format.removeprefix("epoch-"))
     pattern, runs = _compiled(form.format)

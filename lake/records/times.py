@@ -24,7 +24,7 @@ _MOMENT: Final = re.compile(
 )
 _PARTS_OF_OFFSET: Final = re.compile(r"(?:UTC|GMT)?([+-])([0-9]{1,2})(?::?([0-9]{2})(?::([0-9]{2}))?)?")
 FIRST_DAY, LAST_DAY = (date.min - EPOCH.date()).days, (date.max - EPOCH.date()).days
-"""Bounds of the calendar in days since 1970."""
+"""In days since 1970."""
 NANOS: Final[Mapping[str, int]] = {
     "days": 86_400 * 10**9,
     "seconds": 10**9,
@@ -36,7 +36,6 @@ UNITS: Final = {1: "seconds", 1_000: "millis", 1_000_000: "micros"}
 
 
 def day(text: str) -> date | None:
-    """Return a date; None if it is none."""
     if not DAY.fullmatch(text):
         return None
     try:
@@ -46,7 +45,7 @@ def day(text: str) -> date | None:
 
 
 def local_time(text: str, *, hour24: bool = False) -> datetime | None:
-    """Return a time without a zone; None if it is none. If `hour24`, 24:00 ends a day."""
+    """None also if it has a zone. If `hour24`, 24:00 ends a day."""
     parts = _MOMENT.fullmatch(text)
     if parts is None or parts[8]:
         return None
@@ -54,7 +53,7 @@ def local_time(text: str, *, hour24: bool = False) -> datetime | None:
 
 
 def instant(text: str, *, hour24: bool = False) -> datetime | None:
-    """Return an instant in UTC; None if it is none. Without a zone it is UTC."""
+    """Return an instant in UTC, which it is without a zone."""
     parts = _MOMENT.fullmatch(text)
     local = _local(parts, hour24) if parts else None
     if parts is None or local is None:
@@ -82,26 +81,25 @@ def from_count(count: Decimal | int, unit: str) -> datetime | None:
 
 
 def day_from_count(count: int) -> date | str:
-    """Return the date `count` days after 1970-01-01; outside the calendar a text, which no field accepts."""
+    """Outside the calendar a text, which no field accepts."""
     moment = from_count(count, "days")
     return f"{count} days since 1970" if moment is None else moment.date()
 
 
 def time_from_count(count: int, unit: str, zone: tzinfo | None) -> datetime | str:
-    """Return the time in `zone` `count` units after 1970, truncated to microseconds; outside the calendar a text."""
+    """As `from_count`; outside the calendar a text."""
     moment = from_count(count, unit)
     return f"{count} {unit} since 1970" if moment is None else moment.replace(tzinfo=zone)
 
 
 def time_of_day_from_count(count: int, unit: str) -> time | str:
-    """Return the time `count` units after midnight, truncated to microseconds; beyond a day a text."""
+    """Truncated to microseconds; beyond a day a text."""
     is_in_day = 0 <= count * NANOS[unit] < NANOS["days"]
     moment = from_count(count, unit) if is_in_day else None
     return f"{count} {unit} since midnight" if moment is None else moment.time()
 
 
 def regions() -> frozenset[str]:
-    """Return the known time zone regions, case-sensitive."""
     return _regions("IANA")
 
 
@@ -115,7 +113,7 @@ def _local(parts: re.Match[str], hour24: bool) -> datetime | None:
 def compose_time(
     ymd: tuple[int, int, int], hms: tuple[int, int, int], fraction: str = "", hour24: bool = False
 ) -> datetime | None:
-    """Return the time of these numbers and fraction digits; None if it is invalid."""
+    """None if it is invalid."""
     hour, minute, second = hms
     next_day = hour24 and hour == 24 and not (minute or second or fraction.strip("0"))
     try:
@@ -126,10 +124,7 @@ def compose_time(
 
 
 def _offset(zone: str, local: datetime) -> timedelta | None:
-    """Return the offset of a zone at a local time; None if the zone is unknown.
-
-    A skipped time has the offset before the gap; a repeated one the first offset.
-    """
+    """A skipped time has the offset before the gap; a repeated one the first offset. None for an unknown zone."""
     if zone in {"Z", "UTC", "GMT"}:
         return timedelta()
     if "/" in zone:
@@ -141,7 +136,7 @@ def _offset(zone: str, local: datetime) -> timedelta | None:
 
 
 def offset_of(sign: str, hours: int, minutes: int, seconds: int = 0) -> timedelta | None:
-    """Return an offset of at most 18 hours; None if it is invalid."""
+    """At most 18 hours."""
     offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
     if minutes > 59 or seconds > 59 or offset > FARTHEST:
         return None

@@ -25,7 +25,7 @@ BITS: Final = 62
 
 
 class UnknownMember(NamedTuple):
-    """Undeclared member: its keys, path and value, and the declared fields next to it, `siblings`."""
+    """`siblings` are the declared fields next to it."""
 
     keys: tuple[str, ...]
     path: str
@@ -34,7 +34,7 @@ class UnknownMember(NamedTuple):
 
 
 def by_names(fields: Iterable[Field]) -> dict[str, Field]:
-    """Return fields by all their names; the later one wins."""
+    """The later one wins."""
     return {name: field for field in fields for name in field.names}
 
 
@@ -89,7 +89,6 @@ def undeclared_members(field: Field, value: RawValue) -> dict[str, RawValue]:
 
 
 def known_paths(fields: Iterable[Field]) -> set[str]:
-    """Return the paths of everything that fields declare."""
     return {path for name, field in by_names(fields).items() for path in _paths(field, name)}
 
 
@@ -108,7 +107,7 @@ def unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
 
 
 def without_declared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
-    """Return each `_extra` without declared members, in canonical JSON; null if nothing is left."""
+    """In canonical JSON; null if nothing is left."""
     import pyarrow as pa
 
     return pa.array([_without_declared(text, fields) for text in extras.to_pylist()], pa.string())
@@ -125,19 +124,18 @@ def _without_declared(text: str | None, fields: Mapping[str, Field]) -> str | No
 
 
 def object_of(text: str | None) -> Mapping[str, RawValue]:
-    """Return the members of `_extra`; {} if it is null or encrypted."""
+    """{} also if it is encrypted."""
     value = parse_if_json(text)
     return value if isinstance(value, dict) else {}
 
 
 def optional_fields(contract: Contract) -> list[Field]:
-    """Return the fields that a record may lack."""
     if contract.envelope:
         return []
     return [field for field in contract.fields if not field.is_fact and (field.nullable or field.has_default)]
 
 
 def masks(contract: Contract) -> dict[str, list[Field]]:
-    """Return the fields of each column in the order of their bits, the lowest first."""
+    """Fields in the order of their bits, the lowest first."""
     fields = optional_fields(contract)
     return {f"{LACKS}{n}": fields[n : n + BITS] for n in range(0, len(fields), BITS)}

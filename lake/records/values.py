@@ -21,7 +21,7 @@ from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, 
 
 Value: TypeAlias = object
 Reader: TypeAlias = Callable[[RawValue], Value]
-"""Function that reads a value; None for null and absent. Raises WrongValue."""
+"""None for null and absent. Raises WrongValue."""
 SHOWN: Final = 200
 TRUTHS: Final = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
@@ -37,7 +37,6 @@ def given_default(field: Field) -> tuple[Field, RawValue]:
 
 
 def excerpt(given: RawValue) -> str:
-    """Return the beginning of a value for a message."""
     if isinstance(given, bytes):
         return given.decode("utf-8", "backslashreplace")[:SHOWN]
     return plain(given)[:SHOWN]
@@ -109,7 +108,6 @@ def _boolean(given: RawValue) -> bool | None:
 
 
 def in_base64(given: RawValue) -> bytes | None:
-    """Return the bytes of padded base64; None if it is invalid."""
     if isinstance(given, bytes):
         return given
     if type(given) is not str:
@@ -122,7 +120,6 @@ def in_base64(given: RawValue) -> bytes | None:
 
 
 def in_hex(given: RawValue) -> bytes | None:
-    """Return the bytes of hexadecimal digits; None if they are invalid."""
     if isinstance(given, bytes):
         return given
     if type(given) is not str or not re.fullmatch("(?:[0-9a-fA-F]{2})*", given):
@@ -202,7 +199,7 @@ def _nested_reader(field: Field) -> Reader:
 LONGEST_HINTED: Final = 40
 MOST_HINTS: Final = 2
 EPOCHS_BY_DIGITS: Final = {10: "epoch-seconds", 13: "epoch-millis", 16: "epoch-micros", 19: "epoch-nanos"}
-"""Unit by number of digits, for counts from 2001 to 2286."""
+"""For counts from 2001 to 2286."""
 DATE_FORMATS: Final = (
     *("yyyyMMdd", "d/M/yyyy", "M/d/yyyy", "yyyy/M/d", "yyyy-M-d", "d.M.yyyy", "d-M-yyyy", "d MMM yyyy", "d-MMM-yyyy"),
     *("d/M/yy", "M/d/yy", "d.M.yy", "d-M-yy", "d-MMM-yy"),

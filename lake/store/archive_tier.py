@@ -1,8 +1,8 @@
 """Archived batches of a log: Delta tables at a colder place that are read as one table with the log.
 
 The log's metadata names these parts. The commit that adds a part removes its rows from the log, so each version of a
-log has every row once. A part never changes once it is named, so several versions and copies of a log may name it. The
-batches' counts and the chain of their digests stay in the log's own commits.
+log has every row once. A named part never changes, so several versions and copies of a log may name it. The batches'
+counts and the chain of their digests stay in the log's own commits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Batches = tuple[int, int]
 
 @dataclass(frozen=True)
 class ArchivedPart:
-    """Batches `first` to `through` of a log, `rows` in all: the Delta table at `place`, at `version`.
+    """Batches `first` to `through` of a log: the Delta table at `place`, at `version`.
 
     A `place` that is neither a URL nor an absolute path is relative to the warehouse, and moves with it.
     """
@@ -62,7 +62,6 @@ def parts(table: TableState) -> list[ArchivedPart]:
 
 
 def parts_of(path: Address) -> list[ArchivedPart]:
-    """Return the `parts` of the newest version of the table at `path`; [] if there is no table."""
     try:
         with delta.opened(path) as table:
             return parts(table)
@@ -71,7 +70,6 @@ def parts_of(path: Address) -> list[ArchivedPart]:
 
 
 def parts_property(named: Iterable[ArchivedPart]) -> dict[str, str]:
-    """Return the table property that names these parts."""
     return {PROPERTY: json.dumps([vars(part) for part in named], separators=(",", ":"), sort_keys=True)}
 
 
@@ -89,7 +87,7 @@ def opened_parts(
 
 
 def check_parts(log: Address, named: Iterable[ArchivedPart]) -> None:
-    """Raise StorageError if one of the parts `named` of the `log` is missing or unreadable."""
+    """Raise StorageError if a part is missing or unreadable."""
     for part in named:
         with _opened(log, part, part.path(log)):
             pass
@@ -120,13 +118,12 @@ def _opened(log: Address, part: ArchivedPart, at: Address) -> Iterator[TableStat
 
 
 def files(path: Address, table: TableState) -> list[str]:
-    """Return the files with the rows of the `table` and of its parts."""
     with opened_parts(path, table) as tables:
         return [file for _, each in tables for file in delta.files(each)]
 
 
 def frame(spark: SparkSession, path: Address, table: TableState, batches: Batches | None = None) -> DataFrame:
-    """Return the rows of the `table`, and of the parts that may have rows of `batches`, by Spark's reader."""
+    """Read the `table`, and the parts that may have rows of `batches`, by Spark's reader."""
     with opened_parts(path, table, batches) as tables:
         reader = spark.read.format("delta")
         frames = [reader.option("versionAsOf", each.version()).load(at.spark) for at, each in tables]

@@ -4,7 +4,7 @@ delta-rs itself reads every commit since the newest checkpoint twice, once more 
 eleven requests. Here it opens a temporary local copy of the log, and the state is kept in memory. A table of N commits
 since its checkpoint costs a listing and N reads when first opened, later a listing and the new commits.
 
-delta-rs also commits in such a copy. The copy has the table's files if the commit reads rows and they are small. The
+delta-rs also commits in such a copy, which has the table's files if the commit reads rows and they are small. The
 result is uploaded, the commit by put-if-absent.
 """
 
@@ -44,12 +44,12 @@ FILES: Final = 64
 STATES: Final = 4
 """Versions of a table that are kept open."""
 THREADS: Final = 8
-"""Maximum number of parallel requests about tables of a bucket."""
+"""Parallel requests about tables of a bucket."""
 
 
 @dataclass(frozen=True)
 class _CopiedState:
-    """State that was read from a temporary copy of a table, in `folder`. It names the files of the table itself."""
+    """State read from a temporary copy in `folder`. It names the files of the table itself."""
 
     table: DeltaTable
     folder: str
@@ -82,8 +82,6 @@ class _CopiedState:
 
 @dataclass
 class BucketLog(TableLog):
-    """Log of a table whose copies delta-rs opens."""
-
     _files: dict[str, Entry] = field(default_factory=dict)
     _contents: dict[int, bytes] = field(default_factory=dict)
     _states: dict[int, TableState] = field(default_factory=dict)
@@ -232,7 +230,7 @@ class BucketLog(TableLog):
             view.mark_known(self.path)
 
     def _download_files(self, folder: Path) -> None:
-        """Download the files of the newest state into `folder`. Raises NotCopied for a large table."""
+        """Raises NotCopied for a large table."""
         files = self.state().get_add_actions(flatten=True)
         names, sizes = (files.column(column).to_pylist() for column in ("path", "size_bytes"))
         if len(names) > FILES or sum(sizes) > COPIED:

@@ -33,8 +33,7 @@ def commit(
 ) -> Position:
     """Apply `diff` (the table's columns and CHANGE; `identity` identifies a row) and record `position`.
 
-    Returns the position with its Delta version. Raises Unavailable if another writer was first; then nothing of the
-    diff is in the table.
+    Raises Unavailable if another writer was first; then nothing of the diff is in the table.
     """
     with only_writer(table.location, position, _beaten(table)):
         if isinstance(diff, pa.Table):
@@ -52,7 +51,7 @@ def replace(
     *,
     meanings: Meanings,
 ) -> Position:
-    """Replace all rows, columns and `meanings` of the table and record `position`. Raises as `commit` does."""
+    """Replace all rows, columns and `meanings`. Raises as `commit` does."""
     with only_writer(table.location, position, _beaten(table)):
         if isinstance(rows, pa.Table):
             ordered = _with_meanings(_sorted(rows, identity), meanings)
@@ -63,7 +62,7 @@ def replace(
 
 
 def describe(table: Table, description: str, meanings: Meanings) -> None:
-    """Record the description of an existing table and the meanings of its columns, in a commit without rows.
+    """Record the description of a table and the meanings of its columns, in a commit without rows.
 
     Makes no commit if they are recorded already or another tool has written to the table last. Raises Unavailable if
     another writer was first.

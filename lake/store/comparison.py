@@ -41,12 +41,10 @@ def pairs(columns: Sequence[str], identity: Sequence[str], hashed: str = "NULL")
 
 
 def old_name(column: str) -> str:
-    """Return the name of a column of `old` beside those of `rows`."""
     return f"_was_{column}"
 
 
 def match(identity: Sequence[str], quote: str) -> str:
-    """Return the SQL condition that a row of `rows` and one of `old` have the same identity."""
     same = (f"{quoted(c, quote)} is not distinct from {quoted(old_name(c), quote)}" for c in identity)
     return " and ".join(same)
 

@@ -59,19 +59,19 @@ class Damage:
 
 
 def name_of(path: Address) -> str:
-    """Return the display name of the table in folder `path`: `the log of flights`, `carrier_daily`."""
+    """Return the display name: `the log of flights`, `carrier_daily`."""
     return FOLDERS.get(path.parent.name, "{}").format(path.name)
 
 
 def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
-    """Yield the damaged tables of a warehouse; `quickly`: only damage found without reading data files."""
+    """`quickly`: only damage found without reading data files."""
     for location in Warehouse(settings).folders(*KINDS):
         if damaged := damage(location.path, quickly=quickly):
             yield damaged
 
 
 def blamed(settings: Settings, error: BaseException) -> LakeError | None:
-    """Return the damage that explains `error` of a library that reads the warehouse; None if there is none."""
+    """Return the damage that explains `error` of a library that reads the warehouse."""
     if type(error).__module__.partition(".")[0] not in LIBRARIES:
         return None
     return next((damaged.fault for damaged in damages(settings)), None)

@@ -37,10 +37,9 @@ if TYPE_CHECKING:
     pass
 
 Unreadable = DeltaError
-"""Raised for a table that cannot be read."""
 FORMAT: Final = 1
 FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
-"""Kinds of actions on files; `cdc` files belong to the change feed."""
+"""`cdc` files belong to the change feed."""
 FETCHED: Final = 32
 """Maximum number of files whose ends are fetched in parallel before they are read."""
 MANY_FILES: Final = 3
@@ -48,16 +47,12 @@ MANY_FILES: Final = 3
 
 
 def new_writer() -> str:
-    """Return an id for one attempt to commit."""
     return token_hex(8)
 
 
 @dataclass(frozen=True)
 class Position:
-    """Transaction number `txn` of `app`, committed as Delta version `version`.
-
-    `writer` identifies the attempt to commit it.
-    """
+    """Transaction number `txn` of `app`, committed as Delta version `version` by the attempt `writer`."""
 
     app: str
     txn: int
@@ -94,12 +89,11 @@ class Position:
 
 
 def at(path: Address, version: int) -> TableState:
-    """Return the table at `version`, to be kept. Raises TableNotFoundError."""
+    """Return the table, to be kept. Raises TableNotFoundError."""
     return table_log(path).state(version)
 
 
 def start(app: str) -> Position:
-    """Return the position before the first commit of `app`."""
     return Position(app, 0)
 
 
@@ -112,12 +106,11 @@ def opened(path: Address, version: int | None = None) -> AbstractContextManager[
 
 
 def exists(path: Address) -> bool:
-    """Return whether there is a Delta table at `path`."""
     return newest_version(path) is not None
 
 
 def newest_checkpoint(path: Address) -> int:
-    """Return the version of the newest checkpoint, -1 if none is complete. Readers need no earlier commit."""
+    """Return its version, -1 if none is complete. Readers need no earlier commit."""
     try:
         version: int = json.loads((path / "_delta_log" / "_last_checkpoint").read())["version"]
     except (FileNotFoundError, ValueError):
@@ -126,7 +119,6 @@ def newest_checkpoint(path: Address) -> int:
 
 
 def columns(path: Address) -> list[str]:
-    """Return the names of the columns."""
     with opened(path) as table:
         return [field.name for field in table.schema().fields]
 
@@ -137,12 +129,11 @@ def version(path: Address) -> int:
 
 
 def newest_version(path: Address) -> int | None:
-    """Return the newest version; None if there is no table."""
     return table_log(path).newest()
 
 
 def open_table(path: Address, version: int | None = None) -> TableState | None:
-    """Return the table at `version`, by default its newest, to be kept; None if there is none."""
+    """Return the table at `version`, by default its newest, to be kept."""
     try:
         return table_log(path).state(version)
     except TableNotFoundError:
@@ -169,10 +160,7 @@ def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable
 
 
 def prefetch_rows(tables: Iterable[Address], rows: Collection[Address], beside: Callable[[], object]) -> None:
-    """Read the logs of `tables` of a bucket in the background, and the data of those in `rows`.
-
-    `beside` is called there as well.
-    """
+    """Read the logs of `tables` of a bucket in the background, and the data of those in `rows`; call `beside` there."""
 
     def work() -> None:
         with suppress(Exception), view():
@@ -258,12 +246,11 @@ def _check_format(path: Address, found: int | None) -> None:
 
 
 def head(path: Address, app: str) -> Position | None:
-    """Return the newest position of `app`, None before the first."""
     return next(positions(path, app), None)
 
 
 def head_or_start(path: Address, app: str) -> Position:
-    """Return the position that the next commit of `app` follows: its newest, `start` before the first.
+    """Return the position that the next commit of `app` follows.
 
     If the commits with positions were removed, as `lake forget` does, it has only the newest transaction number.
     """

@@ -1,6 +1,7 @@
-"""Writer of Delta tables: one commit by delta-rs, whose position or writer shows afterwards whether it was made.
+"""Writer of Delta tables: one commit by delta-rs, which is read back after an error.
 
-A commit may exist although its response was lost, so the log is read back after an error.
+Over a network the response to a successful commit may be lost; a retry would find its number taken and blame another
+writer, or append the rows twice.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Beaten = CommitFailedError
 LOOKED_BACK: Final = 100
 """Number of newest commits that are searched for the process's own."""
 CHECKPOINT_EVERY: Final = 20
-"""Commits after which a checkpoint is written: opening a table reads every commit since the last one, 0.4 ms each."""
+"""Commits between checkpoints: opening a table reads every commit since the last one, 0.4 ms each."""
 KEEP_LOGS: Final[Mapping[str, str | None]] = {
     "delta.checkpointInterval": f"{CHECKPOINT_EVERY}",
     "delta.enableExpiredLogCleanup": "false",
@@ -87,7 +88,7 @@ def row_group_properties(
 ) -> WriterProperties | None:
     """Return the properties by which deltalake rewrites rows of `table` in row groups of ROW_GROUP bytes.
 
-    Returns None if all rows fit one group. Files without statistics are ignored.
+    None if all rows fit one group. Files without statistics are ignored.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -106,10 +107,9 @@ def _row_groups(rows: int, size: int, compression: str = "SNAPPY", level: int | 
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
-    """Append `rows` in one commit without a position; `how` are options of deltalake. Raises as `read_back` does.
+    """Append `rows` in one commit without a position, in one attempt; `how` are options of deltalake.
 
-    There is one attempt: if the response was lost, delta-rs would take its own commit for another writer's and append
-    the rows twice.
+    Raises as `read_back` does.
     """
     writer = new_writer()
     how |= {"commit_properties": CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)}
@@ -146,8 +146,7 @@ def _anonymous(writer: str) -> dict[str, str]:
 def read_back(path: Address, writer: str) -> Iterator[None]:
     """Run the block, which commits as `writer`. Ignore its error if the commit is in the log afterwards.
 
-    Over a network the response to a successful commit may be lost; a retry would find its number taken and blame
-    another writer. Raises Unavailable if the commit is not there because its number was taken.
+    Raises Unavailable if the commit is not there because its number was taken.
     """
     try:
         yield
@@ -172,7 +171,7 @@ def invalidate_unless_known(path: Address, writer: str) -> None:
 
 
 def is_committed(path: Address, writer: str) -> bool:
-    """Return whether the commit of `writer` is among the newest. Raises Unavailable if they cannot be read."""
+    """Raises Unavailable if the newest commits cannot be read."""
     try:
         return any(metadata_of(commit).get("writer") == writer for commit in islice(commits(path), LOOKED_BACK))
     except Exception as error:

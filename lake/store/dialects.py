@@ -140,7 +140,7 @@ class SparkDialect:
 
 
 class DuckDBDialect(SparkDialect):
-    """Dialect of DuckDB's SQL, over the columns of a log, and MEMBERS. Nothing sealed is decrypted."""
+    """Dialect of DuckDB's SQL. Nothing sealed is decrypted."""
 
     quote = DUCKDB
 
@@ -188,7 +188,7 @@ def _with_default(field: Field, default: str) -> Field:
 
 
 def fields_sql(contracts: Sequence[Contract]) -> list[str]:
-    """Return Spark's SQL of the fields of the newest contract, over the columns of a log and MEMBERS."""
+    """Return Spark's SQL of the fields of the newest contract."""
     places, dialect = origins(contracts), SparkDialect(members(contracts))
     return [
         f"{value_sql(field, places[field.name], dialect)} AS {dialect.name(field.name)}"

@@ -56,8 +56,7 @@ def open_files(
     """Yield a DuckDB connection with the rows of the files registered as `name`, and their column names.
 
     A column that only some files have is null in the others. Partition columns are read from folder names below the
-    table. With `by_file`, the column FILE is the file of a row. `on` is the connection to use. Raises StorageError if a
-    file is missing or damaged.
+    table. With `by_file`, the column FILE is the file of a row. Raises StorageError if a file is missing or damaged.
     """
     path, paths = files.path, files.paths
     if not path.storage.may_tear and 1 < len(paths) <= FETCHED:
@@ -89,10 +88,7 @@ def open_files(
 def rows(
     path: Address, query: str, *parameters: Any, version: int | None = None, **more_tables: Iterable[pa.RecordBatch]
 ) -> list[dict[str, Any]]:
-    """Return the rows of a DuckDB `query` over the table `t` at `path`, archived parts included; [] without a table.
-
-    `more_tables`: see `query_files`.
-    """
+    """Return the rows of a DuckDB `query` over the table `t` at `path`, archived parts included; [] without a table."""
     try:
         with opened(path, version) as table:
             return query_files(
@@ -139,8 +135,7 @@ def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
 def append(path: Address, schema: str, records: Sequence[Sequence[Any]], position: Position | None = None) -> None:
     """Append `records` (tuples in the order of `schema`, e.g. `cut BIGINT, made_at TIMESTAMPTZ`) in one commit.
 
-    Creates the table on first use. Decimals, timestamps and nulls keep their types. Raises Beaten if the table is not
-    just before `position`.
+    Creates the table on first use. Raises Beaten if the table is not just before `position`.
     """
     with connection() as con:
         con.execute(f"CREATE TEMP TABLE t ({schema})")

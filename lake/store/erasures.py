@@ -21,7 +21,7 @@ from lake.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class Erasure:
-    """Entry: person `subject` (a token) of `stream` was erased; or erased data up to `number` was purged."""
+    """Person `subject` (a token) of `stream` was erased; or erased data up to `number` was purged."""
 
     action: Literal["erased", "purged"]
     number: int
@@ -38,12 +38,11 @@ def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:
 
 
 def subjects(settings: Settings, stream: str) -> set[str]:
-    """Return the tokens of the erased persons of `stream`."""
     return {erasure.subject for erasure in entries(settings, stream)}
 
 
 def erasures_between(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
-    """Return the erasures of `stream` with after < number <= upto."""
+    """After < number <= upto."""
     return [erasure for erasure in entries(settings, stream) if after < erasure.number <= upto]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FEED: Final = "feed"
 SIGN: Final = "_feed_sign"
-"""Column of FEED: +1 for an added row, -1 for a removed one."""
+"""+1 for an added row, -1 for a removed one."""
 TYPE: Final = "_change_type"
 SIGNED: Final = f"CASE WHEN {TYPE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
 """SQL of SIGN over a row of the feed."""
@@ -29,7 +29,7 @@ def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable
     """Create FEED, a table of `con`: the rows, state included, added and removed from version `old` to `new`.
 
     Returns False if rows have to be compared instead: the feed does not reach back; fingerprints do not add up (a
-    commit was lost and its number reused); fingerprints are unknown, as of personal tables; or comparing costs no more.
+    commit was lost and its number reused) or are unknown, as of personal tables; or comparing costs no more.
     """
     repays = 0 < new.version - old.version <= cost.FEED_COMMITS and (new.rows or 0) >= cost.FEED_ROWS
     if not repays or old.content is None or new.content is None:
@@ -55,10 +55,9 @@ def _load(con: duckdb.DuckDBPyConnection, path: Address, *, after: int, upto: in
 def feed(con: duckdb.DuckDBPyConnection, path: Address, table: TableState, *, after: int, upto: int) -> str:
     """Return SQL of the rows that the commits after version `after` changed in `table`, which is at `upto`.
 
-    Columns: those of the table, and TYPE.
-    By Delta's protocol (PROTOCOL.md of delta-io/delta, "Add CDC File"): the rows of a commit's change files if it has
-    some, else all rows of the files it added or removed. Raises ValueError across a change of columns, OSError if a
-    commit is gone.
+    Columns: those of the table, and TYPE. By Delta's protocol (PROTOCOL.md of delta-io/delta, "Add CDC File"): the rows
+    of a commit's change files if it has some, else all rows of the files it added or removed. Raises ValueError across
+    a change of columns, OSError if a commit is gone.
     """
     columns, files = fields_of_json(table.schema().to_json()), dict[str, list[str]]()
     for version in range(after + 1, upto + 1):

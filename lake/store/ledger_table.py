@@ -23,7 +23,7 @@ from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
 
 COMPACT_EVERY: Final = 32
-"""Number of entries after which the one-row files are compacted, so that reading stays cheap."""
+"""Entries after which the one-row files are compacted, so that reading stays cheap."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LedgerTable:
         return Warehouse(settings).book(self.name)
 
     def hold_lease(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[object]:
-        """Hold the table's lease while the block runs, also against other `hosts`. Raises as `lease` does."""
+        """Also against other `hosts`. Raises as `lease` does."""
         return lease(settings, self.location(settings).lease, hosts=hosts)
 
     def head(self, settings: Settings) -> delta.Position:
@@ -110,7 +110,6 @@ def instant(value: str | int) -> datetime:
 
 
 def as_state(record: Any) -> dict[str, Any]:
-    """Return a dataclass as a table's state has it."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(record).items()}
 
 
@@ -120,7 +119,6 @@ def parse_nested(value: Any) -> Any:
 
 
 def unknown_entry(what: str, number: int, latest: int, fix: str) -> DeclarationError:
-    """Return the error for an entry that does not exist."""
     if latest == 0:
         return DeclarationError(f"no {what} {number}: there is no {what} yet", fix=fix)
     if latest == 1:

@@ -60,8 +60,6 @@ EVERY: Final = EventFilter()
 
 @dataclass(frozen=True)
 class Log:
-    """Log of one stream of a project; it may not exist yet."""
-
     settings: Settings
     stream: str
 
@@ -79,7 +77,6 @@ class Log:
 
     @property
     def lease(self) -> str:
-        """Name of the lease of its only writer."""
         return self.location.lease
 
     def head(self) -> LogHead:
@@ -87,7 +84,7 @@ class Log:
         return LogHead.of(self.stream, position)
 
     def heads(self) -> list[LogHead]:
-        """Return the head after each batch, newest first."""
+        """Newest first."""
         return [*self.backwards()]
 
     def backwards(self) -> Iterator[LogHead]:
@@ -105,9 +102,7 @@ class Log:
         return LogHead.of(self.stream, position or delta.start(self.app))
 
     def must_reach(self, batch: int) -> LogHead:
-        """Return the head. Raises StorageError if it is before `batch`, which was committed: the newest commit was
-        lost.
-        """
+        """Raise StorageError if the head is before `batch`, which was committed: the newest commit was lost."""
         newest = self.head()
         if newest.batch < batch:  # another process may have committed it meanwhile
             invalidate(self.path)
@@ -153,10 +148,7 @@ class Log:
         return self._interpreted(rows, contracts, people, voids=voids)
 
     def refusals(self, spark: SparkSession, contract: Contract, *, upto: int, voids: int) -> DataFrame:
-        """Return the rejections of the batches up to `upto`, without those of the voids 1..`voids`.
-
-        Columns: those of `read`, and REFUSAL.
-        """
+        """Return the rejections of the batches up to `upto`: columns of `read`, and REFUSAL."""
         contracts = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
         scan = self._broadcasts(upto)
         people = self._keys_in(scan, spark, contract, None)
@@ -182,7 +174,6 @@ class Log:
         voids: int,
         refusals: bool = False,
     ) -> DataFrame:
-        """Return the events, or rejections, of stored `rows`, without those of the voids 1..`voids`."""
         rows = without_voided(rows, voids_between(self.settings, self.stream, 0, voids))
         if REFUSAL in rows.columns:
             rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
@@ -220,10 +211,9 @@ class Log:
         return store
 
     def keys_of(self, spark: SparkSession, contract: Contract, among: Iterable[str] | None = None) -> DataFrame | None:
-        """Return the keys of the persons in the log, or of the tokens `among`, that were not forgotten; None if nothing
-        is sealed.
+        """Return the keys of the persons in the log, or of the tokens `among`, that were not forgotten.
 
-        Raises as `key_store` does.
+        None if nothing is sealed. Raises as `key_store` does.
         """
         if not contract.sealed:
             return None
@@ -247,8 +237,8 @@ class Log:
     def commit(self, contract: Contract, rows: pa.Table | DataFrame, position: Position) -> LogHead:
         """Append a batch and its position in one Delta commit, and verify it by reading it back.
 
-        `rows` have the log's own columns and the physical ones of `contract`; delta-rs commits Arrow rows. Raises
-        Unavailable if another writer was first.
+        `rows` have the log's own columns and the physical ones of `contract`. Raises Unavailable if another writer was
+        first.
         """
         import pyarrow as pa
 

@@ -53,8 +53,7 @@ class LogHead:
 
     `offsets` is the next offset of each bucket. `watermark` is that of the next batch: the greatest event time so far,
     or the horizon of the producers. `counts` are the records of the batch read, accepted, dropped as duplicates and
-    quarantined. `files` are the files it read, `version` the Delta version of its commit, `contract` the version of its
-    contract.
+    quarantined, `files` those it read, `contract` is the version of its contract.
     """
 
     stream: str
@@ -94,7 +93,7 @@ class LogHead:
 
     @property
     def accepted(self) -> dict[str, Any]:
-        """Return the acceptance of all rejected records up to a batch, with its reason; {} if there is none."""
+        """Acceptance of all rejected records up to a batch, with its reason; {} if there is none."""
         return self._recorded("accepted")
 
     @property
@@ -111,7 +110,7 @@ class LogHead:
 
     @property
     def horizon(self) -> dict[str, Any]:
-        """Return the state of producers, see lake.ingest.horizon; {} if the contract names none."""
+        """State of producers, see lake.ingest.horizon; {} if the contract names none."""
         return self._recorded("horizon")
 
     @property
@@ -121,18 +120,18 @@ class LogHead:
 
     @property
     def latest(self) -> datetime | None:
-        """Return the greatest event time so far, also if the watermark is behind it."""
+        """Greatest event time so far, also if the watermark is behind it."""
         latest = self.horizon.get("latest")
         return datetime.fromisoformat(latest) if latest else self.watermark
 
     @property
     def keys(self) -> dict[str, Any]:
-        """Return the key store of the newest batch; {} if nothing is sealed."""
+        """Key store of the newest batch; {} if nothing is sealed."""
         return self._recorded("keys")
 
     @property
     def content(self) -> dict[str, Any]:
-        """Return the fingerprints and the digest of the newest batch, see `chain.entry`; {} before the first."""
+        """Fingerprints and the digest of the newest batch, see `chain.entry`; {} before the first."""
         return self._recorded("content")
 
     def _recorded(self, key: str) -> dict[str, Any]:

@@ -74,20 +74,17 @@ def current(
 
 
 def people(rows: pa.Table) -> list[str]:
-    """Return the tokens of the persons in sealed, stored rows."""
     tokens: list[str] = rows.column(encryption.SUBJECT).drop_null().unique().to_pylist()
     return tokens
 
 
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:
-    """Return the result of `read` without events."""
     return spark.createDataFrame(
         [], ", ".join(f"{quoted(name, SPARK)} {kind}" for name, kind in types(contract).items())
     )
 
 
 def types(contract: Contract) -> dict[str, str]:
-    """Return the columns that `read` returns, with their types."""
     return {field.name: field.type for field in contract.fields} | OWN
 
 

@@ -32,12 +32,12 @@ SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PART_ROWS: Final = 10_000
 PART_BYTES: Final = 64 << 20
 ROW_BYTES: Final = 500
-"""Rows are written in parts of PART_BYTES and read in parts of PART_ROWS. This is a row's size without its text."""
+"""Size of a row without its text. Rows are written in parts of PART_BYTES and read in parts of PART_ROWS."""
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """Row `number` that batch `batch` quarantined; `facts` is what its source recorded about it, as JSON."""
+    """`facts` is what the record's source recorded about it, as JSON."""
 
     stream: str
     batch: int
@@ -51,7 +51,7 @@ class Rejected:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Position in the quarantine; the order of positions is that of the rows."""
+        """Position in the quarantine, in the order of the rows."""
         return self.batch, self.number
 
     @property
@@ -66,19 +66,17 @@ class Rejected:
 
 
 def mark(batch: int, number: int) -> str:
-    """Return the log's name of a quarantined record that it accepts."""
     return f"quarantine:{batch}/{number}"
 
 
 def is_mark(name: str) -> bool:
-    """Return whether it is the name of a quarantined record."""
     return name.startswith("quarantine:")
 
 
 def rejected(
     settings: Settings, stream: str, *, upto: int, after: tuple[int, int] = (0, 0), texts: bool = True
 ) -> Iterator[Rejected]:
-    """Yield the rows of `stream` up to batch `upto`, in order, after the batch and number `after`.
+    """Yield the rows up to batch `upto`, in order, after the batch and number `after`.
 
     They are read in parts of PART_ROWS. Without `texts`, `raw` is empty and not read.
     """

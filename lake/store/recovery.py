@@ -33,7 +33,7 @@ RESTORE: Final = (
 
 
 def set_truncated_aside(path: Address) -> None:
-    """Set the newest commit of the table aside if it was truncated, so that the next one takes its number."""
+    """Set the newest commit aside if it was truncated, so that the next one takes its number."""
     version = truncated_commit.truncated_version(path)
     if version is not None:
         # If the table's past was deleted up to that version, only its checkpoint holds the state.
@@ -106,7 +106,6 @@ def last_edition(settings: Settings) -> int:
 
 
 def lost_editions(settings: Settings) -> list[Damage]:
-    """Return damage if there have been more editions than are recorded."""
     last, remembered = _editions(settings)
     if last >= remembered:
         return []
