@@ -1,20 +1,28 @@
-"""Connections to PostgreSQL for sources, sinks and the key store, and translation of connection errors."""
+"""Sessions of PostgreSQL for sources, sinks and the key store, and translation of their errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar, Final, TypeAlias
+
+import psycopg
 
 from lake.errors import DeclarationError, LakeError, Unavailable
 
-if TYPE_CHECKING:
-    import psycopg
-
-    Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 PASSING: Final = frozenset({"08", "53", "57", "58"})
 """Classes of SQLSTATE that may pass: connection, resources, operator intervention, system."""
+NO_RIGHT: Final = "42501"
+SETTINGS: Final[Mapping[str, str]] = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "timezone": "UTC",
+    "extra_float_digits": "1",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
 
 
 def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
@@ -22,8 +30,6 @@ def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
 
     Raises Unavailable if the server does not answer, DeclarationError if it rejects the login.
     """
-    import psycopg
-
     try:
         info = psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -53,29 +59,67 @@ def fetch(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any,
     return cursor.fetchall() if cursor.description else []
 
 
-@contextmanager
-def translated_errors(translate: Callable[[psycopg.Error], LakeError]) -> Iterator[None]:
-    """Raise what `translate` makes of an error of psycopg in the block."""
-    import psycopg
-
-    try:
-        yield
-    except psycopg.Error as error:
-        raise translate(error) from error
-
-
 def is_transient(error: psycopg.Error) -> bool:
-    """Return whether a retry may succeed."""
-    import psycopg
-
     return isinstance(error, psycopg.OperationalError) or (error.sqlstate or "")[:2] in PASSING
 
 
 def unavailable(message: str, where: str) -> Unavailable:
-    """Return the error for a server that could not answer now."""
     return Unavailable(f"PostgreSQL could not answer: {message}", where=where, fix="try again")
 
 
-def server_error(message: str, where: str) -> LakeError:
-    """Return the error for any other failure of the server."""
-    return LakeError(f"PostgreSQL failed: {message}", where=where, fix="see the server's log")
+class PostgresSession:
+    """Session of a source or sink, opened on first use and again after it broke."""
+
+    settings: ClassVar[Mapping[str, str]]
+
+    def __init__(self, dsn: str, *, name: str, where: str) -> None:
+        self._dsn, self.name, self.where = dsn, name, where
+        self._open: Connection | None = None
+
+    @property
+    def connection(self) -> Connection:
+        if self._open is None or self._open.closed:
+            self._open = self.connect()
+            with self.translated_errors():
+                self.settle(self._open)
+        return self._open
+
+    def connect(self, **more: str) -> Connection:
+        return connect(self._dsn, self.name, self.where, **more)
+
+    def settle(self, connection: Connection) -> None:
+        names, values = list(self.settings), list(self.settings.values())
+        fetch(
+            connection, "SELECT set_config(n, v, false) FROM unnest(%s::text[], %s::text[]) AS s(n, v)", names, values
+        )
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self.translated_errors():
+            return fetch(self.connection, sql, *parameters)
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._as_error(error) from error
+
+    def refusal(self, code: str | None, message: str, detail: str) -> LakeError | None:
+        """Return the error of an SQLSTATE that has a fix of its own."""
+        raise NotImplementedError
+
+    def _as_error(self, error: psycopg.Error) -> LakeError:
+        message = (error.diag.message_primary or str(error)).strip()
+        detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
+        if refusal := self.refusal(error.sqlstate, message, detail):
+            return refusal
+        if is_transient(error):
+            with suppress(psycopg.Error):
+                self.close()
+            return unavailable(message, self.where)
+        return LakeError(f"PostgreSQL failed: {message}{detail}", where=self.where, fix="see the server's log")

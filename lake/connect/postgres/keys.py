@@ -11,18 +11,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psycopg
 
 from lake import cost
-from lake.connect.postgres.connection import connect, is_transient, unavailable
+from lake.connect.postgres.connection import Connection, connect, fetch, is_transient, unavailable
 from lake.errors import DeclarationError
 from lake.session.spark_session import first_line
 from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
-
-if TYPE_CHECKING:
-    from lake.connect.postgres.connection import Connection
 
 SCHEMA: Final = "lake_keys"
 TABLES: Final = (
@@ -109,17 +106,16 @@ class _PostgresStatements:
     connection: Connection
 
     def run(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        cursor = self.connection.execute(_own(sql), values or None)
-        return cursor.fetchall() if cursor.description else []
+        return fetch(self.connection, _own(sql), *values)
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        self.connection.cursor().executemany(_own(sql), rows)
+        self.connection.cursor().executemany(_own(sql).encode(), rows)
 
     def batches(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
-        found = self.connection.cursor().stream(_own(sql), values or None)
+        found = self.connection.cursor().stream(_own(sql).encode(), values or None)
         while rows := [*islice(found, cost.PEOPLE_AT_ONCE)]:
             yield rows
 
 
-def _own(sql: str) -> bytes:
-    return sql.replace("?", "%s").encode()
+def _own(sql: str) -> str:
+    return sql.replace("?", "%s")

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import psycopg  # noqa: F401 - a missing extra is reported when the sink is declared
-
 from lake.connect.postgres.sink.target import PostgresTarget
 from lake.errors import DeclarationError
 from lake.sinks.kind import SinkDeclaration, SinkKind
@@ -21,7 +19,8 @@ def _open(declaration: SinkDeclaration) -> Target:
         raise DeclarationError(
             "readers: expected names of roles", where=where, fix='for example readers = ["bi"], which is there'
         )
-    return PostgresTarget(declaration.name, options["url"], options["schema"], tuple(options["readers"]), where)
+    schema, readers = options["schema"], tuple(options["readers"])
+    return PostgresTarget(options["url"], name=declaration.name, where=where, schema=schema, readers=readers)
 
 
 KIND: Final = SinkKind(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lake.connect.postgres.connection import fetch
+from lake.connect.postgres.connection import Connection, fetch
 from lake.connect.postgres.sink.values import JSON, pg_type, reason, text
 from lake.errors import DeclarationError
 from lake.quoting import literal, quoted
@@ -17,8 +17,6 @@ from lake.sinks.sink import TableChanges, TargetTable, key_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from lake.connect.postgres.connection import Connection
 
 CHANGE, EDITION = "_change", "_edition"
 """Extra columns: staged tables have CHANGE, tables of mode append have both."""

@@ -6,11 +6,9 @@ So readers see exactly one edition. The deliverer holds an advisory lock on the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from lake.connect.postgres.connection import connect, fetch, is_transient, server_error, translated_errors, unavailable
+from lake.connect.postgres.connection import NO_RIGHT, SETTINGS, Connection, PostgresSession, fetch
 from lake.connect.postgres.sink import fingerprints, values
 from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
 from lake.errors import DeclarationError, LakeError, Unavailable
@@ -19,61 +17,38 @@ from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTabl
 from lake.store.snapshot import Column
 
 if TYPE_CHECKING:
-    import psycopg
     import pyarrow as pa
 
-    from lake.connect.postgres.connection import Connection
-
 POSITIONS: Final = "_headwater"
-SESSION: Final = {
-    "client_encoding": "UTF8",
-    "datestyle": "ISO",
-    "timezone": "UTC",
-    "extra_float_digits": "1",
-    "statement_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "lock_timeout": "30s",
-}
-NO_RIGHT, IN_THE_WAY, TOO_LONG, LOCKED = "42501", "2BP01", "54000", "55P03"
+SESSION: Final = {**SETTINGS, "lock_timeout": "30s"}
+IN_THE_WAY, TOO_LONG, LOCKED = "2BP01", "54000", "55P03"
 
 
-@dataclass
-class PostgresTarget:
+class PostgresTarget(PostgresSession):
     """Target of sink `name`: tables in `schema` of the database at `dsn`, readable by `readers`."""
 
-    name: str
-    dsn: str = field(repr=False)
-    schema: str
-    readers: Sequence[str]
-    where: str
-    _open: Connection | None = field(default=None, repr=False)
+    settings = SESSION
 
-    @property
-    def connection(self) -> Connection:
-        if self._open is None or self._open.closed:
-            self._open = connect(self.dsn, self.name, self.where)
-            for setting, value in SESSION.items():
-                self._open.execute("SELECT set_config(%s, %s, false)", [setting, value])
-            if self._rows("SHOW server_encoding") != [("UTF8",)]:
-                raise DeclarationError(
-                    "the encoding of the database is not UTF8", where=self.where, fix="name one that has it"
-                )
-        return self._open
+    def __init__(self, dsn: str, *, name: str, where: str, schema: str, readers: Sequence[str]) -> None:
+        super().__init__(dsn, name=name, where=where)
+        self.schema, self.readers = schema, readers
 
-    def close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+    def settle(self, connection: Connection) -> None:
+        super().settle(connection)
+        if fetch(connection, "SHOW server_encoding") != [("UTF8",)]:
+            raise DeclarationError(
+                "the encoding of the database is not UTF8", where=self.where, fix="name one that has it"
+            )
 
     def position(self) -> SinkPosition | None:
-        with self._translated_errors():
+        with self.translated_errors():
             return self._position()
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
-        with self._translated_errors(), self.connection.transaction():
+        with self.translated_errors(), self.connection.transaction():
             self._make_schema()
             # Held until the end: another deliverer waits here, and then finds a position that it did not expect.
-            self._rows("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"{self._positions} {self.name}")
+            self.rows("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"{self._positions} {self.name}")
             found = self._position()
             if not delivery.anew:
                 delivery.check_position(found)
@@ -82,7 +57,7 @@ class PostgresTarget:
                 if side is not None:
                     side.replace_table(table.far)
             position = delivery.position()
-            self._rows(
+            self.rows(
                 f"INSERT INTO {self._positions} VALUES (%s, %s, %s, now(), %s)"
                 " ON CONFLICT (sink) DO UPDATE SET edition = excluded.edition, cut = excluded.cut,"
                 " delivered_at = excluded.delivered_at, position = excluded.position",
@@ -97,8 +72,8 @@ class PostgresTarget:
         return values.stored_as(column)
 
     def fingerprint(self, table: TargetTable) -> str:
-        with self._translated_errors():
-            return str(self._rows(fingerprints.fingerprint(table.types, self._title(table)))[0][0])
+        with self.translated_errors():
+            return str(self.rows(fingerprints.fingerprint(table.types, self._title(table)))[0][0])
 
     def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -111,7 +86,7 @@ class PostgresTarget:
         import pyarrow as pa
 
         key = ", ".join(f"{quoted(name)}::text" for name in table.identity)
-        with self._translated_errors(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
+        with self.translated_errors(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
             cursor.itersize = 10_000
             identity = {name: table.types[name] for name in table.identity}
             hashes = f"{fingerprints.row_hash(identity)}, {fingerprints.row_hash(table.types)}"
@@ -150,7 +125,7 @@ class PostgresTarget:
     def _beside(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable:
         called = f"_new_{changes.table.far}".encode()[:NAME_BYTES].decode(errors="ignore")
         side = self._table(changes.table, called)
-        self._rows(f"DROP TABLE IF EXISTS {side.title}")
+        self.rows(f"DROP TABLE IF EXISTS {side.title}")
         side.create()
         side.fill(changes, delivery.edition)
         side.describe(self.readers)
@@ -160,34 +135,34 @@ class PostgresTarget:
         return PgTable(self.connection, self.schema, table, called, self.where)
 
     def _make_schema(self) -> None:
-        if not self._rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", self.schema):
-            self._rows(f"CREATE SCHEMA {quoted(self.schema)}")
+        if not self.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", self.schema):
+            self.rows(f"CREATE SCHEMA {quoted(self.schema)}")
         if not self._exists(POSITIONS):
-            self._rows(
+            self.rows(
                 f"CREATE TABLE IF NOT EXISTS {self._positions} (sink text PRIMARY KEY, edition bigint NOT NULL,"
                 " cut bigint NOT NULL, delivered_at timestamptz NOT NULL, position text NOT NULL)"
             )
             says = "The edition that each sink of Headwater has brought the tables of this schema to."
-            self._rows(f"COMMENT ON TABLE {self._positions} IS {literal(says)}")
+            self.rows(f"COMMENT ON TABLE {self._positions} IS {literal(says)}")
         for role in self.readers:
-            if not self._rows("SELECT 1 FROM pg_roles WHERE rolname = %s", role):
+            if not self.rows("SELECT 1 FROM pg_roles WHERE rolname = %s", role):
                 raise DeclarationError(
                     f"readers: there is no role {role!r}",
                     where=self.where,
                     fix=f"CREATE ROLE {quoted(role)} LOGIN PASSWORD '…', there; or leave it out",
                 )
-            self._rows(f"GRANT USAGE ON SCHEMA {quoted(self.schema)} TO {quoted(role)}")
-            self._rows(f"GRANT SELECT ON {self._positions} TO {quoted(role)}")
+            self.rows(f"GRANT USAGE ON SCHEMA {quoted(self.schema)} TO {quoted(role)}")
+            self.rows(f"GRANT SELECT ON {self._positions} TO {quoted(role)}")
 
     def _position(self) -> SinkPosition | None:
         if not self._exists(POSITIONS):
             return None
-        rows = self._rows(f"SELECT position FROM {self._positions} WHERE sink = %s", self.name)
+        rows = self.rows(f"SELECT position FROM {self._positions} WHERE sink = %s", self.name)
         return SinkPosition.from_json(rows[0][0]) if rows else None
 
     def _exists(self, name: str) -> bool:
         sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
-        return bool(self._rows(sql, self.schema, name))
+        return bool(self.rows(sql, self.schema, name))
 
     @property
     def _positions(self) -> str:
@@ -196,41 +171,27 @@ class PostgresTarget:
     def _title(self, table: TargetTable) -> str:
         return f"{quoted(self.schema)}.{quoted(table.far)}"
 
-    def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        return fetch(self.connection, sql, *parameters)
-
-    def _translated_errors(self) -> AbstractContextManager[None]:
-        return translated_errors(self._as_error)
-
-    def _as_error(self, error: psycopg.Error) -> LakeError:
-        import psycopg
-
-        message = (error.diag.message_primary or str(error)).strip()
-        detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
-        if error.sqlstate == NO_RIGHT:
+    def refusal(self, code: str | None, message: str, detail: str) -> LakeError | None:
+        if code == NO_RIGHT:
             return DeclarationError(
                 f"PostgreSQL refused: {message}",
                 where=self.where,
                 fix=f"the role needs CREATE on the database, or to own the schema {self.schema}",
             )
-        if error.sqlstate == IN_THE_WAY:
+        if code == IN_THE_WAY:
             return DeclarationError(
                 f"a table whose columns have changed cannot be replaced: {message}{detail}",
                 where=self.where,
                 fix="drop what depends on it, deliver, and make it again",
             )
-        if error.sqlstate == TOO_LONG:
+        if code == TOO_LONG:
             return DeclarationError(
                 f"PostgreSQL refused: {message}",
                 where=self.where,
                 fix="leave out the index on that column, or the column",
             )
-        if error.sqlstate == LOCKED:
+        if code == LOCKED:
             return Unavailable(
                 f"somebody in PostgreSQL holds a lock: {message}", where=self.where, fix="try again when it is released"
             )
-        if is_transient(error):
-            with suppress(psycopg.Error):
-                self.close()
-            return unavailable(message, self.where)
-        return server_error(f"{message}{detail}", self.where)
+        return None

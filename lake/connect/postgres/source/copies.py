@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Final
 
+from lake.connect.postgres.connection import Connection, fetch
 from lake.connect.postgres.source.options import PostgresOptions
 from lake.connect.postgres.source.publication import REWRITTEN, Ask, PublishedTable, faults, lock_sql, published_tables
 from lake.connect.postgres.source.server import PostgresServer
 from lake.errors import DeclarationError, Unavailable
-
-if TYPE_CHECKING:
-    from lake.connect.postgres.connection import Connection
 
 ATTEMPTS: Final = 20
 
@@ -54,10 +53,7 @@ def export_tables(
     for _ in range(ATTEMPTS):
         with server.export_snapshot(options.slot) as (lsn, connection), server.translated_errors():
             at = server.place().at
-
-            def ask(sql: str, *parameters: object, of: Connection = connection) -> list[tuple[Any, ...]]:
-                return of.execute(sql.encode(), parameters).fetchall()
-
+            ask = partial(fetch, connection)
             to_lock = matching_tables(ask, options, version)
             connection.execute(lock_sql([to_lock[options.tables[stream]] for stream in streams]).encode())
             tables = matching_tables(ask, options, version)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 
 from lake.connect.postgres.source.options import PostgresOptions
-from lake.connect.postgres.source.server import quoted_name
 from lake.contracts.contract import Contract
 from lake.contracts.fields import UNCHANGED, Field
 from lake.errors import DeclarationError, did_you_mean
+from lake.quoting import quoted
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 COLUMN_LISTS: Final = 150_000
@@ -79,7 +79,7 @@ class PublishedTable:
 
     @property
     def query(self) -> str:
-        columns = ", ".join(quoted_name(column.name) for column in self.columns)
+        columns = ", ".join(quoted(column.name) for column in self.columns)
         where = f" WHERE {self.rows}" if self.rows else ""
         return f"SELECT {columns} FROM {self.relation}{where}"
 
@@ -89,7 +89,7 @@ class PublishedTable:
         descendants.
         """
         only = "" if self.partitioned else "ONLY "
-        return f"{only}{quoted_name(self.schema)}.{quoted_name(self.name)}"
+        return f"{only}{quoted(self.schema)}.{quoted(self.name)}"
 
 
 def lock_sql(tables: Sequence[PublishedTable]) -> str:
@@ -109,7 +109,7 @@ def published_tables(
         raise DeclarationError(
             f"the database has no publication {publication!r}",
             where=where,
-            fix=f"CREATE PUBLICATION {quoted_name(publication)} FOR TABLE …",
+            fix=f"CREATE PUBLICATION {quoted(publication)} FOR TABLE …",
         )
     [(number, changed, *operations)] = answer
     lists = version >= COLUMN_LISTS
@@ -149,7 +149,7 @@ def faults(
     tables: Mapping[str, PublishedTable], lacking: Sequence[str], options: PostgresOptions
 ) -> list[DeclarationError]:
     """Return the differences between the published tables and the streams."""
-    publication, wrong = quoted_name(options.publication), []
+    publication, wrong = quoted(options.publication), []
     if lacking:
         wrong.append(
             DeclarationError(

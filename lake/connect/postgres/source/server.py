@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, LiteralString
+from typing import Any, Final, LiteralString
 
-from lake.connect.postgres.connection import connect, is_transient, server_error, translated_errors, unavailable
+from lake.connect.postgres.connection import NO_RIGHT, Connection, PostgresSession, fetch
 from lake.connect.postgres.source.messages import read_lsn
-from lake.connect.postgres.source.values import BUILT_IN, SETTINGS, PgType
+from lake.connect.postgres.source.values import BUILT_IN, FORMATS, PgType
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.quoting import quoted
 from lake.sources.source import Gap
-
-if TYPE_CHECKING:
-    import psycopg
-
-    from lake.connect.postgres.connection import Connection
 
 PLUGIN: Final = "pgoutput"
 SESSION: Final = {
-    **SETTINGS,
-    "statement_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
+    **FORMATS,
     "row_security": "off",  # a copy fails instead of omitting rows hidden by a policy
     "search_path": "pg_catalog",
 }
-IN_USE, NO_RIGHT, NO_SLOT, UNKNOWN = "55006", "42501", "53400", "42704"
+IN_USE, NO_SLOT, UNKNOWN = "55006", "53400", "42704"
 
 STATE: Final[LiteralString] = """
     SELECT (SELECT system_identifier FROM pg_control_system())::text, pg_is_in_recovery(),
@@ -81,32 +75,13 @@ class ReplicationSlot:
         return self.status == "lost" or self.confirmed is None
 
 
-class PostgresServer:
-    """Connection, made on first use and again after it broke. `dsn` is a libpq connection string."""
+class PostgresServer(PostgresSession):
+    settings = SESSION
 
     def __init__(self, dsn: str, *, name: str, where: str) -> None:
-        self._dsn, self._name, self.where = dsn, name, where
-        self._open: Connection | None = None
+        super().__init__(dsn, name=name, where=where)
         self._types: dict[int, PgType] = {}
         self._streaming = False
-
-    @property
-    def connection(self) -> Connection:
-        if self._open is None or self._open.closed:
-            self._open = self._connect()
-            with self.translated_errors():
-                _settle(self._open)
-        return self._open
-
-    def close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
-
-    def rows(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
-        connection = self.connection
-        with self.translated_errors():
-            return connection.execute(sql, parameters).fetchall()
 
     def place(self) -> ServerPosition:
         reused = self._open is not None
@@ -163,7 +138,7 @@ class PostgresServer:
         memory here. Raises Gap if the slot or the publication is gone.
         """
         connection = self.connection
-        parameters = [slot, upto, limit, quoted_name(publication)]
+        parameters = [slot, upto, limit, quoted(publication)]
         self._streaming = True
         try:
             with self.translated_errors(), connection.cursor() as cursor, cursor.copy(PEEK, parameters) as copy:
@@ -194,8 +169,8 @@ class PostgresServer:
     def _query_aside(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
         if not self._streaming:
             return self.rows(sql, *parameters)
-        with self.translated_errors(), self._connect() as other:
-            return other.execute(sql, parameters).fetchall()
+        with self.translated_errors(), self.connect() as other:
+            return fetch(other, sql, *parameters)
 
     @contextmanager
     def export_snapshot(self, slot: str) -> Iterator[tuple[int, Connection]]:
@@ -203,58 +178,35 @@ class PostgresServer:
 
         A temporary slot provides both. Waits for running transactions to end. Raises Unavailable.
         """
-        with self.translated_errors(), self._connect() as reading, self._connect(replication="database") as exporting:
+        with self.translated_errors(), self.connect() as reading, self.connect(replication="database") as exporting:
             name = f"{slot[:40]}_{exporting.info.backend_pid}"
             create = f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL {PLUGIN} EXPORT_SNAPSHOT'
             created = exporting.execute(create.encode()).fetchone()
             assert created is not None
             _, lsn, snapshot, _ = created
-            _settle(reading)
+            self.settle(reading)
             reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             reading.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
             exporting.close()
             yield read_lsn(lsn), reading
 
-    def translated_errors(self) -> AbstractContextManager[None]:
-        return translated_errors(self._as_error)
-
-    def _connect(self, **more: str) -> Connection:
-        return connect(self._dsn, self._name, self.where, **more)
-
-    def _as_error(self, error: psycopg.Error) -> LakeError:
-        import psycopg
-
-        message = (error.diag.message_primary or str(error)).strip()
-        if error.sqlstate == NO_RIGHT:
+    def refusal(self, code: str | None, message: str, detail: str) -> LakeError | None:
+        if code == NO_RIGHT:
             return DeclarationError(
                 f"PostgreSQL refused: {message}",
                 where=self.where,
                 fix="the role needs REPLICATION, and SELECT on the tables: docs/how-to/postgres.md",
             )
-        if error.sqlstate == UNKNOWN:
+        if code == UNKNOWN:
             return Gap(
                 f"what is to be read is gone: {message}",
                 where=self.where,
-                fix=f"lake ingest {self._name} --give-up copies the tables anew",
+                fix=f"lake ingest {self.name} --give-up copies the tables anew",
             )
-        if error.sqlstate == NO_SLOT:
+        if code == NO_SLOT:
             fix = "raise max_replication_slots: a copy needs one more while it lasts"
             return Unavailable(f"PostgreSQL has no slot left: {message}", where=self.where, fix=fix)
-        if error.sqlstate == IN_USE:
+        if code == IN_USE:
             fix = "another process reads it: end that one, or try again when it is done"
             return Unavailable(f"the slot is in use: {message}", where=self.where, fix=fix)
-        if is_transient(error):
-            with suppress(psycopg.Error):
-                self.close()
-            return unavailable(message, self.where)
-        return server_error(message, self.where)
-
-
-def _settle(connection: Connection) -> None:
-    names, values = list(SESSION), list(SESSION.values())
-    connection.execute("SELECT set_config(n, v, false) FROM unnest(%s::text[], %s::text[]) AS s(n, v)", [names, values])
-
-
-def quoted_name(name: str) -> str:
-    """Return a name as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
+        return None

@@ -1,4 +1,4 @@
-"""Lossless JSON of values that PostgreSQL wrote as text, in a session with SETTINGS.
+"""Lossless JSON of values that PostgreSQL wrote as text, in a session with FORMATS.
 
 Numbers keep their digits, times are ISO 8601 (UTC if they have a zone), bytes are base64, arrays are arrays. All other
 types are strings, and so are values without a JSON or ISO 8601 form (NaN, infinity, years before 1 or after 9999).
@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring
 from typing import Final, NamedTuple, TypeAlias
 
-SETTINGS: Final[Mapping[str, str]] = {
-    "client_encoding": "UTF8",
-    "datestyle": "ISO",
-    "timezone": "UTC",
+from lake.connect.postgres.connection import SETTINGS
+
+FORMATS: Final[Mapping[str, str]] = {
+    **SETTINGS,
     "intervalstyle": "iso_8601",
-    "extra_float_digits": "1",
     "bytea_output": "hex",
     "xmloption": "content",
 }
