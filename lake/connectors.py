@@ -15,7 +15,7 @@ packages that the connector needs: `kafka = "lake.connect.kafka.sink:KIND [kafka
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -31,6 +31,14 @@ MODULE: Final = "lake"
 def connectors(group: Group) -> list[str]:
     """Return the names in a group, in alphabetical order."""
     return sorted(_installed(group, tuple(sys.path)).names)
+
+
+def kind_of(group: Group, options: Mapping[str, Any], where: str) -> str:
+    """Return the option `kind` of a declaration. Raises DeclarationError if it has none."""
+    kind = options.get("kind")
+    if not isinstance(kind, str):
+        raise DeclarationError("names no kind", where=where, fix=f"kind = one of {', '.join(connectors(group))}")
+    return kind
 
 
 def connector(group: Group, name: str, where: str) -> Any:

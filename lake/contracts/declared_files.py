@@ -37,7 +37,7 @@ class DeclaredFile:
     @property
     def values(self) -> dict[str, Any]:
         """Return the options with values from the environment. Raises DeclarationError if a variable is not set."""
-        return dict(filled_in(self.options, self.where))
+        return dict(_filled_in(self.options, self.where))
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ def alerts(settings: Settings) -> DeclaredFolder:
     return DeclaredFolder("an alert", "docs/how-to/alerts.md", settings.path(settings.alerts), settings.project)
 
 
-def filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+def _filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
     """Yield the options with `env:` values replaced. Messages never show these values."""
     for name, value in options.items():
         if isinstance(value, dict):
-            yield name, dict(filled_in(value, where))
+            yield name, dict(_filled_in(value, where))
         elif isinstance(value, str) and value.startswith(ENVIRONMENT):
             variable = value.removeprefix(ENVIRONMENT)
             if variable not in os.environ:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, get_args
 
 from lake.config import Settings
-from lake.connectors import connector, connectors
+from lake.connectors import connector, kind_of
 from lake.contracts import declared_files
-from lake.contracts.declared_files import DeclaredFile, filled_in
+from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
 from lake.sinks.kind import Begin, DeclaredSink, DeclaredTable, OptionTable, SinkDeclaration, SinkKind
@@ -19,31 +18,25 @@ NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", lis
 SEE: Final = "see docs/how-to/sinks.md"
 
 
-@dataclass(frozen=True)
-class OptionTypes:
-    """Allowed keys of a TOML table, in the file `where`."""
-
-    of: OptionTable
-    where: str
-
-    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        faults = [
-            DeclarationError(f"unknown key {key!r}", where=self.where, fix=did_you_mean(key, self.of))
-            for key in given
-            if key not in self.of
-        ]
-        values = {}
-        for key, (kind, default) in self.of.items():
-            value = given.get(key, default)
-            if value is None:
-                faults.append(DeclarationError(f"{key} is missing", where=self.where, fix=f"write {key} = …; {SEE}"))
-            elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-                found = f"{key}: expected {NOUNS[kind]}, found {type(value).__name__}"
-                faults.append(DeclarationError(found, where=self.where, fix=SEE))
-            values[key] = value
-        if faults:
-            raise DeclarationError.all(faults)
-        return values
+def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the values of a TOML table's keys. Raises one DeclarationError with all faults."""
+    faults = [
+        DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, table))
+        for key in given
+        if key not in table
+    ]
+    values = {}
+    for key, (kind, default) in table.items():
+        value = given.get(key, default)
+        if value is None:
+            faults.append(DeclarationError(f"{key} is missing", where=where, fix=f"write {key} = …; {SEE}"))
+        elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            found = f"{key}: expected {NOUNS[kind]}, found {type(value).__name__}"
+            faults.append(DeclarationError(found, where=where, fix=SEE))
+        values[key] = value
+    if faults:
+        raise DeclarationError.all(faults)
+    return values
 
 
 def sink_kind(kind: str, where: str) -> SinkKind:
@@ -74,13 +67,11 @@ def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[Dec
 
 
 def _read(settings: Settings, file: DeclaredFile) -> DeclaredSink:
-    given, where = dict(file.options), file.where
-    name = given.pop("kind", None)
-    if not isinstance(name, str):
-        raise DeclarationError("names no kind", where=where, fix=f"kind = one of {', '.join(connectors('lake.sinks'))}")
+    where, name = file.where, kind_of("lake.sinks", file.options, file.where)
     kind = sink_kind(name, where)
     common: OptionTable = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, kind.begin)}
-    options = OptionTypes({**common, **kind.options}, where).read(dict(filled_in(given, where)))
+    given = {key: value for key, value in file.values.items() if key != "kind"}
+    options = read_options({**common, **kind.options}, given, where)
     after_publish, begin = options.pop("after_publish"), options.pop("begin")
     _must_be_one_of("begin", begin, get_args(Begin), where)
     tables = dict(_tables(kind, options.pop("tables"), where))
@@ -104,7 +95,7 @@ def _tables(kind: SinkKind, given: Mapping[str, Any], where: str) -> Iterator[tu
             raise DeclarationError(f"expected a table, found {options!r}", where=place, fix=f"write [tables.{name}]")
         common = {"name": (str, name), "columns": (list, []), "mode": (str, kind.modes[0])}
         common |= {"on": (list, []), "when": (str, "")}
-        read = OptionTypes({**common, **kind.table_options}, place).read(options)
+        read = read_options({**common, **kind.table_options}, options, place)
         far, columns, mode = read.pop("name"), read.pop("columns"), read.pop("mode")
         _must_be_one_of("mode", mode, kind.modes, place)
         if not all(isinstance(column, str) for column in columns) or len(set(columns)) < len(columns):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -35,6 +35,10 @@ class SentTable:
     inserted: int
     updated: int
     deleted: int
+
+    @classmethod
+    def of(cls, table: str, counts: Mapping[str, int], *, whole: bool) -> SentTable:
+        return cls(table, whole, *(counts[change] for change in ("insert", "update", "delete")))
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,7 @@ def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: date
         delivery = plan.delivery()
         editions.flush(settings)
         position = target.deliver(delivery)
-    tables = tuple(
-        SentTable(one.table.name, one.whole, one.counts["insert"], one.counts["update"], one.counts["delete"])
-        for one in delivery.tables
-    )
+    tables = tuple(SentTable.of(one.table.name, one.counts, whole=one.whole) for one in delivery.tables)
     counts = {"edition": position.edition, "tables": [*map(asdict, tables)]}
     runs.record_outcome(settings, VERB, plan.sink.name, plan.edition.cut, began, **counts)
     seconds = (datetime.now(UTC) - began).total_seconds()
@@ -118,7 +119,7 @@ def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         counts = Counter[str]()
         for batch in one.source.batches():
             counts.update(batch.column("change").to_pylist())
-        tables.append(SentTable(one.table.name, one.whole, counts["insert"], counts["update"], counts["delete"]))
+        tables.append(SentTable.of(one.table.name, counts, whole=one.whole))
     return _outcome(plan, plan.position, tuple(tables))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from lake.config import Settings
+from lake.contracts.declared_files import DeclaredFile
 from lake.sinks.condition import Condition
 from lake.sinks.sink import Mode, Target
 
@@ -47,12 +48,9 @@ class DeclaredSink:
 
 
 @dataclass(frozen=True)
-class SinkDeclaration:
-    """File `sinks/<name>.toml`: values of the kind's `options`. `where` is its path in messages."""
+class SinkDeclaration(DeclaredFile):
+    """File `sinks/<name>.toml`. `options` are the values of the kind's options, those of the environment filled in."""
 
-    name: str
-    options: Mapping[str, Any]
-    where: str
     settings: Settings
 
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import SplitResult, urlsplit
 
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError
+from lake.sinks.kind import OptionTable
+
+SERVER_OPTIONS: Final[OptionTable] = {
+    "url": (str, None),
+    "username": (str, ""),
+    "password": (str, ""),
+    "certificates": (str, ""),
+    "prefix": (str, ""),
+}
+"""Options of every sink with a SinkServer, besides `seconds`, whose default differs."""
 
 
 @dataclass(frozen=True)

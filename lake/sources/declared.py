@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lake.config import Settings
-from lake.connectors import connector, connectors, translated_import_errors
+from lake.connectors import connector, connectors, kind_of, translated_import_errors
 from lake.contracts import declared_files
 from lake.contracts.contract import Contract
 from lake.contracts.declared_files import DeclaredFile
@@ -78,11 +78,8 @@ def source_kind(kind: str, where: str) -> SourceKind:
 
 
 def _read(settings: Settings, contracts: Mapping[str, Contract], file: DeclaredFile) -> DeclaredSource:
-    options, where = dict(file.options), file.where
-    kind = options.pop("kind", None)
-    if not isinstance(kind, str):
-        fix = f"kind = one of {', '.join(connectors('lake.sources'))}"
-        raise DeclarationError("names no kind", where=where, fix=fix)
+    where, kind = file.where, kind_of("lake.sources", file.options, file.where)
+    options = {key: value for key, value in file.options.items() if key != "kind"}
     with translated_import_errors("lake.sources", kind, where) as entry:
         source_kind: SourceKind = entry.load()
         source = source_kind.open(SourceDeclaration(file.name, options, where, contracts, settings))

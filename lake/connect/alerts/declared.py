@@ -19,7 +19,7 @@ from lake.contracts import declared_files
 from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
-from lake.sinks.declared import OptionTypes
+from lake.sinks.declared import read_options
 from lake.sinks.kind import DeclaredSink, DeclaredTable, OptionTable
 from lake.sinks.sink import Target
 
@@ -142,7 +142,7 @@ def _read(settings: Settings, file: DeclaredFile) -> Alert:
         from lake.connect import webhook
     receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
     own = OF_ROWS if "table" in given else OF_STATE
-    options = OptionTypes({**COMMON, **own, **receiving}, where).read(given)
+    options = read_options({**COMMON, **own, **receiving}, given, where)
     message = MessageTemplate(options["message"] or _default(own), where)
     faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]
     if faults:

@@ -12,6 +12,7 @@ from lake.connect.opensearch.names import IndexNames
 from lake.connect.opensearch.server import OpenSearchServer
 from lake.connect.opensearch.target import OpenSearchTarget
 from lake.sinks.kind import SinkDeclaration, SinkKind
+from lake.sinks.server import SERVER_OPTIONS
 from lake.sinks.sink import Target
 
 
@@ -24,13 +25,6 @@ def _open(declaration: SinkDeclaration) -> Target:
 KIND: Final = SinkKind(
     _open,
     modes=("mirror", "upsert"),
-    options={
-        "url": (str, None),
-        "username": (str, ""),
-        "password": (str, ""),
-        "certificates": (str, ""),
-        "prefix": (str, ""),
-        "seconds": (int, 60),
-    },
+    options={**SERVER_OPTIONS, "seconds": (int, 60)},
     table_options={"mapping": (dict, {}), "settings": (dict, {})},
 )

@@ -12,6 +12,7 @@ from typing import Final
 from lake.connect.redis.server import RedisServer
 from lake.connect.redis.target import RedisTarget
 from lake.sinks.kind import SinkDeclaration, SinkKind
+from lake.sinks.server import SERVER_OPTIONS
 from lake.sinks.sink import Target
 
 
@@ -24,14 +25,6 @@ def _open(declaration: SinkDeclaration) -> Target:
 KIND: Final = SinkKind(
     _open,
     modes=("mirror", "upsert"),
-    options={
-        "url": (str, None),
-        "username": (str, ""),
-        "password": (str, ""),
-        "certificates": (str, ""),
-        "prefix": (str, ""),
-        "at_once": (int, 10_000),
-        "seconds": (int, 10),
-    },
+    options={**SERVER_OPTIONS, "at_once": (int, 10_000), "seconds": (int, 10)},
     table_options={"form": (str, "json")},
 )
