@@ -19,7 +19,7 @@ from infra.bench.load import load
 from infra.bench.meters import Meters, contract
 from infra.bench.written import STREAM, Written
 from lake.config import Settings
-from lake.contracts.event_id import bucket, identity
+from lake.contracts.expressions import bucket, identity
 from lake.ingest.fsck import check
 from lake.store.log import Log
 from lake.testing import Commands

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract, read_contract
-from lake.contracts.event_id import bucket, identity
+from lake.contracts.expressions import bucket, identity
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.proof import chain

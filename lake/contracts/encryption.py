@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lake.contracts.event_id import literal, quoted
+from lake.contracts.expressions import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

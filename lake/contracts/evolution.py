@@ -18,7 +18,7 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from lake.contracts import encryption
 from lake.contracts.avro_text import parse_schema
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import quoted
+from lake.contracts.expressions import quoted
 from lake.contracts.fields import Field
 from lake.contracts.origins import columns, origins, stored_type
 from lake.contracts.upcast import UpcastStep

@@ -1,18 +1,24 @@
-"""SQL of a contract's expressions, evaluated such that a record whose expression raises can be rejected.
+"""SQL over a contract's fields: event time, conditions, and the id of an event.
 
-Spark has no function that turns any error into null. Two functions do so for their arguments: `try_add` of a timestamp
-and an interval, and `try_to_binary`. Each use is in a CASE branch without ELSE, because Spark evaluates repeated
-expressions before these functions unless they are in a branch.
+An id is SHA-256 over an injective encoding of values.
+
+A record whose expression raises can be rejected. Spark has no function that turns any error into null. Two functions do
+so for their arguments: `try_add` of a timestamp and an interval, and `try_to_binary`. Each use is in a CASE branch
+without ELSE, because Spark evaluates repeated expressions before these functions unless they are in a branch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
+
+from lake import quoting
+from lake.quoting import SPARK
 
 if TYPE_CHECKING:
     from lake.contracts.contract import Contract
+    from lake.contracts.fields import Field
 
 BROADCAST: Final = "_broadcasts"
 PUNCTUATION: Final = "_punctuates"
@@ -57,3 +63,62 @@ def holds(contract: Contract, column: str) -> str:
 
 def _or_null(text: str) -> str:
     return f"try_to_binary({text}, 'utf-8')"
+
+
+def quoted(name: str) -> str:
+    """Return `name` as a Spark SQL identifier."""
+    return quoting.quoted(name, SPARK)
+
+
+def literal(text: str) -> str:
+    """Return `text` as a Spark SQL string."""
+    return quoting.literal(text, SPARK)
+
+
+def identity(contract: Contract) -> str:
+    """Return SQL of an event's `_id`, over its fields, `_extra` and `_source`.
+
+    Unless its content is its identity, an event keeps its id under all later contracts.
+    """
+    key = [_encoded(contract.field(name)) for name in contract.key]
+    at = time(contract, "_time IS NOT NULL") if contract.clock else "_time"
+    match contract.identity:
+        case "id":
+            rest = [_encoded(contract.field(name)) for name in contract.id]
+        case "content":
+            rest = [*_content(contract)]
+        case "position":
+            rest = [_length_prefixed("_source")]
+    return _digest([*key, _length_prefixed(f"cast({at} AS string)"), *rest])
+
+
+def content(contract: Contract) -> str:
+    """Return SQL of a digest of an event's fields except transport ones, and of its `_extra`."""
+    return _digest(_content(contract))
+
+
+def _content(contract: Contract) -> Iterator[str]:
+    yield from (_encoded(field) for field in contract.fields if not field.transport)
+    yield "coalesce(concat(length(_extra), ':', _extra), '')"
+
+
+def bucket(contract: Contract) -> str:
+    """Return SQL of an event's `_bucket`."""
+    return f"cast(pmod(xxhash64({', '.join(quoted(name) for name in contract.key)}), {contract.buckets}) AS int)"
+
+
+def _encoded(field: Field) -> str:
+    column = quoted(field.name)
+    if field.nested:
+        return _length_prefixed(f"to_json({column})")
+    if field.type == "binary":
+        return _length_prefixed(f"base64({column})")
+    return _length_prefixed(f"cast({column} AS string)")
+
+
+def _length_prefixed(text: str) -> str:
+    return f"coalesce(concat(length({text}), ':', {text}), '-')"
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return f"sha2(concat({', '.join(parts)}), 256)"

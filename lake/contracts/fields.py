@@ -1,4 +1,4 @@
-"""Field of a contract, and the Spark SQL type of each Avro type."""
+"""Field of a contract, and the Spark SQL and DuckDB types of each Avro type."""
 
 from __future__ import annotations
 
@@ -282,3 +282,27 @@ def _text(default: Any) -> str | None:
     if default is None or isinstance(default, str):
         return default
     return json.dumps(default)
+
+
+DUCKDB: Final[Mapping[str, str]] = {
+    "boolean": "BOOLEAN",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+
+
+def duckdb_type(field: Field) -> str:
+    if field.type.startswith("array"):
+        return f"{duckdb_type(field.parts[0])}[]"
+    if field.type.startswith("map"):
+        return f"MAP(VARCHAR, {duckdb_type(field.parts[0])})"
+    if field.nested:
+        return f"STRUCT({', '.join(f'{quoting.quoted(part.name)} {duckdb_type(part)}' for part in field.parts)})"
+    return DUCKDB.get(field.type, field.type.upper())

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lake.contracts.duckdb_types import type_of
+from lake.contracts.fields import duckdb_type
 from lake.errors import did_you_mean
 from lake.quoting import literal, quoted
 from lake.session.duck import expression_fault
@@ -86,12 +86,12 @@ def words(expression: Any) -> set[str]:
 def wrong_expressions(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
     """Yield (fault, fix) of the expressions of `steps`."""
     by_name = {field.name: field for field in fields}
-    row = ", ".join(f"CAST(NULL AS {type_of(field)}) AS {quoted(field.name)}" for field in fields)
+    row = ", ".join(f"CAST(NULL AS {duckdb_type(field)}) AS {quoted(field.name)}" for field in fields)
     for step in steps:
         for name, expression in step.expressions:
             what = f"upcast of {name!r} from version {step.version}: {expression!r}"
             personal = sorted(name for name in used_fields([expression], fields) if by_name[name].personal)
-            if fault := expression_fault(expression, type_of(by_name[name]), row):
+            if fault := expression_fault(expression, duckdb_type(by_name[name]), row):
                 yield f"{what} {fault[0]}", fault[1]
             elif personal and not by_name[name].personal:
                 yield f"{what} uses {personal[0]!r}, which is personal", f"use other fields, or make {name!r} personal"
@@ -134,7 +134,7 @@ def upcast_sql(
         values, failed = [], [FAILED]
         for name, expression in step.expressions:
             field, older, column = by_name[name], step.applies, quoted(name)
-            value = f"CAST(({expression}) AS {type_of(field)})" if opened or not field.personal else "NULL"
+            value = f"CAST(({expression}) AS {duckdb_type(field)})" if opened or not field.personal else "NULL"
             failed.append(f"CASE WHEN {older} AND TRY(struct_pack(v := {value})) IS NULL THEN {literal(name)} END")
             values.append(f"CASE WHEN {older} THEN {f'TRY({value})' if tried else value} ELSE {column} END AS {column}")
         values += [f"coalesce({', '.join(failed)}) AS {FAILED}"] if tried else []

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import identity
+from lake.contracts.expressions import identity
 from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.ingest import drift, gap_detection, producers, rejections
 from lake.ingest.deduplication import NO_REPEATS, RedeliverySearch, RepeatedEvents

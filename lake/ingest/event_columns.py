@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.contracts import expressions
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import bucket, identity, literal, quoted
+from lake.contracts.expressions import bucket, identity, literal, quoted
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
 
 if TYPE_CHECKING:

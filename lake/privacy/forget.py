@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream
-from lake.contracts.event_id import literal, quoted
+from lake.contracts.expressions import literal, quoted
 from lake.errors import DeclarationError
 from lake.ingest.field_encryption import BLANKED
 from lake.privacy import search

@@ -12,9 +12,8 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
-from lake.contracts.duckdb_types import type_of
 from lake.contracts.evolution import steps_of_log
-from lake.contracts.fields import Field
+from lake.contracts.fields import Field, duckdb_type
 from lake.contracts.origins import ExtraMember
 from lake.contracts.upcast import upcast_sql
 from lake.quoting import literal, quoted
@@ -73,13 +72,13 @@ def _columns(contracts: Sequence[Contract]) -> Iterator[Column]:
     for field in contracts[-1].fields:
         note = null_note(field, contracts)
         meaning = f"{field.doc} ({note})".lstrip() if note else field.doc
-        yield Column(field.name, type_of(field), meaning, field.unit)
+        yield Column(field.name, duckdb_type(field), meaning, field.unit)
 
 
 def _query(files: Sequence[str], contracts: Sequence[Contract], test: str) -> str:
     physical = origins.columns(contracts)
     plain = [field for contract in contracts for field in contract.fields if not field.personal]
-    kinds = {physical[field.name, field.type]: type_of(field) for field in plain}
+    kinds = {physical[field.name, field.type]: duckdb_type(field) for field in plain}
     bucket = f"CAST(regexp_extract({quoted(FILE)}, {literal(BUCKET)}, 1) AS INTEGER) AS _bucket"
     own = ["concat_ws(':', _batch, _bucket, _offset) AS _place", *(column.name for column in OWN[1:])]
     events = f"(SELECT *, {bucket} FROM {rows_sql(files, kinds | READ)})"
@@ -103,7 +102,7 @@ def value_functions(contracts: Sequence[Contract]) -> tuple[Function, ...]:
     members = _members(contracts)
     if not members:
         return ()
-    kinds = ", ".join(f"m{number} {type_of(member.shape)}" for number, member in enumerate(members))
+    kinds = ", ".join(f"m{number} {duckdb_type(member.shape)}" for number, member in enumerate(members))
     name, takes = FUNCTION.format(contracts[-1].name), ("INTEGER", "VARCHAR")
 
     def work(versions, extras):  # type: ignore[no-untyped-def]  # DuckDB evaluates annotations

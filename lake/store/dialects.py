@@ -13,8 +13,7 @@ from typing import Any, Final
 from lake import quoting
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
-from lake.contracts.duckdb_types import type_of
-from lake.contracts.fields import Field
+from lake.contracts.fields import Field, duckdb_type
 from lake.contracts.origins import ExtraMember, ValueOrigin, has_grown, members, origins, value_sql
 from lake.quoting import DUCKDB, SPARK
 
@@ -156,7 +155,7 @@ class DuckDBDialect(SparkDialect):
         return f"CASE WHEN {sealed} THEN {before} ELSE {value} END" if any(carried for carried, _ in values) else value
 
     def cast(self, value: str, field: Field) -> str:
-        return f"CAST({value} AS {type_of(field)})"
+        return f"CAST({value} AS {duckdb_type(field)})"
 
     def text(self, value: str) -> str:
         return f"CAST({value} AS VARCHAR)"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import literal, quoted
+from lake.contracts.expressions import literal, quoted
 from lake.contracts.origins import members
 from lake.contracts.upcast import FAILED, UpcastStep, upcast_fields, upcast_sql, used_fields
 from lake.kinds.grouped_map import pickled

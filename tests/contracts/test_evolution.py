@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from lake.contracts import origins
 from lake.contracts.contract import Contract, read_contract
-from lake.contracts.duckdb_types import type_of
 from lake.contracts.evolution import with_current
+from lake.contracts.fields import duckdb_type
 from lake.read import logs
 from lake.records.extra_members import read_members
 from lake.store.dialects import MEMBERS, fields_sql
@@ -63,7 +63,7 @@ def by_duckdb(contracts: Sequence[Contract], rows: Sequence[dict[str, Any]]) -> 
     if not newest:
         return [() for _ in rows]
     kinds = {
-        column: type_of(next(f for c in contracts for f in c.fields if (f.name, f.type) == place))
+        column: duckdb_type(next(f for c in contracts for f in c.fields if (f.name, f.type) == place))
         for place, column in origins.columns(contracts).items()
     }
     kinds |= {"_version": "INTEGER", "_extra": "VARCHAR", "n": "INTEGER"}

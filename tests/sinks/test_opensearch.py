@@ -12,7 +12,7 @@ import pytest
 
 from lake.config import Settings
 from lake.connect.opensearch import server as bulk
-from lake.connect.opensearch.names import id_of
+from lake.connect.opensearch.indexes import id_of
 from lake.connect.opensearch.server import Document
 from lake.connect.opensearch.staged_swap import finish
 from lake.connect.opensearch.target import OpenSearchTarget as Target

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lake.config import Settings
-from lake.connect.kafka.source.columns import GENERATION
+from lake.connect.kafka.source.reader import GENERATION
 from lake.connect.kafka.source.reader import KafkaSource as Source
 from lake.contracts.contract import Clock
 from lake.contracts.declared_files import FromEnvironment

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lake.connect.opensearch.names import IndexNames
+from lake.connect.opensearch.indexes import IndexNames
 from lake.connect.opensearch.server import OpenSearchServer
 from lake.connect.opensearch.target import OpenSearchTarget
 from lake.sinks.kind import SinkDeclaration, SinkKind

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from opensearchpy import OpenSearch, exceptions
 
-from lake.connect.opensearch.names import id_of
+from lake.connect.opensearch.indexes import id_of
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.server import SinkServer
 

@@ -25,8 +25,7 @@ from typing import Any, Final
 
 from opensearchpy import exceptions
 
-from lake.connect.opensearch.mapping import reason
-from lake.connect.opensearch.names import IndexNames
+from lake.connect.opensearch.indexes import IndexNames, reason
 from lake.connect.opensearch.server import BULK_BYTES, BULK_ROWS, Document, OpenSearchServer
 from lake.errors import LakeError, Unavailable
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lake.connect.opensearch.mapping import body, reason
-from lake.connect.opensearch.names import HASHED, IndexNames
+from lake.connect.opensearch.indexes import HASHED, IndexNames, index_body, reason
 from lake.connect.opensearch.server import BULK_BYTES, BULK_ROWS, Document, OpenSearchServer
 from lake.connect.opensearch.staged_swap import GONE, IndexStage, Positions, finish, overtaken, pages
 from lake.errors import DeclarationError, LakeError
@@ -45,7 +44,7 @@ class OpenSearchTarget:
             bodies = {}
             for changes in delivery.tables:
                 self.names.check_table(changes.table, self.server.where)
-                bodies[changes.table.far] = body(changes.table, self.server.where)
+                bodies[changes.table.far] = index_body(changes.table, self.server.where)
             state = self.positions.read()
             if state.next is not None:
                 raise overtaken(self.server)

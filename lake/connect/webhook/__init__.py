@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from lake.connect.webhook.receiver import Receiver, WebhookLimits
-from lake.connect.webhook.retry import WebhookRetry
-from lake.connect.webhook.target import WebhookTarget
+from lake.connect.webhook.target import WebhookRetry, WebhookTarget
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind

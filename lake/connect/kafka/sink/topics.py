@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.connect.kafka.source.cluster import POLL_SECONDS, Cluster
-from lake.connect.kafka.source.faults import UnknownTopic
+from lake.connect.kafka.source.cluster import POLL_SECONDS, Cluster, UnknownTopic
 from lake.connect.kafka.source.ranges import Range, TopicState
 from lake.errors import DeclarationError, Unavailable
 from lake.quoting import literal

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from lake.connect.kafka.sink.topics import Topics
-from lake.connect.kafka.source.faults import may_pass
+from lake.connect.kafka.source.cluster import may_pass
 from lake.errors import DeclarationError, LakeError, Unavailable
 
 if TYPE_CHECKING:

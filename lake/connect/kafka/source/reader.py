@@ -1,18 +1,180 @@
-"""Kafka source: fixes offset ranges, reads them whole, and writes the group's offsets after the commit."""
+"""Kafka source: fixes offset ranges, reads them whole as columns, and writes the group's offsets after the commit."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake.connect.kafka.source import ranges
 from lake.connect.kafka.source.cluster import Cluster
-from lake.connect.kafka.source.columns import TopicReader
-from lake.connect.kafka.source.options import KafkaOptions
-from lake.connect.kafka.source.ranges import KafkaOffsets, Range, TopicState
-from lake.connect.kafka.source.values import decoders
+from lake.connect.kafka.source.options import FACTS, TIMESTAMP, KafkaOptions, KafkaTopic
+from lake.connect.kafka.source.ranges import KafkaOffsets, Range, TopicOffsets, TopicState
+from lake.connect.kafka.source.values import (
+    Decode,
+    UndecodableError,
+    decoders,
+    headers_of,
+    of_json,
+    of_text,
+    undecodable_text,
+)
+from lake.errors import DeclarationError
+from lake.sources.describe import topic_of
 from lake.sources.source import Lag, Progress, Spool
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+CONTROL: Final = ""  # the envelope's reader counts it as a control message
+TOMBSTONE: Final = "{}"  # an event with facts only
+UNDEFINED_TOMBSTONE: Final = (
+    "a null value, but no field of the contract is from kafka.tombstone: its meaning is not defined"
+)
+KEY: Final = f"{FACTS}.key"
+HEADERS: Final = f"{FACTS}.headers."
+OF_KEY: Final = f"{KEY}."
+OFFSET: Final = f"{FACTS}.offset"
+GENERATION: Final = 1 << 48
+"""Added to an offset for each generation; larger than any offset."""
+
+
+@dataclass(frozen=True)
+class RecordColumns:
+    """Columns of text, one row per record."""
+
+    texts: pa.Array
+    places: pa.Array
+    facts: dict[str, pa.Array]
+
+
+@dataclass
+class TopicReader:
+    """Converter for the records of one `topic`; `before` are the offsets read before."""
+
+    topic: KafkaTopic
+    before: TopicOffsets
+    value: Decode
+    key: Decode
+
+    def columns(self, messages: Sequence[Message], partition: int) -> RecordColumns:
+        if self.topic.stamped:
+            _must_be_stamped(self.topic, messages)
+        offsets = pa.array([message.offset() for message in messages], pa.int64())
+        named = topic_of(self.topic.name, self.before.era)
+        places = pc.binary_join_element_wise(f"{named}/{partition}", offsets.cast(pa.string()), ":")
+        faults: dict[int, str] = {}
+        facts = {fact: self._fact(fact, messages, faults) for fact in sorted(self.topic.facts)}
+        texts = self._texts(messages)
+        if faults:
+            texts = pa.array([faults.get(i, text) for i, text in enumerate(texts.to_pylist())], pa.large_string())
+        return RecordColumns(texts, places, facts)
+
+    def _texts(self, messages: Sequence[Message]) -> pa.Array:
+        values = [message.value() for message in messages]
+        if self.value is of_json:
+            plain = pa.array(values, pa.large_binary())
+            if plain.null_count == 0 and pc.all(pc.starts_with(plain, b"{")).as_py():
+                try:
+                    return plain.cast(pa.large_string())
+                except pa.ArrowInvalid:
+                    pass  # one of them is not UTF-8: decode each
+        return pa.array([self._text(*each) for each in zip(messages, values, strict=True)], pa.large_string())
+
+    def _text(self, message: Message, value: bytes | None) -> str:
+        if value is None:
+            if self.topic.envelope:
+                return CONTROL
+            return (
+                TOMBSTONE
+                if f"{FACTS}.tombstone" in self.topic.facts
+                else undecodable_text(UNDEFINED_TOMBSTONE, message.key() or b"")
+            )
+        try:
+            return self.value(value, headers_of(message))
+        except UndecodableError as error:
+            return undecodable_text(error, value)
+
+    def _fact(self, fact: str, messages: Sequence[Message], faults: dict[int, str]) -> pa.Array:
+        if fact == OFFSET:
+            return pa.array([str(self._offset_in_all_generations(message)) for message in messages], pa.string())
+        if fact in SIMPLE_FACTS:
+            return pa.array([SIMPLE_FACTS[fact](message) for message in messages], pa.string())
+        texts: list[str | None] = []
+        for row, message in enumerate(messages):
+            try:
+                texts.append(self._decoded(fact, message))
+            except UndecodableError as error:
+                texts.append(None)
+                faults[row] = undecodable_text(f"{fact}: {error}", message.value() or b"")
+        return pa.array(texts, pa.string())
+
+    def _offset_in_all_generations(self, message: Message) -> int:
+        offset = message.offset() or 0
+        return self.before.generation_of(message.partition() or 0, offset) * GENERATION + offset
+
+    def _decoded(self, fact: str, message: Message) -> str | None:
+        if fact.startswith(HEADERS):
+            header = dict(headers_of(message)).get(fact.removeprefix(HEADERS))
+            return None if header is None else of_text(header)
+        key = message.key()
+        if key is None:
+            return None
+        text = self.key(key, headers_of(message))
+        return text if fact == KEY else _part(text, fact.removeprefix(OF_KEY))
+
+
+def _must_be_stamped(topic: KafkaTopic, messages: Sequence[Message]) -> None:
+    from confluent_kafka import TIMESTAMP_CREATE_TIME
+
+    for message in messages:
+        if message.timestamp()[0] == TIMESTAMP_CREATE_TIME:
+            raise DeclarationError(
+                f"the clock of {topic.stream} goes by {TIMESTAMP}, which is to be the time at which a broker got the"
+                f" record; found CreateTime, the producer's own clock, at offset {message.offset()}",
+                where=f"topic {topic.name}",
+                fix="message.timestamp.type=LogAppendTime, for a new topic: records that are there keep what they have;"
+                f" or no clock in the contract of {topic.stream}",
+            )
+
+
+def _part(text: str, name: str) -> str | None:
+    try:
+        parsed = json.loads(text, parse_float=str, parse_int=str)
+    except ValueError as error:
+        raise UndecodableError(f"not JSON ({error})") from None
+    if not isinstance(parsed, dict):
+        raise UndecodableError("not an object")
+    value = parsed.get(name)
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _time(message: Message) -> str | None:
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+
+    kind, milliseconds = message.timestamp()
+    if kind == TIMESTAMP_NOT_AVAILABLE:
+        return None
+    try:
+        return (EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return None
+
+
+SIMPLE_FACTS: Final[dict[str, Callable[[Any], str | None]]] = {
+    TIMESTAMP: _time,
+    f"{FACTS}.topic": lambda message: message.topic(),
+    f"{FACTS}.partition": lambda message: str(message.partition()),
+    f"{FACTS}.tombstone": lambda message: "true" if message.value() is None else "false",
+}
 
 
 class KafkaSource:

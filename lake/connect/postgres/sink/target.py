@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lake.connect.postgres.connection import NO_RIGHT, SETTINGS, Connection, PostgresSession, fetch
-from lake.connect.postgres.sink import fingerprints, values
+from lake.connect.postgres.sink import values
 from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.quoting import literal, quoted
@@ -73,7 +73,7 @@ class PostgresTarget(PostgresSession):
 
     def fingerprint(self, table: TargetTable) -> str:
         with self.translated_errors():
-            return str(self.rows(fingerprints.fingerprint(table.types, self._title(table)))[0][0])
+            return str(self.rows(values.fingerprint(table.types, self._title(table)))[0][0])
 
     def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -89,7 +89,7 @@ class PostgresTarget(PostgresSession):
         with self.translated_errors(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
             cursor.itersize = 10_000
             identity = {name: table.types[name] for name in table.identity}
-            hashes = f"{fingerprints.row_hash(identity)}, {fingerprints.row_hash(table.types)}"
+            hashes = f"{values.row_hash(identity)}, {values.row_hash(table.types)}"
             cursor.execute(f"SELECT {key}, {hashes} FROM {self._title(table)}".encode())
             while rows := cursor.fetchmany(10_000):
                 columns = zip(*rows, strict=True)

@@ -1,15 +1,19 @@
-"""Published tables, and how they differ from the streams. PostgreSQL does not report unpublished tables."""
+"""Published tables: how they differ from the streams, and copies of them as of one position, while others write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, LiteralString
 
+from lake.connect.postgres.connection import Connection, fetch
 from lake.connect.postgres.source.options import PostgresOptions
+from lake.connect.postgres.source.server import PostgresServer
 from lake.contracts.contract import Contract
 from lake.contracts.fields import UNCHANGED, Field
-from lake.errors import DeclarationError, did_you_mean
+from lake.errors import DeclarationError, Unavailable, did_you_mean
 from lake.quoting import quoted
 
 Ask = Callable[..., list[tuple[Any, ...]]]
@@ -207,3 +211,54 @@ def _row_columns(field: Field) -> tuple[str, ...]:
 
 def _cannot_say_unknown(field: Field) -> bool:
     return field.nested and field.type not in ARRAYS
+
+
+ATTEMPTS: Final = 20
+
+
+@dataclass(frozen=True)
+class ExportedTables:
+    """Published tables as of `lsn`, over a connection with that snapshot; `at` is in microseconds since 1970."""
+
+    lsn: int
+    at: int
+    tables: Mapping[str, PublishedTable]
+    connection: Connection
+
+    def rows(self, table: PublishedTable) -> Iterator[tuple[str | None, ...]]:
+        with self.connection.cursor() as cursor, cursor.copy(f"COPY ({table.query}) TO STDOUT".encode()) as copy:
+            yield from copy.rows()
+
+
+def matching_tables(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
+    """Return the published tables, queried by `ask`. Raises DeclarationError for all that does not fit the streams."""
+    tables, lacking = published_tables(ask, options.publication, version=version, where=options.where)
+    wrong = faults(tables, lacking, options)
+    if wrong:
+        raise DeclarationError.all(wrong)
+    return tables
+
+
+@contextmanager
+def export_tables(
+    server: PostgresServer, options: PostgresOptions, streams: Sequence[str], version: int
+) -> Iterator[ExportedTables]:
+    """Yield the tables of `streams` as of one position. Waits for running transactions to end.
+
+    TRUNCATE and table rewrites are visible to older snapshots too (PostgreSQL's documentation, "Caveats" of concurrency
+    control). So the tables are locked, and if one came before the lock, another position is taken. Raises Unavailable,
+    and DeclarationError as `matching_tables` does.
+    """
+    for _ in range(ATTEMPTS):
+        with server.export_snapshot(options.slot) as (lsn, connection), server.translated_errors():
+            at = server.place().at
+            ask = partial(fetch, connection)
+            to_lock = matching_tables(ask, options, version)
+            connection.execute(lock_sql([to_lock[options.tables[stream]] for stream in streams]).encode())
+            tables = matching_tables(ask, options, version)
+            if not ask(REWRITTEN, [tables[options.tables[stream]].id for stream in streams]):
+                yield ExportedTables(lsn, at, tables, connection)
+                return
+    raise Unavailable(
+        "the tables are emptied or rewritten faster than they can be copied", where=options.where, fix="try again"
+    )
