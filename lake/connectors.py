@@ -1,15 +1,15 @@
 """Connectors: parts of Headwater that an installed package declares as entry points.
 
-- `lake.sources`: a kind of `sources/*.toml`; the object is a SourceKind (lake.sources.source).
-- `lake.sinks`: a kind of `sinks/*.toml`; a SinkKind (lake.sinks.sink).
+- `lake.sources`: a kind of `sources/*.toml`; the object is a SourceKind.
+- `lake.sinks`: a kind of `sinks/*.toml`; a SinkKind.
 - `lake.keys`: a scheme of the URL in the setting `keys`; a function of the URL, and of its form for messages, that
   returns a Home (lake.store.keys.home).
 - `lake.commands`: a command of `lake`; a click.Command.
-- `lake.after_publish`: a name in the setting `publish.after`; an AfterPublish (lake.publish.after_publish).
+- `lake.after_publish`: a name in the setting `publish.after`; an AfterPublish.
 
 A connector is imported when a project names it. An entry point may name an extra of its package, which provides the
-packages that the connector needs: `kafka = "lake.connect.kafka.sink:KIND [kafka]"`. Format: packaging.python.org,
-"Entry points specification".
+packages that the connector needs: `kafka = "lake.connect.kafka.sink:KIND [kafka]"` (packaging.python.org, "Entry points
+specification").
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ MODULE: Final = "lake"
 
 
 def connectors(group: Group) -> list[str]:
-    """Return the names in a group, in alphabetical order."""
     return sorted(_installed(group, tuple(sys.path)).names)
 
 
@@ -42,7 +41,7 @@ def kind_of(group: Group, options: Mapping[str, Any], where: str) -> str:
 
 
 def connector(group: Group, name: str, where: str) -> Any:
-    """Import a connector. Raises DeclarationError if it is unknown or broken, or several packages have it."""
+    """Raises DeclarationError if the connector is unknown or broken, or several packages have it."""
     with translated_import_errors(group, name, where) as entry:
         return entry.load()
 
@@ -68,7 +67,7 @@ def translated_import_errors(group: Group, name: str, where: str) -> Iterator[En
 
 @cache
 def _installed(group: Group, path: tuple[str, ...]) -> EntryPoints:
-    """Return the entry points of a group in the packages on `path`, which is `sys.path`."""
+    """Read entry points once for each `path`, which is `sys.path`."""
     return entry_points(group=group)
 
 

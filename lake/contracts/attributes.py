@@ -1,6 +1,6 @@
 """Check for attributes of a contract without effect: misspelt ones, and ours in the wrong place.
 
-Avro allows any attribute anywhere, and other tools use their own. So only names that resemble a known one are faults.
+Avro allows any attribute, so only names that resemble a known one are faults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ LEAST_SIMILARITY: Final = 0.75
 
 
 def ineffective_attributes(text: str, *, file: str) -> list[DeclarationError]:
-    """Return the attributes of the JSON schema `text` that have no effect."""
     document, lines = json.loads(text), ContractLines(text)
     faults = [
         DeclarationError(what, where=f"{file}:{lines.of_attribute(name)}", fix=fix)
@@ -79,7 +78,6 @@ def _part_faults(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str
 
 
 def most_similar(name: str, names: Collection[str]) -> str:
-    """Return the most similar of `names`; "" if none is similar."""
     by_case = {each.lower(): each for each in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=LEAST_SIMILARITY)
     return by_case[close[0]] if close else ""

@@ -21,7 +21,6 @@ _UNKNOWN_TYPE: Final = re.compile(r"Could not make an Avro Schema object from (\
 
 
 def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
-    """Parse an Avro record schema. Raises DeclarationError, with the line if possible."""
     try:
         document = json.loads(text, object_pairs_hook=unique_members)
     except DuplicateMember as twice:
@@ -45,8 +44,6 @@ def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
 
 
 class DuplicateMember(ValueError):
-    """A JSON object has a member twice."""
-
     def __init__(self, name: str) -> None:
         super().__init__(json.dumps(name))
 
@@ -72,7 +69,7 @@ def _parse(text: str) -> avro.schema.Schema:
 
 
 def _located_fault(document: dict[str, Any], error: Exception, text: str, file: str) -> DeclarationError:
-    """Return the error with its line: that of the first field with which a schema of the fields up to it is invalid."""
+    """Return the error at the first field with which a schema of the fields up to it is invalid."""
     given = document.get("fields")
     fields = given if isinstance(given, list) else []
     for number, field in enumerate(fields, 1):
@@ -99,8 +96,6 @@ def _declaration_error(error: Exception, about: str, where: str) -> DeclarationE
 
 @dataclass(frozen=True)
 class ContractLines:
-    """Line numbers in the text of a contract."""
-
     text: str
 
     def of_field(self, name: str, nth: int = 1) -> int:

@@ -1,8 +1,6 @@
 """Contract of a stream, `schemas/<stream>.avsc`: an Avro record schema with the stream's facts in its attribute `lake`.
 
-The page "Contracts" of the reference specifies every attribute (its text is in `infra/reference/words.toml`). Key, id,
-event time, clock, buckets, subject, broadcast and dump place events in the log, so they never change once it exists,
-except that a dump may be added. For allowed changes see `evolution.py`.
+Every attribute is specified in `infra/reference/words.toml`, allowed changes in `evolution.py`.
 """
 
 from __future__ import annotations
@@ -42,10 +40,8 @@ class MaxRefused:
 
 @dataclass(frozen=True)
 class Completeness:
-    """How missing events are detected.
-
-    A `number` increases by one with each event of a `producer`, or of the stream if none is named; or there is an event
-    in each interval `every`, counted from 1970 in UTC.
+    """A `number` increases by one with each event of a `producer` (None: of the stream); or each interval `every`,
+    counted from 1970 in UTC, has an event.
     """
 
     producer: str | None = None
@@ -55,7 +51,7 @@ class Completeness:
 
 @dataclass(frozen=True)
 class Producers:
-    """Producers that a log waits for: each value of the field `producer`, at most `limit` of them.
+    """Producers that a log waits for: values of the field `producer`, at most `limit`.
 
     `punctuation` is an SQL condition for records up to which a producer has sent everything. A producer silent for the
     time `idle` is not waited for.
@@ -69,15 +65,13 @@ class Producers:
 
 @dataclass(frozen=True)
 class Clock:
-    """Fields with the sending time of a record, by the producer's clock, and its receiving time."""
-
     sent: str
     received: str
 
 
 @dataclass(frozen=True)
 class Contract:
-    """Contract of a stream's events. `identity`: whether `id`, the content or the position identifies an event."""
+    """`identity`: whether `id`, the content or the position identifies an event."""
 
     name: str
     doc: str
@@ -111,7 +105,6 @@ class Contract:
 
     @property
     def sealed(self) -> tuple[str, ...]:
-        """Fields that the log encrypts: the personal ones, if there is a subject."""
         return self.personal if self.subject else ()
 
     @property
@@ -141,7 +134,7 @@ class Contract:
 
 
 def load_contracts(settings: Settings) -> dict[str, Contract]:
-    """Return all contracts by stream. Raises one DeclarationError with all faults."""
+    """Raises one DeclarationError with all faults."""
     contracts, faults = sound_contracts(settings)
     if faults:
         raise DeclarationError.all(faults.values())
@@ -149,7 +142,7 @@ def load_contracts(settings: Settings) -> dict[str, Contract]:
 
 
 def load_contract(settings: Settings, stream: str) -> Contract:
-    """Return the contract of `stream`. Raises DeclarationError if it is invalid or unknown."""
+    """Raises DeclarationError if the contract is invalid or unknown."""
     contracts, faults = sound_contracts(settings)
     if stream in faults:
         raise faults[stream]
@@ -188,7 +181,6 @@ def streams_of(settings: Settings) -> list[str]:
 
 
 def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:
-    """Return the contract of `stream`. Raises DeclarationError with a hint if it does not exist."""
     if stream not in contracts:
         raise DeclarationError(
             f"no stream {stream!r}",
@@ -199,7 +191,7 @@ def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:
 
 
 def read_contract(text: str, *, file: str) -> Contract:
-    """Return the contract that an Avro schema declares. Raises DeclarationError with all faults."""
+    """Parse a contract, also one that a log stores. Raises DeclarationError with all faults."""
     record = parse_schema(text, file=file)
     lines = ContractLines(text)
     fields, faults = _read_fields(record, lines, file)
@@ -263,7 +255,7 @@ def _producers(options: Mapping[str, Any]) -> Producers:
 
 
 def _with_transport(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:
-    """Return the field; a fact without the attribute is `transport` unless it identifies or places events."""
+    """Set `transport` of a fact without the attribute, unless it identifies or places events."""
     if not field.is_fact or any("transport" in of.other_props for of in record.fields if of.name == field.name):
         return field
     identity, time = facts.get("id"), re.findall(r"\w+", facts.get("time") or "")

@@ -1,7 +1,4 @@
-"""CSV options of a stream (`csv` in a contract's `lake`), for files that differ from RFC 4180.
-
-A column name that is no field is matched by the fields' `aliases`.
-"""
+"""CSV options of a stream (`csv` in a contract's `lake`), for files that differ from RFC 4180."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ ENCODINGS: Final = 'use "utf-8", "utf-16", "iso-8859-1", "windows-1252" or the l
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """CSV options. `quote` is "" for none; a column whose text is in `null` is absent.
+    """`quote` is "" for none; a column whose text is in `null` is absent.
 
-    `columns` are the names for files without a header, else (). `encoding` is a Python codec, "" for UTF-8. `skip` is a
-    number of lines before the header, or their common prefix. `escape` is a backslash or "". `trim` strips blanks.
+    `columns` are the names for files without a header. `encoding` is a Python codec, "" for UTF-8. `skip` is a number
+    of lines before the header, or their common prefix. `escape` is a backslash or "". `trim` strips blanks.
     """
 
     declared_delimiter: str = ""
@@ -60,7 +57,7 @@ DEFAULT_CSV: Final = CsvOptions()
 
 
 def wrong_options(given: Any) -> Iterator[tuple[str, str]]:
-    """Yield (fault, fix) of `csv`."""
+    """Yield (fault, fix)."""
     if not isinstance(given, dict):
         yield f"invalid csv: {given!r}", EXAMPLE
         return

@@ -1,4 +1,4 @@
-"""Declarations in TOML files of a project: `sources/*.toml`, `sinks/*.toml`, `alerts/*.toml`, named as their files.
+"""Declarations in TOML files of a project: `sources/*.toml`, `sinks/*.toml`, `alerts/*.toml`.
 
 A value `env:NAME` stands for an environment variable.
 """
@@ -28,7 +28,7 @@ class FromEnvironment(str):
 
 @dataclass(frozen=True)
 class DeclaredFile:
-    """A TOML file as written: `options`. `where` is its path in messages."""
+    """TOML file as written; `where` is its path in messages."""
 
     name: str
     options: Mapping[str, Any]
@@ -36,7 +36,7 @@ class DeclaredFile:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return the options with values from the environment. Raises DeclarationError if a variable is not set."""
+        """Options with values from the environment. Raises DeclarationError if a variable is not set."""
         return dict(_filled_in(self.options, self.where))
 
 
@@ -55,12 +55,11 @@ class DeclaredFolder:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all declarations, valid or not."""
         return sorted(file.stem for file in self.files)
 
     @property
     def texts(self) -> Iterator[DeclaredFile]:
-        """Yield the files that are TOML, whether or not their options are valid."""
+        """Files that are TOML, whether or not their options are valid."""
         for file in self.files:
             with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
                 yield DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), self._where(file))
@@ -116,17 +115,14 @@ class DeclaredFolder:
 
 
 def sources(settings: Settings) -> DeclaredFolder:
-    """Return the folder of sources."""
     return DeclaredFolder("a source", "docs/how-to/sources.md", settings.path(settings.sources), settings.project)
 
 
 def sinks(settings: Settings) -> DeclaredFolder:
-    """Return the folder of sinks."""
     return DeclaredFolder("a sink", "docs/how-to/sinks.md", settings.path(settings.sinks), settings.project)
 
 
 def alerts(settings: Settings) -> DeclaredFolder:
-    """Return the folder of alerts."""
     return DeclaredFolder("an alert", "docs/how-to/alerts.md", settings.path(settings.alerts), settings.project)
 
 

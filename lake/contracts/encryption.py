@@ -1,4 +1,4 @@
-"""Field encryption: SQL that encrypts personal fields with the key of the person they are about.
+"""SQL that encrypts personal fields with the key of the person they are about.
 
 AES-256-GCM (NIST SP 800-38D): base64 of 12 bytes of nonce, ciphertext, 16 bytes of tag, with the column's place as
 authenticated data. The nonce is derived from key, place and value (as the synthetic IV of RFC 5297): a repeated batch
@@ -19,25 +19,22 @@ if TYPE_CHECKING:
     from lake.contracts.contract import Contract
 
 SUBJECT: Final = "_subject"
-"""Log column with the token of the person an event is about."""
+"""Token of the person an event is about."""
 KEY: Final = "_key"
 EXTRA: Final = "_extra"
 BLOCK: Final = 64
 
 
 def place(contract: Contract, column: str) -> str:
-    """Return SQL of the authenticated place of a value."""
     return f"encode({literal(f'{contract.name}.{column}')}, 'UTF-8')"
 
 
 def encrypted_sql(text: str, place: str) -> str:
-    """Return SQL of the encrypted `text`, null without a key."""
     nonce = f"unhex(left(sha2(concat({KEY}, {place}, encode({text}, 'UTF-8')), 256), 24))"
     return f"base64(aes_encrypt(encode({text}, 'UTF-8'), {KEY}, 'GCM', 'DEFAULT', {nonce}, {place}))"
 
 
 def decrypted_sql(column: str, place: str) -> str:
-    """Return SQL of the decrypted `column`, null without a key."""
     return f"decode(aes_decrypt(unbase64({column}), {KEY}, 'GCM', 'DEFAULT', {place}), 'UTF-8')"
 
 
@@ -59,19 +56,16 @@ def _subject_sql(contract: Contract) -> str:
 
 
 def with_tokens(rows: DataFrame, contract: Contract, hmac_pads: DataFrame) -> DataFrame:
-    """Return `rows` with SUBJECT, and with `_id` as an HMAC."""
     digested = rows.crossJoin(hmac_pads)
     kept = [quoted(name) for name in rows.columns if name != "_id"]
     return digested.selectExpr(*kept, f"{_hmac_sql('_id')} AS _id", f"{_hmac_sql(_subject_sql(contract))} AS {SUBJECT}")
 
 
 def with_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
-    """Return `rows` with the KEY of their subject, null if it has none."""
     return rows.join(keys, SUBJECT, "left")
 
 
 def mask_erased(rows: DataFrame, contract: Contract) -> DataFrame:
-    """Return `rows` with their personal fields null if they have no KEY."""
     hidden = {*contract.sealed, EXTRA}
     return rows.selectExpr(
         *(

@@ -1,8 +1,8 @@
 """Evolution of contracts: allowed changes, and reading of events written under an older version.
 
-A log stores every contract it was written with (`lake.store.ledger.contract_versions`); an event's `_version` is the
-number of its contract. Physical columns never change: a renamed or widened field gets a new one, and reading combines
-them. Fields unknown to an event's contract are read from `_extra`; see `lake.contracts.origins`.
+A log stores every contract it was written with; an event's `_version` is the number of its contract. Physical columns
+never change: a renamed or widened field gets a new one, and reading combines them. Fields unknown to an event's
+contract are read from `_extra`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ PRECISION: Final = 38
 
 @cache
 def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
-    """Return `stored` with `contract` as its last version. Raises DeclarationError if it cannot read older events.
-
-    A contract that is already stored is not checked again.
+    """Return `stored` with `contract` as its last version. Raises DeclarationError if a new one cannot read older
+    events.
     """
     contracts = append_version(stored, contract)
     if len(contracts) > len(stored):
@@ -88,7 +87,7 @@ def append_version(stored: tuple[Contract, ...], contract: Contract) -> tuple[Co
 
 
 def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] = ()) -> Iterator[DeclarationError]:
-    """Yield why `new` cannot read what was written under `old`, with field and line."""
+    """Yield why `new` cannot read what was written under `old`."""
     for fact, before in old.unchangeable.items():
         now = new.unchangeable[fact]
         if now != before and (fact, before) != ("dump", None):
@@ -126,7 +125,7 @@ def _renamed(contract: Contract, names: Mapping[str, str]) -> str:
 
 
 def _with_defaults(schema: Any) -> Any:
-    """Return a schema whose nullable fields have the default null, as Avro's check of compatibility expects."""
+    """Give nullable fields the default null, as Avro's check of compatibility expects."""
     if isinstance(schema, list):
         return [_with_defaults(part) for part in schema]
     if not isinstance(schema, dict):
@@ -141,7 +140,6 @@ def _with_defaults(schema: Any) -> Any:
 
 
 def physical_columns_sql(contracts: Sequence[Contract]) -> list[str]:
-    """Return SQL that maps the newest contract's fields to their physical columns."""
     physical, newest = columns(contracts), contracts[-1]
 
     def value_of(field: Field, column: str) -> str:
@@ -154,7 +152,6 @@ def physical_columns_sql(contracts: Sequence[Contract]) -> list[str]:
 
 
 def predecessor(field: Field, contract: Contract) -> Field | None:
-    """Return the field in an older contract: by its name, else by an alias."""
     by_name = {old.name: old for old in contract.fields}
     return next((by_name[name] for name in field.names if name in by_name), None)
 
@@ -187,10 +184,7 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
 
 
 def _nested_faults(path: str, before: Field, now: Field) -> Iterator[tuple[str, str, str]]:
-    """Yield why a nested value cannot be read as `now`: path, fault, and fix.
-
-    A record may get more members if they are optional. Nothing else may change.
-    """
+    """Yield path, fault, and fix. A record may get more members if they are optional; nothing else may change."""
     if _container_of(before) != _container_of(now) or (not before.nested and before.type != now.type):
         yield path, f"is {now.type}, and was {before.type}", "restore it, or add a new field"
     elif _container_of(now) == "struct":
@@ -217,7 +211,7 @@ def _container_of(field: Field) -> str:
 
 
 def _type_fix(before: str, field: Field, new: Contract) -> str:
-    """Return the fix of a type that changed from `before`; "" if the change is allowed."""
+    """Return the fix of a type that changed; "" if the change is allowed."""
     if field.name in {*new.key, *new.id} or field.name in re.findall(r"\w+", new.time or ""):
         return "restore it: fields of the key, the id or the event time cannot change"
     if field.name == new.subject and (before, field.type) != ("int", "bigint"):
@@ -243,7 +237,6 @@ def _common_type(before: str, now: str) -> str | None:
 
 
 def is_lossless(before: str, now: str) -> bool:
-    """Return whether a column of type `before` can become `now` without losing values."""
     if before.startswith("decimal") and now.startswith("decimal"):
         return _common_type(before, now) == now
     return now == before or now in EXACT.get(before, ())

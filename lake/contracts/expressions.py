@@ -1,6 +1,4 @@
-"""SQL over a contract's fields: event time, conditions, and the id of an event.
-
-An id is SHA-256 over an injective encoding of values.
+"""SQL over a contract's fields: event time, conditions, and the id of an event, SHA-256 over an injective encoding.
 
 A record whose expression raises can be rejected. Spark has no function that turns any error into null. Two functions do
 so for their arguments: `try_add` of a timestamp and an interval, and `try_to_binary`. Each use is in a CASE branch
@@ -33,18 +31,16 @@ def time(contract: Contract, sound: str) -> str:
 
 
 def time_raises(contract: Contract) -> str:
-    """Return SQL of whether the expression of a null time has raised."""
     text = f"coalesce(cast(cast({contract.time} AS timestamp) AS string), '')"
     return f"CASE WHEN _time IS NULL THEN {_or_null(text)} IS NULL END"
 
 
 def is_expression(time: str | None) -> bool:
-    """Return whether an event time is more than a field."""
     return time is not None and not re.fullmatch(r"\w+", time)
 
 
 def conditions(contract: Contract) -> dict[str, tuple[str, str]]:
-    """Return the SQL conditions of a contract: {result column: (name in the contract, SQL)}."""
+    """Return {result column: (name in the contract, SQL)}."""
     punctuation = contract.horizon.punctuation if contract.horizon else None
     declared = {BROADCAST: ("broadcast", contract.broadcast), PUNCTUATION: ("horizon.punctuation", punctuation)}
     return {column: (name, sql) for column, (name, sql) in declared.items() if sql}
@@ -57,7 +53,6 @@ def outcomes(contract: Contract, sound: str) -> Iterator[str]:
 
 
 def holds(contract: Contract, column: str) -> str:
-    """Return SQL of whether a condition is true; false if the contract has none."""
     return f"coalesce({column} = {TRUE}, false)" if column in conditions(contract) else "false"
 
 
@@ -66,17 +61,15 @@ def _or_null(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return `name` as a Spark SQL identifier."""
     return quoting.quoted(name, SPARK)
 
 
 def literal(text: str) -> str:
-    """Return `text` as a Spark SQL string."""
     return quoting.literal(text, SPARK)
 
 
 def identity(contract: Contract) -> str:
-    """Return SQL of an event's `_id`, over its fields, `_extra` and `_source`.
+    """Return SQL of `_id`, over an event's fields, `_extra` and `_source`.
 
     Unless its content is its identity, an event keeps its id under all later contracts.
     """
@@ -93,7 +86,6 @@ def identity(contract: Contract) -> str:
 
 
 def content(contract: Contract) -> str:
-    """Return SQL of a digest of an event's fields except transport ones, and of its `_extra`."""
     return _digest(_content(contract))
 
 
@@ -103,7 +95,6 @@ def _content(contract: Contract) -> Iterator[str]:
 
 
 def bucket(contract: Contract) -> str:
-    """Return SQL of an event's `_bucket`."""
     return f"cast(pmod(xxhash64({', '.join(quoted(name) for name in contract.key)}), {contract.buckets}) AS int)"
 
 

@@ -63,7 +63,6 @@ class Field:
     - `epoch`: units per second if integers since 1970 are accepted, else 0.
     - `path`: place of the value in an envelope, () for the row's column; or, if `is_fact`, a fact of the record's file
       or source, such as ("file", "name").
-    - `pattern`: extracts a part of a file's name.
     - `encoding`: form of the value in an envelope; `form`: form of its text.
     - `transport`: it may differ between an event and its re-delivery.
     - `parts`: an array's item, a map's value, a record's fields. A missing part is null, even with a default.
@@ -98,7 +97,7 @@ class Field:
 
     @property
     def shared(self) -> bool:
-        """Return whether its values are so few that many people share each."""
+        """True if its values are so few that many people share each."""
         return self.type == "boolean" or bool(self.symbols)
 
     @property
@@ -115,7 +114,7 @@ class Field:
 
 
 def read_field(field: avro.schema.Field, *, line: int, has_envelope: bool) -> Field:
-    """Return the Field that an Avro field declares. Raises DeclarationError without a place."""
+    """Raises DeclarationError without a place."""
     schema, nullable = _unwrap(field.type)
     typed = _typed(field.name, schema)
     ddl = typed.type

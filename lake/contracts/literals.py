@@ -1,4 +1,4 @@
-"""Literals in a contract (bounds and defaults), read as their field's Spark SQL type."""
+"""Literals in a contract (bounds and defaults), read as their field's Spark SQL type: a subset of docs/values.md."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ FORMS: Final = {
 MOMENT: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-5][0-9])?)?)?"
 )
-"""Forms of literals: a subset of docs/values.md."""
 LONGEST: Final = 1000
-"""Most characters of a number. With an exponent of three digits it has at most 2,000 digits."""
 FARTHEST: Final = timedelta(hours=18)
 MAGNITUDE: Final = 400  # powers of ten, more than a double's
 EXAMPLES: Final = {
@@ -67,7 +65,6 @@ def _zoned(moment: datetime, kind: str) -> datetime | None:
 
 
 def fits(ddl: str, value: Any) -> bool:
-    """Return whether a JSON value is a valid default of the type."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     match ddl.partition("(")[0].partition("<")[0]:
         case "string" | "binary":
@@ -85,7 +82,6 @@ def fits(ddl: str, value: Any) -> bool:
 
 
 def example(ddl: str) -> str:
-    """Return an example of the type's literals."""
     if ddl.startswith("decimal"):
         return 'a number, or better its digits as text, such as "0.50"'
     return EXAMPLES.get(ddl, "a list" if ddl.startswith("array") else "an object")

@@ -251,9 +251,8 @@ def _wrong_expression(name: str, sql: str, names: list[str] | None, fix: str) ->
 
 
 def _wrong_maps(name: str, expression: str) -> Faults:
-    """Yield a fault if a map is made from a record's values.
-
-    If Spark fails to make a map because of a repeated key, it keeps its keys for the next record's map.
+    """Refuse maps of a record's values: if Spark fails because of a repeated key, it keeps the keys for the next
+    record.
     """
     if function := MAPS.search(CONSTANT_MAP.sub("", expression)):
         what = f"{name} {expression!r} makes a map of a record's values: {function[1]}"
@@ -294,7 +293,6 @@ def _wrong_names(fact: str, given: Any, fields: list[Field], names: list[str] | 
 
 
 def wrong_paths(field: Field, facts: Any) -> Faults:
-    """Yield the faults of a field's path and form."""
     envelope = facts.get("envelope") if isinstance(facts, dict) else None
     if field.is_fact:
         yield from _wrong_fact(field)
@@ -323,7 +321,7 @@ def _wrong_fact(field: Field) -> Faults:
 
 
 def unknown_facts(fields: Iterable[Field], where: str) -> Iterator[tuple[Field, str, str]]:
-    """Yield (field, fault, fix) of fields from facts that no installed kind of source has.
+    """Yield (field, fault, fix) of facts that no installed kind of source has.
 
     Raises DeclarationError if the kind whose name begins a fact cannot be imported.
     """
@@ -342,7 +340,6 @@ def unknown_facts(fields: Iterable[Field], where: str) -> Iterator[tuple[Field, 
 
 
 def _source_facts(first: str, where: str) -> Iterator[str]:
-    """Yield the names of facts of the installed kinds, those of the kind `first` before others."""
     for kind in sorted(connectors("lake.sources"), key=lambda kind: (kind != first, kind)):
         try:
             facts = connector("lake.sources", kind, where).facts

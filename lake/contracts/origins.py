@@ -29,15 +29,11 @@ def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
 
 
 def stored_type(field: Field, contract: Contract) -> str:
-    """Return the type of the field's physical column."""
     return "string" if field.name in contract.sealed else field.type
 
 
 class ValueOrigin(NamedTuple):
-    """Possible place of a value in events of one version: a physical column, else the member `name` of `_extra`.
-
-    `before` is the column's field in `contract`.
-    """
+    """Place of a value in one version: a physical column of field `before`, else the member `name` of `_extra`."""
 
     name: str
     contract: Contract
@@ -67,7 +63,6 @@ class ExtraMember(NamedTuple):
 
 
 def has_grown(before: Field, now: Field) -> bool:
-    """Return whether records within `now` have members that `before` lacks."""
     return now.nested and now.type != before.type
 
 
@@ -94,11 +89,10 @@ def members(contracts: Sequence[Contract]) -> Mapping[ExtraMember, frozenset[int
 
 
 Origins: TypeAlias = tuple[tuple[ValueOrigin, ...], ...]
-"""Origins of one field by contract version, in order of precedence."""
+"""By contract version, in order of precedence."""
 
 
 def origins(contracts: Sequence[Contract]) -> Mapping[str, Origins]:
-    """Return the origins of each field of the newest contract."""
     return _origins(tuple(contracts))
 
 
@@ -165,8 +159,6 @@ def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
 
 
 class Dialect(Protocol):
-    """SQL dialect in which a field's values are read."""
-
     def stored(self, origin: ValueOrigin, field: Field) -> str: ...
 
     def default(self, of: Field, field: Field) -> str: ...
@@ -178,7 +170,6 @@ class Dialect(Protocol):
 
 
 def value_sql(field: Field, places: Origins, dialect: Dialect) -> str:
-    """Return SQL of the value of `field`; `places` are its `origins`."""
     plain: dict[str, None] = {}
     mixed: dict[str, list[int]] = {}
     for number, found in enumerate(places, 1):
@@ -209,7 +200,7 @@ def _first_value(field: Field, found: Sequence[ValueOrigin], dialect: Dialect) -
 
 
 def _unless_default(value: str, default: str, field: Field) -> str:
-    """Return SQL of `value`; null if it is the default, which may stand for an absent member."""
+    """Return null for the default, which may stand for an absent member."""
     if not field.nested:
         return f"nullif({value}, {default})"
     return f"CASE WHEN to_json({value}) IS DISTINCT FROM to_json({default}) THEN {value} END"

@@ -7,8 +7,6 @@ from typing import Final
 
 
 class Reason(StrEnum):
-    """Reason in the quarantine and its counts."""
-
     OVERSIZED = "oversized"
     UNPARSEABLE = "unparseable"
     MISSING = "missing field"
@@ -29,8 +27,7 @@ class Reason(StrEnum):
 
 
 BLANK: Final = "blank line"
-"""Pseudo-reason: not a record."""
 CONTROL: Final = "control message"
-"""Pseudo-reason: not an event of the stream."""
+"""BLANK and CONTROL are counted, but reject no record."""
 PUNCTUATION: Final = "punctuation"
 """Detail of CONTROL: up to this record a producer has sent everything."""

@@ -1,4 +1,4 @@
-"""Upcasting: expressions that convert events of an older contract version, {version: {field: expression}}.
+"""Expressions that convert events of an older contract version, {version: {field: expression}}.
 
 With steps for versions 1 and 3, an event of version 1 passes both in this order, one of version 2 or 3 only the second.
 An expression is DuckDB SQL over the newest contract's fields before the step. DuckDB evaluates it for tables and `lake
@@ -38,12 +38,10 @@ class UpcastStep(NamedTuple):
 
 
 def steps_of(declared: Mapping[str, Mapping[str, str]]) -> tuple[UpcastStep, ...]:
-    """Return the steps of an `upcast` in order."""
     return tuple(sorted(UpcastStep(int(version), tuple(fields.items())) for version, fields in declared.items()))
 
 
 def wrong_upcast(facts: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
-    """Yield (fault, fix) of the structure and names of an `upcast`."""
     declared, names = facts.get("upcast", {}), [field.name for field in fields]
     if not isinstance(declared, dict) or not all(isinstance(step, dict) for step in declared.values()):
         yield f"invalid upcast: {declared!r}", EXAMPLE
@@ -79,12 +77,10 @@ def _words_of_members(fact: Any) -> set[str]:
 
 
 def words(expression: Any) -> set[str]:
-    """Return the words of an expression, including its fields."""
     return set(re.findall(r"\w+", expression)) if isinstance(expression, str) else set()
 
 
 def wrong_expressions(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:
-    """Yield (fault, fix) of the expressions of `steps`."""
     by_name = {field.name: field for field in fields}
     row = ", ".join(f"CAST(NULL AS {duckdb_type(field)}) AS {quoted(field.name)}" for field in fields)
     for step in steps:
@@ -98,19 +94,17 @@ def wrong_expressions(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> I
 
 
 def used_fields(expressions: Collection[str], fields: Sequence[Field]) -> set[str]:
-    """Return the fields that expressions use, case-insensitively."""
     mentioned = {word.lower() for expression in expressions for word in words(expression)}
     return {field.name for field in fields if field.name.lower() in mentioned}
 
 
 def upcast_fields(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> list[Field]:
-    """Return the fields that are upcast."""
     names = {name for step in steps for name, _ in step.expressions}
     return [field for field in fields if field.name in names]
 
 
 def definition(steps: Sequence[UpcastStep], fields: Sequence[Field], texts: Mapping[str, str]) -> dict[str, str]:
-    """Return `texts`, the descriptions of fields, with the steps and fields that determine upcast values."""
+    """Add to `texts`, the descriptions of fields, the steps and fields that determine upcast values."""
     described = dict(texts)
     every = used_fields([sql for step in steps for _, sql in step.expressions], fields)
     written = ", ".join(f"{step.version}: {name} = {sql}" for step in steps for name, sql in step.expressions)

@@ -46,7 +46,7 @@ PARTS: Final = re.compile(r"(?P<text>'[^']*')|(?P<letters>([A-Za-z])\3*)|(?P<oth
 
 @dataclass(frozen=True)
 class TextForm:
-    """Form of a text: a time in `format` ("": ISO 8601), or a number with these signs.
+    """Time in `format` ("": ISO 8601), or number with these signs.
 
     A two-digit year lies in the hundred years from `pivot`. If `hour24`, 24:00 ends a day.
     """
@@ -77,12 +77,11 @@ PLAIN: Final = TextForm()
 
 
 def wrong_field(field: str, what: str, fix: str) -> DeclarationError:
-    """Return a DeclarationError of a `field`, without a place."""
     return DeclarationError(f"field {field!r} {what}", fix=fix)
 
 
 def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> TextForm:
-    """Return the form that a field's attributes declare. Raises DeclarationError without a place."""
+    """Raises DeclarationError without a place."""
     kind = ddl.partition("(")[0].removesuffix("_ntz")
     of_times, of_numbers = dict.fromkeys(("format", "pivot", "hour24"), TIMES), dict.fromkeys(SIGNS, NUMBERS)
     for name, kinds in (of_times | of_numbers).items():

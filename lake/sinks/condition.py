@@ -1,7 +1,6 @@
 """Condition on changed rows: SQL over `change` and the rows `before` and `after`, of which either may be null.
 
-DuckDB evaluates it without access to files, other tables or extensions. Example: `after.amount > 10 and before is
-null`.
+DuckDB evaluates it without access to files, other tables or extensions.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LOCKED: Final = """SET enable_external_access = false; SET autoinstall_known_ext
 
 @dataclass(frozen=True)
 class Condition:
-    """Filter for changes whose kind is in `on` (empty: all) and that satisfy `when`; declared at `where`."""
+    """Filter for changes whose kind is in `on` (empty: all) and that satisfy `when`."""
 
     on: tuple[str, ...] = ()
     when: str = ""
@@ -88,8 +87,6 @@ class Condition:
 
 @dataclass(frozen=True)
 class FilteredChanges:
-    """Changes of `rows` that satisfy a condition."""
-
     rows: ChangeSource
     condition: Condition
 
@@ -101,7 +98,7 @@ class FilteredChanges:
 
 
 def condition_of(on: Collection[str], when: str, where: str) -> Condition:
-    """Return a condition. Raises DeclarationError with every fault."""
+    """Raises DeclarationError with every fault."""
     condition = Condition(tuple(on), when, where)
     if faults := [*condition.faults()]:
         raise DeclarationError.all(faults)

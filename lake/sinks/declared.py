@@ -1,4 +1,4 @@
-"""Declared sinks, `sinks/<name>.toml`: the kind of target, its connection and its tables. See docs/how-to/sinks.md."""
+"""Declared sinks, `sinks/<name>.toml`. See docs/how-to/sinks.md."""
 
 from __future__ import annotations
 
@@ -40,13 +40,11 @@ def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> di
 
 
 def sink_kind(kind: str, where: str) -> SinkKind:
-    """Import a kind of sink. Raises DeclarationError as `connector` does."""
     found: SinkKind = connector("lake.sinks", kind, where)
     return found
 
 
 def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
-    """Return the valid sinks by name, and the error of each invalid one."""
     return declared_files.sinks(settings).sound(partial(_read, settings))
 
 
@@ -62,7 +60,6 @@ def tables(settings: Settings) -> dict[str, list[str]]:
 
 
 def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[DeclaredSink]:
-    """Return the `wanted` sinks, or all. Raises DeclarationError for unknown and invalid ones."""
     return declared_files.sinks(settings).chosen(partial(_read, settings), wanted)
 
 

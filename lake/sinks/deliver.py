@@ -28,7 +28,7 @@ VERB = "deliver"
 
 @dataclass(frozen=True)
 class SentTable:
-    """Numbers of changes sent for a table. If `whole`, all rows were sent and replaced the old ones."""
+    """If `whole`, all rows were sent and replaced the old ones."""
 
     table: str
     whole: bool
@@ -43,10 +43,7 @@ class SentTable:
 
 @dataclass(frozen=True)
 class DeliveryOutcome:
-    """Outcome of a delivery: the target has `edition`; before it had `since` (None: nothing).
-
-    `rejected` counts rows that the target cannot store.
-    """
+    """The target has `edition`; before it had `since` (None: nothing). `rejected` counts rows that it cannot store."""
 
     sink: str
     edition: int
@@ -109,7 +106,7 @@ def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: date
 
 
 def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
-    """Return what `deliver` would do, without changing the target. Raises the same errors."""
+    """Return what `deliver` would do, without changing the target."""
     with closing(sink.open()) as target:
         plan = DeliveryPlan(settings, sink, target.position(), reader(settings).edition, resync)
     if plan.is_done:
@@ -130,7 +127,7 @@ def follow(
     on_done: Callable[[DeliveryOutcome], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> None:
-    """Deliver every new edition, forever. Report a failed sink to `on_failure`, and retry it at the next poll."""
+    """Deliver every new edition, forever. Report a failed sink, and retry it at the next poll."""
     while True:
         activity.renew(settings)
         for sink in sinks:
@@ -144,12 +141,12 @@ def follow(
 
 
 def send_again(settings: Settings, sink: DeclaredSink) -> RetryResult:
-    """Send what the target of a sink has not accepted. Raises DeclarationError if nothing is kept for its kind."""
+    """Send what the target has not accepted. Raises DeclarationError if nothing is kept for its kind."""
     return _retry(sink).send_again(settings, sink)
 
 
 def give_up(settings: Settings, sink: DeclaredSink) -> RetryResult:
-    """Treat all undelivered rows as accepted. Raises DeclarationError if nothing is kept for its kind."""
+    """Treat all undelivered rows as accepted."""
     return _retry(sink).give_up(settings, sink)
 
 

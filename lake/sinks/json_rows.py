@@ -34,8 +34,8 @@ UPPER: Final = r"\x0B\x0E\x0F\x1A-\x1F"
 def json_rows(changes: TableChanges) -> Iterator[pa.RecordBatch]:
     """Yield the changes of a table as texts: `change`, `key` (see `key_of`), `name`, and JSON of `before` and `after`.
 
-    `name` is a readable identity: the identity's values joined by `:`, as JSON without quotes. In a value `%` is
-    written %25 and `:` is %3A; a null is %null.
+    `name` is the identity's values joined by `:`, as JSON without quotes. In a value `%` is written %25 and `:` is %3A;
+    a null is %null.
     """
     with closing(connect()) as con:
         for some in _gathered(changes.batches()):
@@ -194,7 +194,7 @@ def _double(x: str, _: DuckDBPyType) -> str:
 
 
 def _decimal(x: str, kind: DuckDBPyType) -> str:
-    """Return SQL of a decimal's text. DuckDB writes .5 if no digit may precede the point."""
+    """DuckDB writes .5 if no digit may precede the point."""
     (_, precision), (_, scale) = _parts(kind)
     text = f"{x}::VARCHAR"
     if precision != scale:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectedChanges:
-    """Changes of the given columns of a table (empty: all). Updates of other columns only are dropped."""
+    """Changes of these columns (empty: all). Updates of other columns only are dropped."""
 
     net: NetChanges
     columns: tuple[str, ...]
@@ -62,7 +62,7 @@ class SelectedChanges:
 
     @property
     def _common(self) -> list[str]:
-        """Return the columns that both versions of the table have; [] if their types are the same anyway."""
+        """Columns that both versions of the table have; [] if their types are the same anyway."""
         before, after = self.net.before, self.net.after
         if before is None or after is None or before.types == after.types:
             return []
@@ -80,8 +80,6 @@ def _image(row: str, columns: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class DeliveryPlan:
-    """Delivery of `sink` from the target's `position` to `edition`; `resync` sends all rows."""
-
     settings: Settings
     sink: DeclaredSink
     position: SinkPosition | None
@@ -94,7 +92,7 @@ class DeliveryPlan:
 
     @staticmethod
     def base_of(settings: Settings, position: SinkPosition) -> Edition | None:
-        """Return the edition of a position if this warehouse published it and still keeps it, else None."""
+        """Return the edition of a position if this warehouse published it and still keeps it."""
         if not editions.is_kept(settings, position.edition):
             return None
         edition = editions.get_edition(settings, position.edition)
@@ -112,9 +110,7 @@ class DeliveryPlan:
         )
 
     def delivery(self) -> SinkDelivery:
-        """Return the changes to apply. Raises DeclarationError for tables missing from the edition, StartOver if a
-        resync is required.
-        """
+        """Raises DeclarationError for tables missing from the edition, StartOver if a resync is required."""
         base = self.base
         changes = [self._changes(table, far, side, base) for table, far, side in self._tables]
         return SinkDelivery(
@@ -203,5 +199,5 @@ class DeliveryPlan:
 
 
 def _moment(edition: Edition) -> str:
-    """Return the publication time. It distinguishes two editions with the same number."""
+    """Distinguishes two editions with the same number."""
     return edition.published_at.astimezone(UTC).isoformat()

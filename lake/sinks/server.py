@@ -23,7 +23,7 @@ SERVER_OPTIONS: Final[OptionTable] = {
 
 @dataclass(frozen=True)
 class SinkServer:
-    """Server of a target: address, credentials and timeout. Subclasses add a cached property `client`.
+    """Server of a target. Subclasses add a cached property `client`.
 
     `tls` is the scheme that encrypts. `certificates` is a file, "" for those of the system.
     """

@@ -33,7 +33,7 @@ MOST_REJECTED: Final = 1000
 
 @dataclass(frozen=True, order=True)
 class RejectedRow:
-    """Row of `table` that a target cannot store: its `key` (JSON), and the reason."""
+    """`key` is JSON."""
 
     table: str
     key: str
@@ -41,7 +41,6 @@ class RejectedRow:
 
 
 def key_of(row: Mapping[str, Any], identity: Iterable[str]) -> str:
-    """Return the identity of a row as JSON."""
     return json.dumps({column: plain(row[column]) for column in identity}, ensure_ascii=False)
 
 
@@ -74,7 +73,7 @@ class SinkPosition:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """Table of a sink: `name` in the edition, `far` in the target. `options` are specific to the kind."""
+    """`name` in the edition, `far` in the target. `options` are specific to the kind."""
 
     name: str
     far: str
@@ -91,7 +90,7 @@ class TargetTable:
 
     @cached_property
     def shape(self) -> str:
-        """Return a digest of columns, identity and options. Rows of another shape do not fit the table."""
+        """Digest of columns, identity and options. Rows of another shape do not fit the table."""
         shape = [self.types, self.identity, sorted(self.options.items())] if self.shaped else [self.identity]
         return _digest([self.far, self.mode, *shape])
 
@@ -105,8 +104,6 @@ def _digest(of: Any) -> str:
 
 
 class ChangeSource(Protocol):
-    """Source of the changes of a table."""
-
     def batches(self) -> pa.RecordBatchReader:
         """Return `change` (insert, update, delete), and the structs `before` and `after`; null for no row."""
 
@@ -172,14 +169,14 @@ class SinkDelivery:
     published_at: datetime
     tables: Sequence[TableChanges]
     anew: bool = False
-    """Whether a resync was requested: existing objects with the names of its tables may be replaced."""
+    """A resync was requested: existing objects with the names of its tables may be replaced."""
 
     def shape_in_target(self, table: TargetTable) -> str | None:
         had = self.expected.tables.get(table.name) if self.expected else None
         return had[0] if had else None
 
     def position(self) -> SinkPosition:
-        """Return the position after the delivery. All changes must have been read."""
+        """All changes must have been read."""
         before = self.expected.rejected if self.expected else ()
         rejected = sorted(row for changes in self.tables for row in changes.rejected_after(before))
         at = self.published_at.astimezone(UTC).isoformat()
@@ -202,7 +199,7 @@ class Target(Protocol):
     """
 
     def position(self) -> SinkPosition | None:
-        """Return its position; None if nothing was delivered."""
+        """Return None if nothing was delivered."""
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         """Apply the changes of all tables, and return the new position.
@@ -218,7 +215,7 @@ class ResumableTarget(Protocol):
     """Target that works in steps and resumes an interrupted delivery, to the edition that it began with."""
 
     def underway(self) -> int | None:
-        """Return the edition of an unfinished delivery; None if there is none."""
+        """Return the edition of an unfinished delivery."""
 
 
 @runtime_checkable
@@ -239,7 +236,5 @@ class FingerprintingTarget(Protocol):
 
 @runtime_checkable
 class ReadableTarget(Protocol):
-    """Target whose rows can be read back."""
-
     def rows(self, table: TargetTable) -> pa.RecordBatchReader:
         """Return the table's columns, in types that can be cast to its own."""

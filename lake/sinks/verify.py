@@ -53,7 +53,7 @@ WRONG: Final = {
 
 @dataclass(frozen=True)
 class TargetVerdict:
-    """Verdict on a table: `identical`, `differs`, or `unproven` with the reason `why`.
+    """`why` is the reason of `unproven`.
 
     `differences` lists the first rows: identity, and `change`: missing, extra, repeated, or differs.
     """
@@ -70,10 +70,8 @@ class TargetVerdict:
 
 @dataclass
 class Comparison:
-    """Comparison of one table between edition and target.
-
-    `compare` fills DuckDB tables `ours` and `theirs` (`_key`: hash of the identity, `_hash`: of the row) and `wrong`
-    (keys that differ, with the identity's columns).
+    """Comparison of one table. `compare` fills DuckDB tables `ours` and `theirs` (`_key`: hash of the identity,
+    `_hash`: of the row) and `wrong` (keys that differ, with the identity's columns).
     """
 
     settings: Settings
@@ -121,7 +119,7 @@ class Comparison:
         return Fingerprint(count, int(total) % MODULUS)
 
     def compare(self) -> tuple[int, tuple[dict[str, Any], ...]]:
-        """Fill `wrong`. Return the number of differing rows, and the first ones, without those known to be rejected."""
+        """Return the number of differing rows, and the first ones, without those known to be rejected."""
         self._read_theirs()
         identity = ", ".join(
             f"coalesce({self._typed('ours', column)}, {self._typed('theirs', column)}) AS {quoted(column.name)}"
@@ -142,7 +140,7 @@ class Comparison:
         return count, tuple(shown.to_pylist(maps_as_pydicts="strict"))
 
     def repairs(self) -> TableChanges:
-        """Return the changes that correct the target: delete wrong rows, insert the right ones."""
+        """Delete wrong rows, insert the right ones."""
         changes = TableChanges(self.table, _Repairs(self))
         changes.counts = {"insert": 0, "update": 0, "delete": 0}
         return changes
@@ -210,7 +208,7 @@ class Comparison:
         self.con.unregister("read")
 
     def _typed(self, of: str, column: Column) -> str:
-        """Return SQL of a key's column in its own type. A fingerprinting target returns texts, and may store JSON."""
+        """A fingerprinting target returns texts, and may store JSON."""
         value = f"{of}.{quoted(column.name)}"
         if not isinstance(self.target, FingerprintingTarget):
             return value

@@ -1,5 +1,4 @@
-"""Declared sources, `sources/<name>.toml`: the kind of source, its connection and its streams. See
-docs/how-to/sources.md.
+"""Declared sources, `sources/<name>.toml`. See docs/how-to/sources.md.
 
 Several sources and its landing folder may feed one stream. Records that a source reads at once for several streams,
 such as a transaction, are never divided by a cut.
@@ -22,7 +21,7 @@ from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
 
 @dataclass(frozen=True)
 class DeclaredSource:
-    """Declared source. `make` returns its Source, not yet connected."""
+    """`make` returns its Source, not yet connected."""
 
     name: str
     kind: str
@@ -47,16 +46,15 @@ def names(settings: Settings) -> list[str]:
 
 
 def decided_by(settings: Settings, stream: str) -> str | None:
-    """Return the source that decides on events of a stream, valid or not; None if there is none.
-
-    Such a stream gets events from that source alone.
+    """Return the source that decides on events of a stream, valid or not. The stream gets events from that source
+    alone.
     """
     decide = ((file.name, file.options.get("decide")) for file in declared_files.sources(settings).texts)
     return next((name for name, tables in decide if isinstance(tables, dict) and stream in tables), None)
 
 
 def decider(settings: Settings) -> Decider:
-    """Return the decider of the installed kinds of sources. Raises DeclarationError if none has one."""
+    """Return the decider of the installed kinds. Raises DeclarationError if none has one."""
     where = f"{settings.sources}/"
     kinds = (source_kind(kind, where) for kind in connectors("lake.sources"))
     found = next((kind.decider for kind in kinds if kind.decider), None)
@@ -72,7 +70,6 @@ def kinds(settings: Settings) -> dict[str, str]:
 
 
 def source_kind(kind: str, where: str) -> SourceKind:
-    """Import a kind of source. Raises DeclarationError as `connector` does."""
     found: SourceKind = connector("lake.sources", kind, where)
     return found
 

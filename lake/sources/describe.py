@@ -1,4 +1,4 @@
-"""Text of a source's progress for people: Kafka offsets, PostgreSQL LSNs, HTTP groups, a tap's STATE."""
+"""Text of a source's progress for people."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def position(progress: Progress) -> str:
 
 
 def topic_of(name: str, era: int) -> str:
-    """Return a topic's name in places: `flights`, or `flights+1` in era 1. Offsets restart in each era."""
+    """Return `flights`, or `flights+1` in era 1: offsets restart in each era."""
     return f"{name}+{era}" if era else name
 
 

@@ -14,11 +14,10 @@ SPACES: Final = " \t\r\n"
 LONG: Final = 19
 """Length from which an integer may not fit into 64 bits."""
 BEYOND: Final = 1 << 200
-"""Value that stands for integers too long for any field."""
+"""Stands for integers too long for any field."""
 
 
-class InvalidJson(ValueError):
-    """Text that is not JSON."""
+class InvalidJson(ValueError): ...
 
 
 def _reject_constant(name: str) -> NoReturn:
@@ -30,14 +29,13 @@ def _integer(digits: str) -> int:
 
 
 _SCAN: Final = json.JSONDecoder(parse_int=_integer, parse_float=JsonNumber, parse_constant=_reject_constant)
-"""Decoder that parses long integers as BEYOND, and keeps other numbers as text."""
 _LOOSE: Final = json.JSONDecoder(parse_int=_integer, parse_float=JsonNumber)
 
 
 def scan(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
     """Return the value that begins at `at`, and where it ends. Raises InvalidJson.
 
-    Numbers are as `_SCAN` returns them. If `loose`, NaN and Infinity are values.
+    Integers that are too long are BEYOND; other numbers are JsonNumber. If `loose`, NaN and Infinity are values.
     """
     try:
         return (_LOOSE if loose else _SCAN).raw_decode(text, at)
@@ -48,7 +46,7 @@ def scan(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
 
 
 def whole(text: str, *, loose: bool = False) -> Any:
-    """Return the value of a text without surrounding spaces, as `scan` does. Raises InvalidJson."""
+    """Return the value of a text without surrounding spaces, as `scan` does."""
     value, end = scan(text, loose=loose)
     if end != len(text):
         raise InvalidJson(f"Extra data at character {end}")
@@ -56,7 +54,6 @@ def whole(text: str, *, loose: bool = False) -> Any:
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text without surrounding spaces is one JSON value."""
     try:
         whole(text)
     except InvalidJson:

@@ -1,4 +1,4 @@
-"""Spooled delivery: records that a source read in one range, stored on disk until the next one is committed.
+"""Spooled delivery: records that a source read in one range, on disk until the next one is committed.
 
     .lake/spool/<source>/<number>/delivery.json          source, number, progress, streams, at
     .lake/spool/<source>/<number>/<stream>.spool.parquet _seq bigint, _raw string, _at string, _facts map<string,string>
@@ -45,7 +45,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class SpooledDelivery:
-    """Delivery `number` of `source` in its `folder`; `progress` is the position after it."""
+    """`progress` is the position after it."""
 
     folder: Path
     source: str
@@ -158,7 +158,7 @@ def as_texts(records: pa.RecordBatch, source: str) -> pa.RecordBatch:
 
 @contextmanager
 def new_spool(settings: Settings, source: str) -> Iterator[SpoolWriter]:
-    """Yield a new spool for `source`. Remove the rest of an interrupted one."""
+    """Yield a new spool; remove the rest of an interrupted one."""
     new = _home(settings, source) / NEW
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700)
@@ -169,7 +169,6 @@ def new_spool(settings: Settings, source: str) -> Iterator[SpoolWriter]:
 
 
 def keep(settings: Settings, source: str, number: int, writer: SpoolWriter, progress: Progress) -> SpooledDelivery:
-    """Publish what was written as delivery `number` of `source`."""
     writer.close()
     home = _home(settings, source)
     folder = home / str(number)
@@ -185,14 +184,13 @@ def keep(settings: Settings, source: str, number: int, writer: SpoolWriter, prog
 
 
 def spooled_deliveries(settings: Settings, source: str) -> list[SpooledDelivery]:
-    """Return the deliveries of `source` on disk, oldest first."""
+    """Return the deliveries on disk, oldest first."""
     home = settings.path(f".lake/{FOLDER}") / source
     numbers = sorted(int(entry.name) for entry in home.iterdir() if entry.name.isdigit()) if home.is_dir() else []
     return [_read(home / str(number)) for number in numbers]
 
 
 def drop(delivery: SpooledDelivery) -> None:
-    """Delete a delivery."""
     shutil.rmtree(delivery.folder)
 
 

@@ -1,7 +1,7 @@
-"""Declared alerts, `alerts/<name>.toml`: signed webhooks about changed rows or the state of the project.
+"""Declared alerts, `alerts/<name>.toml`. Options: docs/how-to/alerts.md.
 
 A row alert is a sink of one table that begins with the next change. A state alert is sent when its `measure` passes the
-limit `above`, and when it no longer does. Options: docs/how-to/alerts.md.
+limit `above`, and when it no longer does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STATE: Final = re.compile(r"alert|measure|of|above|value|what|state")
 
 @dataclass(frozen=True)
 class MessageTemplate:
-    """Template of a message, with placeholders such as `{after.amount}`."""
+    """Text with placeholders such as `{after.amount}`."""
 
     text: str
     where: str
@@ -80,8 +80,6 @@ class MessageTemplate:
 
 @dataclass(frozen=True)
 class RowAlert:
-    """Alert about changed rows: a sink of one table."""
-
     name: str
     sink: DeclaredSink
 
@@ -96,8 +94,6 @@ class RowAlert:
 
 @dataclass(frozen=True)
 class StateAlert:
-    """Alert sent if `measure` of `of` is above the number `above`. `receiver` makes its Receiver."""
-
     name: str
     measure: str
     of: str
@@ -113,17 +109,15 @@ Alert = RowAlert | StateAlert
 
 
 def sink_of(name: str) -> str:
-    """Return the name of an alert's sink. No declared sink can have that name."""
+    """Return a name that no declared sink can have."""
     return f"alert-{name}"
 
 
 def sound_alerts(settings: Settings) -> tuple[dict[str, Alert], dict[str, DeclarationError]]:
-    """Return the valid alerts by name, and the error of each invalid one."""
     return declared_files.alerts(settings).sound(partial(_read, settings))
 
 
 def declared_alerts(settings: Settings, wanted: Collection[str] = ()) -> list[Alert]:
-    """Return the `wanted` alerts, or all. Raises DeclarationError for unknown and invalid ones."""
     return declared_files.alerts(settings).chosen(partial(_read, settings), wanted)
 
 
@@ -203,7 +197,6 @@ def _row_body(alert: str, message: MessageTemplate, format: str, changed: Any) -
 
 
 def state_body(alert: StateAlert, id: str, at: str, about: Mapping[str, Any]) -> str:
-    """Return the JSON body about a state that began or ended `at` a time."""
     values = {"alert": alert.name, "measure": alert.measure, "above": alert.above, **about}
     text = alert.message.fill(values)
     if alert.format == "text":

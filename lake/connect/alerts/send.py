@@ -1,7 +1,7 @@
 """Alerts: notify a receiver of changed rows, or of a metric above its limit.
 
-For rows an alert sends the net changes of an edition that meet the condition, at least once, always with the same id. A
-recomputation with the same rows sends nothing. Rows from before the alert's first run are not sent.
+A row alert sends the net changes of an edition, at least once, always with the same id. A recomputation with the same
+rows sends nothing. Rows from before its first run are not sent.
 
 For a metric, each episode sends two messages: when it exceeds the limit, and when it no longer does. Metrics are read
 when this is called; changes in between are not noticed.
@@ -36,16 +36,14 @@ from lake.store.locks.lease import lease
 
 VERB: Final = "alert"
 PROJECT: Final = "the project"
-"""Subject of a measure of the whole project."""
 SHOWN: Final = 20
-"""Maximum number of messages shown by a preview."""
 POLL_SECONDS: Final = 5.0
 FIRING, RESOLVED = "firing", "resolved"
 
 
 @dataclass(frozen=True)
 class AlertResult:
-    """Result of an alert: the number of messages sent, or to send; `messages` are the first of them, as text."""
+    """Number of messages sent, or to send; `messages` are the first of them, as text."""
 
     alert: str
     about: str
@@ -59,8 +57,6 @@ class AlertResult:
 
 @dataclass
 class Measurements:
-    """Values of the measures of alerts, from the project's status, which is read once."""
-
     settings: Settings
 
     @cached_property
@@ -131,7 +127,6 @@ COUNTED: Final = frozenset(CONDITIONS) - set(MEASURED)
 def send_alerts(
     settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str, LakeError], None]
 ) -> Iterator[AlertResult]:
-    """Send the messages of `alerts`; call `on_failure` for an alert that fails."""
     values = Measurements(settings)
     for alert in alerts:
         try:
@@ -143,7 +138,6 @@ def send_alerts(
 def send_after_publish(
     settings: Settings, on_progress: Callable[[str], None], on_failure: Callable[[str, LakeError], None]
 ) -> None:
-    """Send the messages of all alerts that follow each publication, and report them."""
     alerts, faults = sound_alerts(settings)
     for name, fault in faults.items():
         on_failure(f"alert {name}", fault)
@@ -156,14 +150,13 @@ def send_after_publish(
 
 
 def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[AlertResult]:
-    """Yield the messages that would be sent, without sending or recording anything."""
     values = Measurements(settings)
     for alert in alerts:
         yield _preview_rows(settings, alert) if isinstance(alert, RowAlert) else _preview_state(settings, alert, values)
 
 
 def begin_now(settings: Settings, alert: RowAlert) -> None:
-    """Restart an alert, so that only later changes are sent. Raises DeclarationError if it is new."""
+    """Skip changes so far. Raises DeclarationError if the alert is new."""
     forget_sink(settings, alert.sink.name)
 
 
@@ -230,7 +223,7 @@ def _next(alert: StateAlert, before: Episode | None, values: Measurements) -> Ep
 
 
 def _send_next(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
-    """Send the next message of an episode and record that. Raises LakeError if the receiver does not accept it."""
+    """Send the next message of an episode and record that."""
     from lake.connect.webhook.receiver import WebhookMessage
 
     state = FIRING if episode.told == 0 else RESOLVED
@@ -268,7 +261,7 @@ def follow(
     on_sent: Callable[[AlertResult], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> None:
-    """Run the alerts repeatedly, without an end. A failed alert is reported, and retried at the next turn."""
+    """Run the alerts without an end. A failed one is reported, and retried at the next turn."""
     while True:
         activity.renew(settings)
         for result in send_alerts(settings, alerts, on_failure):

@@ -1,7 +1,7 @@
 """OpenSearch as a target, a search index for each table. Options: docs/how-to/sink-opensearch.md.
 
 A table is the alias `<prefix><table>` of one index. `_id` is the name of lake.sinks.json_rows, or a hash if that is too
-long. OpenSearch has no transactions: changes are staged in another index, see lake.connect.opensearch.staged_swap.
+long. There are no transactions, so changes are staged in another index (`staged_swap`).
 """
 
 from __future__ import annotations

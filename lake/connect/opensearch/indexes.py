@@ -1,9 +1,8 @@
 """Indexes of a sink: their names, document ids, and mappings.
 
 Fields are only searched; rows are read back from the unchanged source. Text is analysed and has a `keyword` subfield;
-identity columns are keywords only. Decimals of up to 15 digits are scaled integers, others doubles. Dates and times are
-`date` with milliseconds. Binary, maps and non-finite numbers are stored but not searchable. A list is mapped as its
-element; a list of structs is flattened.
+identity columns are keywords only. Decimals of up to 15 digits are scaled integers, others doubles. Binary, maps and
+non-finite numbers are stored but not searchable. A list is mapped as its element; a list of structs is flattened.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ HASHED: Final = "%sha256-"
 
 @dataclass(frozen=True)
 class IndexNames:
-    """Names of a sink's indexes. No table's name has a `~`."""
+    """No table's name has a `~`."""
 
     prefix: str
 
@@ -53,7 +52,7 @@ class IndexNames:
 
     @staticmethod
     def writing(index: str) -> str:
-        """Return the alias used for writing. Writing through an alias does not recreate a deleted index."""
+        """Writing through an alias does not recreate a deleted index."""
         return f"{index}~writing"
 
     @property
@@ -70,7 +69,6 @@ class IndexNames:
 
 
 def id_of(name: str) -> str:
-    """Return the `_id` for a row's name: the name, or a prefixed hash if it is too long."""
     if len(name.encode()) <= ID_BYTES and name:
         return name
     return HASHED + hashlib.sha256(name.encode()).hexdigest()
@@ -100,7 +98,7 @@ SIMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def index_body(table: TargetTable, where: str) -> dict[str, Any]:
-    """Return the body that creates the table's index. Raises DeclarationError if the mapping names unknown columns."""
+    """Raises DeclarationError if the mapping names unknown columns."""
     given: Mapping[str, Any] = table.options["mapping"]
     for column in given:
         if column not in table.types:
@@ -133,7 +131,7 @@ def _of(kind: Any, is_key: bool = False) -> Mapping[str, Any]:
 
 
 def reason(error: Mapping[str, Any]) -> str:
-    """Return why a document was rejected, without its value, which may be personal."""
+    """Leave out the document's value, which may be personal."""
     innermost = error
     while isinstance(innermost.get("caused_by"), dict):
         innermost = innermost["caused_by"]

@@ -28,22 +28,18 @@ BLOCKED: Final = "cluster_block_exception"
 
 
 class Document(NamedTuple):
-    """Document to write: its JSON; None deletes it."""
+    """`json` None deletes it."""
 
     name: str
     json: str | None
 
 
 class FailedDocument(NamedTuple):
-    """Rejected document, and the server's error."""
-
     document: Document
     error: Mapping[str, Any]
 
 
 class OpenSearchServer(SinkServer):
-    """Connection settings and client of an OpenSearch server."""
-
     schemes = ("http", "https")
     tls = "https"
     example = "http://127.0.0.1:9200"
@@ -54,7 +50,7 @@ class OpenSearchServer(SinkServer):
 
     @cached_property
     def client(self) -> OpenSearch:
-        """Return a client that connects lazily and never retries: deliveries are retried as a whole."""
+        """It connects lazily and never retries: deliveries are retried as a whole."""
         more: dict[str, Any] = {"http_auth": (self.username, self.password)} if self.username else {}
         if self.certificates:
             more["ca_certs"] = self.certificates
@@ -68,7 +64,7 @@ class OpenSearchServer(SinkServer):
         return f"OpenSearch at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 9200)}"
 
     def bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[FailedDocument]:
-        """Write documents through an alias, unless a later version exists. Return the rejected ones.
+        """Write documents unless a later version exists. Return the rejected ones.
 
         Raises Unavailable if the server is overloaded, or the alias is gone.
         """

@@ -30,7 +30,7 @@ from lake.connect.opensearch.server import BULK_BYTES, BULK_ROWS, Document, Open
 from lake.errors import LakeError, Unavailable
 
 GONE: Final = '{"_change": "delete"}'
-"""Staged document of a deleted row. No column's name begins with `_`."""
+"""No column's name begins with `_`."""
 STAGED: Final = {"refresh_interval": "-1", "number_of_replicas": 0, "number_of_shards": 1}
 UNPACKED: Final = 4
 """Size of a document in memory, as a multiple of its size on disk."""
@@ -40,8 +40,6 @@ SCROLLED: Final = {"scroll": KEPT, "allow_partial_search_results": "false"}
 
 @dataclass(frozen=True)
 class StagedIndex:
-    """Index staged for a table, with all rows (`whole`) or with changes."""
-
     table: str
     index: str
     whole: bool
@@ -62,8 +60,6 @@ class SwapState:
 
 @dataclass(frozen=True)
 class Positions:
-    """Document of a sink."""
-
     server: OpenSearchServer
     names: IndexNames
     sink: str
@@ -109,7 +105,6 @@ class Positions:
 
 
 def overtaken(server: OpenSearchServer) -> Unavailable:
-    """Return the error that another deliverer is ahead."""
     return Unavailable(
         "somebody else delivers to the same indexes, and is ahead",
         where=server.where,
@@ -119,8 +114,6 @@ def overtaken(server: OpenSearchServer) -> Unavailable:
 
 @dataclass
 class IndexStage:
-    """Delivery being staged."""
-
     positions: Positions
     state: SwapState
     delivery: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
@@ -171,7 +164,7 @@ def _remove(server: OpenSearchServer, indices: Sequence[str]) -> None:
 
 
 def finish(positions: Positions) -> SwapState:
-    """Finish a committed swap, if any. Return the document's state afterwards."""
+    """Finish a committed swap, if any. Return the state afterwards."""
     state = positions.read()
     if state.next is None:
         return state

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class OpenSearchTarget:
-    """Target of sink `name`."""
-
     name: str
     server: OpenSearchServer
     names: IndexNames
@@ -34,7 +32,7 @@ class OpenSearchTarget:
         self.server.close()
 
     def position(self) -> SinkPosition | None:
-        """Return its position, after finishing an interrupted swap."""
+        """Finish an interrupted swap first."""
         with self.server.translated_errors():
             state = finish(self.positions)
             return SinkPosition.from_json(state.position) if state.position else None

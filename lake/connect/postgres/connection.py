@@ -1,4 +1,4 @@
-"""Sessions of PostgreSQL for sources, sinks and the key store, and translation of their errors."""
+"""Sessions of PostgreSQL for sources, sinks and the key store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 
 def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
-    """Return an autocommit connection by a libpq connection string; `name` becomes the application name.
+    """Connect by a libpq connection string, in autocommit mode; `name` becomes the application name.
 
     Raises Unavailable if the server does not answer, DeclarationError if it rejects the login.
     """
@@ -54,7 +54,6 @@ def _refused(message: str, where: str) -> LakeError:
 
 
 def fetch(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement; none if it has no result."""
     cursor = connection.execute(sql.encode(), parameters or None)
     return cursor.fetchall() if cursor.description else []
 

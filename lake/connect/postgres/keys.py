@@ -1,4 +1,4 @@
-"""Key store in a PostgreSQL database, for several hosts: tables in the schema `lake_keys`.
+"""Key store in a PostgreSQL database, for several hosts.
 
 The database belongs to one warehouse: a second one would have the same keys, and destroy them.
 """
@@ -33,7 +33,7 @@ MADE: Final = f"SELECT to_regclass('{SCHEMA}.store') IS NOT NULL"
 
 @dataclass(frozen=True)
 class KeyDatabase:
-    """Store in the database with the connection string `url`; `where` is its name in messages."""
+    """`url` is a connection string, `where` its name in messages."""
 
     url: str = field(repr=False)
     where: str
@@ -63,7 +63,7 @@ class KeyDatabase:
 
     @contextmanager
     def transaction(self, *, writes: bool = False) -> Iterator[Transaction]:
-        """Yield a transaction; PostgreSQL serializes those that write."""
+        """PostgreSQL serializes the transactions that write."""
         with self._connected() as connection, connection.transaction():
             connection.execute(f"SET LOCAL search_path = {SCHEMA}".encode())
             yield _PostgresStatements(connection)

@@ -18,7 +18,7 @@ SPECIAL: Final = re.compile(r"[*?\[\]\\^]")
 
 @dataclass(frozen=True)
 class RedisKeys:
-    """Names of a sink's keys. Row keys begin with a table's name; no table's name begins with `~`."""
+    """Row keys begin with a table's name; no table's name begins with `~`."""
 
     prefix: str
 
@@ -49,12 +49,10 @@ class RedisKeys:
 
 
 def pattern(beginning: str) -> str:
-    """Return the glob pattern of keys with a prefix."""
     return SPECIAL.sub(r"\\\g<0>", beginning) + "*"
 
 
 def check_table(table: TargetTable, where: str) -> None:
-    """Raise DeclarationError if the table's name or form is invalid."""
     if not TABLE.fullmatch(table.far):
         raise DeclarationError(
             f"{table.name} cannot be called {table.far!r} in Redis", where=where, fix="use letters, digits, _, - and ."
@@ -64,7 +62,7 @@ def check_table(table: TargetTable, where: str) -> None:
 
 
 def fields(row: str) -> dict[str, str]:
-    """Return the hash fields of a row given as JSON: columns that are not null; values other than text are JSON."""
+    """Columns that are null have no field; values other than text are JSON."""
     values: Mapping[str, Any] = json.loads(row)
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -74,7 +72,6 @@ def fields(row: str) -> dict[str, str]:
 
 
 def row_of(table: TargetTable, found: Mapping[bytes, bytes]) -> str:
-    """Return the JSON of a row given as hash fields."""
     return json.dumps(dict(_values(table, found)), ensure_ascii=False)
 
 

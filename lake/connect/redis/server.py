@@ -1,4 +1,4 @@
-"""Connection to a Redis server, and translation of its errors."""
+"""Connection to a Redis server."""
 
 from __future__ import annotations
 
@@ -42,15 +42,13 @@ REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
 
 
 class RedisServer(SinkServer):
-    """Connection settings and client of a Redis-compatible server."""
-
     schemes = ("redis", "rediss", "unix")
     tls = "rediss"
     example = "redis://127.0.0.1:6379/0"
 
     @cached_property
     def client(self) -> redis.Redis:
-        """Return a client that connects lazily and never retries: deliveries are retried as a whole."""
+        """It connects lazily and never retries: deliveries are retried as a whole."""
         more: dict[str, Any] = {"username": self.username or None, "password": self.password or None}
         if self.certificates:
             more["ssl_ca_certs"] = self.certificates
@@ -98,7 +96,7 @@ class RedisServer(SinkServer):
 
 
 def _begins(error: redis.exceptions.RedisError, message: str, word: str) -> bool:
-    """Return whether the error has this code. The client strips codes that it knows."""
+    """The client strips codes that it knows."""
     known = {
         "NOAUTH": (redis.exceptions.AuthenticationError,),
         "WRONGPASS": (redis.exceptions.AuthenticationError,),

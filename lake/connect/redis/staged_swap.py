@@ -46,7 +46,7 @@ END: Final = """
 
 @dataclass(frozen=True)
 class KeyChange:
-    """Change of the row `name` of a table: its JSON; None deletes it."""
+    """`json` None deletes the row."""
 
     table: str
     form: str
@@ -59,7 +59,6 @@ class KeyChange:
 
 
 def set_rows(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, KeyChange]]) -> None:
-    """Add commands to a pipeline that set rows, each at a key."""
     texts = dict[str, str]()
     for key, row in rows:
         assert row.json is not None
@@ -75,7 +74,7 @@ def set_rows(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, KeyChange]])
 
 @dataclass(frozen=True)
 class KeySwap:
-    """Committed swap: `whole` tables, and others with changes. `moving` once stale keys are removed."""
+    """Committed swap of `whole` tables and others with changes. `moving` once stale keys are removed."""
 
     delivery: str
     position: str
@@ -89,8 +88,6 @@ class KeySwap:
 
 @dataclass
 class KeyStage:
-    """Delivery being staged."""
-
     client: redis.Redis
     keys: RedisKeys
     delivery: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -138,7 +135,6 @@ def clear(client: redis.Redis, keys: RedisKeys) -> None:
 
 
 def finish(client: redis.Redis, keys: RedisKeys) -> None:
-    """Finish a committed swap, if any."""
     while (found := read(client, keys.switch)) is not None:
         swap = KeySwap(**json.loads(found))
         if swap.moving:
@@ -181,7 +177,6 @@ def _each(client: redis.Redis, script: str, keys: RedisKeys, found: bytes, pairs
 
 
 def read(client: redis.Redis, key: str) -> bytes | None:
-    """Return the value of a key."""
     found: Any = client.get(key)
     return found if isinstance(found, bytes) else None
 

@@ -27,8 +27,6 @@ EMPTY: Final = "all of its columns are null, and a hash has a field for each tha
 
 @dataclass
 class RedisTarget:
-    """Target of sink `name`: the keys that begin with `prefix`."""
-
     name: str
     server: RedisServer
     prefix: str
@@ -46,7 +44,7 @@ class RedisTarget:
         self.server.close()
 
     def position(self) -> SinkPosition | None:
-        """Return its position, after finishing an interrupted swap."""
+        """Finish an interrupted swap first."""
         with self.server.translated_errors():
             finish(self.client, self.keys)
             return _parsed(read(self.client, self.keys.position))

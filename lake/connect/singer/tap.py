@@ -1,8 +1,8 @@
-"""Singer tap as a source: any program that writes SCHEMA, RECORD and STATE messages to stdout. See docs/how-to/taps.md.
+"""Singer tap as a source: any program that writes SCHEMA, RECORD and STATE messages to stdout. See docs/how-to/taps.md
+and https://hub.meltano.com/singer/spec.
 
-https://hub.meltano.com/singer/spec. A delivery has the rows up to a STATE, whose value is the progress: stored in the
-logs' commits, and passed to the next run by --state. Rows after the last STATE are read again if the tap dies; if it
-succeeds, they belong to that STATE. Facts are "singer.time_extracted" and "singer.version".
+A delivery has the rows up to a STATE, which is passed to the next run by --state. Rows after the last STATE are read
+again if the tap dies; if it succeeds, they belong to that STATE.
 
 Progress is {"state": the STATE's value, null before the first; "run": start of the run}.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 KEYS: Final = ("command", "every", "records", "streams")
 RECORDS: Final = 100_000
 IN_MEMORY: Final = 16 << 20
-"""Bytes of rows since a STATE that are kept in memory; more are on disk."""
+"""Bytes of rows since a STATE in memory; more are on disk."""
 LONGEST: Final = 64 << 20
 PATIENCE: Final = 10.0
 IGNORED: Final = ("SCHEMA", "ACTIVATE_VERSION")
@@ -54,7 +54,7 @@ SHOWN: Final = 200
 
 @dataclass(frozen=True)
 class Tap:
-    """Declared tap. `streams` maps the tap's names to the project's; the name None stands for the tap's only stream."""
+    """`streams` maps the tap's names to the project's; the name None stands for the tap's only stream."""
 
     name: str
     command: tuple[str, ...]
@@ -68,7 +68,7 @@ class Tap:
 
 @dataclass
 class TapSource:
-    """Tap as a Source: one run of it, which may give several deliveries."""
+    """One run of a tap, which may give several deliveries."""
 
     tap: Tap
     more: bool = False
@@ -156,8 +156,7 @@ class _Run:
                 raise _not_there(tap, str(error.strerror)) from None
 
     def deliver(self, spool: Spool) -> bool:
-        """Put the rows up to a STATE, at least `records` rows, into `spool`. Return whether the tap has ended
-        successfully.
+        """Spool the rows up to a STATE, at least `records` rows. Return whether the tap has ended successfully.
 
         Raises Unavailable if it died, DeclarationError for output that is not Singer's or rows of no stream; what was
         put before is then consistent.
@@ -307,10 +306,7 @@ KIND: Final = SourceKind(_open, facts=FACTS)
 def append_tapped(
     settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
 ) -> BatchCounts:
-    """Append a tap's output since its last run, as the source `tap_<stream>`; return sums.
-
-    Raises as `append_source` does.
-    """
+    """Append a tap's output since its last run, as the source `tap_<stream>`; return sums."""
     load_contract(settings, stream)
     source = command_line_tap(settings, f"tap_{stream}", stream, command)
     source.check_program()
@@ -320,6 +316,5 @@ def append_tapped(
 
 
 def command_line_tap(settings: Settings, name: str, stream: str, command: Sequence[str]) -> TapSource:
-    """Return the source of `lake tap STREAM -- COMMAND`: the tap's only stream, whatever its name."""
     scratch = file_modes.scratch(settings, "tap") / name
     return TapSource(Tap(name, tuple(command), {None: stream}, settings.project, scratch, where="lake tap"))

@@ -18,7 +18,7 @@ COLUMNS: Final = ("change", "key", "before", "after")
 
 @dataclass(frozen=True)
 class DeliveryInfo:
-    """Delivery that a message belongs to: `number` counts the deliveries of the sink."""
+    """`number` counts the deliveries of the sink."""
 
     sink: str
     number: int
@@ -33,7 +33,7 @@ class DeliveryInfo:
 
 @dataclass(frozen=True)
 class ChangeMessage:
-    """Change of a row of `table` (`far` in the target). `key`, `before` and `after` are JSON."""
+    """`far` is the table in the target. `key`, `before` and `after` are JSON."""
 
     about: DeliveryInfo
     table: str
@@ -45,9 +45,7 @@ class ChangeMessage:
 
     @property
     def id(self) -> str:
-        """Return the id of the change. It depends on the delivery number, since readers may be rolled back and forth
-        again.
-        """
+        """It depends on the delivery number, since readers may be rolled back and forth again."""
         about = self.about
         return _hash("chg", [about.sink, about.number, about.at, self.table, self.key, self.change])
 
@@ -64,16 +62,13 @@ class ChangeMessage:
 
 
 BodyFormat = Callable[[ChangeMessage], str]
-"""Function that makes the body of a message about one change."""
 
 
 def as_event(changed: ChangeMessage) -> str:
-    """Return the change as a message body of its own."""
     return _body(changed.type, changed.about, changed.data)
 
 
 def message(batch: Sequence[ChangeMessage], *, is_array: bool, form: BodyFormat = as_event) -> WebhookMessage:
-    """Return the message about one change, or about a batch."""
     keys = tuple(f"{changed.table} {changed.key}" for changed in batch)
     if not is_array:
         return WebhookMessage(batch[0].id, keys, form(batch[0]).encode())
@@ -83,7 +78,6 @@ def message(batch: Sequence[ChangeMessage], *, is_array: bool, form: BodyFormat 
 
 
 def changed_rows(changes: TableChanges, about: DeliveryInfo) -> Iterator[ChangeMessage]:
-    """Yield the changes of a table as messages."""
     table = changes.table
     for batch in json_rows(changes):
         for row in zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True):

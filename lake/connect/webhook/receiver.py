@@ -26,12 +26,12 @@ GONE: Final = 410
 FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt; doubled before each further one."""
 ANSWER_BYTES: Final = 64 << 10
-"""Most bytes read of an answer, whose content is ignored, so that its connection can be reused."""
+"""Most bytes read of an answer, which is ignored, so that its connection can be reused."""
 
 
 @dataclass(frozen=True)
 class WebhookMessage:
-    """Message to send. Its `id` is stable across retries. Messages that share a key are sent one at a time."""
+    """`id` is stable across retries. Messages that share a key are sent one at a time."""
 
     id: str
     keys: tuple[str, ...]
@@ -40,8 +40,6 @@ class WebhookMessage:
 
 @dataclass(frozen=True)
 class WebhookLimits:
-    """Limits of a webhook, see its options."""
-
     parallel: int
     attempts: int
     seconds: int
@@ -52,7 +50,7 @@ class WebhookLimits:
 
 @dataclass
 class Receiver:
-    """Receiver at `url`, to be closed. Neither secrets nor contents appear in messages and logs."""
+    """Neither secrets nor contents appear in messages and logs."""
 
     where: str
     url: str = field(repr=False)

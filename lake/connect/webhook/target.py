@@ -39,7 +39,7 @@ Row = tuple[str, str]
 
 @dataclass
 class WebhookTarget:
-    """Target of the sink `name`: messages of up to `batch` changes. If `ordered`, a rejected row's changes wait."""
+    """Messages have up to `batch` changes. If `ordered`, a rejected row's changes wait."""
 
     settings: Settings
     name: str
@@ -137,7 +137,7 @@ class WebhookTarget:
         return [*missed.values()]
 
     def send(self, changes: Sequence[ChangeMessage]) -> Iterator[tuple[ChangeMessage, str]]:
-        """Send changes. Yield those that the receiver rejected, with the reason."""
+        """Yield the changes that the receiver rejected, with the reason."""
         batches = [changes[first : first + self.batch] for first in range(0, len(changes), self.batch)]
         messages = [message(batch, is_array=self.batch > 1, form=self.form) for batch in batches]
         reasons = self.receiver.send(messages)
@@ -179,10 +179,7 @@ def _digest(delivery: SinkDelivery) -> str:
 
 
 class WebhookRetry:
-    """Messages that receivers have not accepted."""
-
     def send_again(self, settings: Settings, sink: DeclaredSink) -> RetryResult:
-        """Resend what the receiver of a sink did not accept. Raises Unavailable if it does not answer."""
         with lease(settings, f"sink.{sink.name}"), closing(_webhook(sink)) as target:
             waiting, position = sent.undelivered(settings, sink.name), target.position()
             if position is not None:
@@ -193,7 +190,6 @@ class WebhookRetry:
             return RetryResult(sink.name, len(waiting) - left, left)
 
     def give_up(self, settings: Settings, sink: DeclaredSink) -> RetryResult:
-        """Treat all undelivered rows as accepted."""
         with lease(settings, f"sink.{sink.name}"):
             rows = sent.undelivered(settings, sink.name)
             if rows:

@@ -1,4 +1,4 @@
-"""Target in a Kafka cluster: rows by key, and the position, written in one transaction."""
+"""Target in a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH: Final = 10_000
 
 @dataclass(frozen=True)
 class StoredPosition:
-    """Position as stored: the cluster's id, and (topic, id, partitions) by table."""
+    """Position, the cluster's id, and (topic, id, partitions) by table."""
 
     cluster: str
     topics: dict[str, tuple[str, str, int]]
@@ -52,7 +52,7 @@ class StoredPosition:
 
 @dataclass
 class KafkaTarget:
-    """Target of a sink; its transactional id is the `group` of the options."""
+    """Its transactional id is the `group` of the options."""
 
     options: KafkaOptions
     transaction_seconds: int
@@ -76,9 +76,7 @@ class KafkaTarget:
             self.topics.close()
 
     def position(self) -> SinkPosition | None:
-        """Return the committed position. A table whose topic was removed or recreated gets the shape GONE, with a
-        warning.
-        """
+        """A table whose topic was removed or recreated has the shape GONE, with a warning."""
         stored = self._stored()
         found = self._found(stored)
         if stored is None or found is None:

@@ -29,7 +29,7 @@ BATCH: Final = 10_000
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """Topic to fill: its cleanup policy, and its number of partitions if it is created."""
+    """Topic to fill. `partitions` is for its creation."""
 
     name: str
     policy: str
@@ -38,7 +38,7 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class TargetTopic:
-    """Existing topic: its id, its partitions, and the most bytes of a record."""
+    """Existing topic; `most` is the size limit of a record in bytes."""
 
     id: str
     partitions: int
@@ -46,8 +46,6 @@ class TargetTopic:
 
 
 class Topics(Cluster):
-    """Cluster whose topics are filled."""
-
     def ids(self, names: Iterable[str]) -> dict[str, tuple[str, int]]:
         found = {}
         for name in names:
@@ -146,7 +144,7 @@ class Topics(Cluster):
 
     @contextmanager
     def latest(self, name: str) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield DuckDB with a table `latest`: each key of a topic with its newest `value`, without tombstones."""
+        """Yield DuckDB with a table `latest`: each key with its newest `value`, without tombstones."""
         with tempfile.TemporaryDirectory() as spill, closing(connect()) as con:
             con.execute(f"SET temp_directory = {literal(spill)}")
             con.execute("CREATE TABLE records (n BIGINT, key BLOB, value BLOB)")
@@ -161,7 +159,7 @@ class Topics(Cluster):
 
 
 def is_decided(here: TopicState) -> bool:
-    """Return whether no transaction is open in a topic."""
+    """True if no transaction is open."""
     return all(bounds.end == bounds.high for bounds in here.partitions.values())
 
 

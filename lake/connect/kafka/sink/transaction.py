@@ -28,7 +28,7 @@ SENDING: Final[Mapping[str, Any]] = {
     "queue.buffering.max.kbytes": 64 << 10,
 }
 OVERHEAD: Final = 512
-"""Most bytes of a batch of one record besides its key, its value and its headers' values."""
+"""Most bytes of a batch of one record besides key, value and headers' values."""
 BATCH_BYTES: Final = 1_000_000
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -87,7 +87,7 @@ class KafkaTransaction:
         return len(key) + len(value or b"") + header_bytes + OVERHEAD <= self._most[topic]
 
     def send(self, topic: str, key: bytes, value: bytes | None, headers: Headers, partition: int | None = None) -> None:
-        """Send a record; a null value is a tombstone. Raises if the transaction can no longer be committed."""
+        """Send a record. Raises if the transaction can no longer be committed."""
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
         heard = time.monotonic()
         while True:
@@ -139,7 +139,7 @@ class KafkaTransaction:
                     raise self._topics.unavailable(f"the transaction {self._id}: {reason.str()}") from None
 
     def _abort(self) -> None:
-        """Abort. If no broker answers, the cluster or the next deliverer aborts it."""
+        """If no broker answers, the cluster or the next deliverer aborts it."""
         with suppress(KafkaException, LakeError):
             self._producer.purge()
             self._producer.abort_transaction(SLICE)
@@ -172,5 +172,4 @@ class KafkaTransaction:
 
 
 def headers_of(values: Iterable[tuple[str, object]]) -> Headers:
-    """Return headers as texts."""
     return [(name, str(value).encode()) for name, value in values]

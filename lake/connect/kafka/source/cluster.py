@@ -1,7 +1,7 @@
 """Client of a Kafka cluster: ids, offsets, committed records of a range, and a group's offsets, by librdkafka.
 
 librdkafka retries forever. Here nothing waits longer than `seconds` without an answer, and the error has the reason
-that librdkafka logged. Its log goes to the logger `lake` as debug lines, without secrets.
+that librdkafka logged. Its log goes to the logger `lake`, without secrets.
 """
 
 from __future__ import annotations
@@ -41,21 +41,17 @@ MOVING: Final = frozenset(
 )
 
 
-class NoLeader(Unavailable):
-    """A partition temporarily has no leader."""
+class NoLeader(Unavailable): ...
 
 
-class UnknownTopic(DeclarationError):
-    """The topic does not exist."""
+class UnknownTopic(DeclarationError): ...
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Return whether a retry may succeed."""
     return not _is(error, LASTING)
 
 
 def kafka_error(error: KafkaError, options: KafkaOptions, about: str = "") -> LakeError:
-    """Return the LakeError for an error of librdkafka; `about` is the prefix of its message."""
     message = f"{about}{options.redacted(error.str())}"
     if _is(error, MOVING):
         return NoLeader(f"Kafka is unavailable: {message}", where=options.where, fix="try again in a moment")
@@ -70,7 +66,6 @@ def kafka_error(error: KafkaError, options: KafkaOptions, about: str = "") -> La
 
 
 def unavailable(what: str, options: KafkaOptions) -> Unavailable:
-    """Return the error for brokers that do not answer."""
     fix = "try again when the brokers answer; is bootstrap right?"
     return Unavailable(f"Kafka is unavailable: {what}", where=options.where, fix=fix)
 
@@ -100,8 +95,6 @@ READING: Final[Mapping[str, Any]] = {
 
 
 class Client(Protocol):
-    """Methods of librdkafka's consumer in use."""
-
     def assign(self, partitions: list[Any], /) -> None: ...
     def unassign(self) -> None: ...
     def commit(self, *, offsets: list[Any], asynchronous: Literal[True]) -> None: ...
@@ -112,8 +105,6 @@ class Client(Protocol):
 
 
 class KafkaLogger:
-    """Logger for librdkafka that redacts secrets."""
-
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
 
@@ -122,8 +113,6 @@ class KafkaLogger:
 
 
 class Cluster:
-    """Connection to one cluster. To be closed."""
-
     def __init__(self, options: KafkaOptions, *, consumer: Client | None = None, admin: Any = None) -> None:
         self.options = options
         self.last_error: KafkaError | None = None
@@ -146,7 +135,7 @@ class Cluster:
         return self.client(Consumer, FETCHING, reading), self.client(AdminClient, {}, {})
 
     def client(self, kind: Callable[..., T], defaults: Mapping[str, Any], ours: Mapping[str, Any]) -> T:
-        """Return a client with `defaults`, which the declared settings may change, and the fixed settings `ours`.
+        """Return a client. Declared settings may change the `defaults`, not `ours`.
 
         Raises DeclarationError if librdkafka rejects a setting.
         """
@@ -263,7 +252,7 @@ class Cluster:
         raise self.as_error(error, f"{_shown(wanted)}: ")
 
     def oldest(self, waiting: Sequence[Range]) -> float | None:
-        """Return the timestamp of the oldest `waiting` record in Unix seconds; None if unknown."""
+        """Return the timestamp of the oldest record in Unix seconds."""
         from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
 
         if not waiting:

@@ -36,7 +36,7 @@ TIMESTAMP: Final = f"{FACTS}.timestamp"
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """Topic of `stream`: formats of its values and keys, and the `facts` its contract uses.
+    """`facts` are those that the contract uses.
 
     `stamped`: the contract's clock is the timestamp, which then has to be the broker's.
     """
@@ -52,8 +52,6 @@ class KafkaTopic:
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """Validated options. Settings may be secrets."""
-
     name: str
     where: str
     bootstrap: str
@@ -77,7 +75,7 @@ class KafkaOptions:
 
 
 def options_of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> KafkaOptions:
-    """Return the options of a file. Raises one DeclarationError with all faults."""
+    """Raises one DeclarationError with all faults."""
     faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(options, contracts)]
     if faults:
         raise DeclarationError.all(faults)
@@ -108,7 +106,6 @@ def _renamed(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_text(value: Any) -> str:
-    """Return a setting as librdkafka reads it."""
     if isinstance(value, str):
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,6 +1,6 @@
 """Planning of the next offset ranges, fixed before the first record, and detection of gaps.
 
-Clusters and topics have ids. If an id changes, earlier offsets are meaningless.
+If the id of the cluster or a topic changes, earlier offsets are meaningless.
 
 Offsets order the records of one partition only. A *generation* extends that to all records of a key: the number grows
 when offsets restart, and when partitions are added, since producers then distribute keys differently. Everything before
@@ -17,7 +17,7 @@ from lake.sources.source import Gap, Progress
 
 
 class Range(NamedTuple):
-    """Offsets of one partition, from `first` on, before `end`."""
+    """Offsets from `first` on, before `end`."""
 
     topic: str
     partition: int
@@ -26,7 +26,7 @@ class Range(NamedTuple):
 
 
 class PartitionBounds(NamedTuple):
-    """Offsets of a partition: `low` is the first, `end` the last stable offset, `high` that of the next record."""
+    """`low` is the first offset, `end` the last stable one, `high` that of the next record."""
 
     low: int
     end: int
@@ -35,8 +35,6 @@ class PartitionBounds(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicState:
-    """Id and partitions of an existing topic."""
-
     id: str
     partitions: Mapping[int, PartitionBounds]
 
@@ -47,9 +45,9 @@ Barrier: TypeAlias = Mapping[int, int]
 
 @dataclass(frozen=True)
 class TopicOffsets:
-    """Newest range read of each partition of the topic with this `id`.
+    """Newest range read of each partition.
 
-    `era` counts restarts of its offsets. `generation` is that of records before the first of `barriers`.
+    `era` counts restarts of the offsets. `generation` is that of records before the first of `barriers`.
     """
 
     id: str
@@ -74,8 +72,6 @@ class TopicOffsets:
 
 @dataclass(frozen=True)
 class KafkaOffsets:
-    """Offsets read of the topics of one cluster."""
-
     cluster: str
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
 
@@ -111,8 +107,7 @@ class KafkaOffsets:
         return self.topics.get(topic) or TopicOffsets("", {})
 
     def with_barriers(self, new: Iterable[str], here: Mapping[str, TopicState]) -> KafkaOffsets:
-        """Return the offsets with a barrier for each topic with `new` partitions, at the ends in `here`, which must be
-        more recent.
+        """Add a barrier to topics with `new` partitions, at the ends in `here`, which must be more recent.
 
         So every record of a new partition is later than records of its key before the barrier.
         """
@@ -144,7 +139,6 @@ class KafkaOffsets:
 
 
 def added_partitions(position: KafkaOffsets, here: Mapping[str, TopicState]) -> dict[str, list[int]]:
-    """Return the new partitions of known topics."""
     new = {
         name: sorted(set(topic.partitions) - set(position.topics[name].ranges))
         for name, topic in here.items()
@@ -154,7 +148,6 @@ def added_partitions(position: KafkaOffsets, here: Mapping[str, TopicState]) -> 
 
 
 def gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicState], *, source: str, where: str) -> list[Gap]:
-    """Return every reason why reading cannot continue."""
     give_up = f"lake ingest {source} --give-up"
     if position.cluster != cluster:
         what = f"connected to cluster {cluster}, but the offsets belong to {position.cluster}"
@@ -188,7 +181,7 @@ def _at(first: int, bounds: PartitionBounds) -> int:
 
 
 def without_gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicState]) -> KafkaOffsets:
-    """Return offsets without gaps. A topic whose offsets may now denote other records gets a new era."""
+    """A topic whose offsets may now denote other records gets a new era."""
     topics = dict(position.topics)
     same = {name for name, taken in topics.items() if name in here and taken.id == here[name].id}
     kept = KafkaOffsets(cluster, {name: topics[name] for name in same if position.cluster == cluster})
@@ -207,7 +200,7 @@ def _by_text(barrier: Barrier) -> dict[str, int]:
 
 
 def waiting_ranges(position: KafkaOffsets, here: Mapping[str, TopicState]) -> list[Range]:
-    """Return the stable ranges not read yet, by topic and partition."""
+    """Return the stable ranges not read yet."""
     ranges = (
         Range(name, partition, position.first(name, partition, bounds), bounds.end)
         for name, topic in here.items()
@@ -224,7 +217,7 @@ def before_barriers(position: KafkaOffsets, waiting: Sequence[Range]) -> list[Ra
 
 
 def plan_ranges(waiting: Sequence[Range], most: int) -> list[Range]:
-    """Return about `most` offsets of `waiting`, shared equally between partitions; unused shares go to the others."""
+    """Return about `most` offsets, shared equally between partitions; unused shares go to the others."""
     lengths = shares([each.end - each.first for each in waiting], most)
     return [each._replace(end=each.first + length) for each, length in zip(waiting, lengths, strict=True)]
 

@@ -49,8 +49,6 @@ GENERATION: Final = 1 << 48
 
 @dataclass(frozen=True)
 class RecordColumns:
-    """Columns of text, one row per record."""
-
     texts: pa.Array
     places: pa.Array
     facts: dict[str, pa.Array]
@@ -58,7 +56,7 @@ class RecordColumns:
 
 @dataclass
 class TopicReader:
-    """Converter for the records of one `topic`; `before` are the offsets read before."""
+    """`before` are the offsets read before."""
 
     topic: KafkaTopic
     before: TopicOffsets
@@ -178,8 +176,6 @@ SIMPLE_FACTS: Final[dict[str, Callable[[Any], str | None]]] = {
 
 
 class KafkaSource:
-    """Source for topics of one cluster. Connects on first use."""
-
     together = (("kafka", "partition"), ("kafka", "key"))
     offset = ("kafka", "offset")
 
@@ -260,7 +256,7 @@ class KafkaSource:
             self.cluster.commit(ends)
 
     def lag(self, after: Progress | None) -> Lag:
-        """Return the number of waiting offsets, including holes and markers, and the age of the oldest record."""
+        """`events` counts offsets, including holes and markers."""
         here = self._topics()
         position = self._position(after)
         if ranges.gaps(position, self.cluster.id, here, source="", where=""):

@@ -3,8 +3,8 @@
 Both may use the wire format of Confluent's serializers: a zero byte and the schema's id (4 bytes), or a one and its
 GUID (16 bytes), before the value, or the id in a header (docs.confluent.io, "Wire format"). No JSON begins so.
 
-A value that cannot be decoded becomes a text with the reason and the bytes, which every contract rejects, so it is
-quarantined with its place. A registry that does not answer raises Unavailable.
+A value that cannot be decoded becomes a text with the reason and the bytes, which every contract rejects. A registry
+that does not answer raises Unavailable.
 """
 
 from __future__ import annotations
@@ -38,23 +38,20 @@ FORBIDDEN: Final = (401, 403)
 UNKNOWN: Final = 404
 
 
-class UndecodableError(Exception):
-    """Bytes that are not in the declared format."""
+class UndecodableError(Exception): ...
 
 
 def undecodable_text(why: object, value: bytes) -> str:
-    """Return a text that every contract rejects: the reason, and the bytes."""
     return f"cannot be decoded: {' '.join(str(why).split())[:300]}; its bytes: {printable(value)}"
 
 
 def printable(value: bytes) -> str:
-    """Return bytes as text, with unprintable characters escaped."""
     text = value.decode("utf-8", "backslashreplace")
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def of_json(value: bytes, _: Headers = ()) -> str:
-    """Return JSON text without the prefix of the wire format."""
+    """Drop the prefix of the wire format."""
     if value[:1] in {b"\x00", b"\x01"}:
         value = value[PREFIX_BYTES[value[0]] :]
     text = of_text(value)
@@ -64,7 +61,6 @@ def of_json(value: bytes, _: Headers = ()) -> str:
 
 
 def of_text(value: bytes, _: Headers = ()) -> str:
-    """Return UTF-8 text."""
     try:
         return value.decode()
     except UnicodeDecodeError as error:
@@ -72,7 +68,6 @@ def of_text(value: bytes, _: Headers = ()) -> str:
 
 
 def of_base64(value: bytes, _: Headers = ()) -> str:
-    """Return bytes as base64."""
     return base64.b64encode(value).decode()
 
 
@@ -81,7 +76,7 @@ PLAIN: Final[Mapping[str, Decode]] = {"json": of_json, "text": of_text, "base64"
 
 @contextmanager
 def decoders(options: KafkaOptions) -> Iterator[Callable[[str, bool], Decode]]:
-    """Yield a function that returns the decoder for a format and for values or keys (true)."""
+    """Yield a function of a format, and of whether it is for keys."""
     registry = SchemaRegistry(options)
     try:
         yield lambda name, is_key: AvroDecoder(registry, is_key=is_key) if name == "avro" else PLAIN[name]
@@ -138,7 +133,7 @@ def _as_json(given: RawValue) -> RawValue:
 
 
 class SchemaRegistry:
-    """Client of a schema registry. Its answers are cached for one delivery."""
+    """Client whose answers are cached for one delivery."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
@@ -248,5 +243,4 @@ class SchemaRegistry:
 
 
 def headers_of(message: Message) -> Headers:
-    """Return a record's headers."""
     return cast(Headers, message.headers() or ())

@@ -1,7 +1,4 @@
-"""PostgreSQL as a target, a serving copy of tables. Options: docs/how-to/sink-postgres.md.
-
-One transaction writes all tables of an edition, and the position.
-"""
+"""PostgreSQL as a target, a serving copy of tables. Options: docs/how-to/sink-postgres.md."""
 
 from __future__ import annotations
 

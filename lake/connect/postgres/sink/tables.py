@@ -26,7 +26,7 @@ NAME_BYTES = 63
 
 @dataclass(frozen=True)
 class PgTable:
-    """Table of a sink in `schema`. `called` is its present name, which differs while it is built to replace another."""
+    """Table of a sink. `called` is its present name, which differs while it is built to replace another."""
 
     connection: Connection
     schema: str
@@ -83,7 +83,7 @@ class PgTable:
         self._copy(self.title, changes, [*self.types, EDITION, CHANGE], edition)
 
     def change(self, changes: TableChanges) -> None:
-        """Apply net changes: deletes, then updates, then inserts. Idempotent."""
+        """Apply net changes. Idempotent."""
         self._stage(changes)
         self._allow_null_keys()
         for same in self._matches():
@@ -220,7 +220,7 @@ class PgTable:
             self._make_unique()
 
     def _matches(self) -> list[str]:
-        """Return SQL of whether `t` and `s` have the same key: for keys without a null, and for those with one.
+        """Return SQL that compares the keys of `t` and `s`: for keys without a null, and for those with one.
 
         The latter compares rows as texts, which distinguishes nulls and allows a hash join.
         """

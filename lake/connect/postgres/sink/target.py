@@ -1,6 +1,6 @@
-"""Target in PostgreSQL: tables in a schema, a table of positions beside them, one transaction for each edition.
+"""Target in PostgreSQL: one transaction for each edition writes all tables and the position.
 
-So readers see exactly one edition. The deliverer holds an advisory lock on the position until the end.
+The deliverer holds an advisory lock on the position until the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IN_THE_WAY, TOO_LONG, LOCKED = "2BP01", "54000", "55P03"
 
 
 class PostgresTarget(PostgresSession):
-    """Target of sink `name`: tables in `schema` of the database at `dsn`, readable by `readers`."""
+    """Tables in `schema`, readable by the roles `readers`."""
 
     settings = SESSION
 

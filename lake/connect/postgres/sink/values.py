@@ -1,4 +1,4 @@
-"""Values for PostgreSQL: its type for each DuckDB type, the text of a value, what it cannot store, and hashes of rows.
+"""Values for PostgreSQL: types, texts, values it cannot store, and hashes of rows.
 
 Structs, maps and arrays of arrays are `json`, in which decimals, floats, times and bytes are strings. The hashes are
 those of docs/fingerprints.md. Inlined as here, PostgreSQL computes them twenty times as fast as by its functions.
@@ -30,14 +30,13 @@ TYPES: Final[Mapping[str, str]] = {
 }
 JSON: Final = "json"
 LONGEST_KEY: Final = 2600
-"""Bytes of a key. An index entry may have 2,704, including its own overhead."""
+"""Bytes. An index entry may have 2,704, including its own overhead."""
 LAST_DATE: Final = "5874897-12-31"
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.I)
 _AS_TEXT: Final = re.compile(r"DECIMAL\(\d+,\s*\d+\)|TIMESTAMPTZ|TIMESTAMP|DATE|BLOB|DOUBLE|FLOAT", re.I)
 
 
 def pg_type(kind: str) -> str:
-    """Return PostgreSQL's type for a DuckDB type."""
     if decimal := _DECIMAL.fullmatch(kind):
         return f"numeric({decimal[1]},{decimal[2]})"
     if kind in TYPES:
@@ -47,13 +46,12 @@ def pg_type(kind: str) -> str:
 
 
 def stored_as(column: Column) -> str:
-    """Return DuckDB's SQL of the stored value of a column: itself, or the text of its JSON."""
+    """Return DuckDB's SQL of the stored value of a column."""
     name = quoted(column.name)
     return json_text(name, column.type) if pg_type(column.type) == JSON else name
 
 
 def json_text(value: str, kind: str) -> str:
-    """Return DuckDB's SQL of a nested value as lossless JSON: decimals, times, bytes and floats are strings."""
     return f"to_json(CAST({value} AS {_AS_TEXT.sub('VARCHAR', kind)}))::VARCHAR"
 
 
@@ -133,13 +131,12 @@ WRITTEN: Final[Mapping[str, str]] = {
 
 
 def row_hash(columns: Mapping[str, str]) -> str:
-    """Return SQL of the hash of a row with columns {name: DuckDB's type}, as a bigint."""
+    """Return SQL of a row's hash, a bigint, by columns {name: DuckDB's type}."""
     named = ", ".join(_named(name, columns[name]) for name in sorted(columns))
     return f"('x' || left(md5(convert_to(concat({named}), 'UTF8')), 16))::bit(64)::bigint"
 
 
 def fingerprint(columns: Mapping[str, str], table: str) -> str:
-    """Return a query of the fingerprint of a table."""
     sums = f"SELECT count(*) AS rows, coalesce(sum({row_hash(columns)}), 0) AS total FROM {table}"
     signed = f"(total - {MODULUS} * floor((total + {HALF}) / {MODULUS}))::bigint"
     return f"SELECT rows || '-' || lpad(to_hex({signed}), 16, '0') FROM ({sums}) t"

@@ -75,7 +75,6 @@ def gaps(
     tables: Mapping[str, PublishedTable],
     options: PostgresOptions,
 ) -> list[MissedChange]:
-    """Return why the source cannot continue from `known`; empty if it can."""
     return [*_of_server(known, place), *of_slot(known, slot, options.slot), *_of_tables(known, tables, options)]
 
 
@@ -94,7 +93,6 @@ def _of_server(known: PostgresPosition, place: ServerPosition) -> Iterator[Misse
 
 
 def of_slot(known: PostgresPosition, slot: ReplicationSlot | None, name: str) -> Iterator[MissedChange]:
-    """Return why the slot lacks what follows `known`."""
     if slot is None:
         yield MissedChange(f"the server has no slot {name!r}, so it has not kept what follows {known.to}")
     elif slot.lost:

@@ -10,7 +10,7 @@ all tables. A copied row (op r) has the copy's LSN and ordinal 0. A repeated cop
 which removes rows whose delete was missed.
 
 `before` is the old row if the replica identity is full, else null; for a delete it has at least the identity. An update
-of the contract's key becomes a delete and a create. For values see lake.connect.postgres.source.values.
+of the contract's key becomes a delete and a create.
 """
 
 from __future__ import annotations
@@ -30,24 +30,22 @@ DUMPED: Final = -1
 
 
 def place(lsn: int, era: int = 0) -> int:
-    """Return the number that orders changes at `lsn`. LSNs restart after a failover, eras do not."""
+    """Return the number that orders changes. LSNs restart after a failover, eras do not."""
     return (era << ERA_BITS) + lsn
 
 
 def lsn_text(lsn: int) -> str:
-    """Return an LSN as PostgreSQL writes it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def read_lsn(text: str) -> int:
-    """Parse an LSN."""
     high, low = text.split("/")
     return (int(high, 16) << 32) + int(low, 16)
 
 
 @dataclass(frozen=True)
 class CommitMoment:
-    """Common fields of all changes of a transaction, or all rows of a copy. `at` is in microseconds since 1970."""
+    """Commit of a transaction, or time of a copy. `at` is in microseconds since 1970."""
 
     lsn: int
     at: int
@@ -108,7 +106,6 @@ class Images:
 
 
 def fill_unchanged(new: Row, old: Row) -> Row:
-    """Return `new` with UNCHANGED values taken from the whole row `old`."""
     return tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
 
 
@@ -116,7 +113,7 @@ Change = tuple[str, str, str]
 
 
 def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Change]:
-    """Return the messages of one change: two if an update changes the contract's key, else one."""
+    """Return one message, or two if an update changes the contract's key."""
     if isinstance(message, Insert):
         return (("c", "null", images.whole(message.new)),)
     if isinstance(message, Delete):
@@ -146,6 +143,6 @@ def head(source: str, database: str, schema: str, table: str, *, snapshot: str =
 
 
 def message(change: Change, ts_ms: int, about: str, ordinal: int) -> str:
-    """Return the text of a message; `about` is the `head` of its table and the `tail` of its moment."""
+    """`about` is the `head` of the table and the `tail` of the moment."""
     op, before, after = change
     return f'{{"op":"{op}","before":{before},"after":{after},"ts_ms":{ts_ms},{about}{ordinal}}}}}'

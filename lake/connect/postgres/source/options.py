@@ -1,4 +1,4 @@
-"""Validated options of a PostgreSQL source. They are described in docs/how-to/postgres.md."""
+"""Options of a PostgreSQL source: docs/how-to/postgres.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOT: Final = r"[a-z0-9_]{1,63}"
 
 @dataclass(frozen=True)
 class PostgresOptions:
-    """Validated options. `tables` has the "schema.table" of each stream, `contracts` its contract."""
+    """`tables` has the "schema.table" of each stream."""
 
     name: str
     where: str
@@ -34,7 +34,7 @@ class PostgresOptions:
 def read_options(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str
 ) -> PostgresOptions:
-    """Return the options of a file. Raises one DeclarationError with all faults."""
+    """Raises one DeclarationError with all faults."""
     faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(name, options, contracts)]
     if faults:
         raise DeclarationError.all(faults)

@@ -1,8 +1,7 @@
 """Decoder of pgoutput messages, protocol version 1 (PostgreSQL's documentation, "Logical Replication Message Formats").
 
 Numbers are big-endian, texts are zero-terminated, times count microseconds since 2000. Values are texts as the type's
-output function writes them. A large value that an update did not change is UNCHANGED. Only what the source uses is
-decoded.
+output function writes them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ EPOCH: Final = 946_684_800_000_000
 
 
 class Unchanged(Enum):
-    """Mark of a large value (TOAST) that is not sent because an update did not change it."""
+    """Large value (TOAST) that is not sent because an update did not change it."""
 
     TOAST = "u"
 
@@ -28,7 +27,7 @@ Row: TypeAlias = tuple[Value, ...]
 
 
 class Begin(NamedTuple):
-    """Begin of a transaction committed `at` (microseconds since 1970) by the record at `lsn`."""
+    """`lsn` is the commit's, `at` its time in microseconds since 1970."""
 
     lsn: int
     at: int
@@ -36,13 +35,13 @@ class Begin(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """End of a transaction, whose commit record ends before the LSN `end`."""
+    """`end` is the LSN after the commit record."""
 
     end: int
 
 
 class RelationColumn(NamedTuple):
-    """Column of a relation. `type` is its OID in pg_type; `of_identity`: whether old rows have it."""
+    """`type` is its OID in pg_type; `of_identity`: old rows have it."""
 
     name: str
     type: int
@@ -50,8 +49,6 @@ class RelationColumn(NamedTuple):
 
 
 class PgRelation(NamedTuple):
-    """Table definition valid from here on."""
-
     id: int
     schema: str
     name: str
@@ -59,14 +56,12 @@ class PgRelation(NamedTuple):
 
 
 class Insert(NamedTuple):
-    """New row of the relation with OID `relation`."""
-
     relation: int
     new: Row
 
 
 class Update(NamedTuple):
-    """Changed row. `old` is complete if `whole`, else it has the identity only; None if that did not change."""
+    """`old` is complete if `whole`, else it has the identity only; None if that did not change."""
 
     relation: int
     old: Row | None
@@ -75,7 +70,7 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Deleted row. `old` is complete if `whole`, else it has the identity only."""
+    """`old` is complete if `whole`, else it has the identity only."""
 
     relation: int
     old: Row
@@ -83,8 +78,6 @@ class Delete(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Relations truncated by one command."""
-
     relations: tuple[int, ...]
 
 
@@ -100,9 +93,8 @@ _IGNORED: Final = b"OYM"
 
 
 def decode(data: bytes) -> Decoded | None:
-    """Decode one message; return None if it changes no row.
-
-    Raises ValueError if it is none of protocol version 1 in text format.
+    """Return None for a message that changes no row. Raises ValueError if it is none of protocol version 1 in text
+    format.
     """
     if data[:1] and data[:1] in _IGNORED:
         return None

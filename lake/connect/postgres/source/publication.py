@@ -58,7 +58,7 @@ REWRITTEN: Final[LiteralString] = """
 
 @dataclass(frozen=True)
 class PublishedColumn:
-    """Column of a published table. `large`: updates may omit its value."""
+    """`large`: updates may omit its value."""
 
     name: str
     type: int
@@ -68,8 +68,8 @@ class PublishedColumn:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """Published table. `published` is "publication OID.its newest change/entry": it changes if the table or publication
-    is dropped and added again, or the publication is altered.
+    """`published` is "publication OID.its newest change/entry": it changes if the table or publication is dropped and
+    added again, or the publication is altered.
     """
 
     id: int
@@ -89,15 +89,13 @@ class PublishedTable:
 
     @property
     def relation(self) -> str:
-        """Return SQL of the relation with its rows: a partitioned table with its partitions, others without
-        descendants.
-        """
+        """Partitioned tables include their partitions, others no descendants."""
         only = "" if self.partitioned else "ONLY "
         return f"{only}{quoted(self.schema)}.{quoted(self.name)}"
 
 
 def lock_sql(tables: Sequence[PublishedTable]) -> str:
-    """Return SQL that locks tables against TRUNCATE and ALTER until the transaction ends; writes are allowed."""
+    """Lock against TRUNCATE and ALTER until the transaction ends; writes are allowed."""
     return f"LOCK TABLE {', '.join(table.relation for table in tables)} IN ACCESS SHARE MODE"
 
 
@@ -106,7 +104,7 @@ def published_tables(
 ) -> tuple[Mapping[str, PublishedTable], Sequence[str]]:
     """Return the tables of a publication by "schema.table", and the operations that it omits.
 
-    `ask` runs a query; `version` is the server's, such as 150004. Raises DeclarationError if it does not exist.
+    `version` is the server's, such as 150004. Raises DeclarationError if the publication does not exist.
     """
     answer = ask(PUBLICATION, publication)
     if not answer:
@@ -152,7 +150,6 @@ def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identit
 def faults(
     tables: Mapping[str, PublishedTable], lacking: Sequence[str], options: PostgresOptions
 ) -> list[DeclarationError]:
-    """Return the differences between the published tables and the streams."""
     publication, wrong = quoted(options.publication), []
     if lacking:
         wrong.append(
@@ -218,7 +215,7 @@ ATTEMPTS: Final = 20
 
 @dataclass(frozen=True)
 class ExportedTables:
-    """Published tables as of `lsn`, over a connection with that snapshot; `at` is in microseconds since 1970."""
+    """Tables as of `lsn`, over a connection with that snapshot; `at` is in microseconds since 1970."""
 
     lsn: int
     at: int
@@ -231,7 +228,7 @@ class ExportedTables:
 
 
 def matching_tables(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
-    """Return the published tables, queried by `ask`. Raises DeclarationError for all that does not fit the streams."""
+    """Raises DeclarationError for all that does not fit the streams."""
     tables, lacking = published_tables(ask, options.publication, version=version, where=options.where)
     wrong = faults(tables, lacking, options)
     if wrong:
@@ -246,8 +243,7 @@ def export_tables(
     """Yield the tables of `streams` as of one position. Waits for running transactions to end.
 
     TRUNCATE and table rewrites are visible to older snapshots too (PostgreSQL's documentation, "Caveats" of concurrency
-    control). So the tables are locked, and if one came before the lock, another position is taken. Raises Unavailable,
-    and DeclarationError as `matching_tables` does.
+    control). So the tables are locked, and if one came before the lock, another position is taken. Raises Unavailable.
     """
     for _ in range(ATTEMPTS):
         with server.export_snapshot(options.slot) as (lsn, connection), server.translated_errors():

@@ -4,8 +4,8 @@ Progress is {"system", "timeline", "era", "slot", "from", "to", "at", "tables"}:
 LSN) is in the logs. `tables` is {stream: {"id", "published", "since"}}; `since` is the copy's LSN, null to copy again.
 
 The first read creates the slot, which retains the log. Then a temporary slot gives the tables as of a later LSN, where
-the changes begin. So an interrupted copy is simply repeated. A new stream is copied once the reader has caught up, in
-one delivery with all changes before that LSN.
+the changes begin. So an interrupted copy is repeated. A new stream is copied once the reader has caught up, in one
+delivery with all changes before that LSN.
 """
 
 from __future__ import annotations
@@ -35,21 +35,17 @@ them again, and the server retains them.
 """
 COUNTED: Final = 10_000
 COUNTING: Final = timedelta(seconds=2)
-"""Time limit for counting waiting messages, of which at most COUNTED and the rest of their transaction are counted."""
+"""Time limit for counting waiting messages, at most COUNTED and the rest of their transaction."""
 
 
 @dataclass(frozen=True)
 class PostgresRows:
-    """Rows of a stream's table: everything committed before `lsn`."""
-
     lsn: str
     at: datetime
     records: Iterable[SourceRecord]
 
 
 class CountingSpool(Spool):
-    """Spool that drops its records, for counting."""
-
     def put(self, stream: str, record: SourceRecord) -> None:
         pass
 
@@ -58,8 +54,6 @@ class CountingSpool(Spool):
 
 
 class PostgresSource:
-    """Source for one database."""
-
     def __init__(self, options: PostgresOptions) -> None:
         self.options = options
         self._server = PostgresServer(options.dsn, name=options.name, where=options.where)
@@ -111,10 +105,7 @@ class PostgresSource:
 
     @contextmanager
     def rows(self, stream: str, *, era: int = 0) -> Iterator[PostgresRows]:
-        """Yield the rows of a stream's table, each as op r. `era` is the position's.
-
-        Waits for running transactions to end. Raises Unavailable.
-        """
+        """Yield the rows of a stream's table, each as op r. Waits for running transactions to end."""
         place = self._server.place()
         with export_tables(self._server, self.options, [stream], place.version) as exported:
             table = exported.tables[self.options.tables[stream]]
@@ -124,10 +115,7 @@ class PostgresSource:
             yield PostgresRows(lsn_text(exported.lsn), datetime.fromtimestamp(exported.at / 1_000_000, UTC), records)
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
-        """Return a position from which the next read copies these tables again.
-
-        Needed after changes without messages, such as a new column with a default.
-        """
+        """Needed after changes without messages, such as a new column with a default."""
         known = PostgresPosition.of(after)
         again = {stream: {**known.tables[stream], "since": None} for stream in streams}
         return known.with_copies(again).progress
@@ -158,7 +146,7 @@ class PostgresSource:
             return None
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Return a position that copies the affected tables again, which also detects deleted rows."""
+        """Copy the affected tables again, which also detects deleted rows."""
         if after is None:
             raise DeclarationError(
                 "nothing has been read yet, so nothing can be given up", where=self.options.where, fix="lake ingest"
@@ -279,10 +267,11 @@ class PostgresSource:
     def _changes(
         self, known: PostgresPosition, place: ServerPosition, spool: Spool, upto: int, limit: int | None
     ) -> tuple[Transactions, bool]:
-        """Put the transactions from `known` up to `upto` into `spool`; `limit` bounds their messages.
+        """Spool the transactions from `known` up to `upto`; `limit` bounds their messages. Return whether they are
+        complete.
 
-        Return whether they are complete. After a server crash a slot may repeat known messages, so the limit grows
-        until there is progress. Raises Gap if another process has advanced the slot.
+        After a server crash a slot may repeat known messages, so the limit grows until there is progress. Raises Gap if
+        another process has advanced the slot.
         """
         since = {stream: read_lsn(entry["since"]) for stream, entry in known.tables.items() if entry["since"]}
         while True:

@@ -1,4 +1,4 @@
-"""PostgreSQL server of a source: connection, position, slots, exported snapshots, and translation of errors."""
+"""PostgreSQL server of a source: position, slots, and exported snapshots."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TYPES: Final[LiteralString] = """
 
 @dataclass(frozen=True)
 class ServerPosition:
-    """Position of a server: everything before `flushed` is on disk. `at` is its clock, in microseconds since 1970."""
+    """Everything before `flushed` is on disk. `at` is the server's clock, in microseconds since 1970."""
 
     system: str
     timeline: int
@@ -61,8 +61,6 @@ class ServerPosition:
 
 @dataclass(frozen=True)
 class ReplicationSlot:
-    """Replication slot: `confirmed` LSN, and bytes of log `retained`."""
-
     plugin: str | None
     database: str | None
     active: int | None
@@ -121,7 +119,7 @@ class PostgresServer(PostgresSession):
         return ReplicationSlot(plugin, database, active, read_lsn(confirmed) if confirmed else None, status, retained)
 
     def create_slot(self, name: str) -> int:
-        """Create a slot and return its first LSN. Waits for running transactions to end."""
+        """Return the slot's first LSN. Waits for running transactions to end."""
         [(lsn,)] = self.rows("SELECT lsn FROM pg_create_logical_replication_slot(%s, %s)", name, PLUGIN)
         return read_lsn(lsn)
 

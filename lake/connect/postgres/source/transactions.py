@@ -36,7 +36,7 @@ Lookup = Callable[[Sequence[int]], Mapping[int, PgType]]
 
 @dataclass(frozen=True)
 class ChangeContext:
-    """Source, database and streams of the changes read: (stream, contract) by "schema.table"; `era` as in `place`."""
+    """`streams` has (stream, contract) by "schema.table"; `era` as in `messages.place`."""
 
     source: str
     database: str
@@ -53,7 +53,7 @@ class ChangeContext:
 
 @dataclass
 class RecordBuffer:
-    """Buffer that adds records to a spool by the thousand, since single ones are too slow."""
+    """Records added to a spool by the thousand, since single ones are too slow."""
 
     spool: Spool
     _waiting: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class RecordBuffer:
 
 @dataclass
 class _StreamRelation:
-    """Relation of a stream. Changes before `since` are in its copy."""
+    """Changes before `since` are in the stream's copy."""
 
     stream: str
     images: Images
@@ -185,7 +185,7 @@ def copy_messages(
     *,
     again: bool,
 ) -> Iterator[tuple[str, str]]:
-    """Yield the rows of a copy of `table`, taken at `moment`, as texts and places. `again` prepends a truncate."""
+    """Yield texts and places of a table's copied rows. `again` prepends a truncate."""
     stream, _ = reading.streams[f"{table.schema}.{table.name}"]
     declared = reading.types([column.type for column in table.columns])
     images = Images(

@@ -35,14 +35,12 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 class Codec(NamedTuple):
-    """Conversion of a type's text to JSON, and the JSON of its PLACEHOLDER."""
-
     write: Write
     placeholder: str
 
 
 class PgType(NamedTuple):
-    """Entry of pg_type: base type of a domain, and element type of an array; else 0.
+    """`base` type of a domain, and `element` type of an array; else 0.
 
     An array whose delimiter is not a comma, such as box[], counts as text.
     """
@@ -53,7 +51,7 @@ class PgType(NamedTuple):
 
 
 def codec(number: int, declared: Mapping[int, PgType]) -> Codec:
-    """Return the codec of the type with this OID; domains and arrays are looked up in `declared`."""
+    """Return the codec of the type with this OID."""
     if number in BUILT_IN:
         return BUILT_IN[number]
     kind = declared.get(number)
