@@ -1,15 +1,14 @@
-"""Connectors: parts of Headwater that an installed package declares as entry points.
+"""Connectors: objects that an installed package declares as entry points.
 
-- `lake.sources`: a kind of `sources/*.toml`; the object is a SourceKind.
+- `lake.sources`: a kind of `sources/*.toml`; a SourceKind.
 - `lake.sinks`: a kind of `sinks/*.toml`; a SinkKind.
 - `lake.keys`: a scheme of the URL in the setting `keys`; a function of the URL, and of its form for messages, that
   returns a Home (lake.store.keys.home).
-- `lake.commands`: a command of `lake`; a click.Command.
+- `lake.commands`: a click.Command.
 - `lake.after_publish`: a name in the setting `publish.after`; an AfterPublish.
 
 A connector is imported when a project names it. An entry point may name an extra of its package, which provides the
-packages that the connector needs: `kafka = "lake.connect.kafka.sink:KIND [kafka]"` (packaging.python.org, "Entry points
-specification").
+packages that the connector needs: `kafka = "lake.connect.kafka.sink:KIND [kafka]"`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ def connectors(group: Group) -> list[str]:
 
 
 def kind_of(group: Group, options: Mapping[str, Any], where: str) -> str:
-    """Return the option `kind` of a declaration. Raises DeclarationError if it has none."""
     kind = options.get("kind")
     if not isinstance(kind, str):
         raise DeclarationError("names no kind", where=where, fix=f"kind = one of {', '.join(connectors(group))}")
@@ -48,7 +46,7 @@ def connector(group: Group, name: str, where: str) -> Any:
 
 @contextmanager
 def translated_import_errors(group: Group, name: str, where: str) -> Iterator[EntryPoint]:
-    """Yield the entry point of a connector. If the block cannot import a package, raise DeclarationError."""
+    """If the block cannot import a package, raise DeclarationError."""
     entry = _entry(group, name, where)
     try:
         yield entry

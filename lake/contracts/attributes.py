@@ -1,4 +1,4 @@
-"""Check for attributes of a contract without effect: misspelt ones, and ours in the wrong place.
+"""Check for attributes of a contract without effect.
 
 Avro allows any attribute, so only names that resemble a known one are faults.
 """

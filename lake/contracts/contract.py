@@ -53,8 +53,8 @@ class Completeness:
 class Producers:
     """Producers that a log waits for: values of the field `producer`, at most `limit`.
 
-    `punctuation` is an SQL condition for records up to which a producer has sent everything. A producer silent for the
-    time `idle` is not waited for.
+    `punctuation` is an SQL condition for records up to which a producer has sent everything. A producer silent for
+    `idle` is not waited for.
     """
 
     producer: str
@@ -142,7 +142,6 @@ def load_contracts(settings: Settings) -> dict[str, Contract]:
 
 
 def load_contract(settings: Settings, stream: str) -> Contract:
-    """Raises DeclarationError if the contract is invalid or unknown."""
     contracts, faults = sound_contracts(settings)
     if stream in faults:
         raise faults[stream]
@@ -176,7 +175,7 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
 
 
 def streams_of(settings: Settings) -> list[str]:
-    """Return the streams with a contract, valid or not."""
+    """Return streams with a contract, valid or not."""
     return sorted(path.stem for path in settings.path("schemas").glob("*.avsc"))
 
 

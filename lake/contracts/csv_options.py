@@ -21,8 +21,8 @@ ENCODINGS: Final = 'use "utf-8", "utf-16", "iso-8859-1", "windows-1252" or the l
 class CsvOptions:
     """`quote` is "" for none; a column whose text is in `null` is absent.
 
-    `columns` are the names for files without a header. `encoding` is a Python codec, "" for UTF-8. `skip` is a number
-    of lines before the header, or their common prefix. `escape` is a backslash or "". `trim` strips blanks.
+    `columns` are for files without a header. `encoding` is a Python codec, "" for UTF-8. `skip` is a number of lines
+    before the header, or their common prefix. `escape` is a backslash or "".
     """
 
     declared_delimiter: str = ""

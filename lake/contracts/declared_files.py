@@ -1,7 +1,4 @@
-"""Declarations in TOML files of a project: `sources/*.toml`, `sinks/*.toml`, `alerts/*.toml`.
-
-A value `env:NAME` stands for an environment variable.
-"""
+"""Declarations in TOML files of a project. A value `env:NAME` stands for an environment variable."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class DeclaredFile:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Options with values from the environment. Raises DeclarationError if a variable is not set."""
+        """Options with values from the environment. Raises DeclarationError if one is not set."""
         return dict(_filled_in(self.options, self.where))
 
 
@@ -59,13 +56,13 @@ class DeclaredFolder:
 
     @property
     def texts(self) -> Iterator[DeclaredFile]:
-        """Files that are TOML, whether or not their options are valid."""
+        """Files that are TOML, valid or not."""
         for file in self.files:
             with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
                 yield DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), self._where(file))
 
     def sound(self, read: Callable[[DeclaredFile], T]) -> tuple[dict[str, T], dict[str, DeclarationError]]:
-        """Return what `read` makes of the valid files by name, and the error of each invalid one."""
+        """Return what `read` makes of valid files by name, and the error of each invalid one."""
         found: dict[str, T] = {}
         faults: dict[str, DeclarationError] = {}
         for file in self.files:
@@ -76,7 +73,7 @@ class DeclaredFolder:
         return found, faults
 
     def chosen(self, read: Callable[[DeclaredFile], T], wanted: Collection[str]) -> list[T]:
-        """Return the `wanted` declarations, or all. Raises DeclarationError for unknown and invalid ones."""
+        """Raises DeclarationError for unknown and invalid ones."""
         _, noun = self.noun.split()
         known = self.names
         unknown = [name for name in wanted if name not in known]
@@ -127,7 +124,7 @@ def alerts(settings: Settings) -> DeclaredFolder:
 
 
 def _filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """Yield the options with `env:` values replaced. Messages never show these values."""
+    """Messages never show values from the environment."""
     for name, value in options.items():
         if isinstance(value, dict):
             yield name, dict(_filled_in(value, where))

@@ -1,9 +1,8 @@
 """SQL that encrypts personal fields with the key of the person they are about.
 
 AES-256-GCM (NIST SP 800-38D): base64 of 12 bytes of nonce, ciphertext, 16 bytes of tag, with the column's place as
-authenticated data. The nonce is derived from key, place and value (as the synthetic IV of RFC 5297): a repeated batch
-is identical, and only the repetition of a value in one column of one person is visible. Subjects and ids become
-HMAC-SHA-256 (RFC 2104) tokens under the key store's secret.
+authenticated data. The nonce is derived from key, place and value (as the synthetic IV of RFC 5297), so a repeated
+batch is identical. Subjects and ids become HMAC-SHA-256 (RFC 2104) tokens under the key store's secret.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def decrypted_sql(column: str, place: str) -> str:
 
 
 def hmac_pads(secret: bytes) -> pa.Table:
-    """Return the two padded key blocks of HMAC, in a table so that no query plan shows them."""
+    """Return the padded key blocks of HMAC, in a table so that no query plan shows them."""
     import pyarrow as pa
 
     block = secret.ljust(BLOCK, b"\0")

@@ -1,8 +1,7 @@
 """Evolution of contracts: allowed changes, and reading of events written under an older version.
 
 A log stores every contract it was written with; an event's `_version` is the number of its contract. Physical columns
-never change: a renamed or widened field gets a new one, and reading combines them. Fields unknown to an event's
-contract are read from `_extra`.
+never change: a renamed or widened field gets a new one. Fields unknown to an event's contract are read from `_extra`.
 """
 
 from __future__ import annotations
@@ -43,9 +42,7 @@ PRECISION: Final = 38
 
 @cache
 def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
-    """Return `stored` with `contract` as its last version. Raises DeclarationError if a new one cannot read older
-    events.
-    """
+    """Add `contract` as the last version. Raises DeclarationError if a new one cannot read older events."""
     contracts = append_version(stored, contract)
     if len(contracts) > len(stored):
         olds = (incompatibilities(contract, old, stored[n:]) for n, old in enumerate(stored, 1))
@@ -56,10 +53,7 @@ def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Cont
 
 
 def steps_of_log(contracts: Sequence[Contract]) -> tuple[UpcastStep, ...]:
-    """Return the newest contract's upcast steps, each with the versions it applies to.
-
-    Versions declared with a step from the start do not need it.
-    """
+    """Versions declared with a step from the start do not need it."""
     steps = []
     for step in contracts[-1].upcast:
         older = enumerate(contracts[:-1], 1)
@@ -81,13 +75,12 @@ def _upcast_faults(contract: Contract, stored: Sequence[Contract]) -> Iterator[D
 
 
 def append_version(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
-    """Return `stored` with `contract` as its last version, unchecked; it replaces the last one if it means the same."""
+    """Add `contract` unchecked; it replaces the last version if it means the same."""
     same = bool(stored) and json.loads(stored[-1].text) == json.loads(contract.text)
     return (*(stored[:-1] if same else stored), contract)
 
 
 def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] = ()) -> Iterator[DeclarationError]:
-    """Yield why `new` cannot read what was written under `old`."""
     for fact, before in old.unchangeable.items():
         now = new.unchangeable[fact]
         if now != before and (fact, before) != ("dump", None):

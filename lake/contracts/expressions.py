@@ -1,8 +1,8 @@
 """SQL over a contract's fields: event time, conditions, and the id of an event, SHA-256 over an injective encoding.
 
-A record whose expression raises can be rejected. Spark has no function that turns any error into null. Two functions do
-so for their arguments: `try_add` of a timestamp and an interval, and `try_to_binary`. Each use is in a CASE branch
-without ELSE, because Spark evaluates repeated expressions before these functions unless they are in a branch.
+A record whose expression raises can be rejected: `try_add` of a timestamp and an interval, and `try_to_binary`, turn
+any error of their arguments into null. Each use is in a CASE branch without ELSE, because Spark evaluates repeated
+expressions before these functions unless they are in a branch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Field of a contract, and the Spark SQL and DuckDB types of each Avro type."""
+"""Field of a contract, and its types."""
 
 from __future__ import annotations
 

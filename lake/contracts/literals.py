@@ -36,7 +36,7 @@ EXAMPLES: Final = {
 
 
 def read(ddl: str, text: str) -> Any:
-    """Return the value of an ordered type; None if `text` is invalid."""
+    """Return None if `text` is invalid."""
     kind = ddl.partition("(")[0]
     if len(text) > LONGEST or not FORMS.get(kind, MOMENT).fullmatch(text):
         return None

@@ -43,7 +43,7 @@ def duration(text: Any) -> timedelta | None:
 
 
 def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
-    """Yield (fact, fault, fix) of the `lake` object. Names are checked only if all fields are known."""
+    """Yield (fact, fault, fix). Names are checked only if all fields are known."""
     if not isinstance(facts, dict) or "key" not in facts:
         given = sorted(set(facts) - FACTS) if isinstance(facts, dict) else []
         typo = next((fact for fact in given if did_you_mean(fact, FACTS) == "did you mean 'key'?"), "")

@@ -1,7 +1,6 @@
 """Origins of a field's values in a log: columns of older contracts, and members of `_extra`.
 
-A name belongs to the newest contract's field that knows it, else to the successor of the last field with that name. So
-an alias leads to its field whichever version ingested the event.
+A name belongs to the newest contract's field that knows it, else to the successor of the last field with that name.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from lake.contracts.fields import Field
 
 
 def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
-    """Return the physical column of each (field name, type) in any version."""
     physical: dict[tuple[str, str], str] = {}
     for contract in contracts:
         for field in contract.fields:
@@ -41,7 +39,7 @@ class ValueOrigin(NamedTuple):
     column: str = ""
 
     def member(self, field: Field) -> ExtraMember | None:
-        """Return the member of `_extra` that is read for `field`; None if the column has the whole value."""
+        """Return None if the column has the whole value."""
         if self.before is None:
             return ExtraMember((self.name,), field)
         return ExtraMember(self.before.names, field, self.before) if has_grown(self.before, field) else None
@@ -77,7 +75,7 @@ def _missing_parts(before: Field, now: Field) -> Field:
 
 
 def members(contracts: Sequence[Contract]) -> Mapping[ExtraMember, frozenset[int]]:
-    """Return the members of `_extra` read for the newest contract, and the versions that may have them."""
+    """Return the members read for the newest contract, and the versions that may have them."""
     found: dict[ExtraMember, set[int]] = {}
     places = origins(contracts)
     for field in contracts[-1].fields:

@@ -1,8 +1,8 @@
 """Expressions that convert events of an older contract version, {version: {field: expression}}.
 
 With steps for versions 1 and 3, an event of version 1 passes both in this order, one of version 2 or 3 only the second.
-An expression is DuckDB SQL over the newest contract's fields before the step. DuckDB evaluates it for tables and `lake
-sql` alike. Fields that identify or place events cannot be upcast, so ids stay.
+An expression is DuckDB SQL over the newest contract's fields before the step. Fields that identify or place events
+cannot be upcast, so ids stay.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ def upcast_fields(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> list[
 
 
 def definition(steps: Sequence[UpcastStep], fields: Sequence[Field], texts: Mapping[str, str]) -> dict[str, str]:
-    """Add to `texts`, the descriptions of fields, the steps and fields that determine upcast values."""
     described = dict(texts)
     every = used_fields([sql for step in steps for _, sql in step.expressions], fields)
     written = ", ".join(f"{step.version}: {name} = {sql}" for step in steps for name, sql in step.expressions)

@@ -1,7 +1,6 @@
 """Text forms of a field: its attributes `format`, `pivot`, `hour24`, `decimal` and `thousands`.
 
-A format has letters of Spark's datetime patterns, or is one of EPOCHS. A time without an offset is UTC. `decimal` and
-`thousands` apply to texts only, not to JSON or Parquet numbers.
+A format has letters of Spark's datetime patterns, or is one of EPOCHS. A time without an offset is UTC.
 """
 
 from __future__ import annotations
@@ -145,7 +144,6 @@ def _hour24(field: str, ddl: str, text: str, attributes: Mapping[str, Any]) -> b
 
 
 def runs(text: str) -> list[str]:
-    """Return the letter runs of a format; none for a count."""
     return [] if text in EPOCHS else [part["letters"] for part in PARTS.finditer(text) if part["letters"]]
 
 

@@ -28,7 +28,7 @@ LOCKED: Final = """SET enable_external_access = false; SET autoinstall_known_ext
 
 @dataclass(frozen=True)
 class Condition:
-    """Filter for changes whose kind is in `on` (empty: all) and that satisfy `when`."""
+    """If `on` is empty, all kinds of changes."""
 
     on: tuple[str, ...] = ()
     when: str = ""
@@ -56,9 +56,7 @@ class Condition:
         return f"SELECT * FROM changes WHERE {kinds} AND (\n{self.when or 'true'}\n)"
 
     def of(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield the changes that satisfy it, after one empty batch with the schema. Raises DeclarationError if it does
-        not fit.
-        """
+        """Yield the changes that satisfy it, after one empty batch with the schema. Raises DeclarationError."""
         import pyarrow as pa
 
         with closing(_locked()) as con:

@@ -19,7 +19,7 @@ SEE: Final = "see docs/how-to/sinks.md"
 
 
 def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the values of a TOML table's keys. Raises one DeclarationError with all faults."""
+    """Raises one DeclarationError with all faults."""
     faults = [
         DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, table))
         for key in given
@@ -49,12 +49,12 @@ def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, 
 
 
 def names(settings: Settings) -> list[str]:
-    """Return the names of all declared sinks, valid or not."""
+    """Valid or not."""
     return declared_files.sinks(settings).names
 
 
 def tables(settings: Settings) -> dict[str, list[str]]:
-    """Return the table names of each sink, valid or not."""
+    """Valid or not."""
     given = {file.name: file.options.get("tables") for file in declared_files.sinks(settings).texts}
     return {name: list(tables) if isinstance(tables, dict) else [] for name, tables in given.items()}
 

@@ -1,4 +1,4 @@
-"""Delivery: bring the target of a sink from whatever edition it has to the current one."""
+"""Delivery: bring a target to the current edition."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SentTable:
 
 @dataclass(frozen=True)
 class DeliveryOutcome:
-    """The target has `edition`; before it had `since` (None: nothing). `rejected` counts rows that it cannot store."""
+    """The target had the edition `since` before (None: nothing). `rejected` counts rows that it cannot store."""
 
     sink: str
     edition: int
@@ -61,7 +61,7 @@ class DeliveryOutcome:
 
 
 def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
-    """Bring the sink's target to the current edition; with `resync`, replace all rows.
+    """With `resync`, replace all rows.
 
     Raises DeclarationError if its tables do not match the edition, StartOver if a resync is required, Unavailable if it
     does not answer or another process is delivering.
@@ -106,7 +106,6 @@ def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: date
 
 
 def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
-    """Return what `deliver` would do, without changing the target."""
     with closing(sink.open()) as target:
         plan = DeliveryPlan(settings, sink, target.position(), reader(settings).edition, resync)
     if plan.is_done:
@@ -127,7 +126,7 @@ def follow(
     on_done: Callable[[DeliveryOutcome], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> None:
-    """Deliver every new edition, forever. Report a failed sink, and retry it at the next poll."""
+    """Deliver every new edition, forever. A failed sink is retried at the next poll."""
     while True:
         activity.renew(settings)
         for sink in sinks:
@@ -141,7 +140,7 @@ def follow(
 
 
 def send_again(settings: Settings, sink: DeclaredSink) -> RetryResult:
-    """Send what the target has not accepted. Raises DeclarationError if nothing is kept for its kind."""
+    """Raises DeclarationError if nothing is kept for the sink's kind."""
     return _retry(sink).send_again(settings, sink)
 
 
@@ -162,7 +161,7 @@ def _retry(sink: DeclaredSink) -> Retry:
 
 
 def forget_sink(settings: Settings, name: str) -> None:
-    """Remove a sink from the list that protects editions from expiry; its target is not touched.
+    """Let editions expire that the sink has; its target is not touched.
 
     A sink whose position is in the warehouse then starts from scratch. Raises DeclarationError for an unknown sink.
     """

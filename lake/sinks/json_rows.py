@@ -1,4 +1,4 @@
-"""Lossless conversion of rows to JSON text and back, for targets that store text.
+"""Lossless conversion of rows to JSON text and back.
 
 The JSON of a row equals `json.dumps(plain(row), ensure_ascii=False)` of lake.text, byte for byte, but DuckDB makes it.
 Strings stand for decimals, dates, instants (UTC, with Z) and non-finite numbers. Binary is hexadecimal. A map is an
@@ -43,7 +43,7 @@ def json_rows(changes: TableChanges) -> Iterator[pa.RecordBatch]:
 
 
 def typed_rows(table: TargetTable, texts: Iterable[list[str]]) -> pa.RecordBatchReader:
-    """Return the rows, given as JSON, in the table's columns and types. Values not of their type become null."""
+    """Return rows, given as JSON, in the table's columns and types. Values not of their type become null."""
     return named_rows(table, ([(None, text) for text in some] for some in texts), None)
 
 
@@ -54,7 +54,7 @@ def named_rows(
 ) -> pa.RecordBatchReader:
     """Return rows as `typed_rows` does, from batches of (name, JSON).
 
-    Raises `wrong(table, name)` if a row's name, unless None, differs from its identity.
+    Raises `wrong(table, name)` if a name, unless None, differs from the row's identity.
     """
     import pyarrow as pa
 
@@ -63,7 +63,7 @@ def named_rows(
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Combine small batches: preparing the SQL takes as long as running it for ten thousand rows."""
+    """Preparing the SQL takes as long as running it for ten thousand rows."""
     import pyarrow as pa
 
     some, rows, size = list[Any](), 0, 0

@@ -49,14 +49,14 @@ class DeclaredSink:
 
 @dataclass(frozen=True)
 class SinkDeclaration(DeclaredFile):
-    """File `sinks/<name>.toml`. `options` are the values of the kind's options, those of the environment filled in."""
+    """File `sinks/<name>.toml`; `options` are the values of the kind's options."""
 
     settings: Settings
 
 
 @dataclass(frozen=True)
 class RetryResult:
-    """Numbers of rows of a sink that the receiver accepted (or were given up), and that are left."""
+    """Numbers of rows that the receiver accepted (or were given up), and that are left."""
 
     sink: str
     taken: int
@@ -79,8 +79,8 @@ OptionTable: TypeAlias = Mapping[str, tuple[type, Any]]
 class SinkKind:
     """Kind of sink: the object of an entry point in the group `lake.sinks`, named as the kind.
 
-    - `open`: returns the target of a declaration, not connected. Raises one DeclarationError with all faults.
-    - `modes`: allowed modes of a table, the default first; `loose` ones accept rows of any shape.
+    - `open` does not connect; it raises one DeclarationError with all faults.
+    - `modes`: of a table, the default first; `loose` ones accept rows of any shape.
     - `options`, `table_options`: keys of the file and of its tables, beyond those of every sink.
     - `keeps`: what a target keeps of changed or deleted rows. `begin`: default of the option `begin`.
     """

@@ -92,7 +92,7 @@ class DeliveryPlan:
 
     @staticmethod
     def base_of(settings: Settings, position: SinkPosition) -> Edition | None:
-        """Return the edition of a position if this warehouse published it and still keeps it."""
+        """Return None if this warehouse did not publish it or keeps it no longer."""
         if not editions.is_kept(settings, position.edition):
             return None
         edition = editions.get_edition(settings, position.edition)

@@ -1,4 +1,4 @@
-"""Connection settings of a target server, read from a sink's file."""
+"""Connection settings of a target server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SERVER_OPTIONS: Final[OptionTable] = {
     "certificates": (str, ""),
     "prefix": (str, ""),
 }
-"""Options of every sink with a SinkServer, besides `seconds`, whose default differs."""
+"""Options of every such sink, besides `seconds`, whose default differs."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Protocol between editions and targets: a target is an external system that holds one edition and stores which one.
 
-1. The position is stored in the target. Rows and position change in one transaction, or in repeatable steps. The
-   warehouse's own record of it only protects editions from expiry; it is never trusted.
+1. Rows and position change in one transaction, or in repeatable steps. The warehouse's own record of the position only
+   protects editions from expiry; it is never trusted.
 2. A delivery is the net difference between the target's edition and the current one: empty after a rebuild that gave
    the same rows, the reverse after a rollback.
 3. A delivery names the position it starts from. A target with another position rejects it.
@@ -46,7 +46,7 @@ def key_of(row: Mapping[str, Any], identity: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class SinkPosition:
-    """State of a target: its edition, (`shape`, `description`) by table, and rejected rows."""
+    """Edition of a target, (`shape`, `description`) by table, and rejected rows."""
 
     edition: int
     cut: int
@@ -73,7 +73,7 @@ class SinkPosition:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """`name` in the edition, `far` in the target. `options` are specific to the kind."""
+    """`name` in the edition, `far` in the target."""
 
     name: str
     far: str
@@ -90,7 +90,7 @@ class TargetTable:
 
     @cached_property
     def shape(self) -> str:
-        """Digest of columns, identity and options. Rows of another shape do not fit the table."""
+        """Digest. Rows of another shape do not fit the table."""
         shape = [self.types, self.identity, sorted(self.options.items())] if self.shaped else [self.identity]
         return _digest([self.far, self.mode, *shape])
 
@@ -110,7 +110,7 @@ class ChangeSource(Protocol):
 
 @dataclass
 class TableChanges:
-    """Changes of one table. If `whole`, all are inserts and replace everything in the target.
+    """If `whole`, all changes are inserts and replace everything in the target.
 
     For a delete, `before` is only sure to have the identity. A target that rejects an update deletes its old row.
     `described`: its descriptions have to be written. `known`: keys of rows rejected in earlier deliveries.
@@ -126,7 +126,7 @@ class TableChanges:
     _changed: set[str] = field(default_factory=set, init=False)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the changes ordered by identity, and count them. Can be read once."""
+        """Yield the changes ordered by identity, once, and count them."""
         for batch in self.source.batches():
             for change, count in _change_counts(batch):
                 self.counts[change] += count
@@ -135,7 +135,7 @@ class TableChanges:
             yield batch
 
     def reject(self, key: str, reason: str) -> None:
-        """Record a rejected row by its `key_of`. Raises LakeError if there are too many."""
+        """`key` is of `key_of`. Raises LakeError if there are too many."""
         self.rejected.append(RejectedRow(self.table.name, key, reason))
         if len(self.rejected) > MOST_REJECTED:
             raise LakeError(
@@ -160,7 +160,7 @@ def _changed_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class SinkDelivery:
-    """Changes that bring a target from position `expected` (None: empty) to an edition."""
+    """Changes from position `expected` (None: empty) to an edition."""
 
     sink: str
     expected: SinkPosition | None
@@ -169,7 +169,7 @@ class SinkDelivery:
     published_at: datetime
     tables: Sequence[TableChanges]
     anew: bool = False
-    """A resync was requested: existing objects with the names of its tables may be replaced."""
+    """Existing objects with the names of its tables may be replaced."""
 
     def shape_in_target(self, table: TargetTable) -> str | None:
         had = self.expected.tables.get(table.name) if self.expected else None
@@ -193,7 +193,7 @@ class SinkDelivery:
 
 
 class Target(Protocol):
-    """External system filled by a sink. It connects on first use and must be closed.
+    """External system. It connects on first use.
 
     Every method raises Unavailable if it does not answer, DeclarationError if it rejects permanently.
     """
@@ -202,10 +202,7 @@ class Target(Protocol):
         """Return None if nothing was delivered."""
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
-        """Apply the changes of all tables, and return the new position.
-
-        Without a transaction, the position changes last and a repetition is harmless.
-        """
+        """Without a transaction, the position changes last and a repetition is harmless."""
 
     def close(self) -> None: ...
 

@@ -1,6 +1,6 @@
 """Verification and repair of a target: compare its rows with those of the edition that it claims to have.
 
-A target that can compute fingerprints does so, and hashes of rows if those differ. From others the rows are read back.
+Fingerprints are compared first if the target computes them. Else the rows are read back.
 """
 
 from __future__ import annotations
@@ -140,7 +140,6 @@ class Comparison:
         return count, tuple(shown.to_pylist(maps_as_pydicts="strict"))
 
     def repairs(self) -> TableChanges:
-        """Delete wrong rows, insert the right ones."""
         changes = TableChanges(self.table, _Repairs(self))
         changes.counts = {"insert": 0, "update": 0, "delete": 0}
         return changes
@@ -275,10 +274,7 @@ def _compared(
 
 
 def verify_sink(settings: Settings, sink: DeclaredSink) -> tuple[int, list[TargetVerdict]]:
-    """Return the target's edition, and the verdicts on its tables.
-
-    Raises DeclarationError if that edition is not kept, Unavailable if the target does not answer.
-    """
+    """Raises DeclarationError if the target's edition is not kept, Unavailable if it does not answer."""
     with (
         lease(settings, f"sink.{sink.name}"),
         closing(sink.open()) as target,
@@ -288,10 +284,7 @@ def verify_sink(settings: Settings, sink: DeclaredSink) -> tuple[int, list[Targe
 
 
 def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]]:
-    """Correct the rows that differ from the target's edition. Return what was sent.
-
-    Raises as `verify_sink` does, and LakeError if a table cannot be compared.
-    """
+    """Raises as `verify_sink` does, and LakeError if a table cannot be compared."""
     began = datetime.now(UTC)
     with (
         lease(settings, f"sink.{sink.name}"),

@@ -1,7 +1,7 @@
 """Declared sources, `sources/<name>.toml`. See docs/how-to/sources.md.
 
-Several sources and its landing folder may feed one stream. Records that a source reads at once for several streams,
-such as a transaction, are never divided by a cut.
+Several sources may feed one stream. Records that a source reads at once for several streams, such as a transaction, are
+never divided by a cut.
 """
 
 from __future__ import annotations
@@ -36,25 +36,22 @@ class DeclaredSource:
 def sound_sources(
     settings: Settings, contracts: Mapping[str, Contract]
 ) -> tuple[dict[str, DeclaredSource], dict[str, DeclarationError]]:
-    """Return the valid sources by name, and the error of each invalid one."""
     return declared_files.sources(settings).sound(partial(_read, settings, contracts))
 
 
 def names(settings: Settings) -> list[str]:
-    """Return the names of all declared sources, valid or not."""
+    """Valid or not."""
     return declared_files.sources(settings).names
 
 
 def decided_by(settings: Settings, stream: str) -> str | None:
-    """Return the source that decides on events of a stream, valid or not. The stream gets events from that source
-    alone.
-    """
+    """Return the source that decides on events of a stream, valid or not: it gets events from that source alone."""
     decide = ((file.name, file.options.get("decide")) for file in declared_files.sources(settings).texts)
     return next((name for name, tables in decide if isinstance(tables, dict) and stream in tables), None)
 
 
 def decider(settings: Settings) -> Decider:
-    """Return the decider of the installed kinds. Raises DeclarationError if none has one."""
+    """Raises DeclarationError if no installed kind has one."""
     where = f"{settings.sources}/"
     kinds = (source_kind(kind, where) for kind in connectors("lake.sources"))
     found = next((kind.decider for kind in kinds if kind.decider), None)
@@ -64,7 +61,7 @@ def decider(settings: Settings) -> Decider:
 
 
 def kinds(settings: Settings) -> dict[str, str]:
-    """Return the kind of each declared source, valid or not."""
+    """Valid or not."""
     files = declared_files.sources(settings).texts
     return {file.name: str(file.options["kind"]) for file in files if "kind" in file.options}
 

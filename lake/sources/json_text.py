@@ -62,7 +62,7 @@ def is_json(text: str) -> bool:
 
 
 def members(text: str) -> Iterator[tuple[str, str]]:
-    """Yield name and value text of the members of an object that `whole` accepts."""
+    """Yield name and value text of an object's members."""
     at = _after_space(text, 1)
     while text[at] != "}":
         name, at = scan(text, at)
@@ -75,7 +75,7 @@ def members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def elements(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield text and value of the elements of an array. Raises InvalidJson."""
+    """Yield text and value. Raises InvalidJson."""
     if not text.startswith("["):
         raise InvalidJson("it is not an array")
     at = _after_space(text, 1)

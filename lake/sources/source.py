@@ -1,9 +1,8 @@
 """Protocol between external sources and the logs: a bounded range is read whole, committed, then acknowledged.
 
-1. The position lives only in the logs' commits. The position that the source itself stores (a group's offset, a
-   slot's position) is a hint, written after the commit and never trusted.
-2. A read is bounded: its range is fixed before its first record. It is repeated if the process dies before the records
-   are spooled, and is not lost before it is acknowledged.
+1. The position lives only in the logs' commits. A position that the source stores is a hint, never trusted.
+2. The range of a read is fixed before its first record. The read is repeated if the process dies before the records
+   are spooled.
 3. A gap (retention, a recreated topic, a lost slot) raises Gap; nothing is skipped silently.
 4. The range is acknowledged after the commit, and again whenever the source is opened.
 """
@@ -33,9 +32,7 @@ class Gap(DeclarationError):
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """Record: the `text` that a contract reads, its unique `place` in the source, and `facts` such as {"kafka.key":
-    "AA"}.
-    """
+    """Text that a contract reads, its unique `place` in the source, and facts such as {"kafka.key": "AA"}."""
 
     text: str
     place: str
@@ -44,9 +41,7 @@ class SourceRecord:
 
 @dataclass(frozen=True)
 class Lag:
-    """Backlog of the logs: waiting `events`, `seconds` since the oldest arrived, bytes `retained` by the source. None:
-    unknown.
-    """
+    """Backlog: waiting `events`, `seconds` since the oldest arrived, bytes `retained` by the source. None is unknown."""
 
     events: int | None = None
     seconds: float | None = None
@@ -59,7 +54,7 @@ class Spool(Protocol):
     def put(self, stream: str, record: SourceRecord) -> None: ...
 
     def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
-        """Add records in columns of equal length; a missing fact is null. Five times as fast as `put`."""
+        """Add columns of equal length; a missing fact is null. Five times as fast as `put`."""
         columns = {name: column.to_pylist() for name, column in facts.items()}
         for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
             row_facts = {name: column[row] for name, column in columns.items() if column[row] is not None}
@@ -67,7 +62,7 @@ class Spool(Protocol):
 
 
 class Source(Protocol):
-    """Declared source, `sources/<name>.toml`, of one or more streams. To be closed."""
+    """Declared source of one or more streams."""
 
     @property
     def streams(self) -> tuple[str, ...]: ...
@@ -80,7 +75,7 @@ class Source(Protocol):
         """Put all records of one bounded range after `after` (None: from the beginning) into `spool`.
 
         Return the position after them; None if there is nothing new. Records that belong together, such as a
-        transaction's, are in one range. Raises Gap, and Unavailable if the source does not answer.
+        transaction's, are in one range. Raises Gap, and Unavailable.
         """
 
     def acknowledge(self, upto: Progress) -> None:
@@ -103,13 +98,12 @@ class PartitionedSource(Protocol):
     offset: tuple[str, ...]
     """Fact that orders the records of one partition, such as ("kafka", "offset")."""
 
-    def partitions(self, after: Progress) -> Mapping[str, int]:
-        """Return the number of partitions by stream."""
+    def partitions(self, after: Progress) -> Mapping[str, int]: ...
 
 
 @runtime_checkable
 class CopyingSource(Protocol):
-    """Source whose streams begin with a copy of existing rows, which can be repeated unless `copies` is false."""
+    """Source whose streams begin with a copy of existing rows, repeatable unless `copies` is false."""
 
     @property
     def copies(self) -> bool: ...
@@ -119,7 +113,7 @@ class CopyingSource(Protocol):
 
 
 class SnapshotRows(Protocol):
-    """Rows of one stream exactly as of `lsn`, a position in the source's own log, each as one record."""
+    """Rows of one stream exactly as of `lsn`, a position in the source's own log."""
 
     @property
     def lsn(self) -> str: ...
@@ -162,14 +156,13 @@ class DecisionRequest:
 
 
 class Decider(Protocol):
-    """Decision on events before they are appended, by the Folds that a declaration's table `decide` names."""
+    """Decision on events before they are appended, by the Folds of a declaration's table `decide`."""
 
     def append(self, settings: Settings, command: DecisionRequest) -> dict[str, Any]:
         """Append the events if they are accepted.
 
-        Returns token or tokens, records, idempotent, again, and version or versions. Raises Refused for a rejected
-        event or another version, ContractError for a bad record, DeclarationError without a rule, Unavailable if
-        another process decides meanwhile.
+        Returns token or tokens, records, idempotent, again, and version or versions. Raises Refused, ContractError for
+        a bad record, DeclarationError without a rule, Unavailable if another process decides meanwhile.
         """
 
     def pause(self, settings: Settings, source: str) -> AbstractContextManager[object]:
@@ -178,9 +171,9 @@ class Decider(Protocol):
 
 @dataclass(frozen=True)
 class SourceFact:
-    """Value that a kind of source has of each record besides the text, for fields that are `"from"` its `name`.
+    """Value of each record besides its text, for fields of contracts that are `"from"` its `name`.
 
-    `name` is such as "kafka.offset"; an end `.NAME` stands for any name. Values are texts, written as the Avro `type`.
+    A name such as "kafka.headers.NAME" stands for any end. Values are texts, written as the Avro `type`.
     """
 
     name: str
@@ -192,8 +185,8 @@ class SourceFact:
 class SourceKind:
     """Kind of source: the object of an entry point in the group `lake.sources`, named as the kind.
 
-    `open` returns the source of a declaration, not connected; it raises one DeclarationError with all faults.
-    `transactional`: places end in `:` or `#` and the record's ordinal in its transaction.
+    `open` does not connect; it raises one DeclarationError with all faults. `transactional`: places end in `:` or `#`
+    and the record's ordinal in its transaction.
     """
 
     open: Callable[[SourceDeclaration], Source]

@@ -132,7 +132,6 @@ class _StreamWriter:
 
 
 def _fact_maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
-    """Return for each row a map of its facts that are not null."""
     names = sorted(facts)
     table = pa.table(
         {"row": pa.array([], pa.int64()), "name": pa.array([], pa.string()), "text": pa.array([], pa.string())}

@@ -30,7 +30,7 @@ SEE: Final = "see docs/how-to/alerts.md"
 KIND: Final = "webhook"
 FORMATS: Final = ("event", "text")
 CONDITIONS: Final = ("stopped", "failed", "behind", "stale", "missing", "drift")
-"""Measures that count lines of `lake status --fail-if`."""
+"""Counted as lines of `lake status --fail-if`."""
 MEASURES: Final = ("lag", "age", "pending", "quarantine", "sink", "undelivered", *CONDITIONS)
 OF_ROWS: Final[OptionTable] = {
     "table": (str, None),
@@ -50,8 +50,6 @@ _STATE: Final = re.compile(r"alert|measure|of|above|value|what|state")
 
 @dataclass(frozen=True)
 class MessageTemplate:
-    """Text with placeholders such as `{after.amount}`."""
-
     text: str
     where: str
 
@@ -122,7 +120,6 @@ def declared_alerts(settings: Settings, wanted: Collection[str] = ()) -> list[Al
 
 
 def row_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
-    """Return the sinks of valid row alerts by their names, and the error of each invalid alert."""
     alerts, faults = sound_alerts(settings)
     sinks = {alert.sink.name: alert.sink for alert in alerts.values() if isinstance(alert, RowAlert)}
     return sinks, {sink_of(name): fault for name, fault in faults.items()}

@@ -1,10 +1,10 @@
 """Alerts: notify a receiver of changed rows, or of a metric above its limit.
 
-A row alert sends the net changes of an edition, at least once, always with the same id. A recomputation with the same
-rows sends nothing. Rows from before its first run are not sent.
+A row alert sends the net changes of an edition, at least once, always with the same id. Rows from before its first run
+are not sent.
 
-For a metric, each episode sends two messages: when it exceeds the limit, and when it no longer does. Metrics are read
-when this is called; changes in between are not noticed.
+For a metric, each episode sends two messages: when it exceeds the limit, and when it no longer does. Changes between
+two calls are not noticed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIRING, RESOLVED = "firing", "resolved"
 
 @dataclass(frozen=True)
 class AlertResult:
-    """Number of messages sent, or to send; `messages` are the first of them, as text."""
+    """`messages` are the first of those sent, or to send, as text."""
 
     alert: str
     about: str
@@ -64,7 +64,7 @@ class Measurements:
         return status(*sound(self.settings))
 
     def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
-        """Return the value of an alert's measure, None if there is none; its description; and its subject."""
+        """Return value, None if there is none; description; and subject."""
         values = [(value, what, name) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
         if alert.measure in COUNTED:
             return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.REASON_LENGTH], ""
@@ -121,7 +121,7 @@ MEASURED: Final[dict[str, Callable[[Status], Iterator[tuple[str, float, str]]]]]
     "undelivered": _undelivered,
 }
 COUNTED: Final = frozenset(CONDITIONS) - set(MEASURED)
-"""Measures that are the number of lines of `lake status --fail-if`."""
+"""Counted as lines of `lake status --fail-if`."""
 
 
 def send_alerts(
@@ -223,7 +223,6 @@ def _next(alert: StateAlert, before: Episode | None, values: Measurements) -> Ep
 
 
 def _send_next(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
-    """Send the next message of an episode and record that."""
     from lake.connect.webhook.receiver import WebhookMessage
 
     state = FIRING if episode.told == 0 else RESOLVED
@@ -261,7 +260,6 @@ def follow(
     on_sent: Callable[[AlertResult], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> None:
-    """Run the alerts without an end. A failed one is reported, and retried at the next turn."""
     while True:
         activity.renew(settings)
         for result in send_alerts(settings, alerts, on_failure):

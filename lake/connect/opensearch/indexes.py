@@ -1,8 +1,8 @@
 """Indexes of a sink: their names, document ids, and mappings.
 
-Fields are only searched; rows are read back from the unchanged source. Text is analysed and has a `keyword` subfield;
-identity columns are keywords only. Decimals of up to 15 digits are scaled integers, others doubles. Binary, maps and
-non-finite numbers are stored but not searchable. A list is mapped as its element; a list of structs is flattened.
+Fields are only searched; rows are read back from the unchanged source. Decimals of up to 15 digits are scaled integers,
+others doubles. Binary, maps and non-finite numbers are stored but not searchable. A list is mapped as its element; a
+list of structs is flattened.
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ SIMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def index_body(table: TargetTable, where: str) -> dict[str, Any]:
-    """Raises DeclarationError if the mapping names unknown columns."""
     given: Mapping[str, Any] = table.options["mapping"]
     for column in given:
         if column not in table.types:

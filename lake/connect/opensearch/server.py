@@ -1,4 +1,4 @@
-"""Connection to an OpenSearch server: bulk requests, retries, and translation of its errors."""
+"""Connection to an OpenSearch server, and its errors."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ BLOCKED: Final = "cluster_block_exception"
 
 
 class Document(NamedTuple):
-    """`json` None deletes it."""
-
     name: str
     json: str | None
 
@@ -50,7 +48,7 @@ class OpenSearchServer(SinkServer):
 
     @cached_property
     def client(self) -> OpenSearch:
-        """It connects lazily and never retries: deliveries are retried as a whole."""
+        """Deliveries are retried as a whole, so the client never retries."""
         more: dict[str, Any] = {"http_auth": (self.username, self.password)} if self.username else {}
         if self.certificates:
             more["ca_certs"] = self.certificates
@@ -64,10 +62,7 @@ class OpenSearchServer(SinkServer):
         return f"OpenSearch at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 9200)}"
 
     def bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[FailedDocument]:
-        """Write documents unless a later version exists. Return the rejected ones.
-
-        Raises Unavailable if the server is overloaded, or the alias is gone.
-        """
+        """Write documents unless a later version exists. Return the rejected ones."""
         pauses, failed = iter(PAUSES), list[FailedDocument]()
         while documents:
             answer = self._send_bulk(alias, documents, version)

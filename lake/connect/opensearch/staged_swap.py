@@ -1,4 +1,4 @@
-"""Position of a sink in OpenSearch, and deliveries that are staged and then swapped in. Any process may finish a swap.
+"""Deliveries that are staged and then swapped in. Any process may finish a swap.
 
 Each sink has one document in the index of positions. It is updated only if unchanged since it was read (`if_seq_no`):
 
@@ -7,7 +7,7 @@ Each sink has one document in the index of positions. It is updated only if unch
    shows what the server rejects.
 3. One write of the document commits the delivery: it has the new position and the staged indexes.
 4. Staged changes are copied to the live indexes, one action moves the aliases of whole tables, and one write completes
-   the position. Any process does this after step 3; repeating it is harmless.
+   the position. Any process may do and repeat this.
 
 A delivery's number is the external version of its documents, so a stalled deliverer that resumes in step 4 cannot
 restore an older row, unless it resumes more than an hour (`gc_deletes`) after a delete.
@@ -33,7 +33,7 @@ GONE: Final = '{"_change": "delete"}'
 """No column's name begins with `_`."""
 STAGED: Final = {"refresh_interval": "-1", "number_of_replicas": 0, "number_of_shards": 1}
 UNPACKED: Final = 4
-"""Size of a document in memory, as a multiple of its size on disk."""
+"""Size in memory, as a multiple of the size on disk."""
 KEPT: Final = "5m"
 SCROLLED: Final = {"scroll": KEPT, "allow_partial_search_results": "false"}
 
@@ -47,7 +47,7 @@ class StagedIndex:
 
 @dataclass(frozen=True)
 class SwapState:
-    """Content of a sink's document. `number` is that of its newest delivery."""
+    """`number` is that of the newest delivery."""
 
     position: str | None = None
     number: int = 0
@@ -164,7 +164,6 @@ def _remove(server: OpenSearchServer, indices: Sequence[str]) -> None:
 
 
 def finish(positions: Positions) -> SwapState:
-    """Finish a committed swap, if any. Return the state afterwards."""
     state = positions.read()
     if state.next is None:
         return state
@@ -211,7 +210,7 @@ def _show(positions: Positions, state: SwapState) -> None:
 
 
 def pages(server: OpenSearchServer, index: str) -> Iterator[list[tuple[str, str]]]:
-    """Yield (`_id`, JSON) of an index's documents in batches, as of the start."""
+    """Yield (`_id`, JSON) of an index's documents, as of the start."""
     client = server.client
     body = {"size": _page(server, index), "sort": ["_doc"], "query": {"match_all": {}}}
     found = server.retry(lambda: client.search(body=body, index=index, params=SCROLLED))

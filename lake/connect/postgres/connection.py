@@ -67,7 +67,7 @@ def unavailable(message: str, where: str) -> Unavailable:
 
 
 class PostgresSession:
-    """Session of a source or sink, opened on first use and again after it broke."""
+    """Session, opened on first use and again after it broke."""
 
     settings: ClassVar[Mapping[str, str]]
 

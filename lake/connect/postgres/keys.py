@@ -33,8 +33,6 @@ MADE: Final = f"SELECT to_regclass('{SCHEMA}.store') IS NOT NULL"
 
 @dataclass(frozen=True)
 class KeyDatabase:
-    """`url` is a connection string, `where` its name in messages."""
-
     url: str = field(repr=False)
     where: str
 

@@ -1,8 +1,7 @@
 """Redis or Valkey as a target, a cache of rows. Options: docs/how-to/sink-redis.md.
 
 A row's key is `<prefix><table>:<name>`, with the name of lake.sinks.json_rows. Up to `at_once` changes are one
-transaction with the position, `<prefix>position`. A larger delivery is staged and swapped in by steps
-(lake.connect.redis.staged_swap), between which readers may see a part of it.
+transaction. A larger delivery is swapped in by steps (`staged_swap`), between which readers may see a part of it.
 """
 
 from __future__ import annotations

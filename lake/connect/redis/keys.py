@@ -1,4 +1,4 @@
-"""Keys of a sink in Redis, and the values of row keys."""
+"""Keys of a sink in Redis, and their values."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
         (DeclarationError, "deliver to a server that is no cluster: rows of one edition cannot change at once in one"),
     ),
 }
-"""Exception and fix by the first word of the server's error."""
+"""By the first word of the server's error."""
 
 
 class RedisServer(SinkServer):
@@ -48,7 +48,7 @@ class RedisServer(SinkServer):
 
     @cached_property
     def client(self) -> redis.Redis:
-        """It connects lazily and never retries: deliveries are retried as a whole."""
+        """Deliveries are retried as a whole, so the client never retries."""
         more: dict[str, Any] = {"username": self.username or None, "password": self.password or None}
         if self.certificates:
             more["ssl_ca_certs"] = self.certificates

@@ -1,10 +1,10 @@
 """Deliveries too large for one transaction: staged under other keys, then swapped in by steps. Any process may finish.
 
 1. The deliverer sets the key `staging`, removes what others have staged, and writes rows under its own keys.
-2. One step sets the key `switch` to the position and the staged tables, which commits the delivery. It fails if another
-   deliverer is staging by now, or the position has changed.
-3. For tables sent whole, other keys are removed. Then the staged keys are renamed. Finally one step sets the position
-   and removes `switch`. Each step does nothing if `switch` has changed.
+2. One step sets the key `switch` to the position and the staged tables, which commits the delivery. It fails if
+   another deliverer is staging by now, or the position has changed.
+3. Keys of whole tables that are not staged are removed, then the staged keys renamed. One step sets the position and
+   removes `switch`. Each step does nothing if `switch` has changed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def set_rows(pipe: redis.client.Pipeline, rows: Iterable[tuple[str, KeyChange]])
 
 @dataclass(frozen=True)
 class KeySwap:
-    """Committed swap of `whole` tables and others with changes. `moving` once stale keys are removed."""
+    """Committed swap; `moving` once stale keys are removed."""
 
     delivery: str
     position: str
@@ -165,7 +165,6 @@ def _pairs(client: redis.Redis, beginning: str, other: str) -> Iterator[list[byt
 
 
 def _each(client: redis.Redis, script: str, keys: RedisKeys, found: bytes, pairs: Iterable[list[bytes]]) -> None:
-    """Run a script over pairs of keys. It does nothing if the swap has changed."""
     some = list[bytes]()
     for pair in pairs:
         some += pair
@@ -182,7 +181,7 @@ def read(client: redis.Redis, key: str) -> bytes | None:
 
 
 def scan_keys(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
-    """Yield the keys with a prefix in batches. A key may come twice."""
+    """A key may come twice."""
     cursor: Any = 0
     while True:
         found: Any = client.scan(cursor, pattern(beginning), STEP)

@@ -107,7 +107,7 @@ class RedisTarget:
         return stage
 
     def _stale_keys(self, delivery: SinkDelivery) -> list[bytes] | None:
-        """Return the keys that whole tables replace; None if they are too many for one transaction."""
+        """Return None if they are too many for one transaction."""
         stale = list[bytes]()
         for changes in delivery.tables:
             for some in scan_keys(self.client, self.keys.rows(changes.table.far)) if changes.whole else ():

@@ -1,8 +1,8 @@
 """Singer tap as a source: any program that writes SCHEMA, RECORD and STATE messages to stdout. See docs/how-to/taps.md
 and https://hub.meltano.com/singer/spec.
 
-A delivery has the rows up to a STATE, which is passed to the next run by --state. Rows after the last STATE are read
-again if the tap dies; if it succeeds, they belong to that STATE.
+A delivery has the rows up to a STATE, which is passed to the next run. Rows after the last STATE are read again if the
+tap dies, else they belong to it.
 
 Progress is {"state": the STATE's value, null before the first; "run": start of the run}.
 """
@@ -158,8 +158,7 @@ class _Run:
     def deliver(self, spool: Spool) -> bool:
         """Spool the rows up to a STATE, at least `records` rows. Return whether the tap has ended successfully.
 
-        Raises Unavailable if it died, DeclarationError for output that is not Singer's or rows of no stream; what was
-        put before is then consistent.
+        If this raises, what was put before is consistent.
         """
         self.delivered = 0
         with SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(self._tap.scratch)) as rows:
@@ -306,7 +305,6 @@ KIND: Final = SourceKind(_open, facts=FACTS)
 def append_tapped(
     settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
 ) -> BatchCounts:
-    """Append a tap's output since its last run, as the source `tap_<stream>`; return sums."""
     load_contract(settings, stream)
     source = command_line_tap(settings, f"tap_{stream}", stream, command)
     source.check_program()

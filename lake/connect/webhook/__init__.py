@@ -1,9 +1,8 @@
 """Webhook as a target: a signed POST for each change of a row, or for a batch. See docs/how-to/sink-webhook.md.
 
-`webhook-id` is stable across retries, so receivers can deduplicate. Delivery is at least once: an interrupted one
-repeats the messages of the last second. A message that is rejected (4xx), or fails in all attempts, is stored as
-undelivered, and later changes of that row wait. If the receiver accepts nothing, the delivery stops, and the next one
-resumes it.
+Delivery is at least once: an interrupted one repeats the messages of the last second. A message that is rejected (4xx),
+or fails in all attempts, is stored as undelivered, and later changes of that row wait. If the receiver accepts nothing,
+the delivery stops, and the next one resumes it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ def _open(declaration: SinkDeclaration) -> Target:
 
 
 def receiver_of(options: Mapping[str, Any], where: str) -> Receiver:
-    """Raises DeclarationError with every fault."""
     if faults := [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(options)]:
         raise DeclarationError.all(faults)
     limits = WebhookLimits(**{name: options[name] for name in LEAST if name != "batch"})

@@ -1,9 +1,8 @@
 """Target behind a webhook, and retry of what the receiver did not accept.
 
-Its position, and the progress of a delivery, are stored in the warehouse. A message to retry is rebuilt from the
-edition that the receiver has of the row and the last one that changed it, so no data of a person forgotten meanwhile is
-stored for it. If the former has expired, `before` is unknown. If the latter has, the row is taken from the sink's
-edition.
+Position and progress are stored in the warehouse. A message to retry is rebuilt from the edition that the receiver has
+of the row and the last one that changed it, so no data of a person forgotten meanwhile is stored for it. If the former
+has expired, `before` is unknown. If the latter has, the row is taken from the sink's edition.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Row = tuple[str, str]
 
 @dataclass
 class WebhookTarget:
-    """Messages have up to `batch` changes. If `ordered`, a rejected row's changes wait."""
+    """If `ordered`, changes of a rejected row wait."""
 
     settings: Settings
     name: str
@@ -137,7 +136,7 @@ class WebhookTarget:
         return [*missed.values()]
 
     def send(self, changes: Sequence[ChangeMessage]) -> Iterator[tuple[ChangeMessage, str]]:
-        """Yield the changes that the receiver rejected, with the reason."""
+        """Yield the rejected changes, with the reason."""
         batches = [changes[first : first + self.batch] for first in range(0, len(changes), self.batch)]
         messages = [message(batch, is_array=self.batch > 1, form=self.form) for batch in batches]
         reasons = self.receiver.send(messages)
@@ -267,5 +266,5 @@ class _Resender:
 
 
 def _numbered(changed: ChangeMessage, number: int) -> ChangeMessage:
-    """Return the change with its original delivery number, so that its id is the same."""
+    """Keep the original delivery number, so that the id is the same."""
     return replace(changed, about=replace(changed.about, number=number))

@@ -1,11 +1,11 @@
 """Kafka as a target: a topic for each table, and one for the sink's position. Options: docs/how-to/sink-kafka.md.
 
-A record's key is the row's identity as JSON, its value the row as JSON; headers are `change`, `edition` and `cut`. A
-deleted row is a tombstone. In mode append the value is `{"before", "after"}`.
+Key and value are the row's identity and the row as JSON; headers are `change`, `edition` and `cut`. A deleted row is a
+tombstone. In mode append the value is `{"before", "after"}`.
 
-One transaction has all rows of an edition, and the position: a record in the compacted topic `<id>-position`. `<id>` is
-also the transactional id: a second deliverer fences off the first, and an abandoned transaction is aborted before the
-position is read.
+One transaction has all rows of an edition, and the position, in the compacted topic `<id>-position`. `<id>` is also the
+transactional id: a second deliverer fences off the first, and an abandoned transaction is aborted before the position
+is read.
 """
 
 from __future__ import annotations

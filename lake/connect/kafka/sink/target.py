@@ -27,7 +27,7 @@ BATCH: Final = 10_000
 
 @dataclass(frozen=True)
 class StoredPosition:
-    """Position, the cluster's id, and (topic, id, partitions) by table."""
+    """`topics` has (topic, id, partitions) by table."""
 
     cluster: str
     topics: dict[str, tuple[str, str, int]]
@@ -76,7 +76,7 @@ class KafkaTarget:
             self.topics.close()
 
     def position(self) -> SinkPosition | None:
-        """A table whose topic was removed or recreated has the shape GONE, with a warning."""
+        """A table whose topic was removed or recreated has the shape GONE."""
         stored = self._stored()
         found = self._found(stored)
         if stored is None or found is None:
@@ -101,7 +101,7 @@ class KafkaTarget:
         return replace(stored.position, tables=tables)
 
     def _stored(self, *, decided: bool = False) -> StoredPosition | None:
-        """Return the newest committed position. If `decided`, no transaction may be open in its topic."""
+        """If `decided`, no transaction may be open in its topic."""
         if self.place not in self.topics.ids([self.place]):
             return None
         here = self.topics.when_decided(self.place)

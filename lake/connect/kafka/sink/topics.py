@@ -1,4 +1,4 @@
-"""Topics of a sink: create, check, and read them up to the last decided transaction."""
+"""Topics of a sink: create, check, and read them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ BATCH: Final = 10_000
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """Topic to fill. `partitions` is for its creation."""
-
     name: str
     policy: str
     partitions: int = 1
@@ -38,7 +36,7 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class TargetTopic:
-    """Existing topic; `most` is the size limit of a record in bytes."""
+    """`most` is the size limit of a record in bytes."""
 
     id: str
     partitions: int
@@ -109,7 +107,7 @@ class Topics(Cluster):
         return int(config["max.message.bytes"].value)
 
     def when_decided(self, name: str) -> TopicState:
-        """Return the ranges of a topic once no transaction is open, or after SETTLES seconds."""
+        """Wait until no transaction is open, or SETTLES seconds."""
         end = time.monotonic() + min(SETTLES, self.options.seconds)
         while True:
             here = self.topics([name])[name]
@@ -144,7 +142,7 @@ class Topics(Cluster):
 
     @contextmanager
     def latest(self, name: str) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield DuckDB with a table `latest`: each key with its newest `value`, without tombstones."""
+        """Yield a table `latest`: each key with its newest `value`, without tombstones."""
         with tempfile.TemporaryDirectory() as spill, closing(connect()) as con:
             con.execute(f"SET temp_directory = {literal(spill)}")
             con.execute("CREATE TABLE records (n BIGINT, key BLOB, value BLOB)")
@@ -159,7 +157,6 @@ class Topics(Cluster):
 
 
 def is_decided(here: TopicState) -> bool:
-    """True if no transaction is open."""
     return all(bounds.end == bounds.high for bounds in here.partitions.values())
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 SLICE: Final = 1.0
-"""Seconds of one call to librdkafka, between which signals are handled."""
+"""Seconds of one call to librdkafka; signals are handled between calls."""
 POLL_EVERY: Final = 1000
 SENDING: Final[Mapping[str, Any]] = {
     "linger.ms": 20,
@@ -87,7 +87,7 @@ class KafkaTransaction:
         return len(key) + len(value or b"") + header_bytes + OVERHEAD <= self._most[topic]
 
     def send(self, topic: str, key: bytes, value: bytes | None, headers: Headers, partition: int | None = None) -> None:
-        """Send a record. Raises if the transaction can no longer be committed."""
+        """Raises if the transaction can no longer be committed."""
         where: dict[str, Any] = {} if partition is None else {"partition": partition}
         heard = time.monotonic()
         while True:
@@ -122,7 +122,7 @@ class KafkaTransaction:
             raise self._as_error(self._fault)
 
     def _retry(self, work: Callable[[float], None]) -> None:
-        """Repeat a call of librdkafka until it succeeds, makes no progress for too long, or cannot succeed."""
+        """Repeat a call until it succeeds, makes no progress for too long, or cannot succeed."""
         left, heard = len(self._producer), time.monotonic()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Client of a Kafka cluster: ids, offsets, committed records of a range, and a group's offsets, by librdkafka.
+"""Client of a Kafka cluster, by librdkafka.
 
 librdkafka retries forever. Here nothing waits longer than `seconds` without an answer, and the error has the reason
 that librdkafka logged. Its log goes to the logger `lake`, without secrets.
@@ -34,7 +34,6 @@ LASTING: Final = (
     | {"INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS", "INVALID_CONFIG"}
     | {"_INVALID_ARG", "INVALID_REQUEST", "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "_NOT_IMPLEMENTED"}
 )
-"""Errors that last until the declaration or the user's rights change."""
 MOVING: Final = frozenset(
     {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE"}
     | {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NO_OFFSET"}
@@ -135,9 +134,8 @@ class Cluster:
         return self.client(Consumer, FETCHING, reading), self.client(AdminClient, {}, {})
 
     def client(self, kind: Callable[..., T], defaults: Mapping[str, Any], ours: Mapping[str, Any]) -> T:
-        """Return a client. Declared settings may change the `defaults`, not `ours`.
-
-        Raises DeclarationError if librdkafka rejects a setting.
+        """Declared settings may change the `defaults`, not `ours`. Raises DeclarationError for a setting that is
+        rejected.
         """
         from confluent_kafka import KafkaException
 
@@ -207,7 +205,7 @@ class Cluster:
         return {name: self._answer(asked[name], f"the topic {name!r}: ") for name in names}
 
     def read(self, wanted: Range) -> Iterator[tuple[Sequence[Message], int]]:
-        """Yield the committed records of a range in batches, each with the offset up to which it is complete."""
+        """Yield batches of committed records, each with the offset up to which it is complete."""
         from confluent_kafka import TopicPartition
 
         self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
@@ -252,7 +250,7 @@ class Cluster:
         raise self.as_error(error, f"{_shown(wanted)}: ")
 
     def oldest(self, waiting: Sequence[Range]) -> float | None:
-        """Return the timestamp of the oldest record in Unix seconds."""
+        """Return a timestamp in Unix seconds."""
         from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
 
         if not waiting:
@@ -269,7 +267,7 @@ class Cluster:
         return min(stamps) / 1000 if stamps else None
 
     def commit(self, offsets: Iterable[tuple[str, int, int]]) -> None:
-        """Write the group's offsets, a hint for tools. If the cluster forbids it, log a warning.
+        """Write the group's offsets, a hint for tools.
 
         The consumer does it: an admin client's request crashes the process if a coordinator goes away (librdkafka 4605,
         5397).

@@ -36,10 +36,7 @@ TIMESTAMP: Final = f"{FACTS}.timestamp"
 
 @dataclass(frozen=True)
 class KafkaTopic:
-    """`facts` are those that the contract uses.
-
-    `stamped`: the contract's clock is the timestamp, which then has to be the broker's.
-    """
+    """`stamped`: the contract's clock is the timestamp, which then has to be the broker's."""
 
     stream: str
     name: str
@@ -133,7 +130,7 @@ _EXAMPLES: Final = {"bootstrap": "localhost:9092", "group": KafkaOptions.group}
 
 
 def faults_of_settings(table: str, settings: Any, ours: Mapping[str, str] = OURS) -> Iterator[tuple[str, str]]:
-    """Yield (fault, fix) of a client's settings. Those in `ours` may not be set."""
+    """Yield (fault, fix). Settings in `ours` may not be set."""
     if not isinstance(settings, Mapping):
         yield f"{table} must be a table", f"write [{table}], and below it setting = value"
         return

@@ -2,9 +2,9 @@
 
 If the id of the cluster or a topic changes, earlier offsets are meaningless.
 
-Offsets order the records of one partition only. A *generation* extends that to all records of a key: the number grows
-when offsets restart, and when partitions are added, since producers then distribute keys differently. Everything before
-a barrier (the ends of the partitions when others were added) is read before anything after it.
+Offsets order the records of one partition. A *generation* extends that to all records of a key: it grows when offsets
+restart, and when partitions are added, since producers then distribute keys differently. Everything before a barrier
+(the ends of the partitions when others were added) is read before anything after it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ Barrier: TypeAlias = Mapping[int, int]
 
 @dataclass(frozen=True)
 class TopicOffsets:
-    """Newest range read of each partition.
-
-    `era` counts restarts of the offsets. `generation` is that of records before the first of `barriers`.
+    """`ranges` are the newest ones read. `era` counts restarts of the offsets. `generation` is that of records before
+    the first of `barriers`.
     """
 
     id: str
@@ -60,7 +59,7 @@ class TopicOffsets:
         return self.generation + sum(offset >= barrier.get(partition, 0) for barrier in self.barriers)
 
     def limit(self, partition: int) -> int | None:
-        """Return the offset at which to stop reading a partition for now; None for its end."""
+        """Return the offset at which to stop for now; None for the end."""
         for barrier in self.barriers:
             if any(self.ranges.get(other, (0, 0))[1] < offset for other, offset in barrier.items()):
                 return barrier.get(partition, 0)
@@ -123,7 +122,7 @@ class KafkaOffsets:
             yield from ((name, partition, end) for partition, (_, end) in taken.ranges.items())
 
     def first(self, topic: str, partition: int, bounds: PartitionBounds) -> int:
-        """Return where to continue. A new topic begins at `low`, a partition added to a known topic at 0."""
+        """A new topic begins at `low`, a partition added to a known topic at 0."""
         if topic not in self.topics:
             return bounds.low
         return self.topics[topic].ranges.get(partition, (0, 0))[1]
@@ -200,7 +199,6 @@ def _by_text(barrier: Barrier) -> dict[str, int]:
 
 
 def waiting_ranges(position: KafkaOffsets, here: Mapping[str, TopicState]) -> list[Range]:
-    """Return the stable ranges not read yet."""
     ranges = (
         Range(name, partition, position.first(name, partition, bounds), bounds.end)
         for name, topic in here.items()
@@ -210,20 +208,19 @@ def waiting_ranges(position: KafkaOffsets, here: Mapping[str, TopicState]) -> li
 
 
 def before_barriers(position: KafkaOffsets, waiting: Sequence[Range]) -> list[Range]:
-    """Return the parts of `waiting` before the first barrier not reached."""
     limits = ((each, position.of_topic(each.topic).limit(each.partition)) for each in waiting)
     clipped = (each if limit is None else each._replace(end=min(each.end, limit)) for each, limit in limits)
     return [each for each in clipped if each.first < each.end]
 
 
 def plan_ranges(waiting: Sequence[Range], most: int) -> list[Range]:
-    """Return about `most` offsets, shared equally between partitions; unused shares go to the others."""
+    """Share about `most` offsets between partitions; unused shares go to the others."""
     lengths = shares([each.end - each.first for each in waiting], most)
     return [each._replace(end=each.first + length) for each, length in zip(waiting, lengths, strict=True)]
 
 
 def shares(wanted: Sequence[int], most: int) -> list[int]:
-    """Divide `most`: each gets what it wants or an equal share, at least 1."""
+    """Give each what it wants or an equal share, at least 1."""
     given = [0] * len(wanted)
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     for place, i in enumerate(order):

@@ -56,8 +56,6 @@ class RecordColumns:
 
 @dataclass
 class TopicReader:
-    """`before` are the offsets read before."""
-
     topic: KafkaTopic
     before: TopicOffsets
     value: Decode

@@ -3,8 +3,7 @@
 Both may use the wire format of Confluent's serializers: a zero byte and the schema's id (4 bytes), or a one and its
 GUID (16 bytes), before the value, or the id in a header (docs.confluent.io, "Wire format"). No JSON begins so.
 
-A value that cannot be decoded becomes a text with the reason and the bytes, which every contract rejects. A registry
-that does not answer raises Unavailable.
+A value that cannot be decoded becomes a text with the reason and the bytes, which every contract rejects.
 """
 
 from __future__ import annotations
@@ -85,8 +84,6 @@ def decoders(options: KafkaOptions) -> Iterator[Callable[[str, bool], Decode]]:
 
 
 class AvroDecoder:
-    """Decoder of Avro in the wire format, by the writer's registered schema."""
-
     def __init__(self, registry: SchemaRegistry, *, is_key: bool = False) -> None:
         from confluent_kafka.serialization import MessageField
 

@@ -1,4 +1,4 @@
-"""Table in PostgreSQL: created, filled by COPY, and changed from a staged table, within a delivery's transaction."""
+"""Table in PostgreSQL, created and changed within a delivery's transaction."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHANGE, EDITION = "_change", "_edition"
-"""Extra columns: staged tables have CHANGE, tables of mode append have both."""
+"""Staged tables have CHANGE, tables of mode append have both."""
 STAGED = "pg_temp.lake_staged"
 NAME_BYTES = 63
 
 
 @dataclass(frozen=True)
 class PgTable:
-    """Table of a sink. `called` is its present name, which differs while it is built to replace another."""
+    """`called` is its present name, which differs while it is built to replace another."""
 
     connection: Connection
     schema: str
@@ -100,10 +100,7 @@ class PgTable:
         self._run(f"DROP TABLE {STAGED}")
 
     def sync_rows(self, changes: TableChanges) -> None:
-        """Make the table equal to all rows without touching rows that are right, so that readers wait for no lock.
-
-        Rows are compared as texts, because nulls and JSON have no equality.
-        """
+        """Make the table equal to all rows without touching rows that are right, so that readers wait for no lock."""
         self._stage(changes)
         self._allow_null_keys()
         names = ", ".join(map(quoted, self.types))
@@ -220,9 +217,9 @@ class PgTable:
             self._make_unique()
 
     def _matches(self) -> list[str]:
-        """Return SQL that compares the keys of `t` and `s`: for keys without a null, and for those with one.
+        """Return SQL that compares the keys of `t` and `s`: those without a null, and those with one.
 
-        The latter compares rows as texts, which distinguishes nulls and allows a hash join.
+        The latter are compared as texts, which distinguishes nulls and allows a hash join.
         """
         identity = self.table.identity
         same = " AND ".join(f"{self._comparable(c, 't')} = {self._comparable(c, 's')}" for c in identity)

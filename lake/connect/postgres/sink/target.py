@@ -1,7 +1,4 @@
-"""Target in PostgreSQL: one transaction for each edition writes all tables and the position.
-
-The deliverer holds an advisory lock on the position until the end.
-"""
+"""Target in PostgreSQL: one transaction for each edition writes all tables and the position."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ IN_THE_WAY, TOO_LONG, LOCKED = "2BP01", "54000", "55P03"
 
 
 class PostgresTarget(PostgresSession):
-    """Tables in `schema`, readable by the roles `readers`."""
-
     settings = SESSION
 
     def __init__(self, dsn: str, *, name: str, where: str, schema: str, readers: Sequence[str]) -> None:

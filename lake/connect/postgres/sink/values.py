@@ -1,7 +1,7 @@
 """Values for PostgreSQL: types, texts, values it cannot store, and hashes of rows.
 
-Structs, maps and arrays of arrays are `json`, in which decimals, floats, times and bytes are strings. The hashes are
-those of docs/fingerprints.md. Inlined as here, PostgreSQL computes them twenty times as fast as by its functions.
+Structs, maps and arrays of arrays are `json`. The hashes are those of docs/fingerprints.md; inlined as here, PostgreSQL
+computes them twenty times as fast as by its functions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def pg_type(kind: str) -> str:
 
 
 def stored_as(column: Column) -> str:
-    """Return DuckDB's SQL of the stored value of a column."""
     name = quoted(column.name)
     return json_text(name, column.type) if pg_type(column.type) == JSON else name
 
@@ -56,7 +55,6 @@ def json_text(value: str, kind: str) -> str:
 
 
 def text(value: str, kind: str) -> str:
-    """Return DuckDB's SQL of a value's text for COPY."""
     to = pg_type(kind)
     if to == JSON:
         return json_text(value, kind)

@@ -16,7 +16,7 @@ from lake.sources.source import Progress
 
 @dataclass(frozen=True)
 class PostgresPosition:
-    """Parsed progress. `begin` is its `from`; `at` is the server's clock at `to`, in microseconds since 1970."""
+    """`begin` is `from` of the progress; `at` is the server's clock at `to`, in microseconds since 1970."""
 
     system: str
     timeline: int
@@ -55,8 +55,6 @@ class PostgresPosition:
 
 @dataclass(frozen=True)
 class MissedChange:
-    """Possible loss of changes, of the table of one `stream` or of all tables."""
-
     what: str
     stream: str | None = None
 

@@ -4,10 +4,9 @@
      "db": "shop", "schema": "public", "table": "orders", "snapshot": "false", "txId": 734, "ts_ms": …, "ts_us": …,
      "lsn": 24023128, "ordinal": 3}}
 
-`source.lsn` is the commit's LSN, which grows in the order in which changes became visible; a change's own LSN does not.
-`source.ordinal` is the change's number in its transaction, from 1. (lsn, ordinal) identifies and orders changes across
-all tables. A copied row (op r) has the copy's LSN and ordinal 0. A repeated copy begins with a truncate of ordinal -1,
-which removes rows whose delete was missed.
+`source.lsn` is the commit's LSN: it grows in the order in which changes became visible, a change's own does not.
+`source.ordinal` is the change's number in its transaction, from 1. A copied row (op r) has the copy's LSN and ordinal
+0. A repeated copy begins with a truncate of ordinal -1, which removes rows whose delete was missed.
 
 `before` is the old row if the replica identity is full, else null; for a delete it has at least the identity. An update
 of the contract's key becomes a delete and a create.
@@ -45,7 +44,7 @@ def read_lsn(text: str) -> int:
 
 @dataclass(frozen=True)
 class CommitMoment:
-    """Commit of a transaction, or time of a copy. `at` is in microseconds since 1970."""
+    """`at` is in microseconds since 1970."""
 
     lsn: int
     at: int
@@ -61,7 +60,7 @@ class CommitMoment:
 
 @dataclass(frozen=True)
 class Images:
-    """Writer of a table's rows as JSON. `key` has the indexes of the contract's key columns."""
+    """`key` has the indexes of the contract's key columns."""
 
     names: Sequence[str]
     codecs: Sequence[Codec]
@@ -113,7 +112,6 @@ Change = tuple[str, str, str]
 
 
 def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Change]:
-    """Return one message, or two if an update changes the contract's key."""
     if isinstance(message, Insert):
         return (("c", "null", images.whole(message.new)),)
     if isinstance(message, Delete):
@@ -136,7 +134,6 @@ def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Chang
 
 
 def head(source: str, database: str, schema: str, table: str, *, snapshot: str = "false") -> str:
-    """Return the beginning of `source` in a table's messages."""
     names = {"name": source, "db": database, "schema": schema, "table": table, "snapshot": snapshot}
     parts = ",".join(f'"{name}":{encode_basestring(value)}' for name, value in names.items())
     return f'"source":{{"connector":"postgresql",{parts},'

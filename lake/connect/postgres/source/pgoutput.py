@@ -16,7 +16,7 @@ EPOCH: Final = 946_684_800_000_000
 
 
 class Unchanged(Enum):
-    """Large value (TOAST) that is not sent because an update did not change it."""
+    """Large value that is not sent because an update did not change it."""
 
     TOAST = "u"
 
@@ -89,13 +89,11 @@ _COLUMN, _TRUNCATE = Struct("!Ii"), Struct("!IB")
 _NULL, _TOAST, _TEXT = b"nut"
 _NEW, _KEY, _OLD = b"NKO"
 _IGNORED: Final = b"OYM"
-"""Kinds that change no row: origins, types and logical messages."""
+"""Origins, types and logical messages."""
 
 
 def decode(data: bytes) -> Decoded | None:
-    """Return None for a message that changes no row. Raises ValueError if it is none of protocol version 1 in text
-    format.
-    """
+    """Return None for a message that changes no row. Raises ValueError."""
     if data[:1] and data[:1] in _IGNORED:
         return None
     reader = _READERS.get(data[:1])

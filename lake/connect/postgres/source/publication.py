@@ -1,4 +1,4 @@
-"""Published tables: how they differ from the streams, and copies of them as of one position, while others write."""
+"""Published tables: how they differ from the streams, and copies of them."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def lock_sql(tables: Sequence[PublishedTable]) -> str:
 def published_tables(
     ask: Ask, publication: str, *, version: int, where: str
 ) -> tuple[Mapping[str, PublishedTable], Sequence[str]]:
-    """Return the tables of a publication by "schema.table", and the operations that it omits.
+    """Return the tables by "schema.table", and the operations that the publication omits.
 
-    `version` is the server's, such as 150004. Raises DeclarationError if the publication does not exist.
+    `version` is the server's, such as 150004.
     """
     answer = ask(PUBLICATION, publication)
     if not answer:
@@ -215,7 +215,7 @@ ATTEMPTS: Final = 20
 
 @dataclass(frozen=True)
 class ExportedTables:
-    """Tables as of `lsn`, over a connection with that snapshot; `at` is in microseconds since 1970."""
+    """`at` is in microseconds since 1970."""
 
     lsn: int
     at: int
@@ -228,7 +228,6 @@ class ExportedTables:
 
 
 def matching_tables(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
-    """Raises DeclarationError for all that does not fit the streams."""
     tables, lacking = published_tables(ask, options.publication, version=version, where=options.where)
     wrong = faults(tables, lacking, options)
     if wrong:
@@ -243,7 +242,7 @@ def export_tables(
     """Yield the tables of `streams` as of one position. Waits for running transactions to end.
 
     TRUNCATE and table rewrites are visible to older snapshots too (PostgreSQL's documentation, "Caveats" of concurrency
-    control). So the tables are locked, and if one came before the lock, another position is taken. Raises Unavailable.
+    control). So the tables are locked, and if one came before the lock, another position is taken.
     """
     for _ in range(ATTEMPTS):
         with server.export_snapshot(options.slot) as (lsn, connection), server.translated_errors():

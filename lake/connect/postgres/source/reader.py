@@ -3,9 +3,8 @@
 Progress is {"system", "timeline", "era", "slot", "from", "to", "at", "tables"}: everything committed before `to` (an
 LSN) is in the logs. `tables` is {stream: {"id", "published", "since"}}; `since` is the copy's LSN, null to copy again.
 
-The first read creates the slot, which retains the log. Then a temporary slot gives the tables as of a later LSN, where
-the changes begin. So an interrupted copy is repeated. A new stream is copied once the reader has caught up, in one
-delivery with all changes before that LSN.
+The first read creates the slot, which retains the log. Then a temporary slot gives the tables as of a later LSN, so an
+interrupted copy is repeated. A new stream is copied once the reader has caught up.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 
 IDLE: Final = timedelta(minutes=1)
 IDLE_BYTES: Final = 256 << 20
-"""Time and bytes of log after which the position advances although no change concerns us. Until then each read decodes
-them again, and the server retains them.
+"""The position advances after this time or log although no change concerns us. Until then each read decodes them again,
+and the server retains them.
 """
 COUNTED: Final = 10_000
 COUNTING: Final = timedelta(seconds=2)
-"""Time limit for counting waiting messages, at most COUNTED and the rest of their transaction."""
+"""Time limit for counting waiting messages."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class PostgresSource:
 
     @contextmanager
     def rows(self, stream: str, *, era: int = 0) -> Iterator[PostgresRows]:
-        """Yield the rows of a stream's table, each as op r. Waits for running transactions to end."""
+        """Yield rows as op r. Waits for running transactions to end."""
         place = self._server.place()
         with export_tables(self._server, self.options, [stream], place.version) as exported:
             table = exported.tables[self.options.tables[stream]]
@@ -267,8 +266,7 @@ class PostgresSource:
     def _changes(
         self, known: PostgresPosition, place: ServerPosition, spool: Spool, upto: int, limit: int | None
     ) -> tuple[Transactions, bool]:
-        """Spool the transactions from `known` up to `upto`; `limit` bounds their messages. Return whether they are
-        complete.
+        """Spool the transactions up to `upto`; `limit` bounds their messages. Return whether they are complete.
 
         After a server crash a slot may repeat known messages, so the limit grows until there is progress. Raises Gap if
         another process has advanced the slot.

@@ -119,7 +119,7 @@ class PostgresServer(PostgresSession):
         return ReplicationSlot(plugin, database, active, read_lsn(confirmed) if confirmed else None, status, retained)
 
     def create_slot(self, name: str) -> int:
-        """Return the slot's first LSN. Waits for running transactions to end."""
+        """Return the first LSN. Waits for running transactions to end."""
         [(lsn,)] = self.rows("SELECT lsn FROM pg_create_logical_replication_slot(%s, %s)", name, PLUGIN)
         return read_lsn(lsn)
 
@@ -130,10 +130,9 @@ class PostgresServer(PostgresSession):
         self.rows("SELECT pg_replication_slot_advance(%s, %s)", name, upto)
 
     def peek(self, slot: str, publication: str, upto: str, limit: int | None) -> Iterator[bytes]:
-        """Stream the messages of whole transactions from the slot's position to `upto`.
+        """Stream the messages of whole transactions up to `upto`; none begins after `limit` messages.
 
-        No transaction begins after `limit` messages. The server spills large transactions, so few messages are in
-        memory here. Raises Gap if the slot or the publication is gone.
+        The server spills large transactions, so few messages are in memory here.
         """
         connection = self.connection
         parameters = [slot, upto, limit, quoted(publication)]
@@ -174,7 +173,7 @@ class PostgresServer(PostgresSession):
     def export_snapshot(self, slot: str) -> Iterator[tuple[int, Connection]]:
         """Yield an LSN, and a connection whose snapshot has exactly the transactions committed before it.
 
-        A temporary slot provides both. Waits for running transactions to end. Raises Unavailable.
+        A temporary slot provides both. Waits for running transactions to end.
         """
         with self.translated_errors(), self.connect() as reading, self.connect(replication="database") as exporting:
             name = f"{slot[:40]}_{exporting.info.backend_pid}"

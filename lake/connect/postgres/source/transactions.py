@@ -1,4 +1,4 @@
-"""Conversion of a slot's transactions, and of table copies, into spooled messages."""
+"""A slot's transactions, and copies of tables, as spooled messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Lookup = Callable[[Sequence[int]], Mapping[int, PgType]]
 
 @dataclass(frozen=True)
 class ChangeContext:
-    """`streams` has (stream, contract) by "schema.table"; `era` as in `messages.place`."""
+    """`streams` has (stream, contract) by "schema.table"."""
 
     source: str
     database: str
@@ -88,9 +88,7 @@ class _StreamRelation:
 
 
 class Transactions:
-    """Messages of a slot, from the first change whose commit is not before `after`.
-
-    `since` has the LSN of each stream's copy; streams not copied yet are absent. `end` is after the last whole
+    """`since` has the LSN of each stream's copy; streams not copied yet are absent. `end` is after the last whole
     transaction.
     """
 
@@ -185,7 +183,7 @@ def copy_messages(
     *,
     again: bool,
 ) -> Iterator[tuple[str, str]]:
-    """Yield texts and places of a table's copied rows. `again` prepends a truncate."""
+    """Yield texts and places. `again` prepends a truncate."""
     stream, _ = reading.streams[f"{table.schema}.{table.name}"]
     declared = reading.types([column.type for column in table.columns])
     images = Images(

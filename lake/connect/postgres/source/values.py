@@ -51,7 +51,6 @@ class PgType(NamedTuple):
 
 
 def codec(number: int, declared: Mapping[int, PgType]) -> Codec:
-    """Return the codec of the type with this OID."""
     if number in BUILT_IN:
         return BUILT_IN[number]
     kind = declared.get(number)
