@@ -1,4 +1,8 @@
-"""Query results as text: aligned table or Markdown. Decimals are exact, instants in UTC with Z, nulls are not ''."""
+"""Texts: query results as a table, Markdown or HTML, and names and strings as SQL.
+
+In results decimals are exact, instants are in UTC with Z, and nulls are not ''. In SQL Spark and DuckDB differ: Spark
+quotes names by backticks and treats \\ in a string as an escape.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,15 @@ from html import escape
 from itertools import chain, islice
 from typing import Any, Final
 
+from lake.errors import DeclarationError
+
 NULL: Final = "NULL"
 MEASURED_ROWS: Final = 1000
 """Number of rows that determine the widths of a table's columns."""
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 """Characters with a meaning in Markdown, escaped."""
+SPARK: Final = "`"
+DUCKDB: Final = '"'
 Rows = Iterable[Sequence[Any]]
 
 
@@ -162,3 +170,25 @@ def span(lag: timedelta) -> str:
     seconds = int(lag.total_seconds())
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
     return " ".join([f"{count} {unit}" for count, unit in parts if count][:2]) or "0"
+
+
+def quoted(name: str, quote: str = DUCKDB) -> str:
+    """Return `name` as an SQL identifier, in the quotes of DuckDB or of Spark."""
+    return quote + name.replace(quote, quote * 2) + quote
+
+
+def literal(text: str, quote: str = DUCKDB) -> str:
+    """Return `text` as an SQL string, for the engine with the quotes `quote`."""
+    if quote == SPARK:
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + text.replace("'", "''") + "'"
+
+
+def check_column_names(names: Iterable[str]) -> None:
+    """Raise DeclarationError, without a place, for an invalid column name. The SQL of kinds contains such names."""
+    wrong = [name for name in names if not name.isidentifier()]
+    if wrong:
+        raise DeclarationError(
+            f"{wrong[0]!r} is not a valid column name",
+            fix="use letters, digits and _, not beginning with a digit",
+        )

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import avro.schema
 
-from lake import quoting
 from lake.contracts import literals
 from lake.contracts.written_form import PLAIN, TextForm, form_of, wrong_field
 from lake.errors import DeclarationError, did_you_mean
+from lake.text import check_column_names
 
 PRIMITIVES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
@@ -187,7 +187,7 @@ def _typed(name: str, schema: Any) -> Field:
             value = _typed("value", schema.values)
             return Field(name, f"map<string,{value.type}>", nullable, parts=(value,))
         case "record":
-            quoting.check(field.name for field in schema.fields)  # the avro package only checks names of types
+            check_column_names(field.name for field in schema.fields)  # the avro package only checks names of types
             members = ((_typed(field.name, field.type), field.has_default) for field in schema.fields)
             parts = tuple(replace(part, has_default=has_default) for part, has_default in members)
             ddl = f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>"

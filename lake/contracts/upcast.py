@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lake.contracts.fields import duckdb_type
 from lake.errors import did_you_mean
-from lake.quoting import literal, quoted
 from lake.session.duck import expression_fault
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     from lake.contracts.fields import Field

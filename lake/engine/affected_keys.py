@@ -14,10 +14,11 @@ from lake.engine.pruning import inputs_with_keys
 from lake.engine.rows import Rows
 from lake.kinds.columns import ORDER
 from lake.project.declaration import Declaration, Input
-from lake.quoting import DUCKDB, SPARK, quoted
+from lake.store.log import BROADCAST
 from lake.store.log_rows import BROADCAST
 from lake.store.scan import to_arrow, to_frame
 from lake.store.tables import FeedGap
+from lake.text import DUCKDB, SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

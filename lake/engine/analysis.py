@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
-from lake import quoting
 from lake.engine import function
 from lake.engine.columns import Analysed, scanned_columns, tags
 from lake.engine.inputs import Inputs
@@ -21,6 +20,7 @@ from lake.kinds.columns import DELIVERED, TIME, visible
 from lake.project.declaration import Declaration
 from lake.project.jobfile import NONDETERMINISTIC
 from lake.session.spark_session import raise_if_gone
+from lake.text import check_column_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -66,12 +66,12 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
         sides = inputs.function_rows(declaration, frames)
         check_clocks(inputs, declaration)
         for side, rows in enumerate(sides):
-            quoting.check(rows.columns)
+            check_column_names(rows.columns)
             check_deterministic(declaration, rows, [frames[side]] if kind.row_by_row else frames)
         check_together(declaration, sides)
         evaluated = inputs.evaluated(declaration, sides)
         columns = evaluated.columns
-        quoting.check(columns)
+        check_column_names(columns)
     except DeclarationError as fault:
         raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
     except Exception as error:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
-from lake.quoting import SPARK, quoted
 from lake.store.table_head import HANDED_ON, Columns
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

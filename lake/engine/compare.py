@@ -15,12 +15,12 @@ from lake.engine.rows import Rows
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
 from lake.project.declaration import Declaration
-from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store.comparison import WAS, after_images, match, old_name, pairs
 from lake.store.duckdb_tables import connection
 from lake.store.proof.fingerprints import duck_hash, fields_of
 from lake.store.scan import to_arrow
 from lake.store.table_head import CHANGE
+from lake.text import DUCKDB, SPARK, literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -24,8 +24,8 @@ from lake.kinds.ordering import in_log_order
 from lake.project.declaration import Declaration
 from lake.quality import in_spark
 from lake.quality.parking import BY, PLACE, ROW
-from lake.quoting import literal
 from lake.session.spark_session import first_line, raise_if_gone
+from lake.text import literal
 
 BRACES: Final = "pass it by name, as in spark.sql('… {rows} …', rows=rows); write braces that are text as {{ and }}"
 PYSPARK: Final = "pyspark"

@@ -10,8 +10,8 @@ from lake import cost
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.explanation import DECIDES, ROLE
 from lake.kinds.ordering import AT
-from lake.quoting import SPARK, quoted
 from lake.store.scan import to_arrow
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

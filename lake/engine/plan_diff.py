@@ -15,9 +15,9 @@ from lake.engine.plan import stale
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
 from lake.project.project import Project
-from lake.quoting import SPARK, quoted
 from lake.store.ledger.cuts import get_cut
 from lake.store.table_head import Counts
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,8 +21,8 @@ from lake.engine.inputs import Inputs
 from lake.engine.lookup import Values
 from lake.engine.rows import Rows
 from lake.project.declaration import Declaration, Input
-from lake.quoting import SPARK, quoted
 from lake.store.scan import Span
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from lake import cost, quoting
+from lake import cost
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
@@ -29,6 +29,7 @@ from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.spark_upcast import with_undeclared
 from lake.store.storage import Address
 from lake.store.voids import Void, all_voids, without_voided
+from lake.text import literal as duckdb_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -272,5 +273,5 @@ def files_to_search(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table
         least, greatest = (
             ('"min._time"', '"max._time" + INTERVAL 1 MILLISECOND') if timed else ("NULL::TIMESTAMPTZ",) * 2
         )
-        query = MEETING.format(folder=quoting.literal(path.url), least=least, greatest=greatest)
+        query = MEETING.format(folder=duckdb_literal(path.url), least=least, greatest=greatest)
         return con.sql(query).to_arrow_table()

@@ -19,14 +19,13 @@ from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Completeness, Contract
 from lake.ingest.horizon import EPOCH, MICROSECOND
-from lake.quoting import SPARK, literal, quoted
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.scan import Scan
 from lake.store.storage import Address
-from lake.text import counted, moment
+from lake.text import SPARK, counted, literal, moment, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

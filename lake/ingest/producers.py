@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
-from lake.quoting import SPARK, quoted
 from lake.store.scan import to_frame
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

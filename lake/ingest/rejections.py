@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lake.kinds.columns import DELIVERED, ORDER, SIGN
-from lake.quoting import SPARK, quoted
+from lake.store.log import BROADCAST, REFUSAL, REFUSED
 from lake.store.log_rows import BROADCAST, REFUSAL, REFUSED
 from lake.store.quarantine import mark
 from lake.store.scan import to_frame
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from lake.kinds.ordering import with_stored_order
 from lake.kinds.windows.late import is_late
 from lake.kinds.windows.sessions import Session, with_sessions
 from lake.kinds.windows.window import END, START, Window
-from lake.quoting import SPARK, quoted
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lake.quoting import SPARK, quoted
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

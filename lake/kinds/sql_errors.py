@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lake.quoting import SPARK, literal, quoted
+from lake.text import SPARK, literal, quoted
 
 NO_ROOM: Final = "a measure has no room: "
 

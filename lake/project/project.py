@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lake import quoting
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
 from lake.contracts.evolution import append_version
@@ -31,6 +30,7 @@ from lake.store.ledger.editions import Edition, latest_edition
 from lake.store.table_head import HANDED_ON, Columns, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import LAYERS
+from lake.text import check_column_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -319,7 +319,7 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
     if not declared.kind.identity:
         faults.append(declared.fault("its rows have no identity", fix=_identity_fix(declared.kind.name)))
     try:
-        quoting.check(declared.kind.identity)
+        check_column_names(declared.kind.identity)
     except DeclarationError as fault:
         faults.append(declared.fault(fault.what, fix=fault.fix))
     faults += [

@@ -17,7 +17,7 @@ from math import ceil, floor, inf, isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal
 from zoneinfo import ZoneInfo
 
-from lake.quoting import literal, quoted
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

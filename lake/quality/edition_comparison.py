@@ -16,11 +16,11 @@ from lake.quality.columns import ExpectationColumn, Key, display, exact
 from lake.quality.gx import ExpectationResult
 from lake.quality.row_tests import EXAMPLES
 from lake.quality.statistics import ColumnValues
-from lake.quoting import quoted
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
+from lake.text import quoted
 
 if TYPE_CHECKING:
     from lake.kinds.kind import Kind

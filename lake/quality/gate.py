@@ -25,10 +25,10 @@ from lake.quality.gx import ExpectationResult, build_judges, judge, judge_rows, 
 from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
 from lake.quality.row_tests import EXAMPLES, CheckedRows, FailureCounts, find_unsuitable
 from lake.quality.suite import Expectation, Suite, load_suite
-from lake.quoting import SPARK, quoted
 from lake.store import duckdb_tables
 from lake.store.ledger import checks
 from lake.store.scan import Scan, to_arrow
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

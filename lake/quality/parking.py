@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from lake.quality.row_conditions import ROW_CONDITIONS
-from lake.quoting import SPARK, literal, quoted
+from lake.text import SPARK, literal, quoted
 
 SUFFIX: Final = "__parked"
 BY, PLACE, ROW = "parked_by", "parked_event", "parked_row"

@@ -28,8 +28,8 @@ from lake.quality.columns import (
     Operator,
     UnsuitableExpectation,
 )
-from lake.quoting import literal
 from lake.session.duck import connect
+from lake.text import literal
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,8 +19,8 @@ from lake.quality.columns import NUMBERS, SCALAR, ExpectationColumn, Key, Unsuit
 from lake.quality.expectation_types import SUM_CHANGED, UNIQUE
 from lake.quality.row_conditions import ROW_CONDITIONS, ExpectationTerms, bounds_sql, expectation_columns, failure_sql
 from lake.quality.statistics import COUNTS, JUDGED_BY, KINDS, METRICS, ColumnValues
-from lake.quoting import quoted
 from lake.store import duckdb_tables
+from lake.text import quoted
 
 if TYPE_CHECKING:
     from lake.quality.suite import Expectation

@@ -17,12 +17,12 @@ import duckdb
 
 from lake import disk
 from lake.errors import DeclarationError, LakeError
-from lake.quoting import literal, quoted
 from lake.read.export import is_device, report_write_errors
 from lake.read.sql import AS_OF, EditionReader, as_of, select, spill
 from lake.session.duck import connect
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
+from lake.text import literal, quoted
 
 ABOUT: Final = "lake"
 

@@ -12,7 +12,6 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts.contract import sound_contracts, streams_of
 from lake.ingest import landing
-from lake.quoting import literal, quoted
 from lake.read.relation import SystemRelation, rows_sql, stored_files
 from lake.store import quarantine
 from lake.store.ledger import checks, cuts, editions, reads, runs, sent
@@ -21,6 +20,7 @@ from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
 from lake.store.snapshot import Column
 from lake.store.warehouse import Warehouse
+from lake.text import literal, quoted
 
 SCHEMA: Final = "lake"
 Columns = tuple[tuple[str, str, str], ...]

@@ -16,7 +16,6 @@ from lake.contracts.evolution import steps_of_log
 from lake.contracts.fields import Field, duckdb_type
 from lake.contracts.origins import ExtraMember
 from lake.contracts.upcast import upcast_sql
-from lake.quoting import literal, quoted
 from lake.read.relation import FILE, Function, SystemRelation, rows_sql
 from lake.store.dialects import MEMBERS, DuckDBDialect
 from lake.store.ledger.cuts import Cut
@@ -25,6 +24,7 @@ from lake.store.scan import Scan
 from lake.store.snapshot import Column
 from lake.store.voids import not_voided_sql, voids_between
 from lake.store.warehouse import Warehouse
+from lake.text import literal, quoted
 
 SCHEMA: Final = "log"
 FUNCTION: Final = "_members_of_{}"

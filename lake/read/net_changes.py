@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from lake.config import Settings
-from lake.quoting import literal, quoted
 from lake.read.sql import EditionReader, select, spill
 from lake.session.duck import connect
 from lake.store.comparison import changed_pairs
@@ -23,6 +22,7 @@ from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.snapshot import Published, published
 from lake.store.table_head import CHANGE
 from lake.store.warehouse import Warehouse
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, install
-from lake.quoting import SPARK, quoted
 from lake.read.query_result import text_rows
 from lake.read.sql import EditionReader, reader
 from lake.read.subscription import Changes, subscribe
@@ -19,7 +18,7 @@ from lake.session.spark_session import start
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.warehouse import Warehouse
-from lake.text import as_html, as_table, counted
+from lake.text import SPARK, as_html, as_table, counted, quoted
 
 if TYPE_CHECKING:
     import duckdb

@@ -22,7 +22,6 @@ import duckdb
 from lake import disk, file_modes
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.quoting import literal
 from lake.read.sql import EditionReader, select, spill
 from lake.session.duck import connect
 from lake.store import duckdb_tables
@@ -31,6 +30,7 @@ from lake.store.snapshot import Published
 from lake.store.storage import Address
 from lake.store.temporary_files import delete_files
 from lake.store.warehouse import Warehouse
+from lake.text import literal
 
 FILE_BYTES: Final = 256 << 20
 

@@ -13,8 +13,7 @@ from typing import Final
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from lake.quoting import literal, quoted
-from lake.text import distinct
+from lake.text import distinct, literal, quoted
 
 _SIZES: Final = ("tinyint", "smallint", "integer", "bigint", "hugeint")
 INTEGERS: Final = frozenset({*_SIZES, *(f"u{size}" for size in _SIZES)})

@@ -10,10 +10,10 @@ import duckdb
 from duckdb.func import ARROW, SPECIAL
 
 from lake.errors import StorageError
-from lake.quoting import literal, quoted
 from lake.store import delta
 from lake.store.snapshot import Column
 from lake.store.storage import Address
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,6 @@ import duckdb
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
-from lake.quoting import literal, quoted
 from lake.read.statements import check_statement, fix_for, place_in_query
 from lake.session.duck import connect
 from lake.session.spark_session import first_line
@@ -29,6 +28,7 @@ from lake.store.damage import blamed
 from lake.store.ledger import cuts, editions
 from lake.store.snapshot import Published, published
 from lake.store.warehouse import Warehouse
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     from lake.read.relation import SystemRelation

@@ -18,7 +18,6 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, Refused
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.project.project import Project
-from lake.quoting import literal
 from lake.read.wait import BatchToken, RecordToken
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from lake.serve.bodies import PostedRecord, bad_record, breach
@@ -39,6 +38,7 @@ from lake.store import duckdb_tables
 from lake.store.log import REFUSAL, Log
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
+from lake.text import literal
 
 RETRY_SECONDS: Final = 10.0
 VERSION: Final = re.compile(r'"([^",]+)"|(\*)')

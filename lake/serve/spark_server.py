@@ -22,7 +22,6 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.ops.doctor import java
 from lake.progress import step
-from lake.quoting import SPARK, literal, quoted
 from lake.serve.tokens import generated_token
 from lake.session.remote import TOKEN, connected, token_file
 from lake.session.spark_session import embedded_conf, first_line, properties
@@ -30,6 +29,7 @@ from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
 from lake.store.snapshot import published
 from lake.store.warehouse import LAYERS, Warehouse
+from lake.text import SPARK, literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.quoting import literal
 from lake.session.duck import connect
 from lake.session.spark_session import first_line
 from lake.sinks.sink import ChangeSource
+from lake.text import literal
 
 if TYPE_CHECKING:
     import pyarrow as pa

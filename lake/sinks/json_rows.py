@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from lake.errors import LakeError
-from lake.quoting import literal, quoted
 from lake.session.duck import connect
 from lake.sinks.sink import TableChanges, TargetTable
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.errors import DeclarationError, StartOver, did_you_mean
-from lake.quoting import literal, quoted
 from lake.read.net_changes import NetChanges, TableInEdition
 from lake.session.duck import connect
 from lake.sinks.condition import FilteredChanges
@@ -23,6 +22,7 @@ from lake.sinks.kind import DeclaredSink, DeclaredTable
 from lake.sinks.sink import ChangeSource, SinkDelivery, SinkPosition, TableChanges, TargetTable
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,6 @@ import duckdb
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
-from lake.quoting import literal, quoted
 from lake.read.net_changes import TableInEdition
 from lake.read.sql import spill
 from lake.session.duck import connect
@@ -37,6 +36,7 @@ from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint, duck_hash, fields_of
 from lake.store.snapshot import Column
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from lake.quoting import DUCKDB, literal, quoted
 from lake.store.table_head import CHANGE
+from lake.text import DUCKDB, literal, quoted
 
 WAS: Final = "_was"
 """Column of a diff: hash of the row that an update or a delete removes."""

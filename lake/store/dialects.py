@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from lake import quoting
+from lake import text as texts
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field, duckdb_type
 from lake.contracts.origins import ExtraMember, ValueOrigin, has_grown, members, origins, value_sql
-from lake.quoting import DUCKDB, SPARK
+from lake.text import DUCKDB, SPARK
 
 MEMBERS: Final = "_members"
 """Struct of the members of `_extra` that are read: m0, m1 …"""
@@ -102,10 +102,10 @@ class SparkDialect:
         return self.cast(self.quoted(text), field)
 
     def name(self, name: str) -> str:
-        return quoting.quoted(name, self.quote)
+        return texts.quoted(name, self.quote)
 
     def quoted(self, text: str) -> str:
-        return quoting.literal(text, self.quote)
+        return texts.literal(text, self.quote)
 
     def cast(self, value: str, field: Field) -> str:
         return f"cast({value} AS {field.type})"

@@ -13,13 +13,13 @@ from arro3.core import Table
 from deltalake.exceptions import TableNotFoundError
 
 from lake.errors import LakeError, StorageError
-from lake.quoting import literal, quoted
 from lake.session.duck import FILE_SYSTEMS, connect
 from lake.store import archive_tier
 from lake.store.delta import FETCHED, Position, exists, missing, opened
 from lake.store.delta_writer import KEEP_LOGS, add, committing, must_precede, read_back, write
 from lake.store.storage import Address
 from lake.store.table_log import TableState
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lake import cost
-from lake.quoting import literal, quoted
 from lake.store import delta
 from lake.store.ledger.editions import EditionTable
 from lake.store.proof.fingerprints import MODULUS, Fingerprint, duck_hash, duck_values, fields_of_json
 from lake.store.scan import arrow_schema
 from lake.store.storage import Address
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.quoting import quoted
 from lake.store import delta, delta_writer, duckdb_tables, durable
 from lake.store.locks.lease import lease
 from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
+from lake.text import quoted
 
 COMPACT_EVERY: Final = 32
 """Entries after which the one-row files are compacted, so that reading stays cheap."""

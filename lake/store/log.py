@@ -14,7 +14,6 @@ from lake.config import Settings
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
-from lake.quoting import SPARK, quoted
 from lake.store import delta, delta_writer, duckdb_tables, durable, erasures, log_rows, recovery
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
@@ -28,6 +27,7 @@ from lake.store.storage import Address
 from lake.store.table_logs import invalidate
 from lake.store.voids import voids_between, without_voided
 from lake.store.warehouse import Location, Warehouse
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake import cost
 from lake.errors import StorageError
-from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session.spark_session import hand_over
 from lake.store import archive_tier, delta
 from lake.store.delta import missing, opened
 from lake.store.duckdb_tables import FILE, TableFiles, connection, open_files, query_files
 from lake.store.storage import Address
+from lake.text import DUCKDB, SPARK, quoted
 
 if TYPE_CHECKING:
     import duckdb

@@ -25,7 +25,6 @@ from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
 from lake.errors import LakeError, StorageError
-from lake.quoting import quoted
 from lake.session.spark_session import first_line
 from lake.store import delta
 from lake.store.damage import damage
@@ -35,6 +34,7 @@ from lake.store.table_head import COMMENT, UNIT
 from lake.store.table_log import TableState
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
+from lake.text import quoted
 
 MANIFEST_FILES: Final = 10_000
 """Tables with more files are left out of a manifest."""

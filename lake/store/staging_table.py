@@ -21,11 +21,11 @@ from itertools import count
 from secrets import token_hex
 from typing import Any, Final
 
-from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.storage import Address
 from lake.store.table_log import TableState
 from lake.store.truncated_commit import commit_file
+from lake.text import SPARK, quoted
 
 Action = Mapping[str, Mapping[str, Any]]
 """Delta action: its fields by its name."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from deltalake import Field, Schema
 
 from lake.config import Settings
-from lake.quoting import SPARK, quoted
 from lake.session.spark_session import raise_if_gone
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
@@ -22,6 +21,7 @@ from lake.store.scan import Scan, arrow_schema, distinct, has_key, to_frame
 from lake.store.storage import Address
 from lake.store.table_head import COMMENT, UNIT, Meanings, TableHead
 from lake.store.warehouse import Location, Warehouse
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.quoting import DUCKDB, SPARK, literal
 from lake.store.ledger_table import LedgerTable
 from lake.store.recovery import last_void
+from lake.text import DUCKDB, SPARK, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

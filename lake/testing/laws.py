@@ -24,13 +24,13 @@ from lake.kinds.columns import SIGN, TIME
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
-from lake.quoting import quoted
 from lake.store.delta import Position
 from lake.store.duckdb_tables import connection
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import Span, distinct, to_arrow, to_frame
 from lake.store.table_head import CHANGE, TableHead
 from lake.store.tables import Table
+from lake.text import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

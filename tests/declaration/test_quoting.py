@@ -25,7 +25,6 @@ from lake.ingest.events import void
 from lake.project.declaration import Declaration
 from lake.project.project import load
 from lake.publish.cut import cut
-from lake.quoting import DUCKDB, SPARK, check, literal, quoted
 from lake.read.wait import wait
 from lake.store import delta
 from lake.store.commit import commit
@@ -33,6 +32,7 @@ from lake.store.ledger.cuts import Cut
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import Counts
 from lake.store.tables import Table
+from lake.text import DUCKDB, SPARK, check_column_names, literal, quoted
 from tests import shop
 from tests.checks import present
 from tests.store.events import declare, events, fields, reading, take
@@ -105,10 +105,10 @@ def _first(table: Table) -> delta.Position:
 
 
 def test_column_name_consists_of_letters_digits_and_underscores() -> None:
-    check(["a", "_b", "c9", "größe"])
+    check_column_names(["a", "_b", "c9", "größe"])
     for name in set(NASTY) - {"select"}:
         with pytest.raises(DeclarationError, match="not a valid column name"):
-            check(["a", name])
+            check_column_names(["a", name])
 
 
 @pytest.mark.parametrize("name", [*(text for text in NASTY if text != "select"), "", "9a"])

@@ -19,7 +19,6 @@ from lake.cli import Shell
 from lake.cli import lake as command_line
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError
-from lake.quoting import quoted
 from lake.read.shell import Conversation, SqlCompleter
 from lake.read.sql import reader
 from lake.store.ledger import runs
@@ -27,6 +26,7 @@ from lake.store.ledger.cuts import get_cut
 from lake.store.log import Log
 from lake.store.scan import to_arrow
 from lake.testing import Lakehouse
+from lake.text import quoted
 from tests.judgements import record_check
 from tests.shop import contract, declare, job, new_shop, order
 from tests.warehouse import EVENTS, commit, fall_behind, published

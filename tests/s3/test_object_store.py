@@ -17,7 +17,6 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.quoting import literal
 from lake.session.duck import connect
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.scan import Scan
@@ -29,6 +28,7 @@ from lake.store.storage.ranged import END, WHOLE
 from lake.store.table_log import delta_table
 from lake.store.upkeep import vacuum
 from lake.store.warehouse import Warehouse
+from lake.text import literal
 from tests.processes import free_port
 from tests.s3.wire import Fault, nth, wired
 from tests.servers.s3 import KEY, S3

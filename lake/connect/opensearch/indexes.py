@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.quoting import quoted
 from lake.session.duck import connect
 from lake.sinks.sink import TargetTable
+from lake.text import quoted
 
 PREFIX: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 TABLE: Final = re.compile(r"[a-z0-9_][a-z0-9_.-]*")

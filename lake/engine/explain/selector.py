@@ -11,12 +11,12 @@ import pyarrow as pa
 from lake.engine.lookup import Values
 from lake.errors import DeclarationError, did_you_mean
 from lake.project.declaration import Declaration
-from lake.quoting import quoted
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import get_cut
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
 from lake.store.tables import Table
+from lake.text import quoted
 
 NULL: Final = "null"
 

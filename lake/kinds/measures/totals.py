@@ -9,7 +9,7 @@ from lake.kinds.columns import AGAIN
 from lake.kinds.measures.decimals import SumType
 from lake.kinds.measures.measure import Measure, Total
 from lake.kinds.sql_errors import NO_ROOM, raise_sql
-from lake.quoting import SPARK, quoted
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

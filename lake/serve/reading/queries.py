@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lake.errors import DeclarationError, LakeError
-from lake.quoting import quoted
 from lake.read.sql import EditionReader
 from lake.serve.problems import Problem, problem_of
 from lake.serve.reading.content_negotiation import MEDIA, edition_request, json_object, negotiated_format, parameters
@@ -26,6 +25,7 @@ from lake.serve.reading.stored_answers import AnswerResponse, StoredAnswer
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Read
 from lake.store.snapshot import Published
+from lake.text import quoted
 
 SQL_BYTES: Final = 256 << 10
 BODY_SECONDS: Final = 30.0

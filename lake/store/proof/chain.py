@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lake.contracts import encryption, origins
 from lake.contracts.contract import Contract
-from lake.quoting import SPARK, quoted
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
 from lake.store.proof import fingerprints
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import Scan, Span, to_arrow
 from lake.store.storage import Address
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
 from lake.store.snapshot import duckdb_type
 from lake.store.storage import Address
+from lake.text import DUCKDB, SPARK, literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

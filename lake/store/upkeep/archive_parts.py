@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from lake import cost
 from lake.errors import LakeError, LawError
-from lake.quoting import SPARK, literal
 from lake.store import archive_tier, delta, delta_writer
 from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position
@@ -29,6 +28,7 @@ from lake.store.staging_table import Action, StagingTable, removed, stage
 from lake.store.storage import Address
 from lake.store.upkeep.compaction import TARGET_BYTES, count_and_hash
 from lake.store.warehouse import Location
+from lake.text import SPARK, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

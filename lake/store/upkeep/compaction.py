@@ -20,7 +20,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lake.errors import LawError
-from lake.quoting import SPARK, quoted
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
@@ -29,6 +28,7 @@ from lake.store.snapshot import duckdb_type
 from lake.store.staging_table import stage
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

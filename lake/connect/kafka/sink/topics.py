@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.connect.kafka.source.cluster import POLL_SECONDS, Cluster, UnknownTopic
 from lake.connect.kafka.source.ranges import Range, TopicState
 from lake.errors import DeclarationError, Unavailable
-from lake.quoting import literal
 from lake.session.duck import connect
 from lake.sources.source import Gap
+from lake.text import literal
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from lake.connect.postgres.connection import Connection, fetch
 from lake.connect.postgres.sink.values import JSON, pg_type, reason, text
 from lake.errors import DeclarationError
-from lake.quoting import literal, quoted
 from lake.session.duck import connect
 from lake.sinks.sink import TableChanges, TargetTable, key_of
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

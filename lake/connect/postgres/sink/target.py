@@ -9,9 +9,9 @@ from lake.connect.postgres.connection import NO_RIGHT, SETTINGS, Connection, Pos
 from lake.connect.postgres.sink import values
 from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.quoting import literal, quoted
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
 from lake.store.snapshot import Column
+from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

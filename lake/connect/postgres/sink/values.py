@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lake.quoting import literal, quoted
 from lake.store.proof.fingerprints import MODULUS
 from lake.store.snapshot import Column
+from lake.text import literal, quoted
 
 TYPES: Final[Mapping[str, str]] = {
     "VARCHAR": "text",
