@@ -5,6 +5,7 @@ Hosts are simulated: each is a machine of its own, with a lock folder, a process
 
 from __future__ import annotations
 
+import logging
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,18 @@ def test_waiter_fails_in_time_when_the_holder_renews(hosts: Hosts, clock: Clock)
         with pytest.raises(LeaseHeld):
             hosts.acquire(seconds=seconds)
         assert clock.at == end
+
+
+def test_waiting_for_another_host_is_reported_once(
+    hosts: Hosts, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = hosts.acquire()
+    clock.meanwhile = lambda: first.renew() if int(clock.at) % 7 == 0 else None
+    with caplog.at_level(logging.WARNING, "lake"), pytest.raises(LeaseHeld):
+        hosts.acquire(seconds=100)
+    assert [record.getMessage().partition(", held by ")[0] for record in caplog.records] == [
+        "waiting for the table orders"
+    ]
 
 
 @pytest.mark.parametrize("renewals", [0, 1, 3])

@@ -29,7 +29,7 @@ from typing import Final
 
 from lake.errors import LakeError, Unavailable
 from lake.store.locks import Holder, Lease, LeaseHeld, Leases
-from lake.store.locks.folder_leases import FolderLease, FolderLeases
+from lake.store.locks.folder_leases import SILENT, FolderLease, FolderLeases, report_wait
 from lake.store.storage import Address, Entry
 
 BEAT: Final = 7.0  # seconds between two renewals
@@ -138,7 +138,7 @@ class BucketLeases(Leases):
         return lease
 
     def _next_epoch(self, name: str, machine: FolderLease, seconds: float) -> BucketLease:
-        before, since, begun, is_alive = None, 0.0, clock(), False
+        before, since, begun, is_alive, is_reported = None, 0.0, clock(), False, False
         now, at = self.prefetched.pop(name, (NewestEpoch(is_released=False), 0.0))
         if now.is_released and begun - at <= EXPIRED and (lease := self._put_epoch(name, machine, now, at)):
             return lease
@@ -154,6 +154,9 @@ class BucketLeases(Leases):
                 holder = Holder.read(self.folder / name / f"{now.number:08}")
                 raise LeaseHeld(name, holder, where=str(self.folder.parent), seconds=seconds)
             else:
+                if at - begun >= SILENT and not is_reported:
+                    is_reported = True
+                    report_wait(name, self.folder / name / f"{now.number:08}")
                 sleep(LOOK)
 
     def _put_epoch(self, name: str, machine: FolderLease, newest: NewestEpoch, at: float) -> BucketLease | None:

@@ -51,7 +51,7 @@ class FolderLeases(Leases):
         with suppress(Timeout):
             lock.acquire(timeout=min(SILENT, seconds))
         if not lock.is_locked and seconds > SILENT:
-            logging.getLogger("lake").warning("waiting for %s, held by %s", lease_text(name), Holder.read(recorded))
+            report_wait(name, recorded)
             with suppress(Timeout):
                 lock.acquire(timeout=seconds - SILENT)
         if not lock.is_locked:
@@ -59,3 +59,7 @@ class FolderLeases(Leases):
         lease = FolderLease(lock, file, dead=Holder.read(recorded))
         lease.record()
         return lease
+
+
+def report_wait(name: str, holder: Address) -> None:
+    logging.getLogger("lake").warning("waiting for %s, held by %s", lease_text(name), Holder.read(holder))
