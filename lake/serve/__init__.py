@@ -1,4 +1,4 @@
-"""HTTP: events that are posted, decisions on them, and published tables for readers."""
+"""HTTP: posted events, decisions on them, and published tables for readers."""
 
 from __future__ import annotations
 

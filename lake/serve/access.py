@@ -1,4 +1,4 @@
-"""Authentication of event producers: a bearer token per stream, or a signature as in Standard Webhooks."""
+"""Authentication of event producers: a bearer token per stream, or a signature (Standard Webhooks)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,13 @@ SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 
 @dataclass(frozen=True)
 class Access:
-    """Tokens and webhook secrets of all streams of a source.
-
-    `token_file` has the generated token; None if every stream declares its own.
-    """
-
     tokens: Mapping[str, str]
     webhooks: Mapping[str, Webhook]
     token_file: Path | None
 
     @classmethod
     def of(cls, settings: Settings, declared: DeclaredIntake) -> Access:
-        """Read tokens and secrets from the environment. Streams without a token share a generated one.
+        """Streams without a token share a generated one, in `token_file`.
 
         Raises DeclarationError if a variable is unset, a secret is malformed, or others can read the token file.
         """
@@ -47,10 +42,9 @@ class Access:
         return cls(tokens, webhooks, file)
 
     def has_token_or_signature(self, stream: str, headers: Mapping[str, str]) -> bool:
-        """Return True if the request has the stream's token, False if it has a signature to check once the body is
-        complete.
+        """Return True for the stream's token, False for a signature, which is checked once the body is complete.
 
-        Raises Problem if it has neither.
+        Raises Problem if there is neither.
         """
         shown = headers.get("authorization", "")
         scheme, _, token = shown.partition(" ")

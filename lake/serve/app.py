@@ -1,4 +1,4 @@
-"""Intake application: endpoints that accept posted events (`POST /streams/<stream>`, `POST /streams`)."""
+"""Intake: endpoints that accept posted events (`POST /streams/<stream>`, `POST /streams`)."""
 
 from __future__ import annotations
 
@@ -41,10 +41,7 @@ LONGEST: Final = 600.0
 
 @dataclass
 class Intake:
-    """Endpoints that accept events for one source.
-
-    `validator` decides on events of the streams that have a command rule; its `begin` has been called.
-    """
+    """Intake of one source. `validator` decides on streams that have a command rule; its `begin` has been called."""
 
     settings: Settings
     declared: DeclaredIntake
@@ -129,7 +126,7 @@ class Intake:
         read: Callable[[bytes, Callable[[str], None]], dict[str, list[PostedRecord]]],
         decides: bool,
     ) -> Receipt:
-        """Authenticate, check and commit the body that `read` parses; `read` calls its second argument for each stream.
+        """Commit the body that `read` parses; `read` calls its second argument for each stream.
 
         Access to `streams` is checked before the body is read. If `decides`, the records are validated first.
         """

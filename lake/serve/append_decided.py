@@ -1,5 +1,4 @@
-"""Implementation of `lake append --decide`: send one file's events to the running server of their source for
-validation.
+"""`lake append --decide`: sends a file's events to the running server of their source for validation.
 
 If none runs, this process locks the source's folder and validates them itself.
 """

@@ -1,4 +1,4 @@
-"""Backpressure of the intake: limits for concurrent requests, memory, event rate, and files not yet ingested."""
+"""Backpressure of the intake: limits of concurrent requests, memory, event rate, and files not yet ingested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_SECONDS: Final = 1.0
 RETRY: Final = 10.0
 SOON: Final = 1.0
 SIGNED: Final = 4
-"""Divisor of the limits for requests without a token, whose signature can only be checked once the body is complete."""
+"""Divisor of the limits for requests without a token: their signature is checked once the body is complete."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class IntakeLimits:
 
 @dataclass
 class Rate:
-    """Token bucket for the events of one stream: refills with `a_second` tokens per second, up to `a_second`."""
+    """Token bucket of one stream, of `a_second` tokens."""
 
     a_second: int
     clock: Callable[[], float] = time.monotonic
@@ -46,7 +46,7 @@ class Rate:
     at: float = field(default=-math.inf)
 
     def take(self, events: int) -> None:
-        """Take `events` tokens. Raises Problem with the seconds to wait.
+        """Raises Problem with the seconds to wait.
 
         A full bucket admits more than one second's worth, so no request is too large forever.
         """
@@ -63,8 +63,6 @@ class Rate:
 
 @dataclass
 class Load:
-    """Counter of concurrent requests and of bytes of their bodies in memory, with its limits."""
-
     most_requests: int
     most_bytes: int
     requests: int = 0
@@ -73,7 +71,7 @@ class Load:
 
 @dataclass
 class BodyMemory:
-    """Memory of one request's body: at most `most` bytes, counted in each of `loads`."""
+    """Memory of one request's body, counted in each of `loads`."""
 
     loads: Sequence[Load]
     most: int
@@ -88,7 +86,7 @@ class BodyMemory:
             raise Problem("too-long", f"more than {self.most:,} bytes", max_body=self.most)
 
     def hold(self, size: int) -> None:
-        """Count `size` more bytes. Raises Problem if they are too many for one body or for all together."""
+        """Raises Problem if the bytes are too many for one body or for all together."""
         self.check(size)
         if any(load.held + size > load.most_bytes for load in self.loads):
             raise Problem("too-many", "too many request bytes in flight", after=SOON)
@@ -99,7 +97,7 @@ class BodyMemory:
 
 @dataclass
 class Backpressure:
-    """Limits in force and the load measured. `look` runs in a thread, all else on the event loop."""
+    """Limits and the load measured. `look` runs in a thread, all else on the event loop."""
 
     folder: IntakeFolder
     limits: IntakeLimits
@@ -121,7 +119,7 @@ class Backpressure:
 
     @contextmanager
     def request(self, *, has_token: bool = True) -> Iterator[BodyMemory]:
-        """Count a request while the block runs, and yield the memory of its body.
+        """Count a request while the block runs.
 
         Raises Problem if too many requests run, the backlog is too large, or the disk is nearly full.
         """

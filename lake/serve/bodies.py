@@ -41,8 +41,6 @@ SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PostedRecord:
-    """Record of a request: its text, and the facts that contracts may refer to."""
-
     text: str
     facts: Mapping[str, str]
 
@@ -63,10 +61,7 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     max_records: int,
     named: Iterable[str] = (),
 ) -> list[PostedRecord]:
-    """Return the records of a body. Each has the request headers `named` as facts.
-
-    Raises Problem, which lists the first bad records, if any record is bad.
-    """
+    """Raises Problem, which lists the first bad records, if any record is bad. Request headers `named` become facts."""
     kind, _, options = headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
     if (charset := re.search(r'charset\s*=\s*"?([^";\s]+)', options, re.I)) and charset[1].lower() not in {
@@ -107,7 +102,7 @@ def records_by_stream(  # noqa: PLR0913  a request, and what it is held to
 ) -> dict[str, list[PostedRecord]]:
     """Return the records by stream of a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
 
-    The streams allowed are those of `named`. Ids are numbered for each stream by itself.
+    Only streams of `named` are allowed. Ids are numbered for each stream by itself.
     """
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem("wrong-type", "records of several streams come as application/json")
@@ -233,7 +228,7 @@ def _event_problem(number: int, detail: str) -> Problem:
 
 
 def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Mapping[str, SingleReader]) -> None:
-    """Raise Problem if any record violates the contract of its stream. Streams without a reader are not checked."""
+    """Raise Problem if a record violates its stream's contract. Streams without a reader are not checked."""
     bad = [
         bad_record(stream, index + 1, error)
         for stream in by_stream.keys() & readers.keys()
@@ -244,12 +239,11 @@ def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Ma
 
 
 def bad_record(stream: str, number: int, error: RecordRejected) -> dict[str, Any]:
-    """Return the JSON entry for a bad record: {record, stream, reason, detail}. `number` counts within its stream."""
+    """Return the JSON entry of a bad record; `number` counts within its stream."""
     return {"record": number, "stream": stream, "reason": str(error.reason), "detail": error.detail}
 
 
 def breach(bad: Sequence[Mapping[str, Any]]) -> Problem:
-    """Return the Problem for a request with these bad records."""
     first = bad[0]
     more = f", and {len(bad) - 1} more are bad" if bad[1:] else ""
     detail = f"record {first['record']}: {first['reason']}: {first['detail']}{more}"

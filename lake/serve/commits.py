@@ -1,4 +1,4 @@
-"""Group commit of posted records: requests within ten milliseconds, or up to one MiB, share one file and one fsync."""
+"""Group commit of posted records: requests within ten milliseconds, or one MiB, share one file and one fsync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRY_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class GroupPlace:
-    """Place of a request's records: group `number`, from ordinal `first` on."""
+    """Group `number` with a request's records, which begin at ordinal `first`."""
 
     number: int
     first: int
@@ -43,8 +43,6 @@ class _OpenGroup:
 
 
 class Commits:
-    """Group commits of one writer. `put` returns once the records are on the disk."""
-
     def __init__(self, writer: GroupWriter) -> None:
         self._writer, self._next = writer, _OpenGroup(writer.last + 1)
         self._in_flight: _OpenGroup | None = None
@@ -63,7 +61,7 @@ class Commits:
         return GroupPlace(self._next.number, len(self._next.lines))
 
     async def wait_for(self, number: int) -> None:
-        """Wait until the group of that number is on the disk. Raises its Problem if it failed."""
+        """Wait until the group is on the disk. Raises its Problem if it failed."""
         for group in (self._in_flight, self._next):
             if group is not None and group.number == number and group.waiting:
                 await group.settled.wait()
@@ -71,7 +69,7 @@ class Commits:
                     raise group.failed
 
     async def put(self, records: Sequence[tuple[str, PostedRecord]], *, decided: bool = False) -> GroupPlace:
-        """Commit the records of one request, each with its stream, in order and in one group.
+        """Commit the records of one request in order and in one group; return when they are on the disk.
 
         A `decided` request fails if a group before it failed. Raises Problem if the disk fails.
         """

@@ -1,8 +1,8 @@
-"""Limits per connection: the number of open connections, in total and per address, and the size of a request's head.
+"""Limits of connections: open ones, in total and per address, and the size of a request's head.
 
-A connection without a request in progress may be closed at any time. At a limit, the oldest such connection is closed
-for the new one, so idle connections lock nobody out; a new one is only rejected (503) if there is none. A connection is
-also closed if its client reads no answer, or pipelines too many requests.
+At a limit, the oldest connection without a request in progress is closed for the new one, so idle connections lock
+nobody out; a new one is rejected (503) only if there is none. A connection is also closed if its client reads no
+answer, or pipelines too many requests.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class HttpWithoutTrailers(HttpToolsProtocol):
 
 
 def protocol(serve: ServeSettings) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol class with these limits applied."""
     total = min(serve.connections, _descriptors(2 * serve.connections) // 2)
     connections = Connections(total, min(total, serve.connections_per_address), serve.head_seconds)
 
@@ -74,7 +73,7 @@ def _descriptors(wanted: int) -> int:
 
 @dataclass
 class Connections:
-    """Open connections of a server, by address, oldest first."""
+    """Open connections by address, oldest first."""
 
     total: int
     per_address: int
@@ -82,7 +81,7 @@ class Connections:
     _by_address: dict[str, dict[Connection, None]] = field(default_factory=dict)
 
     def admit(self, connection: Connection) -> None:
-        """Count a new connection. Raises Problem if a limit is reached and no connection is idle."""
+        """Raises Problem if a limit is reached and no connection is idle."""
         own = self._by_address.get(connection.address, {})
         if len(own) >= self.per_address:
             self._make_room([own], f"{self.per_address:,} connections from this address")
@@ -109,7 +108,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: passes data on to uvicorn's protocol within the limits."""
+    """Connection that passes data on to uvicorn's protocol within the limits."""
 
     transport: asyncio.Transport
     address: str = ""

@@ -46,7 +46,7 @@ VERSION: Final = re.compile(r'"([^",]+)"|(\*)')
 
 @dataclass
 class Decisions:
-    """Decisions of one server. `begun` is true once its validator has read the waiting events."""
+    """`begun`: the validator has read the waiting events."""
 
     validator: CommandValidator
     commits: Commits
@@ -127,7 +127,7 @@ class Decisions:
         return commands
 
     async def _load_states(self, commands: Sequence[Command]) -> None:
-        """Load the state of all keys of these commands. The caller must decide before it awaits anything else."""
+        """Load the state of all keys. The caller must decide before it awaits anything else."""
         try:
             while True:
                 if not self.begun:
@@ -154,7 +154,7 @@ class Decisions:
 
 
 def expected_version(headers: Mapping[str, str]) -> ExpectedVersion:
-    """Return the version that the headers If-Match or If-None-Match require. Raises Problem if they are malformed."""
+    """Raises Problem if If-Match or If-None-Match is malformed."""
     match, new = headers.get("if-match"), headers.get("if-none-match")
     if new not in {None, "*"} or (match is not None and new is not None):
         raise Problem("wrong-request", "write If-None-Match: * for a new key, or If-Match with its version")
@@ -181,7 +181,11 @@ def _problem(error: Exception) -> Problem:
 
 @dataclass(frozen=True)
 class KeptRecords:
-    """Committed records of one `stream` in group number `group` of a source."""
+    """Committed records of one `stream` in group number `group` of a source, to recognize a repeated request.
+
+    Decided events are recognized by id; the others by their places beside them, in the folder or in a log. Values in a
+    log are compared only if the contract allows decisions on them: otherwise they may be encrypted, or computed by SQL.
+    """
 
     project: Project
     declared: DeclaredIntake

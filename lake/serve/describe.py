@@ -1,4 +1,4 @@
-"""Description of the intake: example requests and an OpenAPI 3.1 document, made from the contracts."""
+"""Description of the intake from the contracts: example requests, and an OpenAPI 3.1 document."""
 
 from __future__ import annotations
 
@@ -41,35 +41,32 @@ EXAMPLES: Final[Mapping[str, Any]] = {
 
 
 def posted_fields(contract: Contract) -> list[Field]:
-    """Return the fields that a posted record has: those that are not facts from the request."""
+    """Return the fields that are no facts of the request."""
     return [field for field in contract.fields if not field.is_fact]
 
 
 def needs_id(contract: Contract) -> bool:
-    """Return whether the contract requires an id from the request."""
     ids = [field for field in contract.fields if field.path == ("http", "id")]
     return any(not field.nullable and not field.has_default for field in ids)
 
 
 def named_headers(contract: Contract) -> list[str]:
-    """Return the request headers that the contract has a field for, in lower case."""
+    """Return the request headers, in lower case, that the contract has a field for."""
     return [field.path[2].lower() for field in contract.fields if field.path[:2] == ("http", "headers")]
 
 
 def is_idempotent(contract: Contract) -> bool:
-    """Return whether a repeated request is recognized as a duplicate."""
     return contract.identity != "position"
 
 
 def example(contract: Contract) -> dict[str, Any]:
-    """Return an example record that the contract accepts."""
     if contract.envelope:
         return {"op": "c", "before": None, "after": {field.name: _value(field) for field in posted_fields(contract)}}
     return {field.name: _value(field) for field in posted_fields(contract)}
 
 
 def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
-    """Return a shell command that posts the example record, with its token in $TOKEN."""
+    """Return a shell command that posts the example, with the token in $TOKEN."""
     record = json.dumps(example(contract), ensure_ascii=False, indent=2).replace("'", "'\\''")
     needed = " \\\n  -H 'Idempotency-Key: order-4711'" if needs_id(contract) else ""
     address = f"'{base}/streams/{contract.name}?decide'" if decides else f"{base}/streams/{contract.name}"
@@ -79,9 +76,7 @@ def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
 def openapi(
     contracts: Iterable[Contract], decides: Collection[str] = (), reading: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the OpenAPI document of a server for these streams. `decides` are those with a rule; `reading` has more
-    paths.
-    """
+    """`decides`: streams with a rule; `reading`: more paths."""
     contracts = list(contracts)
     posts = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
     several = {"/streams": {"post": _to_several(contracts, decides)}} if contracts else {}
@@ -257,5 +252,4 @@ def _page(path: str, media_type: str, what: str) -> dict[str, Any]:
 
 
 def problem(titles: str) -> dict[str, Any]:
-    """Return the OpenAPI response for problems with these titles."""
     return {"description": titles, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}

@@ -42,7 +42,7 @@ NAME: Final = re.compile(r"([0-9]{12,})-([0-9]+)\.jsonl")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Group:
-    """File of one group: its `number`, `records`, `size` in bytes, and Unix time `at`."""
+    """File of one group, of `size` bytes, made `at` (Unix time)."""
 
     number: int
     records: int
@@ -56,7 +56,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Backlog:
-    """Totals of waiting groups: `files`, `events`, bytes (`size`), and the Unix time of the `oldest`."""
+    """Totals of waiting groups; `oldest` is a Unix time."""
 
     files: int = 0
     events: int = 0
@@ -81,7 +81,7 @@ class IntakeFolder:
 
     @property
     def taken(self) -> int:
-        """Return the number of the last group whose file may have been removed; 0 for none."""
+        """Number of the last group whose file may have been removed; 0 for none."""
         note = self._note(TAKEN)
         return int(note["upto"]) if note else 0
 
@@ -174,7 +174,7 @@ class GroupWriter:
         return self._last
 
     def put(self, lines: Iterable[bytes], records: int) -> Group:
-        """Write a group of `records` lines to the disk: file, then name, then folder.
+        """Write a group to the disk: file, then name, then folder.
 
         If it raises OSError, the group is not acknowledged, and the next one gets its number unless the file has
         appeared.

@@ -1,4 +1,4 @@
-"""HTML pages of the intake: how to post events, the backlog, and the list of problems. They load no other resource."""
+"""HTML pages of the intake: how to post events, the backlog, and the problems. They load no other resource."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ dl { display: flex; flex-wrap: wrap; gap: .4rem 2.5rem; margin: 1.2rem 0 } dt { 
 
 
 def home(parts: Iterable[str]) -> str:
-    """Return the home page, made of these HTML sections."""
     return page(
         "Headwater",
         "<h1>Headwater</h1>"
@@ -49,7 +48,6 @@ def streams(
     *,
     decides: Collection[str] = (),
 ) -> str:
-    """Return the HTML section about posting events, headed by `facts`. `decides` are the streams with a rule."""
     about = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     each = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)
     return (
@@ -108,7 +106,6 @@ def _row(field: Field) -> str:
 
 
 def page(title: str, body: str) -> str:
-    """Return an HTML page with the common style."""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -1,6 +1,6 @@
 """Rejections of requests as problem details (RFC 9457), and the endpoints' exceptions as such rejections.
 
-Nothing here imports a part of a server before it answers: worker processes of queries import this module.
+Workers of queries import this module, so it imports parts of a server on demand.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ LONGEST: Final = 2_000
 
 
 class Problem(Exception):
-    """Rejection of a request: its `kind`, a detail, and further JSON members. `after` is the seconds to wait."""
+    """Rejection of a request, with a detail and further JSON members. `after` is the seconds to wait."""
 
     def __init__(self, kind: str, detail: str, *, after: float | None = None, **more: Any) -> None:
         super().__init__(detail)
@@ -112,7 +112,6 @@ class Problem(Exception):
 
     @property
     def response(self) -> Response:
-        """Return the response. Its `type` is the path of a page that explains the problem."""
         from starlette.responses import Response
 
         status, title, fix = KINDS[self.kind]
@@ -129,7 +128,7 @@ class Problem(Exception):
 
 
 def handle_problems(answer: Endpoint) -> Endpoint:
-    """Return the endpoint such that a Problem becomes its response, and any other exception a logged 500."""
+    """Turn a Problem into its response, and any other exception into a logged 500."""
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
     from starlette.responses import Response
@@ -151,7 +150,7 @@ def handle_problems(answer: Endpoint) -> Endpoint:
 
 
 def report_faults(answer: Endpoint) -> Endpoint:
-    """Return the endpoint of a read such that every exception becomes a Problem."""
+    """Turn every exception of a read into a Problem."""
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
 
@@ -167,7 +166,7 @@ def report_faults(answer: Endpoint) -> Endpoint:
 
 
 def problem_of(error: BaseException) -> Problem:
-    """Return the Problem for an exception of a read. Faults of the server are logged, and their paths not shown."""
+    """Return the Problem for an exception of a read. Faults of the server are logged; their paths are not shown."""
     if isinstance(error, Problem):
         return error
     if _is_out_of_memory(error) or _is_out_of_memory(error.__context__):

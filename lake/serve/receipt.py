@@ -1,4 +1,4 @@
-"""Receipt for posted events, from which the answer is made."""
+"""Receipt for posted events, from which the answer is made, and the wait until readers see them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from lake.store.source_offsets import by_source
 
 @dataclass(frozen=True)
 class StreamReceipt:
-    """Records of a request in one stream. `token` identifies them for `lake wait`."""
-
     stream: str
     source: str
     place: GroupPlace
@@ -32,14 +30,12 @@ class StreamReceipt:
 
     @property
     def token(self) -> str:
-        """Return STREAM@SOURCE:GROUP:ORDINAL of the first record."""
+        """STREAM@SOURCE:GROUP:ORDINAL of the first record, for `lake wait`."""
         return f"{self.stream}@{self.source}:{place(self.place.number, self.place.first)}"
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """Receipts for each stream of a request, and the outcome if its events were validated."""
-
     each: Sequence[StreamReceipt]
     decided: Decision | None = None
 
@@ -64,7 +60,7 @@ def earlier_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], decided: D
 
 
 def decision_json(decided: Decision, contracts: Mapping[str, Contract]) -> dict[str, Any]:
-    """Return the outcome for the answer: {again, version} for one key, {again, versions} for several."""
+    """Return {again, version} for one key, {again, versions} for several."""
     if len(decided.versions) == 1:
         return {"again": decided.again, "version": decided.versions[0][2]}
     versions = [
@@ -83,7 +79,7 @@ POLL_SECONDS: Final = 0.2
 
 @dataclass(frozen=True)
 class VisibleGroups:
-    """Newest group of a source, `upto`, that readers of `edition` see; both 0 before the first edition."""
+    """Newest group `upto` that readers of `edition` see; both 0 before the first edition."""
 
     edition: int = 0
     upto: int = 0

@@ -1,7 +1,6 @@
-"""Server process of `lake serve http`: answers readers and accepts events for one source, until SIGTERM or SIGINT.
+"""Server of `lake serve http`: answers readers and accepts events for one source, until SIGTERM or SIGINT.
 
-Acknowledged events are on the disk (see lake.serve.intake_folder). At shutdown it rejects new connections, answers
-pending requests, and commits their events.
+At shutdown it rejects new connections, answers pending requests, and commits their events.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ IDLE_SECONDS: Final = 30
 
 @dataclass(frozen=True)
 class Serving:
-    """Running server. `token_file` has the token generated for producers, if there is one."""
+    """`token_file` has the token generated for producers, if there is one."""
 
     url: str
     source: str | None
@@ -52,10 +51,10 @@ class Serving:
 def serve(
     settings: Settings, source: str | None = None, *, host: str, port: int, ready: Callable[[Serving], None]
 ) -> None:
-    """Answer readers, and accept events for `source` (None: the project's only HTTP source, if any).
+    """Serve readers, and the intake of `source` (None: the only HTTP source, if any). Calls `ready` once it listens.
 
-    Calls `ready` once it listens. Raises DeclarationError for a wrong declaration or a missing extra, Unavailable if
-    the port is in use or another process serves the source.
+    Raises DeclarationError for a wrong declaration or a missing extra, Unavailable if the port is in use or another
+    process serves the source.
     """
     check_installed()
     from lake.serve.reading.app import ReadingApp

@@ -1,4 +1,4 @@
-"""Web application of the server: the intake, if the project has an HTTP source, the read API, and pages about both."""
+"""Web application: the intake if the project has an HTTP source, the read API, and pages about both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Site:
-    """Application made of its parts. `shared` is true if other machines can reach it."""
+    """`shared`: other machines can reach it."""
 
     reading: ReadingApp
     intake: Intake | None = None
@@ -108,7 +108,6 @@ async def page_not_found(request: Request, error: Exception) -> Response:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address or host name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -116,9 +115,9 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_header(header: str) -> bool:
-    """Return whether a Host header, which is untrusted, names this machine.
+    """Return whether an untrusted Host header names this machine.
 
-    A browser sends the name in the page's address. So a foreign name that resolves to this machine (DNS rebinding)
+    A browser sends the name in the page's address, so a foreign name that resolves to this machine (DNS rebinding)
     fails.
     """
     host = HOST.fullmatch(header)

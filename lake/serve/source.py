@@ -139,12 +139,12 @@ class HttpSource:
 
 
 def place(number: int, ordinal: int) -> str:
-    """Return the place of a record: the number of its group, and its ordinal there, from 0."""
+    """Return the place of a record: its group, and its ordinal there from 0."""
     return f"{number}:{ordinal}"
 
 
 def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
-    """Return the limits, tokens and streams of a declaration. Raises one DeclarationError with all faults."""
+    """Raises one DeclarationError with all faults."""
     options, contracts, where = declaration.options, declaration.contracts, declaration.where
     faults: list[DeclarationError] = []
     numbers = {each.name: each for each in fields(IntakeLimits)}
@@ -173,7 +173,7 @@ def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
 
 
 def from_environment(variable: str, where: str) -> str:
-    """Return a secret. Raises DeclarationError if the variable is unset."""
+    """Raises DeclarationError if the variable is unset."""
     if not (secret := os.environ.get(variable, "")):
         raise DeclarationError(
             f"the environment variable {variable} is not set", where=where, fix=f"export {variable}=…"
@@ -234,7 +234,7 @@ KIND: Final = "http"
 
 
 def find_declaration_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:
-    """Return as `find_declaration` does; None if no name is given and the project has no HTTP source."""
+    """As `find_declaration`; None if no name is given and the project has no HTTP source."""
     contracts, _ = sound_contracts(settings)
     sources, faults = sound_sources(settings, contracts)
     if name is None and not faults and not any(source.kind == KIND for source in sources.values()):
@@ -262,7 +262,7 @@ def find_declaration(settings: Settings, contracts: Mapping[str, Contract], name
 
 
 def intake_writer(settings: Settings, source: str) -> GroupWriter:
-    """Open an HTTP source's folder for writing. Raises Unavailable if it is in use."""
+    """Raises Unavailable if the folder is in use."""
 
     def logged() -> int:
         progress = [source_position(settings, source, tuple(streams_of(settings))).progress]

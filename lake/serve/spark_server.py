@@ -44,14 +44,13 @@ DETACHED: Final = {
 }
 """Abandoned work is cancelled within half a minute; the default is five."""
 LOOK_SECONDS: Final = 1.0
-"""Seconds between two look-ups of the newest edition."""
 REPORT_SECONDS: Final = 60.0
 """Seconds between two reports that the server does not listen yet; a warm machine takes five to eight."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Listening server: `remote` is its address as SPARK_REMOTE has it, `pid` that of its JVM.
+    """Listening server: `remote` as SPARK_REMOTE has it, `pid` of its JVM.
 
     `token_file` is None if the token came from the environment.
     """
@@ -64,11 +63,10 @@ class Server:
 
 
 def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -> None:
-    """Run a Spark Connect server on `port` of loopback until SIGTERM or SIGINT.
+    """Run a Spark Connect server on `port` of loopback until SIGTERM or SIGINT. Calls `ready` once it listens.
 
-    Calls `ready` once it listens. Clients need the token: that of the environment, else of a file that only its owner
-    can read, made on first use. Raises DeclarationError if Java or the jars are missing, Unavailable if the port is
-    taken or the server ends by itself.
+    Clients need the token: that of the environment, else of a file for its owner alone, made on first use. Raises
+    DeclarationError if Java or the jars are missing, Unavailable if the port is taken or the server ends by itself.
     """
     activity.end()  # the clients register themselves as readers
     log = settings.path(".lake/spark/connect.log")
@@ -94,7 +92,7 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
 
 
 def _prepared(settings: Settings, port: int) -> dict[str, str]:
-    """Return the configuration of the server. Raises as `connect` does before it starts one."""
+    """Return the configuration. Raises as `connect` does."""
     runtime = java()
     if not runtime.ok:
         raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
@@ -104,10 +102,9 @@ def _prepared(settings: Settings, port: int) -> dict[str, str]:
 
 
 def ready(settings: Settings, *, port: int, patience: float) -> str:
-    """Return the version of Spark of the server on `port`, after a test session.
+    """Return the server's version of Spark, after a test session; retry for `patience` seconds.
 
-    Retries for `patience` seconds. Raises Unavailable if it does not respond by then, DeclarationError if it refuses
-    the token.
+    Raises Unavailable if it does not respond by then, DeclarationError if it refuses the token.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -124,8 +121,8 @@ def ready(settings: Settings, *, port: int, patience: float) -> str:
 
 @dataclass
 class _Catalogue:
-    """Views in the server at `remote`: those of the `shown` edition, once it `is_made`. The server runs without them if
-    that fails.
+    """Views in the server: those of the `shown` edition, once it `is_made`. If that fails, the server runs without
+    them.
     """
 
     settings: Settings
@@ -235,7 +232,7 @@ def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Wait until `port` answers or the process ends, however long a busy machine takes; report that it does not yet."""
+    """Wait until `port` answers or the process ends, however long that takes; report that it does not yet."""
     began, reported = time.monotonic(), 1
     while process.poll() is None:
         try:
@@ -260,7 +257,7 @@ def _ending_text(code: int, log: Path) -> str:
 def _update_views(
     settings: Settings, spark: SparkSession, edition: Edition | None, *, previous: Edition | None
 ) -> None:
-    """Replace the views of edition `previous` by those of `edition`. Raises LakeError for a damaged table."""
+    """Raises LakeError for a damaged table."""
     before, tables = previous.tables if previous else {}, edition.tables if edition else {}
     statements = [f"CREATE DATABASE IF NOT EXISTS {layer}" for layer in LAYERS]
     for name, entry in tables.items():

@@ -1,1 +1,1 @@
-"""Validation of commands before the log: reports, without Spark, whether a Fold would reject an event."""
+"""Validation of commands before the log, without Spark: whether a Fold would reject an event."""

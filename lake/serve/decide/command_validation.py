@@ -1,8 +1,8 @@
 """Validation of commands in order of arrival, over the state in the log and in acknowledged groups.
 
-New states are kept here before they are on the disk, and later commands are validated against them. So an answer must
-wait until the disk has everything it depends on (`Decision.rests_on`). If that fails, all states are dropped and read
-again. Keys with waiting events stay in memory, others as long as there is room.
+New states are kept before they are on the disk, and later commands are validated against them. So an answer waits until
+the disk has everything it depends on (`Decision.rests_on`). If that fails, all states are dropped and read again. Keys
+with waiting events stay in memory, others as long as there is room.
 """
 
 from __future__ import annotations
@@ -29,15 +29,13 @@ NEW: Final = "*"
 
 
 class Outdated(Refused):
-    """The key's `version` is not the expected one."""
-
     def __init__(self, what: str, version: str) -> None:
         super().__init__(what, fix="look at what came since, and send it with that version")
         self.version = version
 
 
 class NotAllowed(Refused):
-    """The Fold rejects event `number`, from 1, of those for `stream`, for a `reason`."""
+    """The Fold rejects event `number`, from 1, of those for `stream`."""
 
     def __init__(self, stream: str, number: int, reason: str) -> None:
         super().__init__(reason, where=f"{stream}, event {number}")
@@ -53,15 +51,13 @@ class Reused(Refused):
 
 @dataclass(frozen=True)
 class Command:
-    """Event to validate: its values by field."""
-
     stream: str
     values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class ExpectedVersion:
-    """Version that the key must have: `version` ("*": any), or none if `is_new`."""
+    """Version that the key must have ("*": any), or none if `is_new`."""
 
     version: str = ""
     is_new: bool = False
@@ -89,7 +85,7 @@ class Decision:
 
 @dataclass
 class CommandValidator:
-    """Validator for the commands of one source. `taken` is the last group that is in all logs.
+    """Validator of one source. `taken` is the last group that is in all logs.
 
     It loads the set of all keys first, unless it `looks_up` each.
     """

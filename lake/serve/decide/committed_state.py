@@ -1,4 +1,4 @@
-"""Committed state of keys, read without Spark: their states at the head of the log, and the ids of their events.
+"""Committed state of keys, read without Spark: states at the head of the log, and the ids of their events.
 
 A key's state is its row in the Fold's table plus the later events of the log; or all events, if the table has another
 definition or lacks a void. The table is read first, so the log is always at least as new.
@@ -43,8 +43,8 @@ class Accepted(NamedTuple):
 class KeyState:
     """State of a key before its next event.
 
-    `state` is the Fold's, None before the first event; `version` the place of the last event, "" before the first;
-    `ids` the accepted events by id. It includes groups up to `upto` from the log, and up to `group` in all.
+    `state` is None and `version`, the place of the last event, "" before the first; `ids` are the accepted events by
+    id. It includes groups up to `upto` from the log, and up to `group` in all.
     """
 
     state: State | None = None

@@ -98,7 +98,7 @@ def compared_fields(contract: Contract) -> tuple[str, ...]:
 
 
 def content(values: Mapping[str, Any], names: Iterable[str]) -> bytes:
-    """Return a digest of these fields and EXTRA. Equal values have equal digests."""
+    """Return a digest of these fields and EXTRA, equal for equal values."""
     text = repr([_canonical(values.get(name)) for name in (*names, EXTRA)])
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -121,7 +121,7 @@ def _canonical(value: Any) -> Any:
 
 
 def rules(project: Project, source: DeclaredIntake) -> dict[str, CommandRule]:
-    """Return the rules of a source by stream. Raises one DeclarationError with all faults."""
+    """Raises one DeclarationError with all faults."""
     faults, by_stream = list[DeclarationError](), dict[str, CommandRule]()
     for stream, table in source.decide.items():
         wrong = [*_faults(project, source, stream, table)]

@@ -30,8 +30,6 @@ STOP_SECONDS: Final = 15.0
 
 @dataclass
 class ReadingApp:
-    """Endpoints for readers."""
-
     settings: Settings
     loop: asyncio.AbstractEventLoop | None = None
     context: RequestContext = field(init=False)

@@ -1,4 +1,4 @@
-"""Parameters of a read, such as the format of the answer: from the query string, the path, the body, or Accept."""
+"""Parameters of a read, such as the format: from the query string, the path, the body, or Accept."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _weighed(accepted: str) -> Iterable[tuple[float, str]]:
 
 
 def parameters(request: Request, *known: str) -> dict[str, str]:
-    """Return the query parameters. Raises Problem for one that is not in `known`, or appears twice."""
+    """Raises Problem for a parameter that is not in `known`, or appears twice."""
     given = dict[str, str]()
     for name, value in request.query_params.multi_items():
         if name not in known:
@@ -72,7 +72,7 @@ def parameters(request: Request, *known: str) -> dict[str, str]:
 
 
 def whole_number(name: str, value: object) -> int:
-    """Return a parameter, text or JSON, as a whole number. Raises Problem if it is none."""
+    """Raises Problem unless the value is a whole number, as text or JSON."""
     if isinstance(value, str) and DIGITS.fullmatch(value):
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT:
@@ -81,7 +81,7 @@ def whole_number(name: str, value: object) -> int:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Parse the body as one JSON object. Raises Problem for anything else, and for NaN or a repeated member."""
+    """Raises Problem for anything but one JSON object, and for NaN or a repeated member."""
     try:
         value = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
@@ -106,9 +106,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def edition_request(given: Mapping[str, object]) -> EditionRequest:
-    """Return the edition that the parameters ask for. Raises Problem for a malformed number, and for edition and cut
-    together.
-    """
+    """Raises Problem for a malformed number, and for edition and cut together."""
     numbers = {name: whole_number(name, given[name]) for name in ("edition", "cut") if given.get(name) is not None}
     if len(numbers) > 1:
         raise Problem("bad-request", "edition and cut cannot be combined: use only one of them")

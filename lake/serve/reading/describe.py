@@ -1,4 +1,4 @@
-"""Description of the read API: a reader's tables (`GET /tables`, JSON or HTML), example requests, OpenAPI paths."""
+"""Description of the read API: a reader's tables (`GET /tables`, JSON or HTML), examples, OpenAPI paths."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _columns(table: Published | SystemRelation) -> dict[str, Any]:
 
 
 def home_section(base: str, *, alone: bool) -> str:
-    """Return the section of the home page about reading; `alone`: it is the only one, and has the examples."""
+    """Return the home page's section about reading, with examples if it is `alone`."""
     commands = "".join(f"<pre>{escape(command)}</pre>" for command in _examples(base)) if alone else ""
     return (
         '<section id="read"><h2>Read tables</h2><p>Published tables are read with the token of a reader, which '
@@ -141,7 +141,6 @@ def _section(table: Mapping[str, Any]) -> str:
 
 
 def paths(serve: ServeSettings) -> dict[str, Any]:
-    """Return the paths, with the configured limits."""
     limits = (
         f"One SELECT of DuckDB's SQL. At most {serve.query_rows:,} rows, {serve.query_bytes:,} bytes and "
         f"{serve.query_seconds:g} seconds."

@@ -1,7 +1,7 @@
 """Cache of open editions, and how long their files must be kept.
 
-Periodically this process reports to `lake maintain` the start of its oldest running query or of its oldest valid file
-URL. Files deleted from tables after that moment are kept.
+This process reports to `lake maintain` the start of its oldest running query or valid file URL. Files deleted from
+tables after that moment are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPEN: Final = 8
 
 @dataclass(frozen=True)
 class EditionRequest:
-    """Edition a request asks for: by number, by cut, or the current one if neither is set."""
+    """Edition by number or by cut; the current one if neither is set."""
 
     edition: int | None = None
     cut: int | None = None

@@ -39,8 +39,6 @@ PRIVATE: Final = {
 
 @dataclass(frozen=True)
 class Queries:
-    """Endpoints for tables and SQL."""
-
     context: RequestContext
 
     async def table(self, request: Request) -> Response:
@@ -121,7 +119,6 @@ def outcome(problem: Problem, work: RunningQuery) -> str:
 
 
 def edition_headers(reader: EditionReader, cut: int) -> dict[str, str]:
-    """Return the headers that name the edition and cut."""
     return {"lake-edition": str(reader.edition.number), "lake-cut": str(cut)}
 
 
@@ -167,7 +164,7 @@ def _plain(body: bytes) -> str:
 
 
 async def whole_body(request: Request, most: int) -> bytes:
-    """Return the body of a request. Raises Problem if it is longer than `most` bytes or takes too long."""
+    """Raises Problem if the body is longer than `most` bytes or takes too long."""
     parts, size = list[bytes](), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -185,7 +182,7 @@ async def whole_body(request: Request, most: int) -> bytes:
 
 @dataclass
 class Download:
-    """Answer to `query` in the format `kind`; `read` is its entry in the access log."""
+    """Whole table, streamed while it is read. Its query does not wait for the client."""
 
     context: RequestContext
     reader: EditionReader
@@ -198,7 +195,7 @@ class Download:
     async def response(self, request: Request, headers: Mapping[str, str]) -> Response:
         """Return the response once its log entry is on the disk and the answer has begun. Raises Problem.
 
-        For HTTP/1.0, which has no chunked encoding, wait for the complete answer: it needs a length.
+        HTTP/1.0, which has no chunked encoding, gets the complete answer: it needs a length.
         """
         answer, whole = self.context.answers.add(self.work), request.scope["http_version"] == "1.0"
         self.context.keep(asyncio.create_task(self._run(answer)))

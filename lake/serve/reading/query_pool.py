@@ -1,4 +1,4 @@
-"""Pool of worker processes for queries: limits of time and memory per query, and a queue for a free worker."""
+"""Worker processes of queries: limits of time and memory per query, and a queue for a free worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OVERHEAD: Final = (128 << 20) + (os.cpu_count() or 1) * (32 << 20)
 
 
 class WorkerEnded(Exception):
-    """The process ended before its report."""
+    pass
 
 
 @dataclass(eq=False)
@@ -58,9 +58,7 @@ class WorkerProcess:
     async def run(
         self, task: Task, take: Callable[[bytes], Awaitable[None]], check: Callable[[Report], None]
     ) -> Report:
-        """Run a task. `check` gets the CHECKED frame, `take` each block. Raises WorkerEnded, and whatever `take`
-        raises.
-        """
+        """Give the CHECKED frame to `check`, each block to `take`. Raises WorkerEnded, and whatever `take` raises."""
         self.busy = True
         content = pickle.dumps(replace(task, reader=replace(task.reader, _opened={})))
         stdin = self.process.stdin
@@ -148,12 +146,12 @@ GROWTH: Final = 1.5
 
 
 class AnswerClosed(Exception):
-    """An answer is closed: it accepts no more blocks."""
+    pass
 
 
 @dataclass(eq=False)
 class RunningQuery:
-    """One query. `stop` ends it for a reason: `time`, `memory`, `room`, `gone` or `stopping`.
+    """One query, stopped for a reason: `time`, `memory`, `room`, `gone` or `stopping`.
 
     `checked` has its tables, and its text without literals.
     """
@@ -188,8 +186,6 @@ class RunningQuery:
 
 @dataclass
 class QueryPool:
-    """Worker processes of a server, and the queries that wait for one."""
-
     settings: Settings
     free: asyncio.Semaphore
     waiting: int = 0
@@ -203,9 +199,7 @@ class QueryPool:
         return cls(settings, asyncio.Semaphore(settings.serve.queries_at_once))
 
     async def run(self, work: RunningQuery, task: Task, take: Take, seconds: float) -> Report:
-        """Run a task in a worker for at most `seconds`. `take` gets the blocks. Raises Problem if it fails or is
-        stopped.
-        """
+        """Run a task for at most `seconds`; `take` gets the blocks. Raises Problem if it fails or is stopped."""
         async with self._turn(work) as worker:
             timer = asyncio.get_running_loop().call_later(seconds, work.stop, "time")
             watch = asyncio.create_task(self._watch(work, worker))

@@ -43,7 +43,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 Send = Callable[[bytes, bytes], None]
 Report = dict[str, Any]
-"""Result of a task for the parent: `rows`, or `problem` with the arguments of Problem."""
+"""For the parent: `rows`, or `problem` with the arguments of Problem."""
 
 
 class _TooLong(OSError): ...
@@ -51,7 +51,7 @@ class _TooLong(OSError): ...
 
 @dataclass(frozen=True)
 class QueryTask:
-    """Query of `reader` in the format `kind`, limited to `rows` rows and `size` bytes.
+    """Query in the format `kind`, limited to `rows` rows and `size` bytes.
 
     If `checked`, it is validated first. Its tables and its text without literals are sent as CHECKED.
     """
@@ -64,7 +64,7 @@ class QueryTask:
     size: int | None = None
 
     def run(self, reader: EditionReader, send: Send) -> Report:
-        """Send the answer in blocks, and return its number of `rows`. Raises LakeError and Problem."""
+        """Raises LakeError and Problem."""
         left = self.size
 
         def write(block: bytes) -> None:
@@ -103,7 +103,6 @@ Task = QueryTask | CopyTask
 
 
 def main() -> None:
-    """Run tasks until standard input ends."""
     _die_with_parent()
     out, lock = os.dup(1), Lock()
     os.dup2(2, 1)  # output that a library prints is no frame
@@ -155,7 +154,7 @@ def _next(source: BinaryIO) -> Task | None:
 
 
 def _die_with_parent() -> None:
-    """End this process if its parent ends, in whatever way. Ignore signals of the terminal or the service manager."""
+    """End this process if its parent ends in any way. Ignore signals of the terminal or the service manager."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":

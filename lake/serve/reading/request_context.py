@@ -1,4 +1,4 @@
-"""Shared services of the read API's endpoints: grants, editions, the query pool, and the access log."""
+"""Services of the read API's endpoints: grants, editions, the query pool, and the access log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BOOK_LINES: Final = 2_000
 
 @dataclass
 class AccessLog:
-    """Journal of this process, on an event loop."""
+    """Log of reads, written before they are answered. Concurrent entries share one write to the disk."""
 
     journal: Journal
     _waiting: list[tuple[Read, asyncio.Future[None]]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class AccessLog:
     _booked: float = field(default_factory=time.monotonic)
 
     async def record(self, read: Read) -> None:
-        """Write an entry to the disk. Raises Problem if that fails: then the read must not be answered."""
+        """Raises Problem if the entry cannot be written: then the read must not be answered."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((read, done))
         if self._writing is None:

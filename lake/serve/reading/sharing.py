@@ -1,6 +1,6 @@
-"""Delta Sharing server: an edition's tables as shares, schemas and tables. A table version is an edition number.
+"""Delta Sharing: an edition's tables as shares, schemas and tables. A table version is an edition number.
 
-So one version read for several tables is consistent across them. The protocol is
+So one version read for several tables is consistent across them. Protocol:
 github.com/delta-io/delta-sharing/blob/main/PROTOCOL.md. Files are served by URLs that expire.
 """
 
@@ -45,8 +45,6 @@ DELTA: Final = "responseformat=delta"
 
 @dataclass(frozen=True)
 class Sharing:
-    """Endpoints of Delta Sharing, for the one share of a project."""
-
     context: RequestContext
     links: UrlSigner
 
@@ -247,7 +245,10 @@ FEATURES: Final = ("timestampNtz",)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Table in an edition, published at `published_at` (milliseconds since 1970)."""
+    """Table in an edition as actions, without state columns; `published_at` is in milliseconds since 1970.
+
+    All clients support the format `parquet`; only `delta` can express a timestamp without a zone.
+    """
 
     id: str
     table: Published
@@ -287,7 +288,7 @@ class Snapshot:
         return {"metaData": {"deltaMetadata": metadata | {"createdTime": self.published_at}, **sizes}}
 
     def file(self, part: PublicFile, url: str, ends: int) -> dict[str, Any]:
-        """Return the action of a file, whose URL is valid until `ends` (seconds since 1970)."""
+        """`ends` is in seconds since 1970."""
         known: dict[str, Any] = {"id": stable_id(part.place), "size": part.size, "expirationTimestamp": ends * 1000}
         stats, partition = json.dumps({"numRecords": part.rows}), dict[str, str]()
         if self.plain:

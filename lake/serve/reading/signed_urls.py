@@ -31,13 +31,12 @@ class FileLink:
 
 @dataclass(frozen=True)
 class UrlSigner:
-    """Signing key of URLs. It is stored, so that URLs stay valid across restarts."""
+    """Signing key of URLs, stored so that URLs stay valid across restarts."""
 
     key: bytes
 
     @classmethod
     def of(cls, scratch: Path) -> UrlSigner:
-        """Load the key from a folder private to this user; generate it on first use."""
         file = scratch / "link.key"
         try:
             with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as new:

@@ -1,7 +1,6 @@
 """Answers stored on the disk until they are sent, so that no query waits for its client.
 
-Together they have a size limit. At the limit the oldest is discarded: its connection is cut off, or its client gets 503
-if nothing was sent yet.
+At their size limit the oldest is discarded: its connection is cut off, or its client gets 503 if nothing was sent yet.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ READ_BYTES: Final = 1 << 18
 
 @dataclass
 class StoredAnswers:
-    """Answers of a server in `folder`, oldest first, of at most `most` bytes in all."""
+    """Answers in `folder`, oldest first, of at most `most` bytes in all."""
 
     folder: Path
     most: int
@@ -52,7 +51,7 @@ class StoredAnswers:
 
 
 class StoredAnswer:
-    """One answer: written by its query, sent at the same time, and closed for a `reason`."""
+    """Answer that is written by its query, sent at the same time, and closed for a `reason`."""
 
     def __init__(self, answers: StoredAnswers, work: RunningQuery) -> None:
         self.size, self.reason, self.is_sent = 0, "", False
@@ -63,7 +62,7 @@ class StoredAnswer:
         self._stored, self._is_whole = 0, False
 
     async def write(self, block: bytes) -> None:
-        """Append a block. Raises AnswerClosed if the answer is closed, Problem if the disk is full."""
+        """Raises AnswerClosed if the answer is closed, Problem if the disk is full."""
         self.size += len(block)
         self._answers.make_room()
         try:
@@ -127,7 +126,7 @@ class StoredAnswer:
 
 
 class AnswerResponse(StreamingResponse):
-    """Response that streams an answer. It is cut off if the answer is closed early, so that no part looks complete."""
+    """Response that is cut off if the answer is closed early, so that no part looks complete."""
 
     def __init__(self, answer: StoredAnswer, kind: str, headers: Mapping[str, str]) -> None:
         super().__init__(answer.blocks(), 200, headers, MEDIA[kind])
