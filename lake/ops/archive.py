@@ -42,14 +42,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DIGITS: Final = 16
-"""Number of digits of a digest in a folder name."""
 
 
 @dataclass(frozen=True)
 class Archived:
-    """Result of an archive, or of its dry run: all `parts` of the log of `stream`, the newly `moved` ones among them.
+    """`files` of the log, of `bytes` in all, are removed; files that also have later batches are replaced by smaller
+    ones.
 
-    `files` of the log, of `bytes` in all, are removed; files that also have later batches are replaced by smaller ones.
     `unnamed` are folders beside the parts that no part names: an archive up to another batch was interrupted there.
     """
 
@@ -125,7 +124,7 @@ def _place(settings: Settings) -> Address:
 
 
 def _unnamed_folders(folder: Address, parts: Sequence[ArchivedPart]) -> list[str]:
-    """Return the folders in `folder` without one of the `parts`. Raises Unavailable if the bucket does not exist."""
+    """Raises Unavailable if the bucket does not exist."""
     named, there = {part.place for part in parts}, list[str]()
     with suppress(OSError):  # it does not exist yet, or cannot: its creation reports that
         there += sorted(str(folder / entry.name[:-1]) for entry in folder.list() if entry.name.endswith("/"))
@@ -149,10 +148,7 @@ def _heads(log: Log, through: int) -> list[LogHead]:
 def _future_parts(
     folder: Address, now: Sequence[ArchivedPart], heads: Sequence[LogHead], through: int
 ) -> list[ArchivedPart]:
-    """Return the parts that the log is to have in `folder`: the present ones, and one of all later batches.
-
-    Version -1 marks a part that is not verified there yet.
-    """
+    """Return the present parts, and one of all later batches. Version -1: it is not verified in `folder` yet."""
     digests = {head.batch: head.content["digest"][:DIGITS] for head in heads}
     last = max((part.through for part in now), default=0)
     wanted = list(now)
@@ -179,7 +175,7 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
 def _verified(
     writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead], on_progress: Callable[[str], None]
 ) -> ArchivedPart:
-    """Return the part, verified to have the rows of its batches among `heads`; if missing, it is written first.
+    """Return the part, verified to have the rows of its batches; if missing, it is written first.
 
     A truncated commit of it is set aside, as in a log.
     """

@@ -37,16 +37,12 @@ NOT_COPIED: Final = ("consumers",)
 """The editions of consumers do not apply to a restored warehouse: consumers begin with a snapshot."""
 
 NOTE: Final = "backup.json"
-"""File that lists the copied tables; written last, so a copy without it is incomplete."""
+"""List of the copied tables; written last, so a copy without it is incomplete."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """Result of a backup: `tables` by their folders in the warehouse, each with its Delta version.
-
-    `left_out` are the derived tables that the first `lake run` after a restore builds again. `keys`: the key store was
-    copied.
-    """
+    """`tables` are folders in the warehouse, with Delta versions. The first run after a restore builds `left_out`."""
 
     folder: str
     begun_at: datetime
@@ -103,9 +99,7 @@ def _backup(project: Project, folder: Path, keys: Path | None, on_progress: Call
 
 @dataclass(frozen=True)
 class RestoredKeys:
-    """Result of a restore: key store `id` at `where`, and the number of `people` of each stream with a key, now or
-    before.
-    """
+    """`people` have or had a key, by stream."""
 
     id: str
     where: str
@@ -113,7 +107,7 @@ class RestoredKeys:
 
 
 def restore_keys(settings: Settings, file: Path) -> RestoredKeys:
-    """Create the project's key store from the copy in `file`, in a file or database, as the setting `keys` says.
+    """Create the project's key store, as the setting `keys` says, from the copy in `file`.
 
     Raises DeclarationError if there is one, or `file` is missing or damaged, Unavailable if a disk is full or the
     database does not respond. Then there is no store.
@@ -146,7 +140,7 @@ def _check_targets(project: Project, folder: Path, keys: Path | None) -> None:
 
 
 def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
-    """Yield the tables in the order of copying; add the names of those that are not copied to `left_out`."""
+    """Add the names of tables that are not copied to `left_out`."""
     warehouse = Warehouse(project.settings)
     last = {*AFTER_TABLES, *AFTER_LOGS, *NOT_COPIED}
     others = (book.name for book in warehouse.folders("book") if book.name not in {*BEFORE_TABLES, *last})
@@ -158,7 +152,7 @@ def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
 
 
 def _tables(project: Project, left_out: list[str]) -> Iterator[Location]:
-    """Yield the homes of derived tables that editions have or that are live, derived tables before their inputs."""
+    """Yield the homes of derived tables that editions have or that are live, each before its inputs."""
     warehouse = Warehouse(project.settings)
     editions = kept_editions(project.settings)
     for declaration in reversed(list(project.tables.values())):

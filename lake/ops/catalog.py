@@ -1,4 +1,4 @@
-"""Catalogue of tables, and where their published versions are."""
+"""Catalogue of tables with their published versions, and of contracts with changes and unknown fields."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from lake.store.warehouse import Warehouse
 def catalogue(project: Project) -> list[dict[str, Any]]:
     """Return one object per table, in dependency order.
 
-    `rows` and `columns` are of the newest version; `version` and `path` (relative to the project) are of the current
-    edition, None if it lacks the table. `damage` describes a damaged table.
+    `rows` and `columns` are of the newest version; `version` and `path` (relative to the project) of the current
+    edition, None if it lacks the table.
     """
     settings = project.settings
     damaged = {each.path: each for each in damages(settings, quickly=True)}
@@ -60,7 +60,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class FieldChange:
-    """A changed field; `was` or `now` is None if a contract lacks it. `tables` were built from it."""
+    """`was` or `now` is None if a contract lacks the field. `tables` were built from it."""
 
     field: str
     was: str | None
@@ -70,10 +70,7 @@ class FieldChange:
 
 @dataclass(frozen=True)
 class ContractStatus:
-    """A contract, and the `version` its log last wrote (0: none).
-
-    Events have `unknown` fields that it does not declare, and `sealed` events have encrypted ones.
-    """
+    """`version` is the one its log last wrote (0: none); `sealed` events have encrypted unknown fields."""
 
     contract: Contract
     version: int
@@ -84,7 +81,7 @@ class ContractStatus:
 
 
 def contract_statuses(settings: Settings) -> list[ContractStatus]:
-    """Return all contracts; a damaged log has no unknown fields. Raises DeclarationError."""
+    """A damaged log has no unknown fields. Raises DeclarationError."""
     contracts = []
     project: Project | None = None
     unknown: tuple[UnknownField, ...]

@@ -48,7 +48,7 @@ CAUSE: Final = re.compile(r"^(?!\s*at ).*((Error|Exception)\b.*:|\[[A-Z_]+\]|err
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Result of one check; `fix` is empty if it passed."""
+    """`fix` is empty if the check passed."""
 
     subject: str
     found: str
@@ -60,7 +60,6 @@ class Diagnosis:
 
 
 def examine(project: Path | None = None) -> list[Diagnosis]:
-    """Run all checks."""
     findings = [_python(), java(), *_packages()]
     try:
         settings = load_settings(project)
@@ -91,7 +90,7 @@ def _python() -> Diagnosis:
 
 
 def java() -> Diagnosis:
-    """Check the Java that Spark would start. Runs only `java -version`."""
+    """Check the Java that Spark would start, by `java -version` alone."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home) / "bin/java" if home else "java")
     fix = "install Java 17 or newer (apt install openjdk-17-jre-headless, brew install openjdk@17)"

@@ -1,4 +1,4 @@
-"""Status of external systems: sources, sinks and consumers, with their lags. Sources and sinks are asked themselves."""
+"""Status of external systems: sources, sinks and consumers. Sources and sinks are asked themselves."""
 
 from __future__ import annotations
 
@@ -48,8 +48,6 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """A sink whose target has `edition`, and is `editions` behind."""
-
     name: str
     kind: str = ""
     edition: int | None = None
@@ -62,9 +60,9 @@ class SinkStatus:
 
 @dataclass(frozen=True)
 class ConsumerStatus:
-    """A consumer that has `edition` (None before its first acknowledgement) of `table`, and is `editions` behind.
+    """`edition` is None before the first acknowledgement, and kept until `kept_until`.
 
-    `seconds` count from the publication of the first edition it lacks. Its edition is kept until `kept_until`.
+    `seconds` count from the publication of the first edition it lacks.
     """
 
     consumer: str

@@ -45,7 +45,7 @@ STAGED: Final = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Policy:
-    """Retention policy: the newest `editions` and all of the last `days` are kept; a call compacts `size` bytes.
+    """The newest `editions` and all of the last `days` are kept; a call compacts `size` bytes.
 
     With `drop_retired`, undeclared tables are dropped with the older editions that have them.
     """
@@ -63,7 +63,7 @@ class Policy:
 
 @dataclass
 class Kept:
-    """Result at one place: compaction of the parts `due` except those `left` for later calls, and removed files."""
+    """Of the parts `due` for compaction, those `left` wait for later calls; `files` were deleted, of `freed` bytes."""
 
     place: Location
     compacted: Compacted | None = None
@@ -75,8 +75,6 @@ class Kept:
 
 @dataclass
 class Upkeep:
-    """Result of one call, or its dry run: expired editions, dropped homes of tables, deleted files."""
-
     expired: list[int]
     kept: list[int]
     running: tuple[Running, ...]
@@ -98,9 +96,9 @@ class Upkeep:
 def maintain(
     project: Project, spark: Callable[[], SparkSession], policy: Policy, on_progress: Callable[[str], None]
 ) -> Upkeep:
-    """Maintain the warehouse; a session of `spark` is started only to compact a log.
+    """A session of `spark` is started only to compact a log. Tables that another writer holds wait for the next call.
 
-    Tables that another writer holds are left for the next call. Raises LawError if a compaction changed rows.
+    Raises LawError if a compaction changed rows.
     """
     with recording(project.settings, "maintain", WAREHOUSE, dry_run=policy.dry_run) as counts:
         done = _maintain(project, spark, policy, on_progress)
@@ -132,7 +130,7 @@ def _maintain(
 
 
 def _expire(project: Project, policy: Policy) -> list[int]:
-    """Expire the editions that are neither among the newest nor young nor kept for a consumer; return their numbers."""
+    """Expire editions that are neither among the newest nor young nor kept for a consumer."""
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
     with consumers.needed_editions(settings) as needed:
         old = [
@@ -155,7 +153,7 @@ class _Work:
     spent: int = 0
 
     def maintain(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
-        """Maintain `place`; record it and return False if another writer holds it."""
+        """Return False if another writer holds `place`."""
         try:
             with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
                 needed = self.needed()
@@ -185,7 +183,7 @@ class _Work:
         return kept
 
     def _due(self, place: Location, table: Table | None, position: Position | None) -> list[FileGroup]:
-        """Return the file groups to compact at `place`; none if it is not live, damaged, or written by another tool."""
+        """Return none if `place` is not live, damaged, or written by another tool."""
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         timed = live and place.kind == "log" and self.project.contracts[place.name].time is not None
         due = [part for part in compaction.file_groups(place.path, timed=timed) if part.due] if live else []

@@ -54,10 +54,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cycle:
-    """Result of one cycle: rows by stream, tables, and the edition readers now see (None while one is pinned).
+    """`edition` is what readers see, None while one is pinned. `more`: sources with more records than it took.
 
-    `more`: sources with more records than it took. `held`: groups that were not published. `undelivered`: sinks that
-    failed, of those that are delivered to after each publication.
+    `held`: groups that were not published. `undelivered`: failed sinks, of those delivered to after publication.
     """
 
     cut: int
@@ -118,8 +117,8 @@ def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bo
 def is_short_run(project: Project) -> bool:
     """Return whether the run is too short for optimizing compilation to pay off.
 
-    It is short if the last edition has all events of the logs, logs and tables are small, and few bytes are pending.
-    The pending records of sources are unknown, so with sources it is not.
+    It is if the last edition has all events of the logs, logs and tables are small, and few bytes are pending. With
+    sources it is not, as their pending records are unknown.
     """
     settings = project.settings
     if source_names(settings):
@@ -225,7 +224,6 @@ def _ingest(  # noqa: PLR0913, PLR0917  of what, how much, and when
     batches: int | None = None,
     now: datetime | None = None,
 ) -> tuple[dict[str, BatchCounts], dict[str, LakeError]]:
-    """Ingest the streams of `contracts`. Return the counts of each, and the errors of those that failed."""
     failures: dict[str, LakeError] = {}
     seconds = defaultdict[str, float](float)
 
@@ -252,11 +250,10 @@ def _ingest_pending(settings: Settings, spark: Callable[[], SparkSession], on_pr
 def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress, *, every: float) -> None:
     """Run a cycle every `every` seconds until SIGTERM or SIGINT, which end it after the current cycle.
 
-    A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon even if many
-    are pending; while some are, the next cycle follows without a pause. Every `maintain_every` cycles the warehouse is
-    maintained.
+    A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon; while more
+    are pending, the next cycle follows without a pause. Failures are retried in the next cycle.
 
-    Failures are reported and retried in the next cycle. Raises Unavailable if the session is gone.
+    Raises Unavailable if the session is gone.
     """
     stop, cycles = threading.Event(), 0
 
@@ -315,7 +312,6 @@ def _check_session(spark: Callable[[], SparkSession]) -> None:
 
 
 def line(done: Advanced) -> str:
-    """Return one progress line about one table."""
     if done.verb == "none":
         return f"advance {done.table}: already at cut {done.cut}"
     changed = f"+{done.inserted} ~{done.updated} -{done.deleted}"

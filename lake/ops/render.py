@@ -19,7 +19,7 @@ LATE_POLICIES: Final = {"correct": "corrected", "drop": "dropped"}
 
 
 def as_data(status: Status) -> dict[str, Any]:
-    """Return the status as JSON: instants are ISO 8601 in UTC, lags and lateness are seconds."""
+    """Instants are ISO 8601 in UTC, lags and lateness are seconds."""
     edition, newest = status.edition, status.newest
     data = {
         "cut": asdict(status.cut) if status.cut else None,
@@ -55,7 +55,6 @@ def as_data(status: Status) -> dict[str, Any]:
 
 
 def as_text(status: Status) -> Iterator[str]:
-    """Yield the status as lines: heads, faults and warnings, then sources, consumers, sinks, streams and tables."""
     yield from _head_lines(status)
     for fault in status.faults:
         yield f"faulty   {printable(fault)}: omitted here, with everything downstream"

@@ -15,7 +15,6 @@ from lake.project.project import load
 
 TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 TEMPLATE: Final = TEMPLATES / "project"
-"""Template of a project, unless an example is named."""
 EXAMPLES: Final = {"social": "timeline"}
 """Examples, each with the table to look at first."""
 
@@ -24,9 +23,9 @@ LONGEST_NAME: Final = 100
 
 
 def init(folder: Path, example: str | None = None) -> list[str]:
-    """Create a project in `folder`, which must be empty or absent; a copy of one of EXAMPLES if it is named.
+    """Create a project, or the `example`, in `folder`, which must be empty or absent; return its files.
 
-    Returns the files, relative to it. Raises DeclarationError if something is in the way.
+    Raises DeclarationError if something is in the way.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeclarationError(

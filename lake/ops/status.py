@@ -43,12 +43,11 @@ from lake.store.warehouse import Warehouse
 
 T = TypeVar("T")
 TABLE_RUNS: Final = (runs.ADVANCE, "verify")
-"""Work whose subject is a table."""
 
 
 @view()
 def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
-    """Return the state of `project`; `faults` are those of declarations that it omits."""
+    """`faults` are those of declarations that `project` omits."""
     settings, reader = project.settings, _TableReader(project.settings)
     newest = reader.ledger("editions", editions.latest_edition, settings)
     newest_runs = reader.ledger("runs", runs.newest_runs, settings) or []
@@ -190,8 +189,6 @@ class _LogHeads:
 
 
 class _CutBatches:
-    """Batches of cuts by number, each read once."""
-
     def __init__(self, settings: Settings, latest: cuts.Cut | None, *, sound: bool) -> None:
         self.latest = latest
         self._settings = settings

@@ -17,10 +17,7 @@ from lake.store.ledger.episodes import Episode
 
 @dataclass(frozen=True)
 class HorizonStatus:
-    """The horizon `at` of a stream, held back by the `producer` with the least time.
-
-    `latest` is its greatest event time, `heard` the time of its newest batch; `producers` are waited for.
-    """
+    """`producer` has the least time: its greatest event time is `latest`, and its newest batch came at `heard`."""
 
     at: datetime | None
     producer: str
@@ -33,8 +30,8 @@ class HorizonStatus:
 class StreamStatus:
     """A log and its newest batch, made `at`. Empty for a damaged log.
 
-    `quarantined` counts records by reason, `missing` describes expected events, `held` why derived tables are not
-    published; `folders` are sub-folders of the landing folder, which are not read.
+    `missing` describes expected events, `held` why derived tables are not published; `folders` are sub-folders of the
+    landing folder, which are not read.
     """
 
     name: str
@@ -55,8 +52,6 @@ class StreamStatus:
 
 @dataclass(frozen=True)
 class LateEvents:
-    """Events more than `lateness` behind the watermark."""
-
     policy: str
     lateness: timedelta
     events: int
@@ -101,8 +96,6 @@ class StoppedCheck:
 
 @dataclass(frozen=True)
 class CheckSummary:
-    """Passed and all expectations of the newest checks of tables."""
-
     passed: int
     total: int
     cut: int
@@ -119,8 +112,6 @@ class GroupStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """State of the project at the instant `at`."""
-
     at: datetime
     cut: cuts.Cut | None
     edition: editions.Edition | None

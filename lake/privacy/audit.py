@@ -46,7 +46,7 @@ FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still
 NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
 ROWS_AT_ONCE: Final = 10_000
 KEPT: Final = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
-"""Why a table of this mode in a target may still have a person's data."""
+"""Why a target's table of this mode may still have a person's data."""
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
 
@@ -55,10 +55,8 @@ Files: TypeAlias = Iterator[tuple[Address, int]]
 
 @dataclass(frozen=True)
 class Proof:
-    """Result of a search for `values` in `files` of `size` bytes in all.
-
-    `found` are files of the warehouse with a value, or that cannot be unpacked. `outside` are landing files, archived
-    ones and OWNERS, which only their owner may change. `names` are names of ingested files, which logs keep forever.
+    """Files of the warehouse in `found` have a value, or cannot be unpacked. `outside` are landing files, archived ones
+    and OWNERS, which only their owner may change. `names` are of ingested files, which logs keep forever.
     """
 
     values: int
@@ -87,7 +85,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Report:
-    """Proof about a `person` (a token) of `stream`, stored in `file`.
+    """Proof about a `person` (a token), stored in `file`.
 
     `left_out`: values that cannot be searched for, and why. `sinks`: deliveries that are not proved to be deleted.
     """
@@ -136,9 +134,8 @@ def prove(project: Project, stream: str, subject: str, values: Collection[str]) 
 
 
 def search_files(settings: Settings, values: Collection[str]) -> Proof:
-    """Search the warehouse, its surroundings, and its owner's files.
-
-    Raises StorageError if archived batches are missing.
+    """Search the warehouse, its surroundings, and its owner's files. Raises StorageError if archived batches are
+    missing.
     """
     if not values:
         return Proof(0, 0, 0, (), ())

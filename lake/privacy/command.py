@@ -153,7 +153,6 @@ def forget_person(
 def forget_lost(
     project: Project, spark: Callable[[], SparkSession], stream: str, on_progress: OnProgress
 ) -> LostKeysResult:
-    """Erase all persons in `stream` whose key is lost, then bring tables and readers up to date."""
     from lake.ops.pipeline import catch_up
     from lake.privacy import forget as erasure
 

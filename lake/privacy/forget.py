@@ -40,7 +40,7 @@ PLACES: Final = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("so
 
 @dataclass(frozen=True)
 class ErasureResult:
-    """Erasure `number` of a person of `stream` with `token`; `values` are those only they had, in clear text."""
+    """`values` are those that only the person had, in clear text."""
 
     stream: str
     token: str
@@ -51,7 +51,7 @@ class ErasureResult:
 
 
 def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
-    """Return the contract of `stream` and the token of a person.
+    """Return the contract, and the person's token.
 
     Raises DeclarationError if the stream has no personal fields, or no events of that person.
     """
@@ -96,7 +96,7 @@ class Preview:
 
 
 def preview(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> Preview:
-    """Return what `forget` would do. Raises as `find_person` does."""
+    """Raises as `find_person` does."""
     contract, token = find_person(project, stream, subject)
     events, values = _personal_values(project, spark(), contract, subject)
     quarantined = len(search.quarantined_records(project.settings, contract, subject, values))
@@ -126,14 +126,14 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
 
 @dataclass(frozen=True)
 class LostKeysResult:
-    """Number of `people` erased because their keys are lost. `renamed`: the secret is lost too, so tokens change."""
+    """`renamed`: the secret is lost too, so tokens change."""
 
     people: int
     renamed: bool
 
 
 def give_up(project: Project, stream: str) -> LostKeysResult:
-    """Erase everybody in a stream whose key is lost. Blank all quarantined records, as their persons are unknown."""
+    """Erase everybody whose key is lost. Blank all quarantined records, as their persons are unknown."""
     contract = known_stream(project.contracts, stream)
     _check_personal_fields(contract)
     settings, began = project.settings, datetime.now(UTC)

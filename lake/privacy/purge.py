@@ -43,10 +43,7 @@ GRACE: Final = timedelta(hours=1)
 
 
 def purge(project: Project, on_progress: Callable[[str], None]) -> None:
-    """Purge if people were forgotten since the last purge, unless someone may still read their data.
-
-    In that case report the reason, and leave the purge to the next run.
-    """
+    """Purge if people were forgotten since the last purge. If their data may still be read, report why it waits."""
     settings = project.settings
     with view():
         _expire_restored(settings)

@@ -23,7 +23,7 @@ from lake.store.redeliveries import LAST_BATCH, counts
 from lake.store.warehouse import Warehouse
 
 SHORTEST: Final = 4
-"""Shortest value to search for: shorter ones match by chance."""
+"""Shorter values match by chance."""
 MOST_DIGITS: Final = 38
 NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:E[+-]?\d{1,3})?")
 INSTANT: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,3})(\d*))?")

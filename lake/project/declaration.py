@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Input:
-    """Input of a table: a log, or another table."""
-
     name: str
     table: Declaration | None = None
 
@@ -32,7 +30,7 @@ class Input:
 class Parking:
     """Expectation on a function's rows: rows that fail it are parked.
 
-    `text` is its part of the table's definition. `fails` returns the condition in DuckDB's SQL for rows of a schema.
+    `text` is part of the table's definition. `fails` returns the condition in DuckDB's SQL for rows of a schema.
     """
 
     expectation: str
@@ -43,7 +41,7 @@ class Parking:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One derived table. It stays callable: a test can pass it small frames.
+    """Derived table. It stays callable: a test can pass it small frames.
 
     It holds the rows of its function that no `parking` excludes; or, of the table `parked_of`, the excluded ones.
     """
@@ -73,7 +71,7 @@ class Declaration:
 
     @property
     def doc(self) -> str:
-        """First paragraph of the function's docstring, as one line: the table's comment in the catalogue."""
+        """First paragraph of the function's docstring, in one line: the table's comment in the catalogue."""
         if self.parked_of is not None:
             return f"A row that {self.parked_of.name} does not take, and the expectations that it fails."
         paragraph = (self.function.__doc__ or "").strip().split("\n\n")[0]

@@ -22,7 +22,6 @@ Groups: TypeAlias = Mapping[str, list[Declaration]]
 
 
 def faults(settings: Settings, tables: Collection[str]) -> Iterator[DeclarationError]:
-    """Yield the faults of the groups in the settings, given the declared `tables`."""
     first: dict[str, str] = {}
     for group, names in settings.publish.groups.items():
         where = f"{WHERE}, group {group!r}"
@@ -49,7 +48,7 @@ def groups(settings: Settings, tables: Mapping[str, Declaration]) -> Groups:
 
 
 def held_with(groups: Groups, held: Collection[str]) -> dict[str, str]:
-    """Return the other groups that are held while the groups `held` are, with the reasons."""
+    """Return the other groups that are held while `held` are, with the reasons."""
     group_of = {table.name: group for group, members in groups.items() for table in members}
     others: dict[str, str] = {}
     while more := _derived(groups, group_of, {*held, *others}):
@@ -64,7 +63,7 @@ def held_by(groups: Groups, table: str) -> list[str]:
 
 
 def _derived(groups: Groups, group_of: Mapping[str, str], held: Collection[str]) -> dict[str, str]:
-    """Return the other groups with a table derived from one of the groups `held`, each with that group."""
+    """Return the other groups with a table derived from one of `held`, each with the reason."""
     derived: dict[str, str] = {}
     for group, members in groups.items():
         inputs = [(table, source) for table in members for source in table.inputs if not source.is_log]
@@ -75,7 +74,7 @@ def _derived(groups: Groups, group_of: Mapping[str, str], held: Collection[str])
 
 
 def cuts(settings: Settings, groups: Groups, edition: Edition | None) -> dict[str, int]:
-    """Return the cut at which readers of an edition see each group: 0 if they do not see it yet."""
+    """Return the cut at which readers see each group: 0 if they do not see it yet."""
     at = {}
     for group, members in groups.items():
         names = [table.name for table in members if edition is not None and table.name in edition.tables]

@@ -1,4 +1,7 @@
-"""Job file as text: its fingerprint, and the faults in its syntax tree before it is imported."""
+"""Job file: its fingerprint, the faults in its syntax tree, and its import.
+
+An error in one is reported once, with its line, and never ends the process.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +50,12 @@ IMPORTS: Final = (
 
 @dataclass(frozen=True)
 class JobFile:
-    """File under jobs/."""
-
     path: Path
     text: str
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
-        """Read a file. Raises DeclarationError if it is not Python, or its name is not a table's."""
+        """Raises DeclarationError if the file is not Python, or its name is not a table's."""
         where = f"jobs/{path.parent.name}/{path.name}"
         if not path.stem.isidentifier():
             fix = "rename it: letters, digits and _, like the function in it"
@@ -102,9 +103,7 @@ class JobFile:
         return _normal_text(self.tree)
 
     def parts(self) -> dict[str, str]:
-        """Return the parts of the fingerprint for people: the source of kind, options and inputs, and hashes of the
-        function's body and of the rest of the file.
-        """
+        """Return the parts of the fingerprint for people: kind, options and inputs as source, the rest as hashes."""
         function = next(node for node in self.tree.body if _declares(node, self.path.stem))
         decorator = next(node for node in function.decorator_list if isinstance(node, ast.Call))
         kind, *inputs = decorator.args
@@ -259,9 +258,8 @@ def importing(project: Path) -> Iterator[None]:
 
 
 def load_declaration(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
-    """Return the table that `file` declares.
-
-    Raises DeclarationError if it does not declare one of its name, UpstreamFailed if another of `files` is to blame.
+    """Raises DeclarationError if `file` does not declare a table of its name, UpstreamFailed if another file is to
+    blame.
     """
     try:
         module = import_module(file.module)

@@ -44,7 +44,7 @@ NESTED_PREFIXES: Final = ("array<", "struct<", "map<", "{")
 
 @dataclass(frozen=True)
 class Project:
-    """All contracts and tables of a project; tables in the order of their dependencies.
+    """Contracts and tables, in the order of their dependencies.
 
     `staged` names the homes of tables that are being built beside the live ones.
     """
@@ -69,15 +69,13 @@ class Project:
         return groups.groups(self.settings, self.tables)
 
     def table(self, declaration: Declaration) -> Table:
-        """Return the Delta table of a declaration: the staged one if it is being built, else the live one."""
+        """Return the staged table if it is being built, else the live one."""
         name = declaration.name
         live = self.seen.tables.get(name) if self.seen else None
         return self.table_in(declaration, self.staged.get(name) or (live.home if live else name))
 
     def table_in(self, declaration: Declaration, home: str) -> Table:
-        """Return the Delta table of a declaration in a folder of its layer; readers by path use that of the table's
-        name.
-        """
+        """Return the table in a folder of its layer; readers by path use the folder of the table's name."""
         personal = self.is_personal(declaration)
         return Table(self.settings, declaration.layer, declaration.name, home, personal=personal)
 
@@ -119,7 +117,7 @@ class Project:
     def definition(self, declaration: Declaration, columns: Columns) -> dict[str, str]:
         """Return the parts of the fingerprint as short texts and hashes, to show which have changed.
 
-        SOURCE is the text of the job file with comments; it is compared for people only.
+        SOURCE, the job file's text with comments, is compared for people only.
         """
         return {
             **self.files[declaration.name].parts(),
@@ -150,7 +148,7 @@ class Project:
         return upcast_definition(self.contracts[stream].upcast, fields, texts)
 
     def _fields(self, declaration: Declaration, columns: Columns) -> dict[str, str]:
-        """Return the contract fields that the table reads, as `stream.field`, with type and default."""
+        """Return the contract fields that the table reads, as `stream.field`."""
         return {
             f"{source.name}.{name}": type_
             for source in declaration.inputs
@@ -179,16 +177,13 @@ def _parking(declaration: Declaration) -> dict[str, str]:
 
 
 def _takes_nested(of_input: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Return whether a function's column in `names` is an unchanged nested column of the input, by the table's head."""
+    """Return whether a function's column in `names` is an unchanged nested column of the input."""
     called = of_input.get(HANDED_ON, {})
     return any(of_input["read"].get(called.get(name), "").startswith(NESTED_PREFIXES) for name in names)
 
 
 def load(settings: Settings) -> Project:
-    """Load and check the project's declarations. No JVM, no data.
-
-    Raises DeclarationError that lists every fault at once.
-    """
+    """Load and check the declarations; no JVM, no data. Raises DeclarationError that lists every fault."""
     project, faults = _load_tables(settings, load_contracts(settings))
     if faults := faults or [*groups.faults(settings, project.tables)]:
         raise DeclarationError.all(faults)
@@ -196,7 +191,7 @@ def load(settings: Settings) -> Project:
 
 
 def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
-    """Return the sound part of the project, without tables that depend on the rest; and the faults."""
+    """Return the project without tables that depend on faulty declarations; and the faults."""
     contracts, faulty = sound_contracts(settings)
     project, faults = _load_tables(settings, contracts, faulty)
     faults = [*faulty.values(), *faults]
@@ -206,9 +201,8 @@ def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
 def _load_tables(
     settings: Settings, contracts: Mapping[str, Contract], faulty: Collection[str] = ()
 ) -> tuple[Project, list[DeclarationError]]:
-    """Return the sound tables over these contracts, and the faults, except of tables over `faulty` streams.
-
-    Unreadable files are reported alone.
+    """Return the sound tables, and the faults, except of tables over `faulty` streams. Unreadable files are reported
+    alone.
     """
     files, faults = _read_files(settings)
     by_path = {file.path: file for file in files}
@@ -241,7 +235,7 @@ def _declarations(
     faults: list[DeclarationError],
     faulty: Collection[str],
 ) -> dict[str, tuple[Declaration, JobFile]]:
-    """Import `files` and return the valid declarations by table. Add their faults to `faults` if that is empty."""
+    """Return the valid declarations by table. Add their faults to `faults` if that is empty."""
     has_faults, declarations = bool(faults), dict[str, tuple[Declaration, JobFile]]()
     for file in files:
         try:

@@ -33,7 +33,7 @@ class Done:
 
     @property
     def landed(self) -> bool:
-        """True if the kill took place: the command reached its point."""
+        """True if the command reached its point."""
         return self.killed_at is not None
 
 
@@ -71,10 +71,8 @@ class Commands:
         tuned: Mapping[str, Any] | None = None,
         **environment: str,
     ) -> Done:
-        """Run `lake` with `arguments` on the lakehouse `at`.
-
-        `kill=TRACE` only records points. `file_bytes` limits the size of files. `tuned` sets constants of modules, as
-        `{"lake.store.upkeep.compaction.SMALL_FILES": 1}`.
+        """`kill=TRACE` only records points. `file_bytes` limits the size of files. `tuned` sets constants of modules,
+        as `{"lake.store.upkeep.compaction.SMALL_FILES": 1}`.
         """
         folder = Path(self._folder.name)
         out, err, notes = (folder / name for name in ("out", "err", "notes"))

@@ -44,7 +44,6 @@ POINTS: Final = (
         for moment in ("before", "after")
     ),
 )
-"""All points."""
 
 STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|RESTORE TABLE|ALTER TABLE) delta\.`(.+?)`", re.IGNORECASE)
 FOLDERS: Final = {"logs": "log", "quarantine": "quarantine", "redeliveries": "redeliveries", "meta": "meta"}
@@ -91,7 +90,6 @@ class PassRecorder:
 
     @contextmanager
     def around(self, path: Path | None, what: str = "") -> Iterator[None]:
-        """Pass the points of a write at `path`."""
         matches = path is not None and self.what(path)
         if path is None or not matches:
             yield
@@ -159,7 +157,6 @@ def _commits(path: Path) -> int:
 
 
 def jvm_of(process: int) -> int:
-    """Return the pid of a process's JVM."""
     tasks = Path(f"/proc/{process}/task").iterdir()
     children = [pid for task in tasks for pid in (task / "children").read_text().split()]
     return next(int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text().strip() == "java")

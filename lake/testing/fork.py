@@ -24,7 +24,6 @@ from lake.testing.fault_injection import Kill, PassRecorder, inject_faults
 
 
 def main() -> None:
-    """Run orders until standard input ends."""
     command = _import_all()
     print("ready", flush=True)
     for line in sys.stdin:
@@ -52,7 +51,6 @@ def _import_all() -> Callable[[], None]:
 
 
 def _run_order(command: Callable[[], None], order: Mapping[str, Any]) -> None:
-    """Run the command in this fork; never returns."""
     code = 1
     try:
         for number, file in ((0, os.devnull), (1, order["out"]), (2, order["err"])):
