@@ -56,7 +56,6 @@ class DeclarationError(LakeError):
 
     @classmethod
     def all(cls, faults: Iterable[DeclarationError]) -> DeclarationError:
-        """Return one error that reports every fault of `faults` (at least one)."""
         faults = list(faults)
         if len(faults) == 1:
             return faults[0]
@@ -96,7 +95,7 @@ class Unavailable(LakeError):
 
 
 class Busy(Unavailable):
-    """Raised if another process does work of the same kind, and records it."""
+    pass
 
 
 def install(extra: str) -> str:
@@ -113,7 +112,7 @@ NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota excee
 
 
 def full(error: BaseException, *, where: str = "") -> Unavailable | None:
-    """Return the Unavailable to raise if `error`, of any library, means that a disk is full; else None.
+    """Return the error to raise if `error`, of any library, means that a disk is full.
 
     `where` is used if the error itself names no file.
     """
@@ -128,14 +127,11 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
 
 
 FORBIDDEN: Final = ("Read-only file system", "Permission denied", "Operation not permitted", "readonly database")
-"""Messages of the kernel in errors of any library about missing permissions; the last is SQLite's."""
+"""Messages of the kernel in errors of any library; the last is SQLite's."""
 
 
 def forbidden(error: BaseException, *, where: str = "") -> DeclarationError | None:
-    """Return the DeclarationError to raise if `error`, of any library, means that access is denied; else None.
-
-    `where` is used if the error itself names no file.
-    """
+    """Return the error to raise if `error`, of any library, means that access is denied; `where` as for `full`."""
     reason, path = _reason_and_file(error, FORBIDDEN)
     if not reason:
         return None
@@ -158,11 +154,11 @@ UNREACHED: Final = re.compile(
     r"Generic \w+ error|error sending request|onnection (?:reset|refused|closed|was forcibly closed|aborted)"
     r"|[Tt]imed out|[Tt]imeout|java\.net\.|SdkClientException|S3Exception|AWS\w+Exception|InterruptedIOException"
 )
-"""Messages of object_store, Python, Java's sockets and Hadoop's S3 client if a storage does not respond."""
+"""Messages of object_store, Python, Java's sockets and Hadoop's S3 client."""
 
 
 def unreached(error: BaseException, *, where: str = "") -> Unavailable | None:
-    """Return the Unavailable to raise if `error`, of any library, means that a storage does not respond; else None."""
+    """Return the error to raise if `error`, of any library, means that a storage does not respond."""
     found = UNREACHED.search(str(error))
     if found is None:
         return None

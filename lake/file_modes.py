@@ -22,12 +22,11 @@ SHARED: Final = 0o2750  # set-group-id: new files belong to the folder's group
 
 
 def umask(settings: Settings) -> int:
-    """Return the umask of the files and folders of a project."""
     return 0o027 if settings.group else 0o077
 
 
 def begin(settings: Settings) -> None:
-    """Set the process's umask. Raises DeclarationError for an unknown group."""
+    """Raises DeclarationError for an unknown group."""
     _group(settings)
     os.umask(umask(settings))
 
@@ -50,7 +49,7 @@ def for_all(folder: Path, *above: Path) -> Iterator[None]:
 
 
 def warehouse(settings: Settings) -> Path:
-    """Return the warehouse's folder, created. It gets the permissions of the settings if this user owns it."""
+    """Return the folder, created. It gets the permissions of the settings if this user owns it."""
     path = settings.warehouse_path
     if path.is_relative_to(settings.path(".lake")):
         _project_folder(settings)
@@ -58,12 +57,11 @@ def warehouse(settings: Settings) -> Path:
 
 
 def locks(settings: Settings) -> Path:
-    """Return the folder `locks` of the warehouse, created."""
     return _folder(warehouse(settings) / "locks", SHARED if settings.group else ALONE, _group(settings))
 
 
 def readers(settings: Settings) -> Path:
-    """Return the folder in which readers register, created; it is the only one that the group may write to."""
+    """Return the folder in which readers register, created: the only one that the group may write to."""
     return _folder(locks(settings) / "reads", SHARED | 0o020 if settings.group else ALONE, _group(settings))
 
 
@@ -78,12 +76,10 @@ def scratch(settings: Settings, name: str) -> Path:
 
 
 def nearest(path: Path) -> Path:
-    """Return `path`, or the nearest existing folder above it."""
     return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
 def free(path: Path) -> int:
-    """Return the free bytes of the disk of `path`."""
     return shutil.disk_usage(nearest(path)).free
 
 

@@ -14,10 +14,9 @@ from typing import Protocol
 
 @dataclass(eq=False)
 class ProgressStep:
-    """A verb's work on one subject: a table, a stream, the session.
+    """Work on one subject: a table, a stream, the session.
 
-    `done` of `total` bytes are read, if known. `rows` is the number of rows written or read, if known. `seconds` and
-    `failed` are set at its end.
+    `done` of `total` bytes are read, and `rows` written or read, if known. `seconds` and `failed` are set at its end.
     """
 
     verb: str
@@ -48,8 +47,6 @@ class Watcher(Protocol):
 
 
 class IgnoringWatcher:
-    """Watcher that ignores progress."""
-
     def begun(self, step: ProgressStep) -> None: ...
 
     advanced = ended = begun
@@ -60,13 +57,11 @@ class _Watching:
 
 
 def watch(watcher: Watcher) -> None:
-    """Report every later step of this process to `watcher`."""
     _Watching.by = watcher
 
 
 @contextmanager
 def step(verb: str, subject: str) -> Iterator[ProgressStep]:
-    """Report the block as work of `verb` on `subject`."""
     work = ProgressStep(verb, subject)
     _Watching.by.begun(work)
     try:

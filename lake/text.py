@@ -22,7 +22,6 @@ NULL: Final = "NULL"
 MEASURED_ROWS: Final = 1000
 """Number of rows that determine the widths of a table's columns."""
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
-"""Characters with a meaning in Markdown, escaped."""
 SPARK: Final = "`"
 DUCKDB: Final = '"'
 Rows = Iterable[Sequence[Any]]
@@ -31,7 +30,7 @@ Rows = Iterable[Sequence[Any]]
 def as_table(
     names: Sequence[str], rows: Rows, *, numeric: Sequence[bool] | None = None, width: int | None = None
 ) -> Iterator[str]:
-    """Yield aligned lines under a heading, numbers to the right; cells are cut at `width` characters if given.
+    """Yield aligned lines under a heading, numbers to the right; cells are cut at `width` characters.
 
     The first rows determine the widths, and the `numeric` columns unless given; later rows are streamed, and a wider
     cell sticks out.
@@ -50,7 +49,6 @@ def as_table(
 
 
 def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Iterator[str]:
-    """Yield a Markdown table with escaped cells, numbers to the right."""
     yield f"| {' | '.join(_marked(printable(name)) for name in names)} |"
     yield f"| {' | '.join('---:' if right else '---' for right in numeric)} |"
     for row in rows:
@@ -58,7 +56,6 @@ def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) ->
 
 
 def as_html(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Iterator[str]:
-    """Yield an HTML table with escaped cells, numbers to the right."""
     right = [' style="text-align: right"' if number else ' style="text-align: left"' for number in numeric]
 
     def row(tag: str, cells: Iterable[str]) -> str:
@@ -99,12 +96,12 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
 
 
 def moment(value: datetime) -> str:
-    """Return a moment in UTC for a person, to the second; one without a zone is in UTC."""
+    """Return a moment in UTC, to the second; one without a zone is in UTC."""
     return f"{value if value.tzinfo is None else value.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def shown(value: Any) -> str:
-    """Return a cell of a table: one line, control characters escaped. The text NULL is quoted, a null is not."""
+    """Return a cell: one line, control characters escaped. The text NULL is quoted, a null is not."""
     if value is None:
         return NULL
     cell = printable(value if isinstance(value, str) else text(value))
@@ -112,12 +109,11 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line, with terminal control characters escaped."""
     return text if text.isprintable() else escape_controls(text)
 
 
 def escape_controls(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
-    """Return `text` with terminal control characters escaped by `spell`, except those to `keep`."""
+    """Escape terminal control characters by `spell`, except those to `keep`."""
     spell = spell or (lambda c: c.encode("unicode_escape").decode())
     return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
 
@@ -161,7 +157,7 @@ def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
-    """Return a count with its noun: `1 file`, `2 files`; `2 batches` if `several` is the plural."""
+    """Return a count with its noun: `1 file`, `2 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
 
 
@@ -173,19 +169,17 @@ def span(lag: timedelta) -> str:
 
 
 def quoted(name: str, quote: str = DUCKDB) -> str:
-    """Return `name` as an SQL identifier, in the quotes of DuckDB or of Spark."""
     return quote + name.replace(quote, quote * 2) + quote
 
 
 def literal(text: str, quote: str = DUCKDB) -> str:
-    """Return `text` as an SQL string, for the engine with the quotes `quote`."""
     if quote == SPARK:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return "'" + text.replace("'", "''") + "'"
 
 
 def check_column_names(names: Iterable[str]) -> None:
-    """Raise DeclarationError, without a place, for an invalid column name. The SQL of kinds contains such names."""
+    """Raise DeclarationError, without a place, for an invalid name. The SQL of kinds contains such names."""
     wrong = [name for name in names if not name.isidentifier()]
     if wrong:
         raise DeclarationError(

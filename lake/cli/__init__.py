@@ -78,11 +78,10 @@ SPARK_IMPORTS = ("lake.project.project", "pyspark.sql", "pyarrow.compute")
 MAX_INTEGER = 2**63 - 1
 
 ARROW_POOL = ("ARROW_DEFAULT_MEMORY_POOL", "system")
-"""Variable that Arrow reads on import: the system allocator saves `lake run` 40 MB."""
+"""Read by Arrow on import: the system allocator saves `lake run` 40 MB."""
 
 
 def command_names() -> list[str]:
-    """Return the commands of this package, and those of connectors."""
     return [*COMMANDS, *(name for name in connectors("lake.commands") if name not in COMMANDS)]
 
 
@@ -123,8 +122,6 @@ class CommandGroup(click.Group):
 
 
 class FiniteNumber(click.FloatRange):
-    """Type of an option: a finite number of at least zero."""
-
     def __init__(self) -> None:
         super().__init__(min=0)
 
@@ -136,7 +133,7 @@ class FiniteNumber(click.FloatRange):
 
 
 class WholeNumber(click.IntRange):
-    """Type of an option: a whole number of at least `least` that fits 64 bits."""
+    """Whole number of at least `least` that fits 64 bits."""
 
     name = "integer"
 
@@ -153,7 +150,7 @@ class WholeNumber(click.IntRange):
 
 
 class LocalPath(click.Path):
-    """Type of an option: a local path. A URL is rejected, although it could be a folder's name."""
+    """Local path. A URL is rejected, although it could be a folder's name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "\0" in str(value):
@@ -165,7 +162,7 @@ class LocalPath(click.Path):
 
 @dataclass
 class Shell:
-    """State of a command: project, settings, session and output. Common options set its first fields."""
+    """State of a command; common options set its first fields."""
 
     project: Path | None = None
     json: bool = False
@@ -222,7 +219,7 @@ class Shell:
         self.answered = True
 
     def emit(self, data: Any, text: str | Iterable[str] = ()) -> None:
-        """Print the answer: `data` as JSON with --json, else `text`."""
+        """Print the answer: `data` with --json, else `text`."""
         self.begin_answer()
         if self.json:
             click.echo(json.dumps(data, default=str, indent=2))
@@ -244,7 +241,7 @@ class Shell:
         return fault.exit_code
 
     def report_fault(self, subject: str, fault: LakeError) -> None:
-        """Print the fault of `subject` even if quiet."""
+        """Print the fault even if quiet."""
         if isinstance(self.progress, JsonProgress):
             self.progress.record("error", subject=subject, **fault.record)
         else:
@@ -326,8 +323,6 @@ _COMMON_OPTIONS: Final = (
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of every command, and pass it the Shell."""
-
     for option in reversed(_COMMON_OPTIONS):
         command = option(command)
     return click.pass_obj(command)
@@ -342,7 +337,6 @@ def lake(ctx: click.Context) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
-    """Format rows as aligned lines; None is empty."""
     records = [[row.get(column) for column in columns] for row in rows]
     numeric = [all(isinstance(record[i], int | float | None) for record in records) for i in range(len(columns))]
     cells = (["" if value is None else str(value) for value in record] for record in records)
@@ -350,7 +344,6 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 
 
 def main() -> None:
-    """Entry point of the `lake` script."""
     exits.install_handlers()
     with nullcontext() if exits.stack_traces_wanted() else without_panics():
         code = _run()

@@ -79,7 +79,6 @@ def _forget(shell: Shell, table: str, consumer: str, *, alone: bool) -> None:
 
 
 def _write(lines: Iterable[str], begin: Callable[[], None]) -> None:
-    """Print the lines of an edition and flush."""
     for line in lines:
         begin()
         sys.stdout.write(f"{line}\n")
@@ -107,7 +106,6 @@ def as_json_lines(changes: Changes) -> Iterator[str]:
 
 
 def as_lines(changes: Changes) -> Iterator[str]:
-    """Yield a heading and a table of the rows; an update shows old and new values."""
     rows = iter(changes)
     first = next(rows, None)
     way = "snapshot" if changes.snapshot else f"from edition {changes.since}"

@@ -129,7 +129,6 @@ def _repair(shell: Shell, sinks: Sequence[DeclaredSink]) -> None:
 
 
 def retry_or_give_up(shell: Shell, sinks: Sequence[DeclaredSink], noun: str, *, given_up: bool) -> None:
-    """Send again what the targets have not accepted, or give it up; print the counts by `noun`."""
     from lake.sinks.deliver import give_up, send_again
 
     done = [(give_up if given_up else send_again)(shell.settings, sink) for sink in sinks]

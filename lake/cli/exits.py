@@ -28,13 +28,10 @@ if TYPE_CHECKING:
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE: Final = 5.0  # seconds
 INTERRUPT_ATTEMPTS: Final = 4
-"""Interrupts sent to Spark before the process exits regardless."""
 LINE: Final = 100  # longest command line in a message
 
 
 class CommandSignal(KeyboardInterrupt):
-    """A received signal."""
-
     def __init__(self, number: int, interrupter: threading.Thread) -> None:
         super().__init__(number)
         self.number = number
@@ -42,7 +39,7 @@ class CommandSignal(KeyboardInterrupt):
 
 
 class _SignalState:
-    """State of the process: in a `shell`, SIGINT ends only the query; `final` is the signal that ends the command."""
+    """In a `shell`, SIGINT ends only the query; `final` is the signal that ends the command."""
 
     shell = False
     final: CommandSignal | None = None
@@ -56,12 +53,11 @@ def install_handlers() -> None:
 
 
 def interrupt_queries_only() -> None:
-    """Make SIGINT end the current query instead of the shell."""
     _SignalState.shell = True
 
 
 def exit_code(error: BaseException) -> int | None:
-    """Wait until Spark has cancelled its jobs; return the exit code, or None without a signal."""
+    """Return the exit code, or None without a signal. First wait until Spark has cancelled its jobs."""
     ended = _SignalState.final or next((cause for cause in _causes(error) if isinstance(cause, CommandSignal)), None)
     if ended is None:
         return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
@@ -109,7 +105,6 @@ def stack_traces_wanted() -> bool:
 
 
 def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
-    """Convert `error` to a LakeError, with the command line as its place if it is a usage error."""
     if stack_traces_wanted():
         click.echo(escape_controls("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     if isinstance(error, click.ClickException):

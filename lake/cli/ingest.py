@@ -129,13 +129,11 @@ def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new:
 
 
 def emit_batch(shell: Shell, stream: str, counts: BatchCounts) -> None:
-    """Print the token of a batch; with --json also its counts."""
     row = _row(stream, counts)
     shell.emit(row, row["token"])
 
 
 def emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:
-    """Print the counts of each stream."""
     data = {stream: _row(stream, counts) for stream, counts in done.items()}
     rows = list(data.values())
     shell.emit({"streams": data, **more}, table(rows, "token", *counts_of(rows)) if rows else "nothing to do")
@@ -146,11 +144,9 @@ def _row(stream: str, counts: BatchCounts) -> dict[str, Any]:
 
 
 def counts_of(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the count columns; `control` only if there are control messages."""
     return [*COUNTS, "control"] if any(row["control"] for row in rows) else [*COUNTS]
 
 
 def report_all(shell: Shell, lines: Iterable[str]) -> None:
-    """Print `lines` as progress."""
     for line in lines:
         shell.report(line)

@@ -214,14 +214,13 @@ def deploy(shell: Shell, *, yes: bool) -> None:
 
 
 def project(shell: Shell) -> Project:
-    """Load the shell's project."""
     from lake.project.project import load
 
     return load(shell.settings)
 
 
 def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> Inputs:
-    """Return the inputs at a cut; `recompute` evaluates them from the logs."""
+    """`recompute` evaluates the inputs from the logs."""
     from lake.engine.inputs import Inputs
     from lake.publish.cut import pick_cut
 
@@ -238,7 +237,6 @@ def connect(shell: Shell) -> SparkSession:
 
 
 def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
-    """Print changes per table, and the first changed rows."""
     from lake.engine.rebuild import Recomputed
 
     rows = [asdict(advanced) for advanced in done]

@@ -39,12 +39,10 @@ PATIENCE: Final = 5.0  # seconds
 
 
 def stderr_is_terminal() -> bool:
-    """Return whether stderr is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def coloured(line: str) -> str:
-    """Colour the first word if stderr is a terminal and colours are enabled."""
     if not stderr_is_terminal() or os.environ.get("NO_COLOR"):
         return line
     word, space, rest = line.partition(" ")
@@ -52,8 +50,6 @@ def coloured(line: str) -> str:
 
 
 class LineProgress:
-    """Plain lines for a pipe."""
-
     def report(self, line: str) -> None:
         click.echo(line, err=True)
 
@@ -65,7 +61,7 @@ class LineProgress:
             self.report(f"{step.verb:<7} {step.subject}")
 
     def advanced(self, step: ProgressStep) -> None:
-        """Print nothing."""
+        pass
 
     def ended(self, step: ProgressStep) -> None:
         if step.verb in REPORTED_HERE and not step.failed:
@@ -73,7 +69,7 @@ class LineProgress:
             self.report(f"{step.verb:<7} {step.subject}: {rows}in {step.seconds:.1f} s")
 
     def stop(self) -> None:
-        """Print nothing: there is no live display."""
+        pass
 
 
 class JsonProgress(LineProgress):
@@ -102,8 +98,6 @@ class JsonProgress(LineProgress):
 
 
 class LiveProgress(LineProgress):
-    """One line per running step at a terminal."""
-
     def __init__(self, last_durations: DurationLookup, console: Console | None = None) -> None:
         self._last_durations = last_durations
         self._known: dict[str, Mapping[str, float]] = {}
@@ -146,7 +140,6 @@ class LiveProgress(LineProgress):
 
 
 def remaining_note(step: ProgressStep, elapsed: float, usual: float | None) -> str:
-    """Return a step's progress and its estimated remaining time."""
     if step.total:
         from rich.filesize import decimal
 
@@ -204,7 +197,6 @@ def _progress(console: Console | None) -> Progress:
 
 @contextmanager
 def without_panics() -> Iterator[None]:
-    """Drop panics from native standard error in this block."""
     own, python = os.dup(2), sys.stderr
     come, go = os.pipe()
     os.dup2(go, 2)
@@ -236,7 +228,7 @@ def _copy_lines(come: int, own: int) -> None:
 
 
 class _PanicFilter:
-    """Filter of lines. An empty line waits for the next one, because it is dropped before a panic."""
+    """An empty line waits for the next one, because it is dropped before a panic."""
 
     def __init__(self) -> None:
         self.is_at_end, self._after, self._empty = False, 0, b""

@@ -18,7 +18,7 @@ from typing import Any, Final
 import duckdb
 
 FILE_SYSTEMS: Final[dict[str, Any]] = {}
-"""File systems of fsspec by the scheme of their addresses, such as `s3`; each connection gets them."""
+"""File systems of fsspec by scheme, such as `s3`; each connection gets them."""
 _BOUNDS: Final[dict[str, str]] = {}
 
 
@@ -34,7 +34,6 @@ def bound(memory: int, folder: Path) -> None:
 
 
 def connect(file: str = ":memory:") -> duckdb.DuckDBPyConnection:
-    """Connect to a new database in memory, or to that in `file`."""
     con = duckdb.connect(file, config=dict(_BOUNDS))
     con.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")  # a cursor shows no progress bar
     for system in FILE_SYSTEMS.values():
@@ -55,7 +54,7 @@ FUNCTIONS: Final = """
 
 
 def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] | None:
-    """Return why `expression` is not a deterministic expression of `type_` over one row, and the fix; None if it is.
+    """Return why `expression` is not a deterministic expression of `type_` over one row, and the fix.
 
     `row` is SQL of the columns of an example row.
     """
@@ -74,7 +73,9 @@ def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] |
 
 
 def _calls(con: duckdb.DuckDBPyConnection, expression: str) -> Iterator[str]:
-    """Yield the functions that an expression calls, also by macros, in lower case. Raises ValueError if invalid."""
+    """Yield the functions that are called, also by macros, in lower case. Raises ValueError if the expression is
+    invalid.
+    """
     for text in (expression, f"({expression})"):  # the first form finds closing brackets, the second trailing names
         [[serialized]] = con.execute("SELECT json_serialize_sql($1)", [f"SELECT {text}"]).fetchall()
         parsed = json.loads(serialized)

@@ -1,4 +1,4 @@
-"""This process at work on a project: its registration, the faults behind its errors, and how long its work took."""
+"""This process at work on a project: its registration, the faults behind its errors, and expected durations."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SWITCH: Final = 0.0005
 def begin(project: Path | None, command: str) -> Settings:
     """Begin `command`, and return the settings of `project` (default: the nearest one above the current folder).
 
-    Until it ends, `lake maintain` keeps the files it may read. Files that it writes have the permissions of the
-    settings. Raises DeclarationError if the settings are wrong.
+    Until it ends, `lake maintain` keeps the files it may read. Its files have the permissions of the settings. Raises
+    DeclarationError if the settings are wrong.
     """
     settings = load_settings(project)
     sys.setswitchinterval(SWITCH)
@@ -51,9 +51,9 @@ def last_durations(settings: Settings, verb: str) -> Mapping[str, float]:
 
 
 def fault_of(error: BaseException, settings: Settings | None) -> LakeError | None:
-    """Return the fault behind `error`, of any library, such as a lost session or a full disk; None if unexpected.
+    """Return the fault behind `error`, of any library, such as a lost session; None if it is unexpected.
 
-    With `settings`, also searches their warehouse for damage.
+    With `settings`, also search their warehouse for damage.
     """
     if isinstance(error, LakeError):
         return error
