@@ -158,7 +158,6 @@ UNREACHED: Final = re.compile(
 
 
 def unreached(error: BaseException, *, where: str = "") -> Unavailable | None:
-    """Return the error to raise if `error`, of any library, means that a storage does not respond."""
     found = UNREACHED.search(str(error))
     if found is None:
         return None

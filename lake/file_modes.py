@@ -1,7 +1,7 @@
 """Permissions of written files: for their owner, and for the `group` of the settings if there is one.
 
-The folders enforce this: other users cannot enter them, whatever the modes of the files are. The command line also sets
-the process's umask, which its child processes inherit, so that files have 0600, or 0640 for a group.
+Other users cannot enter the folders, whatever the modes of the files are. The command line also sets the process's
+umask, which its child processes inherit: files have 0600, or 0640 for a group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ def umask(settings: Settings) -> int:
 
 
 def begin(settings: Settings) -> None:
-    """Raises DeclarationError for an unknown group."""
     _group(settings)
     os.umask(umask(settings))
 
@@ -71,7 +70,6 @@ def cold(settings: Settings, stream: str) -> None:
 
 
 def scratch(settings: Settings, name: str) -> Path:
-    """Return the folder `.lake/NAME`, created, for the owner alone."""
     return _folder(_project_folder(settings) / name, ALONE)
 
 

@@ -1,7 +1,4 @@
-"""Progress of this process: verbs report the begin, progress and end of their steps to a watcher.
-
-Without a watcher nothing happens. A terminal, or a log for machines, watches by `watch`; see `lake.cli.stderr`.
-"""
+"""Progress of this process: verbs report the begin, progress and end of their steps to a watcher, if there is one."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ class ProgressStep:
     seconds: float = 0.0
 
     def remain(self, left: int) -> None:
-        """Report the remaining bytes; the first call sets the total."""
         if self.total is None:
             self.total = left
         self.done = max(self.total - left, self.done)

@@ -20,7 +20,6 @@ from lake.errors import DeclarationError
 
 NULL: Final = "NULL"
 MEASURED_ROWS: Final = 1000
-"""Number of rows that determine the widths of a table's columns."""
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 SPARK: Final = "`"
 DUCKDB: Final = '"'
@@ -67,7 +66,6 @@ def as_html(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Ite
 
 
 def text(value: Any) -> str:
-    """Return one value as text; nested ones as JSON."""
     spelt = plain(value)
     return spelt if isinstance(spelt, str) else json.dumps(spelt, ensure_ascii=False)
 
@@ -113,7 +111,6 @@ def printable(text: str) -> str:
 
 
 def escape_controls(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
-    """Escape terminal control characters by `spell`, except those to `keep`."""
     spell = spell or (lambda c: c.encode("unicode_escape").decode())
     return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
 

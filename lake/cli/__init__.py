@@ -86,8 +86,6 @@ def command_names() -> list[str]:
 
 
 class CommandGroup(click.Group):
-    """Group that imports a command's module on demand."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return command_names()
 
@@ -162,8 +160,6 @@ class LocalPath(click.Path):
 
 @dataclass
 class Shell:
-    """State of a command; common options set its first fields."""
-
     project: Path | None = None
     json: bool = False
     quiet: bool = False
@@ -219,7 +215,6 @@ class Shell:
         self.answered = True
 
     def emit(self, data: Any, text: str | Iterable[str] = ()) -> None:
-        """Print the answer: `data` with --json, else `text`."""
         self.begin_answer()
         if self.json:
             click.echo(json.dumps(data, default=str, indent=2))
@@ -228,7 +223,6 @@ class Shell:
                 click.echo(_printable(line))
 
     def fail(self, fault: LakeError) -> int:
-        """Print `fault`, with --json as the answer if there is none yet; return the exit code."""
         self.progress.stop()
         if self.log_format == "json":
             JsonProgress().record("error", **fault.record)
@@ -248,7 +242,6 @@ class Shell:
             self.progress.report(_printable(f"lake: {subject}: {fault}"))
 
     def draw(self, data: Any, picture: RenderableType) -> None:
-        """Print a rich renderable, in colours and wrapped only on a terminal."""
         from rich.console import Console
         from rich.segment import Segment, Segments
 

@@ -39,8 +39,6 @@ class CommandSignal(KeyboardInterrupt):
 
 
 class _SignalState:
-    """In a `shell`, SIGINT ends only the query; `final` is the signal that ends the command."""
-
     shell = False
     final: CommandSignal | None = None
 

@@ -220,7 +220,6 @@ def project(shell: Shell) -> Project:
 
 
 def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> Inputs:
-    """`recompute` evaluates the inputs from the logs."""
     from lake.engine.inputs import Inputs
     from lake.publish.cut import pick_cut
 
@@ -229,8 +228,7 @@ def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> I
 
 
 def connect(shell: Shell) -> SparkSession:
-    """Return the session, and warm up the gate meanwhile."""
-    from lake.quality import gate
+    from lake.gate import gate
 
     gate.warm_up(shell.settings)
     return shell.spark

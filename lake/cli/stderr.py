@@ -159,7 +159,6 @@ def _about(seconds: float) -> str:
 
 
 def _progress(console: Console | None) -> Progress:
-    """Return a display on the current stderr, even if a JVM gets another one later."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
     from rich.text import Text
@@ -215,7 +214,6 @@ def without_panics() -> Iterator[None]:
 
 
 def _copy_lines(come: int, own: int) -> None:
-    """Copy lines, and partial lines that cannot begin a panic, until END_MARK."""
     lines, rest = _PanicFilter(), b""
     while part := os.read(come, 1 << 16):
         *whole, rest = (rest + part).split(b"\n")

@@ -1,14 +1,13 @@
-"""`lake archive`: moves the batches of a log up to a given one to colder storage (lake.store.archive_tier).
+"""`lake archive`: moves old batches of a log to colder storage (lake.store.archive_tier).
 
 1. Each part is written to a folder named by its stream and the digest of its last batch: a retry after a crash
    continues it, and no two logs share one.
-2. It is verified by the fingerprints that the log's commits recorded when the batches came, read back from its files,
-   and flushed to disk.
+2. Its files, read back, are verified by the fingerprints that the log's commits recorded, and flushed to disk.
 3. One commit names it and removes its rows from the log. Readers of earlier versions keep their files until `lake
    maintain` deletes them.
 
-Writers are locked out during the third step only. Nothing is lost: each batch's counts and the chain of digests stay in
-the log, and archived rows are searched and evaluated where they are.
+Writers are locked out during the third step only. Each batch's counts and the chain of digests stay in the log, and
+archived rows are searched and evaluated where they are.
 """
 
 from __future__ import annotations
@@ -124,7 +123,6 @@ def _place(settings: Settings) -> Address:
 
 
 def _unnamed_folders(folder: Address, parts: Sequence[ArchivedPart]) -> list[str]:
-    """Raises Unavailable if the bucket does not exist."""
     named, there = {part.place for part in parts}, list[str]()
     with suppress(OSError):  # it does not exist yet, or cannot: its creation reports that
         there += sorted(str(folder / entry.name[:-1]) for entry in folder.list() if entry.name.endswith("/"))

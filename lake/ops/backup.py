@@ -1,11 +1,10 @@
 """`lake backup`: a copy of the warehouse, taken while others write, in which persons forgotten later are unreadable.
 
 Every Delta table is copied at one version, before all that it refers to: editions before the tables that they name, a
-table before its inputs, cuts after the tables at them, logs last. So everything that a copy refers to is in the copy;
-the rest is what a crash would leave.
+table before its inputs, cuts after the tables at them, logs last. The copy may lack only what a crash would lose.
 
-Personal data is in it only encrypted: the key store is not copied with it, tables with persons in clear are not copied,
-and quarantined records of their streams are copied without their text.
+Personal data is in it only encrypted: the key store and tables with persons in clear are not copied, and quarantined
+records of their streams are copied without their text.
 """
 
 from __future__ import annotations
@@ -140,7 +139,6 @@ def _check_targets(project: Project, folder: Path, keys: Path | None) -> None:
 
 
 def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
-    """Add the names of tables that are not copied to `left_out`."""
     warehouse = Warehouse(project.settings)
     last = {*AFTER_TABLES, *AFTER_LOGS, *NOT_COPIED}
     others = (book.name for book in warehouse.folders("book") if book.name not in {*BEFORE_TABLES, *last})

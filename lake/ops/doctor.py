@@ -48,8 +48,6 @@ CAUSE: Final = re.compile(r"^(?!\s*at ).*((Error|Exception)\b.*:|\[[A-Z_]+\]|err
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """`fix` is empty if the check passed."""
-
     subject: str
     found: str
     fix: str = ""
@@ -90,7 +88,6 @@ def _python() -> Diagnosis:
 
 
 def java() -> Diagnosis:
-    """Check the Java that Spark would start, by `java -version` alone."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home) / "bin/java" if home else "java")
     fix = "install Java 17 or newer (apt install openjdk-17-jre-headless, brew install openjdk@17)"

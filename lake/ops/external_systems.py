@@ -93,7 +93,6 @@ def _source_status(settings: Settings, source: DeclaredSource) -> SourceStatus:
 
 
 def sink_statuses(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
-    """Yield the status of every sink that is or was declared."""
     sound, faults = sound_sinks(settings)
     more_sound, more_faults = sinks_of_connectors(settings)
     sound |= more_sound
@@ -129,7 +128,6 @@ def _sink_status(settings: Settings, sink: DeclaredSink, now: datetime) -> SinkS
 
 
 def consumer_statuses(settings: Settings, now: datetime) -> Iterator[ConsumerStatus]:
-    """Yield the status of every consumer that is no sink, by table and name."""
     current = editions.current_edition(settings)
     for consumer in consumers.consumers(settings):
         if consumer.is_sink:

@@ -63,7 +63,7 @@ class Policy:
 
 @dataclass
 class Kept:
-    """Of the parts `due` for compaction, those `left` wait for later calls; `files` were deleted, of `freed` bytes."""
+    """Parts `due` for compaction, some of them `left` for later calls; deleted `files`, of `freed` bytes."""
 
     place: Location
     compacted: Compacted | None = None
@@ -130,7 +130,6 @@ def _maintain(
 
 
 def _expire(project: Project, policy: Policy) -> list[int]:
-    """Expire editions that are neither among the newest nor young nor kept for a consumer."""
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
     with consumers.needed_editions(settings) as needed:
         old = [
@@ -153,7 +152,6 @@ class _Work:
     spent: int = 0
 
     def maintain(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
-        """Return False if another writer holds `place`."""
         try:
             with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
                 needed = self.needed()
@@ -214,7 +212,6 @@ class _Work:
             place.path.storage.delete_empty_folders(place.path.url)
 
     def _affordable(self, due: Iterable[FileGroup]) -> list[FileGroup]:
-        """Return the groups within the call's bytes, in any case the first of the call."""
         chosen = []
         for part in due:
             if not self.spent or self.spent + part.size <= self.policy.size:

@@ -183,7 +183,6 @@ def catch_up(
 def _publish(
     project: Project, now: Cut, spark: Callable[[], SparkSession], on_progress: OnProgress, held: list[BlockedGroups]
 ) -> Edition | None:
-    """Publish the cut unless readers are pinned; add blocked groups to `held`."""
     with view():
         pin = pinned(project.settings)
         edition = publish(project, now, spark, on_progress, on_held=held.append) if pin is None else None

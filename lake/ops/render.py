@@ -115,7 +115,6 @@ def _connection_lines(status: Status) -> Iterator[str]:
 
 
 def failed_conditions(status: Status, kinds: Collection[str]) -> list[str]:
-    """Return a line for each condition of `kinds` (see `CONDITIONS`) that holds; damage always counts."""
     lines = [f"{name_of(damage.path)} is damaged: {damage.found}" for damage in status.damaged]
     for kind in CONDITIONS:
         if kind in kinds:
@@ -188,7 +187,6 @@ CONDITIONS: Final = {
     "drift": "records have fields that the contract does not know, or lack one that all had",
     "quarantine": "records wait in quarantine, or rows that the target of a sink cannot take",
 }
-"""Conditions of `lake status --fail-if`."""
 _CHECKS: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
     "stopped": _stopped_conditions,
     "failed": _failure_conditions,

@@ -174,8 +174,6 @@ def _check_summary(project: Project, checks: Mapping[str, checks.Check]) -> Chec
 
 
 class _LogHeads:
-    """Heads of one log, read backwards on demand."""
-
     def __init__(self, settings: Settings, stream: str) -> None:
         self.stream = stream
         self.head = Log(settings, stream).head()

@@ -83,8 +83,6 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class StoppedCheck:
-    """A stopped check that no edition has superseded, and the tables and groups it blocks."""
-
     check: checks.Check
     blocks: tuple[str, ...]
     groups: tuple[str, ...] = ()

@@ -38,7 +38,6 @@ SPARK_KEEPS: Final = 32
 DELTA_RS_KEEPS: Final = 64
 """Bytes of a text that delta-rs keeps; the last character of a maximum is incremented."""
 OWNERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
-"""Folders of other programs, and of people, in `.lake`."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 ROW: Final = 'to_json("a row")::VARCHAR'
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
@@ -46,7 +45,6 @@ FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still
 NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
 ROWS_AT_ONCE: Final = 10_000
 KEPT: Final = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
-"""Why a target's table of this mode may still have a person's data."""
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
 
@@ -258,7 +256,6 @@ def _fetched(answer: duckdb.DuckDBPyConnection) -> Iterator[str]:
 
 
 def unproven(project: Project, stream: str) -> Iterator[str]:
-    """Yield a line for each sink, or table of one, that may still have data of people of `stream`."""
     sinks, faults = sound_sinks(project.settings)
     sinks |= sinks_of_connectors(project.settings)[0]
     for name in faults:

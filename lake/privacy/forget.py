@@ -96,7 +96,6 @@ class Preview:
 
 
 def preview(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> Preview:
-    """Raises as `find_person` does."""
     contract, token = find_person(project, stream, subject)
     events, values = _personal_values(project, spark(), contract, subject)
     quarantined = len(search.quarantined_records(project.settings, contract, subject, values))
@@ -184,7 +183,6 @@ def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
 
 
 def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None = None) -> None:
-    """Blank these quarantined records of a stream, or all."""
     path, blank = Warehouse(settings).quarantine(stream).path, {"raw": "''", "detail": f"'{BLANKED}'"}
     if records == [] or not delta.exists(path):
         return

@@ -2,12 +2,11 @@
 
 1. Destroy keys left by a crash. In a bucket, where processes of other machines are not known, wait GRACE after the
    first edition without the person, by the clocks of the hosts.
-2. Rewrite every table into a first version with the same rows, and publish that. All tables, since one may have been
-   derived from the stream before it was redefined.
+2. Rewrite every table into a first version with the same rows, and publish that: any may have been derived from the
+   stream before it was redefined.
 3. Wait for pins, for processes of this machine that began before the edition, and for consumers of older editions, up
-   to their limit.
-4. Expire all other editions.
-5. Delete old versions of tables and quarantine, retired homes, leftover files, and Spark's logs, which may have values.
+   to their limit. Then expire all other editions.
+4. Delete old versions of tables and quarantine, retired homes, leftover files, and Spark's logs, which may have values.
 """
 
 from __future__ import annotations

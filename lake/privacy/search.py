@@ -36,7 +36,6 @@ def whole_word(expressions: Iterable[str]) -> str:
 
 
 def spelling_pattern(value: str) -> str:
-    """Return a regular expression of all spellings of a value that Spark wrote."""
     if NUMBER.fullmatch(value):
         return "|".join(sorted({re.escape(value), *map(_digits, _kept_as(Decimal(value)))}))
     if instant := INSTANT.fullmatch(value):

@@ -1,7 +1,7 @@
 """Publish groups: tables that readers see at one cut. `[tool.lake.publish] groups` names them; by default all are one.
 
 A table in no named group belongs to the group `default`, one of parked rows to that of the table they are parked of. A
-group is held as a whole, and so is every group with a table derived from one of its tables.
+group is held as a whole, and with it every group that derives a table from it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ def faults(settings: Settings, tables: Collection[str]) -> Iterator[DeclarationE
 
 
 def groups(settings: Settings, tables: Mapping[str, Declaration]) -> Groups:
-    """Return the groups of `tables`, which are in dependency order; none is empty."""
     group_of = {name: group for group, names in settings.publish.groups.items() for name in names}
     grouped: dict[str, list[Declaration]] = {group: [] for group in settings.publish.groups}
     for name, table in tables.items():
@@ -57,13 +56,11 @@ def held_with(groups: Groups, held: Collection[str]) -> dict[str, str]:
 
 
 def held_by(groups: Groups, table: str) -> list[str]:
-    """Return the groups that are held while `table` is: its own, and those held with that."""
     own = [group for group, members in groups.items() if any(member.name == table for member in members)]
     return [*own, *held_with(groups, own)]
 
 
 def _derived(groups: Groups, group_of: Mapping[str, str], held: Collection[str]) -> dict[str, str]:
-    """Return the other groups with a table derived from one of `held`, each with the reason."""
     derived: dict[str, str] = {}
     for group, members in groups.items():
         inputs = [(table, source) for table in members for source in table.inputs if not source.is_log]

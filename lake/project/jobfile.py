@@ -55,7 +55,6 @@ class JobFile:
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
-        """Raises DeclarationError if the file is not Python, or its name is not a table's."""
         where = f"jobs/{path.parent.name}/{path.name}"
         if not path.stem.isidentifier():
             fix = "rename it: letters, digits and _, like the function in it"
@@ -151,7 +150,6 @@ class JobFile:
                     yield "." * node.level + name, node.lineno
 
     def _calls(self) -> Iterator[tuple[str, int, str]]:
-        """Yield (called, line, directly inside) of function calls, in Python and in SQL text."""
         documented = {id(text) for text in _docstrings(self.tree)}
         parents = {id(child): node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
         for node in ast.walk(self.tree):
@@ -241,12 +239,11 @@ _NAME: Final = re.compile(r"^name '(\w+)' is not defined")
 
 
 class UpstreamFailed(Exception):
-    """A job cannot be imported because one that it imports cannot."""
+    pass
 
 
 @contextmanager
 def importing(project: Path) -> Iterator[None]:
-    """Let imports of `jobs` find this project's files, whatever project was loaded before."""
     for name in [name for name in sys.modules if name == "jobs" or name.startswith("jobs.")]:
         del sys.modules[name]
     sys.path.insert(0, str(project))
@@ -258,8 +255,9 @@ def importing(project: Path) -> Iterator[None]:
 
 
 def load_declaration(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
-    """Raises DeclarationError if `file` does not declare a table of its name, UpstreamFailed if another file is to
-    blame.
+    """Import `file`. Raises DeclarationError if it declares no table of its name.
+
+    Raises UpstreamFailed if another file is to blame.
     """
     try:
         module = import_module(file.module)

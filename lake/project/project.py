@@ -69,7 +69,6 @@ class Project:
         return groups.groups(self.settings, self.tables)
 
     def table(self, declaration: Declaration) -> Table:
-        """Return the staged table if it is being built, else the live one."""
         name = declaration.name
         live = self.seen.tables.get(name) if self.seen else None
         return self.table_in(declaration, self.staged.get(name) or (live.home if live else name))
@@ -148,7 +147,6 @@ class Project:
         return upcast_definition(self.contracts[stream].upcast, fields, texts)
 
     def _fields(self, declaration: Declaration, columns: Columns) -> dict[str, str]:
-        """Return the contract fields that the table reads, as `stream.field`."""
         return {
             f"{source.name}.{name}": type_
             for source in declaration.inputs
@@ -158,13 +156,11 @@ class Project:
         }
 
     def _borrowed(self, declaration: Declaration) -> list[str]:
-        """Return the tables whose job files the table's own imports other than as inputs."""
         inputs = {source.name for source in declaration.inputs}
         imported = {module.rpartition(".")[2] for module in self.files[declaration.name].upstream}
         return sorted(imported & set(self.files) - inputs)
 
     def logs(self, declaration: Declaration) -> set[str]:
-        """Return the streams that the table is derived from, through all its inputs."""
         streams: set[str] = set()
         for source in declaration.inputs:
             streams |= {source.name} if source.table is None else self.logs(source.table)
@@ -235,7 +231,6 @@ def _declarations(
     faults: list[DeclarationError],
     faulty: Collection[str],
 ) -> dict[str, tuple[Declaration, JobFile]]:
-    """Return the valid declarations by table. Add their faults to `faults` if that is empty."""
     has_faults, declarations = bool(faults), dict[str, tuple[Declaration, JobFile]]()
     for file in files:
         try:
@@ -348,7 +343,6 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
 
 
 def _cycles(files: list[JobFile]) -> list[DeclarationError]:
-    """Return the fault of a cycle of inputs, which is a cycle of imports."""
     by_module = {file.module: file for file in files}
     graph = {file.module: file.upstream & set(by_module) for file in files}
     try:

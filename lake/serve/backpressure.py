@@ -46,7 +46,7 @@ class Rate:
     at: float = field(default=-math.inf)
 
     def take(self, events: int) -> None:
-        """Raises Problem with the seconds to wait.
+        """Take tokens. Raises Problem with the seconds to wait.
 
         A full bucket admits more than one second's worth, so no request is too large forever.
         """
@@ -71,8 +71,6 @@ class Load:
 
 @dataclass
 class BodyMemory:
-    """Memory of one request's body, counted in each of `loads`."""
-
     loads: Sequence[Load]
     most: int
     size: int = 0
@@ -86,7 +84,6 @@ class BodyMemory:
             raise Problem("too-long", f"more than {self.most:,} bytes", max_body=self.most)
 
     def hold(self, size: int) -> None:
-        """Raises Problem if the bytes are too many for one body or for all together."""
         self.check(size)
         if any(load.held + size > load.most_bytes for load in self.loads):
             raise Problem("too-many", "too many request bytes in flight", after=SOON)

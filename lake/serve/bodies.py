@@ -61,7 +61,7 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     max_records: int,
     named: Iterable[str] = (),
 ) -> list[PostedRecord]:
-    """Raises Problem, which lists the first bad records, if any record is bad. Request headers `named` become facts."""
+    """Parse a body; headers `named` become facts. Raises Problem, which lists the first bad records."""
     kind, _, options = headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
     if (charset := re.search(r'charset\s*=\s*"?([^";\s]+)', options, re.I)) and charset[1].lower() not in {
@@ -239,7 +239,6 @@ def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Ma
 
 
 def bad_record(stream: str, number: int, error: RecordRejected) -> dict[str, Any]:
-    """Return the JSON entry of a bad record; `number` counts within its stream."""
     return {"record": number, "stream": stream, "reason": str(error.reason), "detail": error.detail}
 
 

@@ -61,7 +61,6 @@ class Commits:
         return GroupPlace(self._next.number, len(self._next.lines))
 
     async def wait_for(self, number: int) -> None:
-        """Wait until the group is on the disk. Raises its Problem if it failed."""
         for group in (self._in_flight, self._next):
             if group is not None and group.number == number and group.waiting:
                 await group.settled.wait()

@@ -73,15 +73,12 @@ def _descriptors(wanted: int) -> int:
 
 @dataclass
 class Connections:
-    """Open connections by address, oldest first."""
-
     total: int
     per_address: int
     head_seconds: float
     _by_address: dict[str, dict[Connection, None]] = field(default_factory=dict)
 
     def admit(self, connection: Connection) -> None:
-        """Raises Problem if a limit is reached and no connection is idle."""
         own = self._by_address.get(connection.address, {})
         if len(own) >= self.per_address:
             self._make_room([own], f"{self.per_address:,} connections from this address")
@@ -108,8 +105,6 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """Connection that passes data on to uvicorn's protocol within the limits."""
-
     transport: asyncio.Transport
     address: str = ""
 

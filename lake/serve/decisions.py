@@ -154,7 +154,6 @@ class Decisions:
 
 
 def expected_version(headers: Mapping[str, str]) -> ExpectedVersion:
-    """Raises Problem if If-Match or If-None-Match is malformed."""
     match, new = headers.get("if-match"), headers.get("if-none-match")
     if new not in {None, "*"} or (match is not None and new is not None):
         raise Problem("wrong-request", "write If-None-Match: * for a new key, or If-Match with its version")

@@ -41,7 +41,6 @@ EXAMPLES: Final[Mapping[str, Any]] = {
 
 
 def posted_fields(contract: Contract) -> list[Field]:
-    """Return the fields that are no facts of the request."""
     return [field for field in contract.fields if not field.is_fact]
 
 
@@ -51,7 +50,6 @@ def needs_id(contract: Contract) -> bool:
 
 
 def named_headers(contract: Contract) -> list[str]:
-    """Return the request headers, in lower case, that the contract has a field for."""
     return [field.path[2].lower() for field in contract.fields if field.path[:2] == ("http", "headers")]
 
 
@@ -66,7 +64,6 @@ def example(contract: Contract) -> dict[str, Any]:
 
 
 def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
-    """Return a shell command that posts the example, with the token in $TOKEN."""
     record = json.dumps(example(contract), ensure_ascii=False, indent=2).replace("'", "'\\''")
     needed = " \\\n  -H 'Idempotency-Key: order-4711'" if needs_id(contract) else ""
     address = f"'{base}/streams/{contract.name}?decide'" if decides else f"{base}/streams/{contract.name}"

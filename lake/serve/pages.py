@@ -58,7 +58,6 @@ def streams(
 
 
 def problems() -> str:
-    """Return the page that the `type` of a problem points to."""
     rows = "".join(
         f'<tr id="{kind}"><td>{status}</td><td>{escape(title)}</td><td>{escape(fix)}</td></tr>'
         for kind, (status, title, fix) in KINDS.items()

@@ -128,7 +128,6 @@ class Problem(Exception):
 
 
 def handle_problems(answer: Endpoint) -> Endpoint:
-    """Turn a Problem into its response, and any other exception into a logged 500."""
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
     from starlette.responses import Response
@@ -150,7 +149,6 @@ def handle_problems(answer: Endpoint) -> Endpoint:
 
 
 def report_faults(answer: Endpoint) -> Endpoint:
-    """Turn every exception of a read into a Problem."""
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
 

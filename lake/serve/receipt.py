@@ -41,7 +41,6 @@ class Receipt:
 
 
 def new_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], source: str, put: GroupPlace) -> list[StreamReceipt]:
-    """Return the receipts of records committed now: one stream after the other."""
     receipts, first = list[StreamReceipt](), put.first
     for stream, records in by_stream.items():
         receipts.append(StreamReceipt(stream, source, GroupPlace(put.number, first), len(records)))
@@ -50,7 +49,6 @@ def new_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], source: str, p
 
 
 def earlier_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], decided: Decision) -> list[StreamReceipt]:
-    """Return the receipts of the first request, for the streams with a rule."""
     receipts, number = list[StreamReceipt](), 0
     for stream in dict.fromkeys(stream for stream, *_ in decided.versions):
         source, group, ordinal = decided.places[number].rsplit(":", 2)
@@ -60,7 +58,6 @@ def earlier_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], decided: D
 
 
 def decision_json(decided: Decision, contracts: Mapping[str, Contract]) -> dict[str, Any]:
-    """Return {again, version} for one key, {again, versions} for several."""
     if len(decided.versions) == 1:
         return {"again": decided.again, "version": decided.versions[0][2]}
     versions = [
@@ -125,7 +122,6 @@ class Editions:
 
 
 def visible_groups(settings: Settings, source: str, stream: str, was: VisibleGroups = VisibleGroups()) -> VisibleGroups:
-    """Return the groups visible in the current edition; `was` if the edition is the same."""
     edition = editions.current_edition(settings)
     if edition is None or edition.number == was.edition:
         return was

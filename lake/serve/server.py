@@ -100,12 +100,10 @@ def _published_address(settings: Settings, source: str, url: str) -> Iterator[No
 
 
 def address_of(settings: Settings, source: str) -> Path:
-    """Return the file with the URL of the source's running server."""
     return file_modes.scratch(settings, "http") / f"{source}.address"
 
 
 def check_installed() -> None:
-    """Raise DeclarationError if the extra `serve` is not installed."""
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         raise DeclarationError(
             f"lake serve http needs {', '.join(missing)}, which the extra `serve` installs",

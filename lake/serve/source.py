@@ -144,7 +144,6 @@ def place(number: int, ordinal: int) -> str:
 
 
 def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
-    """Raises one DeclarationError with all faults."""
     options, contracts, where = declaration.options, declaration.contracts, declaration.where
     faults: list[DeclarationError] = []
     numbers = {each.name: each for each in fields(IntakeLimits)}
@@ -173,7 +172,6 @@ def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
 
 
 def from_environment(variable: str, where: str) -> str:
-    """Raises DeclarationError if the variable is unset."""
     if not (secret := os.environ.get(variable, "")):
         raise DeclarationError(
             f"the environment variable {variable} is not set", where=where, fix=f"export {variable}=…"
@@ -262,7 +260,7 @@ def find_declaration(settings: Settings, contracts: Mapping[str, Contract], name
 
 
 def intake_writer(settings: Settings, source: str) -> GroupWriter:
-    """Raises Unavailable if the folder is in use."""
+    """Open the source's folder for writing. Raises Unavailable if it is in use."""
 
     def logged() -> int:
         progress = [source_position(settings, source, tuple(streams_of(settings))).progress]

@@ -92,7 +92,6 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
 
 
 def _prepared(settings: Settings, port: int) -> dict[str, str]:
-    """Return the configuration. Raises as `connect` does."""
     runtime = java()
     if not runtime.ok:
         raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
@@ -132,7 +131,6 @@ class _Catalogue:
     failed: str = ""
 
     def update(self, server: subprocess.Popen[bytes]) -> None:
-        """Show the edition that readers see; report each failure once."""
         try:
             current = current_edition(self.settings)
             if self.is_made and current == self.shown:
@@ -257,7 +255,6 @@ def _ending_text(code: int, log: Path) -> str:
 def _update_views(
     settings: Settings, spark: SparkSession, edition: Edition | None, *, previous: Edition | None
 ) -> None:
-    """Raises LakeError for a damaged table."""
     before, tables = previous.tables if previous else {}, edition.tables if edition else {}
     statements = [f"CREATE DATABASE IF NOT EXISTS {layer}" for layer in LAYERS]
     for name, entry in tables.items():

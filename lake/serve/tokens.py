@@ -60,7 +60,6 @@ class ReaderTokens:
     _lock: Lock = field(default_factory=Lock)
 
     def of(self, headers: Mapping[str, str]) -> Grant:
-        """Raises Problem if the request has no valid token."""
         shown = bearer_token(headers)
         if not shown:
             raise Problem("no-reader", "no token")

@@ -71,8 +71,6 @@ TRACE: Final = Kill("")
 
 @dataclass
 class PassRecorder:
-    """Recorder of passes through points, as lines of JSON in `notes`."""
-
     warehouse: Path
     notes: Path
     kill: Kill | None = None

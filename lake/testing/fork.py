@@ -36,7 +36,6 @@ def main() -> None:
 
 
 def _import_all() -> Callable[[], None]:
-    """Import everything, and return the entry point of the script `lake`."""
     [script] = entry_points(group="console_scripts", name="lake")
     command: Callable[[], None] = script.load()
     for module in pkgutil.walk_packages(lake.__path__, "lake."):

@@ -188,7 +188,6 @@ def _check_locality(inputs: Inputs, declaration: Declaration, whole: DataFrame) 
 
 
 def _evaluated(inputs: Inputs, declaration: Declaration, partitions: int) -> DataFrame:
-    """Return the table from inputs spread over `partitions` in arbitrary order."""
     frames = [_scattered(inputs.whole(source), partitions) for source in declaration.inputs]
     return inputs.evaluated(declaration, inputs.sides(declaration, frames))
 
@@ -201,7 +200,6 @@ def _scattered(rows: DataFrame, partitions: int) -> DataFrame:
 
 
 def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
-    """Return whether the table depends on the batches and files in which events were delivered."""
     contracts = inputs.project.contracts
     logs = [source.name for source in declaration.inputs if source.is_log]
     if declaration.kind.needs_time and any(contracts[stream].horizon for stream in logs):
@@ -225,7 +223,6 @@ def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
 
 
 def order_groups(inputs: Inputs, tables: Iterable[Declaration]) -> Mapping[str, Groups]:
-    """Return the groups of each stream's events."""
     decided: dict[str, dict[Place, frozenset[int]]] = {}
     for declaration in tables:
         logs = [(side, source.name) for side, source in enumerate(declaration.inputs) if source.is_log]

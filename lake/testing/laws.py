@@ -40,12 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class LogsInMemory(Inputs):
-    """Logs as batches of signed rows, `{stream: batches}`."""
-
     logs: Mapping[str, Sequence[pa.Table]] = field(default_factory=dict)
 
     def check_integrity(self, declaration: Declaration) -> None:
-        """Do nothing: there are no files to check."""
+        pass
 
     def file_size(self, declaration: Declaration) -> int:
         return 0
@@ -82,8 +80,6 @@ class LogsInMemory(Inputs):
 
 @dataclass(frozen=True)
 class TableInMemory(Table):
-    """A table with one version, whose rows are `content`."""
-
     content: pa.Table = field(kw_only=True)
 
     def after(self, diff: pa.Table, identity: Sequence[str]) -> TableInMemory:
@@ -145,13 +141,11 @@ NOWHERE: Final = Project(Settings(project=Path()), {}, {}, {})
 
 
 def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    """Return the table made of all parts together."""
     sliced = SlicedTable.of(kind, parts)
     return to_frame(sliced.spark, sliced.evaluated(len(parts)))
 
 
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    """Return the table advanced part by part."""
     sliced = SlicedTable.of(kind, parts)
     name, settings = sliced.declaration.name, NOWHERE.settings
     table = TableInMemory(settings, "silver", name, name, content=sliced.evaluated(1))

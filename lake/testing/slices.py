@@ -93,7 +93,6 @@ class LandedStream:
         return [*result, *_shuffled(segment, chance)]
 
     def with_redeliveries(self, pieces: Sequence[RecordPiece], chance: random.Random) -> list[RecordPiece]:
-        """Return `pieces`, some of them repeated, unless events are identified by position."""
         sources = self.accepted.keys() - self.refused
         some = [n for n, piece in enumerate(pieces) if piece.source in sources and not piece.whole]
         if self.contract.identity == "position" or not some:
@@ -205,7 +204,6 @@ def _unchanged_files(stream: str, pieces: Sequence[RecordPiece]) -> dict[str, by
 
 
 def _random_parts(pieces: Sequence[RecordPiece], parts: int, chance: random.Random) -> list[Sequence[RecordPiece]]:
-    """Cut `pieces` at random places near even parts."""
     even = len(pieces) / parts
     places = [round(even * (number + chance.uniform(-0.4, 0.4))) for number in range(1, parts)]
     return [pieces[first:end] for first, end in pairwise([0, *places, len(pieces)])]

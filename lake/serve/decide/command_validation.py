@@ -1,8 +1,8 @@
 """Validation of commands in order of arrival, over the state in the log and in acknowledged groups.
 
-New states are kept before they are on the disk, and later commands are validated against them. So an answer waits until
-the disk has everything it depends on (`Decision.rests_on`). If that fails, all states are dropped and read again. Keys
-with waiting events stay in memory, others as long as there is room.
+New states are kept before they are on the disk, and later commands are validated against them. So an answer waits
+until the disk has what it depends on (`Decision.rests_on`). If that fails, all states are read again. Keys with waiting
+events stay in memory, others as long as there is room.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ MOST_EVENTS: Final = 1_000_000
 """Most ids in memory of keys without waiting events: about 200 MB."""
 CHUNK: Final = 10_000
 NEW: Final = "*"
-"""Version that stands for any existing event."""
 
 
 class Outdated(Refused):
@@ -35,8 +34,6 @@ class Outdated(Refused):
 
 
 class NotAllowed(Refused):
-    """The Fold rejects event `number`, from 1, of those for `stream`."""
-
     def __init__(self, stream: str, number: int, reason: str) -> None:
         super().__init__(reason, where=f"{stream}, event {number}")
         self.stream, self.number, self.reason = stream, number, reason

@@ -33,8 +33,6 @@ TRIES: Final = 3
 
 
 class Accepted(NamedTuple):
-    """Accepted event: its place, and a digest of its content."""
-
     place: str
     content: bytes
 

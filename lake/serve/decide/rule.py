@@ -74,7 +74,6 @@ class CommandRule:
         return tuple(values[name] for name in self.contract.key)
 
     def id(self, values: Mapping[str, Any]) -> Key:
-        """Return the id by which a retried event is recognized within its key."""
         return tuple(_canonical(values[name]) for name in self.contract.id)
 
     @cached_property
@@ -93,7 +92,6 @@ class CommandRule:
 
 
 def compared_fields(contract: Contract) -> tuple[str, ...]:
-    """Return the fields that must be equal in a retried record."""
     return tuple(field.name for field in contract.fields if not field.transport)
 
 
@@ -121,7 +119,6 @@ def _canonical(value: Any) -> Any:
 
 
 def rules(project: Project, source: DeclaredIntake) -> dict[str, CommandRule]:
-    """Raises one DeclarationError with all faults."""
     faults, by_stream = list[DeclarationError](), dict[str, CommandRule]()
     for stream, table in source.decide.items():
         wrong = [*_faults(project, source, stream, table)]
@@ -148,7 +145,6 @@ def _rule(project: Project, stream: str, table: str) -> CommandRule:
 
 
 def undecidable(contract: Contract) -> Iterator[str]:
-    """Yield why events of a contract cannot be validated before they are in the log."""
     for what, is_declared in (
         (f"its records are {contract.envelope} messages", contract.envelope),
         ("it has broadcasts", contract.broadcast),

@@ -35,7 +35,6 @@ ACCEPTED: Final[Mapping[str, str]] = {
 
 
 def negotiated_format(request: Request, named: object) -> str:
-    """Return the format `named`, else the one that Accept prefers. Raises Problem if it is unknown."""
     if named is not None:
         if not isinstance(named, str) or named not in MEDIA:
             raise Problem("not-acceptable", f"no format {named!r}")
@@ -60,7 +59,6 @@ def _weighed(accepted: str) -> Iterable[tuple[float, str]]:
 
 
 def parameters(request: Request, *known: str) -> dict[str, str]:
-    """Raises Problem for a parameter that is not in `known`, or appears twice."""
     given = dict[str, str]()
     for name, value in request.query_params.multi_items():
         if name not in known:
@@ -72,7 +70,6 @@ def parameters(request: Request, *known: str) -> dict[str, str]:
 
 
 def whole_number(name: str, value: object) -> int:
-    """Raises Problem unless the value is a whole number, as text or JSON."""
     if isinstance(value, str) and DIGITS.fullmatch(value):
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT:
@@ -81,7 +78,7 @@ def whole_number(name: str, value: object) -> int:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """Raises Problem for anything but one JSON object, and for NaN or a repeated member."""
+    """Parse one JSON object. Raises Problem for anything else, and for NaN or a repeated member."""
     try:
         value = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
@@ -106,7 +103,6 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def edition_request(given: Mapping[str, object]) -> EditionRequest:
-    """Raises Problem for a malformed number, and for edition and cut together."""
     numbers = {name: whole_number(name, given[name]) for name in ("edition", "cut") if given.get(name) is not None}
     if len(numbers) > 1:
         raise Problem("bad-request", "edition and cut cannot be combined: use only one of them")

@@ -87,7 +87,6 @@ def _columns(table: Published | SystemRelation) -> dict[str, Any]:
 
 
 def home_section(base: str, *, alone: bool) -> str:
-    """Return the home page's section about reading, with examples if it is `alone`."""
     commands = "".join(f"<pre>{escape(command)}</pre>" for command in _examples(base)) if alone else ""
     return (
         '<section id="read"><h2>Read tables</h2><p>Published tables are read with the token of a reader, which '

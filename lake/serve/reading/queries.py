@@ -114,7 +114,6 @@ def _found(reader: EditionReader, name: str) -> Published:
 
 
 def outcome(problem: Problem, work: RunningQuery) -> str:
-    """Return the outcome of a failed read, for the access log."""
     return work.outcome or ("refused" if problem.status < 500 else "failed")
 
 
@@ -164,7 +163,6 @@ def _plain(body: bytes) -> str:
 
 
 async def whole_body(request: Request, most: int) -> bytes:
-    """Raises Problem if the body is longer than `most` bytes or takes too long."""
     parts, size = list[bytes](), 0
     try:
         async with asyncio.timeout(BODY_SECONDS):

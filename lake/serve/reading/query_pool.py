@@ -199,7 +199,6 @@ class QueryPool:
         return cls(settings, asyncio.Semaphore(settings.serve.queries_at_once))
 
     async def run(self, work: RunningQuery, task: Task, take: Take, seconds: float) -> Report:
-        """Run a task for at most `seconds`; `take` gets the blocks. Raises Problem if it fails or is stopped."""
         async with self._turn(work) as worker:
             timer = asyncio.get_running_loop().call_later(seconds, work.stop, "time")
             watch = asyncio.create_task(self._watch(work, worker))

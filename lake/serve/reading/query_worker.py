@@ -64,7 +64,6 @@ class QueryTask:
     size: int | None = None
 
     def run(self, reader: EditionReader, send: Send) -> Report:
-        """Raises LakeError and Problem."""
         left = self.size
 
         def write(block: bytes) -> None:
@@ -87,8 +86,6 @@ class QueryTask:
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Copy of the visible columns of table `name`, written into the empty `folder`."""
-
     reader: EditionReader
     name: str
     folder: Path

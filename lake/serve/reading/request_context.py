@@ -42,7 +42,7 @@ class AccessLog:
     _booked: float = field(default_factory=time.monotonic)
 
     async def record(self, read: Read) -> None:
-        """Raises Problem if the entry cannot be written: then the read must not be answered."""
+        """Write an entry. Raises Problem if that fails: then the read must not be answered."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((read, done))
         if self._writing is None:

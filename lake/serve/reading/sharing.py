@@ -300,5 +300,4 @@ class Snapshot:
 
 
 def stable_id(*parts: str) -> str:
-    """Return a UUID that depends on `parts` alone."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(["headwater", *parts])))

@@ -27,8 +27,6 @@ READ_BYTES: Final = 1 << 18
 
 @dataclass
 class StoredAnswers:
-    """Answers in `folder`, oldest first, of at most `most` bytes in all."""
-
     folder: Path
     most: int
     _answers: dict[StoredAnswer, None] = field(default_factory=dict)
@@ -62,7 +60,6 @@ class StoredAnswer:
         self._stored, self._is_whole = 0, False
 
     async def write(self, block: bytes) -> None:
-        """Raises AnswerClosed if the answer is closed, Problem if the disk is full."""
         self.size += len(block)
         self._answers.make_room()
         try:
@@ -92,7 +89,6 @@ class StoredAnswer:
             await self._more(self._stored)
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """Yield the answer as it grows. Raises AnswerClosed if it is closed before its end."""
         sent = 0
         while await self._more(sent):
             block = await asyncio.to_thread(self._load, sent)
