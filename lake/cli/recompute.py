@@ -228,7 +228,7 @@ def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> I
 
 
 def connect(shell: Shell) -> SparkSession:
-    from lake.gate import gate
+    from lake.quality import gate
 
     gate.warm_up(shell.settings)
     return shell.spark

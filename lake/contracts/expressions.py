@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from lake import quoting
-from lake.quoting import SPARK
+from lake import text as sql
+from lake.text import SPARK
 
 if TYPE_CHECKING:
     from lake.contracts.contract import Contract
@@ -61,11 +61,11 @@ def _or_null(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    return quoting.quoted(name, SPARK)
+    return sql.quoted(name, SPARK)
 
 
 def literal(text: str) -> str:
-    return quoting.literal(text, SPARK)
+    return sql.literal(text, SPARK)
 
 
 def identity(contract: Contract) -> str:

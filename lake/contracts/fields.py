@@ -13,7 +13,7 @@ import avro.schema
 from lake.contracts import literals
 from lake.contracts.written_form import PLAIN, TextForm, form_of, wrong_field
 from lake.errors import DeclarationError, did_you_mean
-from lake.text import check_column_names
+from lake.text import check_column_names, quoted
 
 PRIMITIVES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
@@ -303,5 +303,5 @@ def duckdb_type(field: Field) -> str:
     if field.type.startswith("map"):
         return f"MAP(VARCHAR, {duckdb_type(field.parts[0])})"
     if field.nested:
-        return f"STRUCT({', '.join(f'{quoting.quoted(part.name)} {duckdb_type(part)}' for part in field.parts)})"
+        return f"STRUCT({', '.join(f'{quoted(part.name)} {duckdb_type(part)}' for part in field.parts)})"
     return DUCKDB.get(field.type, field.type.upper())

@@ -14,7 +14,6 @@ from lake.engine.pruning import inputs_with_keys
 from lake.engine.rows import Rows
 from lake.kinds.columns import ORDER
 from lake.project.declaration import Declaration, Input
-from lake.store.log import BROADCAST
 from lake.store.log_rows import BROADCAST
 from lake.store.scan import to_arrow, to_frame
 from lake.store.tables import FeedGap

@@ -35,7 +35,7 @@ from lake.store.bucket_log import THREADS
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.process import fault_of
 from lake.store.recovery import RESTORE

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lake.kinds.columns import DELIVERED, ORDER, SIGN
-from lake.store.log import BROADCAST, REFUSAL, REFUSED
 from lake.store.log_rows import BROADCAST, REFUSAL, REFUSED
 from lake.store.quarantine import mark
 from lake.store.scan import to_frame

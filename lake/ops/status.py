@@ -34,7 +34,7 @@ from lake.session.spark_session import first_line
 from lake.store import delta, duckdb_tables, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, episodes, runs
-from lake.store.log import Log, LogHead
+from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.scan import Scan
 from lake.store.storage import Address

@@ -18,7 +18,7 @@ from lake.serve.source import place
 from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.log import Log
-from lake.store.source_offsets import by_source
+from lake.store.log_head import by_source
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from typing import Any
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.project.project import Project
-from lake.quoting import literal
 from lake.read.wait import BatchToken, RecordToken
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from lake.serve.bodies import PostedRecord
@@ -25,6 +24,7 @@ from lake.store.log import Log
 from lake.store.log_rows import REFUSAL
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
+from lake.text import literal
 
 
 @dataclass(frozen=True)

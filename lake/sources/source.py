@@ -41,7 +41,7 @@ class SourceRecord:
 
 @dataclass(frozen=True)
 class Lag:
-    """Backlog: waiting `events`, `seconds` since the oldest arrived, bytes `retained` by the source. None is unknown."""
+    """Backlog: `events` that wait, `seconds` since the oldest, bytes `retained` by the source. None is unknown."""
 
     events: int | None = None
     seconds: float | None = None

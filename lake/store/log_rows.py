@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from lake.contracts import encryption, evolution, origins
 from lake.contracts.contract import Contract
-from lake.quoting import SPARK, quoted
 from lake.store.scan import TIME
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

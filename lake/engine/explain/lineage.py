@@ -19,7 +19,6 @@ from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.kind import Kind
 from lake.kinds.snapshots import only_events
 from lake.project.declaration import Declaration, Input
-from lake.store.log import BROADCAST
 from lake.store.log_rows import BROADCAST
 from lake.text import SPARK, quoted
 

@@ -14,7 +14,7 @@ from lake.connect.postgres.source.server import PostgresServer
 from lake.contracts.contract import Contract
 from lake.contracts.fields import UNCHANGED, Field
 from lake.errors import DeclarationError, Unavailable, did_you_mean
-from lake.quoting import quoted
+from lake.text import quoted
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 COLUMN_LISTS: Final = 150_000

@@ -12,8 +12,8 @@ from lake.connect.postgres.connection import NO_RIGHT, Connection, PostgresSessi
 from lake.connect.postgres.source.messages import read_lsn
 from lake.connect.postgres.source.values import BUILT_IN, FORMATS, PgType
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.quoting import quoted
 from lake.sources.source import Gap
+from lake.text import quoted
 
 PLUGIN: Final = "pgoutput"
 SESSION: Final = {
