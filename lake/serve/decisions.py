@@ -35,7 +35,8 @@ from lake.serve.decide.rule import Key, compared_fields, content, undecidable
 from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, place
 from lake.store import duckdb_tables
-from lake.store.log import REFUSAL, Log
+from lake.store.log import Log
+from lake.store.log_rows import REFUSAL
 from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
 from lake.text import literal
