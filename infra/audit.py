@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from license_expression import ExpressionError, get_spdx_licensing
 
-from lake.session import s3
+from lake.connect.s3 import KIND
 from lake.session.jars import faults, listed
 
 LOCK: Final = Path(__file__).parents[1] / "requirements.lock"
@@ -155,7 +155,7 @@ def licences(packages: Iterable[str], read: Callable[[str], PackageMetadata] = m
     found: dict[str, list[str]] = defaultdict(list)
     for name in packages:
         found[_licence(name, read)].append(name)
-    for jar in (*listed(), *listed(s3.LIST), *(jar for file in SERVERS for jar in listed(file))):
+    for jar in (*listed(), *listed(KIND.jars), *(jar for file in SERVERS for jar in listed(file))):
         found[jar.licence].append(jar.file)
     for licence, names in sorted(found.items()):
         told = f"{licence or 'none declared'}: {', '.join(names)}"

@@ -33,8 +33,8 @@ ROOT: Final = Path(__file__).parents[1]
 CONNECTORS: Final = ("connect/", "serve/", "privacy/")
 LONG_MODULE, SHORT_MODULE, LONG_FUNCTION = 400, 60, 40
 OWNED: Final[Mapping[str, tuple[str, str]]] = {
-    "settings.store": (r"settings\.store\b", "config.py"),
-    "may_tear": (r"\.may_tear\b", "store/storage/"),
+    "url_of": (r"\burl_of\(", "config.py"),
+    "is_remote, is_durable": (r"\.is_(?:remote|durable)\b", "store/"),
     "by_spark": (r"\.by_spark\b", "store/warehouse.py"),
     "isinstance(…, pa.Table)": (r"isinstance\(.*?\bpa\.Table\b", "engine/rows.py"),
 }

@@ -2,6 +2,7 @@
 
 - `lake.sources`: a kind of `sources/*.toml`; a SourceKind.
 - `lake.sinks`: a kind of `sinks/*.toml`; a SinkKind.
+- `lake.storage`: a scheme of URLs in `warehouse`, `landing`, `archive` and `cold`; a StorageKind.
 - `lake.keys`: a scheme of the URL in the setting `keys`; a function of the URL, and of its form for messages, that
   returns a Home (lake.store.keys.home).
 - `lake.commands`: a click.Command.
@@ -22,7 +23,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from lake.errors import DeclarationError, did_you_mean, install
 
-Group: TypeAlias = Literal["lake.sources", "lake.sinks", "lake.keys", "lake.commands", "lake.after_publish"]
+Group: TypeAlias = Literal[
+    "lake.sources", "lake.sinks", "lake.storage", "lake.keys", "lake.commands", "lake.after_publish"
+]
 OURS: Final = "headwater"
 MODULE: Final = "lake"
 

@@ -152,9 +152,9 @@ DELETED: Final = re.compile(r"Object at location .* not found|FILE_NOT_EXIST|jav
 EXPIRED: Final = "run the command again: lake maintain deletes what is older than keep_days; raise it for longer reads"
 UNREACHED: Final = re.compile(
     r"Generic \w+ error|error sending request|onnection (?:reset|refused|closed|was forcibly closed|aborted)"
-    r"|[Tt]imed out|[Tt]imeout|java\.net\.|SdkClientException|S3Exception|AWS\w+Exception|InterruptedIOException"
+    r"|[Tt]imed out|[Tt]imeout|java\.net\.|InterruptedIOException"
 )
-"""Messages of object_store, Python, Java's sockets and Hadoop's S3 client."""
+"""Messages of object_store, Python and Java's sockets."""
 
 
 def unreached(error: BaseException, *, where: str = "") -> Unavailable | None:

@@ -1,4 +1,4 @@
-"""Permissions of written files: for their owner, and for the `group` of the settings if there is one.
+"""Files of this machine: their permissions, the room on the disk, and flushes that survive a power cut.
 
 Other users cannot enter the folders, whatever the modes of the files are. The command line also sets the process's
 umask, which its child processes inherit: files have 0600, or 0640 for a group.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import grp
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,8 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 
 ALONE: Final = 0o700
+THREADS: Final = 16
+"""Files flushed in parallel: a disk does several in the time of one."""
 SHARED: Final = 0o2750  # set-group-id: new files belong to the folder's group
 
 
@@ -64,9 +67,9 @@ def readers(settings: Settings) -> Path:
     return _folder(locks(settings) / "reads", SHARED | 0o020 if settings.group else ALONE, _group(settings))
 
 
-def cold(settings: Settings, stream: str) -> None:
+def cold(settings: Settings, folder: Path) -> None:
     """Create the local folder for archived batches of a log; an existing one stays unchanged."""
-    _folder(Path(settings.cold_name) / stream, SHARED if settings.group else ALONE, _group(settings))
+    _folder(folder, SHARED if settings.group else ALONE, _group(settings))
 
 
 def scratch(settings: Settings, name: str) -> Path:
@@ -79,6 +82,32 @@ def nearest(path: Path) -> Path:
 
 def free(path: Path) -> int:
     return shutil.disk_usage(nearest(path)).free
+
+
+def flush(paths: Iterable[Path]) -> None:
+    """Flush the content of files, and the names in folders, whichever process changed them."""
+    paths = list(paths)
+    if len(paths) < 3:
+        for path in paths:
+            _flush(path)
+    else:
+        with ThreadPoolExecutor(min(THREADS, len(paths))) as pool:
+            list(pool.map(_flush, paths))
+
+
+def flush_above(path: Path) -> None:
+    """Flush the names of new folders above `path`, as far as this user may read them."""
+    for folder in path.parents:
+        with suppress(PermissionError):
+            _flush(folder)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _project_folder(settings: Settings) -> Path:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from infra.container.with_secrets import CLUSTER
 from lake.cli import lake
 from lake.config import GROUPS, load_settings
+from lake.connect.s3.place import S3Settings
 from lake.ops.scaffold import init
 from lake.session.spark_session import is_local
 from tests.containers import CONTAINERFILE, FOLDER, Service, compose, image, instructions, services
@@ -32,7 +33,9 @@ GIVEN = {"PROJECT": "/srv/shop"}
 
 def names() -> Iterator[str]:
     """Yield the names of all settings."""
-    yield from (prefix + setting.name for group, prefix in GROUPS for setting in fields(group))
+    yield from (
+        prefix + setting.name for group, prefix in (*GROUPS, (S3Settings, "storage.")) for setting in fields(group)
+    )
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -107,8 +110,10 @@ def test_services_use_existing_settings(tmp_path: Path, monkeypatch: pytest.Monk
                 there.setenv(name, value)
             settings = load_settings(tmp_path / "shop")
         of_a_cluster = service.name.startswith("cluster")
-        assert (settings.store, is_local(settings)) == (("s3://lake/warehouse", False) if of_a_cluster else ("", True))
+        warehouse = settings.urls.get("warehouse", "")
+        assert (warehouse, is_local(settings)) == (("s3://lake/warehouse", False) if of_a_cluster else ("", True))
         if of_a_cluster:
+            assert isinstance(settings.storage, S3Settings)
             assert settings.storage.endpoint == "http://s3:9000"
             assert settings.spark.master in services(**GIVEN)["worker"].command
             assert settings.spark.conf["spark.pyspark.python"] == "/opt/headwater/bin/python"

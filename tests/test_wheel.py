@@ -32,7 +32,7 @@ EXTRAS = {
     "polars": ("lake/read/open.py",),
     "postgres": ("lake/connect/postgres/",),
     "redis": ("lake/connect/redis/",),
-    "s3": ("lake/store/storage/object_store.py", "lake/store/storage/ranged.py"),
+    "s3": ("lake/connect/s3/", "lake/store/storage/ranged.py"),
     "serve": ("lake/serve/",),
     "shell": ("lake/read/shell.py",),
     "webhook": ("lake/connect/webhook/",),

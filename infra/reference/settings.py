@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from lake.config import PublishSettings, ServeSettings, Settings, SparkSettings, StorageSettings
+from lake.config import PublishSettings, ServeSettings, Settings, SparkSettings
+from lake.connect.s3.place import S3Settings
 from reference.words import ROOT, said_of, type_cell
 
 NOUNS = {
@@ -21,7 +22,7 @@ NOUNS = {
     "Mapping[str, Sequence[str]]": "table of lists",
     "tuple[str, ...]": "list of texts",
 }
-GROUPS = {"publish": PublishSettings, "serve": ServeSettings, "spark": SparkSettings, "storage": StorageSettings}
+GROUPS = {"publish": PublishSettings, "serve": ServeSettings, "spark": SparkSettings, "storage": S3Settings}
 """Settings that are a table of settings."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import click
 
 from lake.cli import LocalPath, Shell, common_options
+from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, LakeError
 
 
@@ -41,6 +43,14 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
     shell.report(f"next: cd {shlex.quote(str(folder))} && {ready}lake run && lake sql 'select * from {table}'")
 
 
+def _storage_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each kind of object storage that is installed, named as its scheme."""
+    for name in connectors("lake.storage"):
+        words = f"Fetch those for the storage {name}:// too."
+        command = click.option(f"--{name}", "storages", flag_value=name, multiple=True, help=words)(command)
+    return command
+
+
 @click.command()
 @click.option(
     "--from",
@@ -53,37 +63,39 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
     type=LocalPath(exists=True, dir_okay=False, path_type=Path),
     help="Fetch them as this ivysettings.xml says, such as from a mirror.",
 )
-@click.option("--s3", "for_s3", is_flag=True, help="Fetch those for an object store too.")
+@_storage_options
 @common_options
-def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, for_s3: bool) -> None:
+def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, storages: Sequence[str] = ()) -> None:
     """Fetch the jars that Spark needs for Delta, and verify them. Each has a pinned SHA-256.
 
     They go to the folder of the setting `jars`, by default in this Python's environment. Jars in place need no network.
-    An object store needs more of them, and a compiled class: --s3, or a project with a bucket.
+    An object storage needs more of them: name its scheme, or a project that has its data there.
 
     \b
     lake setup
-    lake setup --s3
     lake setup --from /media/jars
     """
     from lake import file_modes
-    from lake.config import Settings, find_project
-    from lake.session import jars, s3
+    from lake.config import Settings, StorageAccess, find_project
+    from lake.session import jars
 
     if source is not None and ivy_settings is not None:
         raise DeclarationError("--from and --ivy-settings cannot be combined", fix="use only one of them")
     folder = Settings.jars
+    kinds: dict[str, StorageAccess] = {name: connector("lake.storage", name, f"--{name}") for name in storages}
     with suppress(DeclarationError):  # outside a project, the jars are for all projects
         shell.project = shell.project or find_project(Path.cwd())
     if shell.project is not None:
-        folder, for_s3 = shell.settings.path(shell.settings.jars), for_s3 or bool(shell.settings.stores)
+        folder = shell.settings.path(shell.settings.jars)
+        if kind := shell.settings.object_storage:
+            kinds[kind.scheme] = kind
     above = (folder.parent,) if folder.resolve() == Settings.jars.resolve() else ()  # created for all projects
     with file_modes.for_all(folder, *above):
-        fetched = jars.provide(folder, shell.report, source=source, ivy_settings=ivy_settings)
-        count = len(jars.listed())
-        if for_s3:
-            fetched += s3.provide(folder, shell.report, source=source, ivy_settings=ivy_settings)
-            count += len(jars.listed(s3.LIST))
+        fetched = count = 0
+        for name, file in {"": jars.LIST, **{kind.scheme: kind.jars for kind in kinds.values()}}.items():
+            origin = source and source / name
+            fetched += jars.provide(folder / name, shell.report, file=file, source=origin, ivy_settings=ivy_settings)
+            count += len(jars.listed(file))
     done = f"jars: {count} verified in {folder}" if fetched else f"jars: {count} in place"
     shell.emit({"jars": str(folder), "listed": count, "fetched": fetched}, done)
 

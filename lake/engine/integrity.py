@@ -83,7 +83,7 @@ def content_fault(settings: Settings, stream: str, times: Span | None = None) ->
     fault = next(chain(breaks(heads), changes(path, some)), None)
     if fault is None:
         return None
-    what, *files = re.split(r": (?=/|s3://)", fault, maxsplit=1)
+    what, *files = re.split(r": (?=/|\w+://)", fault, maxsplit=1)
     where = files[0] if files else path.url
     fix = f"restore it from a backup; lake log {stream} --check lists all damage"
     return StorageError(f"the log of {stream} is damaged: {what}", where=where, fix=fix)

@@ -25,7 +25,6 @@ from lake.ingest.record_frames import FileCopies, Place
 from lake.records.decompression import PACKINGS
 from lake.records.read_tasks import TEXTS, FilePiece, FileTask, TextTask
 from lake.records.reader import RecordReader
-from lake.session import s3
 from lake.session.spark_session import shares_disk
 from lake.sources import spool
 from lake.sources.spool import SpooledDelivery
@@ -219,7 +218,8 @@ class FileDelivery(Delivery):
 
     def fault_of_store(self, error: Exception) -> LakeError | None:
         first = next((file.path for file in self.good if isinstance(file.path, Object)), None)
-        return s3.read_error(error, str(first)) if first else None
+        storage = self.settings.object_storage
+        return storage.read_error(error, str(first)) if storage and first else None
 
     def with_faults(self, faults: Mapping[int, str]) -> FileDelivery:
         new = {self.files[position >> POSITION_BITS]: fault for position, fault in faults.items()}

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
-from lake import disk
+from lake import file_modes
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.errors import DeclarationError, Unavailable
@@ -155,7 +155,7 @@ def list_bucket(folder: Address, stream: str) -> list[File]:
                 raise DeclarationError(
                     f"an object of {stream} has no ETag: whether it changes while it is read cannot be told",
                     where=str(folder / entry.name),
-                    fix="put it there by S3, not into the files of the server; or use a store that gives ETags",
+                    fix="put it there by requests, not into the files of the server; or use a store that gives ETags",
                 )
         return [of_object(f"{stream}/{printable(entry.name)}", Object.of(folder, entry)) for entry in wanted]
     return []
@@ -208,7 +208,7 @@ def move_file(path: Path, target: Path) -> None:
     part = target.with_name(f".{target.name}.part")
     shutil.copy2(path, part)
     part.rename(target)
-    disk.flush([target, target.parent])
+    file_modes.flush([target, target.parent])
     path.unlink()
 
 
@@ -218,12 +218,11 @@ def _copy(file: File, copy: Path | Address) -> None:
             shutil.copyfileobj(content, new, objects.WHOLE)
         os.utime(new.name, ns=(file.mtime, file.mtime))
         os.replace(new.name, copy)
-        disk.flush([copy, copy.parent])
+        file_modes.flush([copy, copy.parent])
     elif isinstance(file.path, Path):
         copy.put_file(file.path)
     else:
-        bucket: Any = copy.storage
-        bucket.copy(file.path, f"{copy}")
+        file.path.copy_to(copy)
 
 
 def _exists(what: Path | Object) -> bool:

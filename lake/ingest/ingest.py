@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import ExitStack, closing, suppress
-from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -31,7 +30,6 @@ from lake.session.spark_session import first_line, started
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.declared import names as source_names
 from lake.store import delta
-from lake.store.bucket_log import THREADS
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
@@ -40,6 +38,7 @@ from lake.store.log_head import LogHead
 from lake.store.process import fault_of
 from lake.store.recovery import RESTORE
 from lake.store.view import view
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,22 +153,24 @@ class Ingestion:
             return ingestion.drain(self.batches, self.on_more)
 
     def _landing_tasks(self, chosen: Sequence[Contract]) -> list[tuple[str, Callable[[], dict[str, BatchCounts]]]]:
-        settings = self.settings
+        settings, by_name = self.settings, {contract.name: contract for contract in chosen}
+        storage = Warehouse(settings).root.storage
         with view():
-            delta.prefetch(
-                [landing.LANDED.location(settings).path, *(Log(settings, contract.name).path for contract in chosen)]
-            )
-            unchanged = [c for c in chosen if settings.store and not _has_new_files(settings, c.name)]
-            candidates = [contract for contract in chosen if contract not in unchanged] if not started() else []
-            waiting = [contract.name for contract in candidates if _has_new_files(settings, contract.name)]
+            delta.prefetch([landing.LANDED.location(settings).path, *(Log(settings, name).path for name in by_name)])
+            begun = storage.begin(partial(_has_new_files, settings), by_name)
+            unchanged = [name for name, has_new in begun.items() if not has_new.result()]
+            candidates = [name for name in by_name if name not in unchanged and not started()]
+            waiting = [name for name in candidates if _has_new_files(settings, name)]
         ingest_files = partial(_ingest_files, settings, batches=self.batches, now=self.now)
-        with ThreadPoolExecutor(THREADS) as pool:  # requests to the store, in parallel
-            checks = {c.name: pool.submit(copy_context().run, ingest_files, _need_spark, c) for c in unchanged}
+        checks = storage.begin(lambda name: ingest_files(_need_spark, by_name[name]), unchanged)
+        try:
             with ExitStack() as failures:
                 for stream in waiting:
                     failures.enter_context(failing(settings, "ingest", stream))
                 if waiting:
                     self.spark()  # before the time of the first stream is measured
+        finally:
+            wait(checks.values())
 
         def ingest_stream(contract: Contract) -> dict[str, BatchCounts]:
             with suppress(_SparkNeeded):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lake import file_modes
-from lake.config import Settings, in_store
+from lake.config import Settings
 from lake.ingest.files import (
     File,
     Mark,
@@ -31,7 +31,7 @@ from lake.ingest.files import (
 from lake.store import delta
 from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
-from lake.store.storage import Address
+from lake.store.storage import Address, address_of
 from lake.store.storage.objects import Object
 
 LANDED: Final = LedgerTable(
@@ -65,11 +65,8 @@ def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
 
 def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address:
     """Return the stream's folder in `where`."""
-    if url := in_store(where):
-        from lake.store.storage import object_store
-
-        return object_store.at(settings, url) / stream
-    return settings.path(where) / stream
+    address = address_of(settings, where) / stream
+    return address.on_disk or address
 
 
 def list_files(settings: Settings, stream: str) -> list[File]:
@@ -189,7 +186,7 @@ def ignored_folders(settings: Settings, stream: str) -> list[str]:
 
 def warn_of_folders(settings: Settings, stream: str) -> None:
     """Warn of sub-folders with files, of each once: `.lake/folders` lists those reported. Buckets are not checked."""
-    if in_store(settings.landing):
+    if not isinstance(folder(settings, settings.landing, stream), Path):
         return
     names = ignored_folders(settings, stream)
     reported = file_modes.scratch(settings, "folders") / stream

@@ -117,7 +117,7 @@ def _place(settings: Settings) -> Address:
         raise DeclarationError(
             "no setting says where batches are archived",
             where="[tool.lake]",
-            fix='cold = "/mnt/cold/lake", or "s3://BUCKET/PREFIX" for a warehouse in a bucket',
+            fix='cold = "/mnt/cold/lake", or a URL of the storage that has the warehouse',
         )
     return place
 
@@ -161,13 +161,13 @@ def _future_parts(
 
 
 def _make_folder(settings: Settings, place: Address, stream: str) -> None:
-    if not settings.store:
-        try:
-            file_modes.cold(settings, stream)
-        except OSError as error:
-            raise DeclarationError(
-                f"setting 'cold': nothing can be written there: {error.strerror}", where=str(place), fix="name another"
-            ) from None
+    try:
+        if folder := (place / stream).on_disk:
+            file_modes.cold(settings, folder)
+    except OSError as error:
+        raise DeclarationError(
+            f"setting 'cold': nothing can be written there: {error.strerror}", where=str(place), fix="name another"
+        ) from None
 
 
 def _verified(

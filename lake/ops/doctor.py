@@ -8,25 +8,21 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
 from lake.file_modes import free, nearest
-from lake.session import jars, s3
+from lake.session import jars
 from lake.session.remote import server, shown
 from lake.session.spark_session import DELTA, EXTENSIONS, first_line, is_local, start
 from lake.store import archive_tier
 from lake.store.damage import damage
-from lake.store.storage import Address, object_store
-from lake.store.storage.conditional_put_check import ROUNDS, WRITERS, lost_races
+from lake.store.storage import Use, address_of
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -73,8 +69,10 @@ def examine(project: Path | None = None) -> list[Diagnosis]:
         _jars(settings.path(settings.jars)),
         _loopback(),
         Diagnosis("project", str(settings.project)),
-        *(_jars_for_s3(settings) if settings.stores else ()),
-        *(_store(settings) if settings.store else _folder(settings)),
+        *_storage_jars(settings),
+        _access("warehouse", settings, settings.warehouse, "commit"),
+        _check_file_system(settings.warehouse_path),
+        _space(settings.warehouse_path),
         *_cold(settings),
         *_logs(settings),
         *_landing(settings),
@@ -138,62 +136,28 @@ def _loopback() -> Diagnosis:
         return Diagnosis("loopback", f"no port on 127.0.0.1: {error.strerror}", "bring the loopback interface up")
 
 
-def _writable(subject: str, folder: Path) -> Diagnosis:
-    existing = nearest(folder)
-    fix = f"allow {_user()} to write {{}}, or set `{subject}` to another folder"
+def _storage_jars(settings: Settings) -> Iterator[Diagnosis]:
+    if kind := settings.object_storage:
+        wrong = jars.storage_faults(settings.path(settings.jars), kind, verify=True)
+        found = wrong[0] if wrong else f"{len(jars.listed(kind.jars))} verified"
+        yield Diagnosis(f"jars for {kind.scheme}", found, f"{jars.FIX} --{kind.scheme}" * bool(wrong))
+
+
+def _access(setting: str, settings: Settings, where: Path | str, use: Use) -> Diagnosis:
     try:
-        with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-"):
-            pass
-    except OSError as error:
-        return Diagnosis(subject, f"{existing} cannot be written: {error.strerror}", fix.format(existing))
-    for inside in (*folder.glob("*"), *folder.glob("locks/*")):
-        if not os.access(inside, os.W_OK):
-            return Diagnosis(subject, f"{inside} cannot be written", fix.format(inside))
-    return Diagnosis(subject, f"{folder} can be written")
-
-
-def _folder(settings: Settings) -> Iterator[Diagnosis]:
-    yield _writable("warehouse", settings.warehouse_path)
-    yield _check_file_system(settings.warehouse_path)
-    yield _space(settings.warehouse_path)
-
-
-def _jars_for_s3(settings: Settings) -> Iterator[Diagnosis]:
-    wrong = s3.faults(settings.path(settings.jars), verify=True)
-    yield Diagnosis(
-        "jars for S3", wrong[0] if wrong else f"{len(jars.listed(s3.LIST))} verified", s3.SETUP * bool(wrong)
-    )
-
-
-def _store(settings: Settings) -> Iterator[Diagnosis]:
-    yield (raced := _write_race("warehouse", Warehouse(settings).root))
-    if raced.ok:
-        yield _check_file_system(settings.warehouse_path)
-        yield _space(settings.warehouse_path)
-
-
-def _write_race(subject: str, place: Address) -> Diagnosis:
-    """Check that a folder of an object store is usable, and that one of two racing writers wins."""
-    try:
-        with suppress(FileNotFoundError):
-            next(place.list(), None)
-        lost = lost_races(place)
+        folder = address_of(settings, where)
+        return Diagnosis(setting, folder.storage.check(folder.url, setting, use))
     except LakeError as fault:
-        return Diagnosis(subject, f"{fault.what} ({place.url})", fault.fix)
-    if lost:
-        found = f"in {lost} of {ROUNDS} races not one of {WRITERS} writers won: this store may lose commits"
-        fix = "use a store that keeps to If-None-Match, or a folder of this machine"
-        return Diagnosis(subject, f"{place.url}: {found}", fix)
-    return Diagnosis(subject, f"{place.url} can be written: in {ROUNDS} races one of {WRITERS} writers won")
+        return Diagnosis(setting, f"{fault.what} ({fault.where})" if fault.where else fault.what, fault.fix)
 
 
 def _cold(settings: Settings) -> Iterator[Diagnosis]:
     # Copies of a warehouse may share a bucket, so writers race there. A folder needs no locks, even on another machine:
     # archiving holds a lease of the warehouse.
-    if place := Warehouse(settings).cold:
-        yield _write_race("cold", place) if settings.store else _writable("cold", Path(place.url))
-        if not settings.store:
-            yield _space(Path(place.url), "cold disk")
+    if settings.cold is not None:
+        yield _access("cold", settings, settings.cold, "commit")
+        if folder := address_of(settings, settings.cold).on_disk:
+            yield _space(folder, "cold disk")
 
 
 def _logs(settings: Settings) -> Iterator[Diagnosis]:
@@ -233,39 +197,9 @@ def _space(folder: Path, subject: str = "disk") -> Diagnosis:
 
 
 def _landing(settings: Settings) -> Iterator[Diagnosis]:
-    if url := settings.stores.get("landing"):
-        yield _bucket("landing", url, settings, moved=settings.archive is not None)
-    else:
-        yield _landing_folder(settings.landing_path)
-    if url := settings.stores.get("archive"):
-        yield _bucket("archive", url, settings, written=True)
-    elif settings.archive is not None:
-        yield _writable("archive", settings.path(settings.archive))
-
-
-def _landing_folder(folder: Path) -> Diagnosis:
-    if not folder.exists():
-        return Diagnosis("landing", f"{folder} does not exist yet")
-    if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK):
-        return Diagnosis("landing", f"{folder} can be read")
-    return Diagnosis(
-        "landing", f"{folder} cannot be read", f"allow {_user()} to read it, or set `landing` to another folder"
-    )
-
-
-def _bucket(subject: str, url: str, settings: Settings, *, moved: bool = False, written: bool = False) -> Diagnosis:
-    probe = object_store.at(settings, url) / f".doctor-{token_hex(8)}"
-    can = ["listed", *(["written"] if written else []), *(["deleted"] if moved or written else [])]
-    try:
-        with suppress(FileNotFoundError):
-            next(probe.parent.list(), None)
-        if written:
-            probe.put_if_absent(b"")
-        if moved or written:
-            probe.delete()
-    except LakeError as fault:
-        return Diagnosis(subject, f"{fault.what} ({url})", fault.fix)
-    return Diagnosis(subject, f"{url} can be {' and '.join(can)}")
+    yield _access("landing", settings, settings.landing, "read" if settings.archive is None else "move")
+    if settings.archive is not None:
+        yield _access("archive", settings, settings.archive, "write")
 
 
 def _spark(settings: Settings) -> Iterator[Diagnosis]:
@@ -315,7 +249,3 @@ def _extension(spark: SparkSession) -> Diagnosis:
     fix = "start the server by `lake serve connect`, or with the settings that docs/how-to/cluster.md names"
     has_delta = DELTA in (spark.conf.get(EXTENSIONS, "") or "").split(",")
     return Diagnosis("delta", f"{'is' if has_delta else 'is not'} among Spark's extensions", "" if has_delta else fix)
-
-
-def _user() -> str:
-    return os.environ.get("USER") or f"user {os.getuid()}"

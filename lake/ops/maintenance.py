@@ -29,7 +29,6 @@ from lake.store.ledger.editions import in_ranges
 from lake.store.ledger.runs import WAREHOUSE, recording
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
-from lake.store.storage import removal
 from lake.store.table_logs import invalidate
 from lake.store.tables import Table
 from lake.store.upkeep import compaction, vacuum
@@ -236,7 +235,7 @@ class _Work:
     def _remove_folder(self, place: Location) -> None:
         if not self.policy.dry_run:
             lease.must_hold(self.project.settings, place.lease)
-            removal.remove_table(place.path)
+            place.path.storage.delete_table(place.path.url)
             invalidate(place.path)
 
 

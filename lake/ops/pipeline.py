@@ -107,10 +107,10 @@ def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bo
         gate.warm_up(settings)
         if is_last and is_short_run(project):
             expect_short_run()
-        if settings.store:
-            tables = (location.path for location in Warehouse(settings).folders(*KINDS))
-            books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
-            prefetch_rows(tables, books, partial(leases(settings).prefetch, "log"))
+        warehouse = Warehouse(settings)
+        tables = (location.path for location in warehouse.folders(*KINDS))
+        books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
+        prefetch_rows(warehouse.root, tables, books, partial(leases(settings).prefetch, "log"))
     return spark()
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import duckdb
 
-from lake.config import Settings, in_store
+from lake.config import Settings
 from lake.errors import LawError
 from lake.ingest.landing import LANDED
 from lake.privacy.forget import find_person
@@ -30,7 +30,7 @@ from lake.sinks.declared import sound_sinks
 from lake.sinks.kind import DeclaredSink
 from lake.store import archive_tier, duckdb_tables, erasures
 from lake.store.ledger import consumers
-from lake.store.storage import Address, object_store
+from lake.store.storage import Address, address_of
 from lake.store.warehouse import Warehouse
 
 SPARK_KEEPS: Final = 32
@@ -181,8 +181,7 @@ def _outside(settings: Settings) -> Files:
     folders = [settings.landing, *([settings.archive] if settings.archive else []), *OWNERS]
     for folder in folders:
         with suppress(PermissionError):
-            url = in_store(folder)
-            yield from _files(object_store.at(settings, url) if url else _local(settings, folder))
+            yield from _files(address_of(settings, folder))
 
 
 def _local(settings: Settings, path: Path | str) -> Address:

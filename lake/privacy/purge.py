@@ -30,7 +30,6 @@ from lake.store.locks import activity
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
 from lake.store.snapshot import write_manifest
-from lake.store.storage import removal
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import vacuum
 from lake.store.view import view
@@ -71,7 +70,7 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
     for place in (home.place for home in retired(project)):
         with lease(settings, place.lease):
             must_hold(settings, place.lease)
-            removal.remove_table(place.path)
+            place.path.storage.delete_table(place.path.url)
             invalidate(place.path)
         on_progress(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
@@ -153,7 +152,7 @@ def _still_read(settings: Settings, edition: Edition | None) -> str:
 
 
 def _other_hosts(settings: Settings, number: int) -> str:
-    if not settings.store:
+    if not activity.has_unlisted(settings):
         return ""
     without = [e for e in editions.kept_editions(settings) if all(get_cut(settings, c).voids >= number for c in e.cuts)]
     until = min(edition.published_at for edition in without) + GRACE

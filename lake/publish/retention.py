@@ -82,7 +82,7 @@ class Needed:
         """
         versions = [delta.version(location.path)]
         began = list(self.began)
-        if self.project.settings.store:
+        if activity.has_unlisted(self.project.settings):
             began.append(datetime.now(UTC) - timedelta(days=self.days))
         if began:
             versions.append(vacuum.seen_at(location.path, min(began)))

@@ -15,7 +15,7 @@ from typing import Final
 
 import duckdb
 
-from lake import disk
+from lake import file_modes
 from lake.errors import DeclarationError, LakeError
 from lake.read.export import is_device, report_write_errors
 from lake.read.sql import AS_OF, EditionReader, as_of, select, spill
@@ -119,7 +119,7 @@ def _replacing(file: Path) -> Iterator[Path]:
     try:
         part = folder / target.name
         yield part
-        disk.flush([part])
+        file_modes.flush([part])
         part.replace(target)
     finally:
         shutil.rmtree(folder)

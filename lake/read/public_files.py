@@ -19,7 +19,7 @@ from typing import Final
 
 import duckdb
 
-from lake import disk, file_modes
+from lake import file_modes
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.read.sql import EditionReader, select, spill
@@ -56,7 +56,7 @@ def write_copy(reader: EditionReader, table: Published, folder: Path) -> None:
             raise reader.unreadable(error, [table]) from None
     for file in folder.iterdir():
         file.chmod(0o600)
-    disk.flush([*folder.iterdir(), folder])
+    file_modes.flush([*folder.iterdir(), folder])
 
 
 class PublicFiles:
@@ -101,7 +101,7 @@ class PublicFiles:
         """Return the table's own files; None if they are remote, or one has other columns or types."""
         columns = sorted((column.name, column.type) for column in table.columns)
         root = Warehouse(self._settings).root
-        if self._settings.store:
+        if root.on_disk is None:
             return None
         parts = []
         with duckdb_tables.connection() as con:

@@ -68,7 +68,7 @@ class SystemRelation:
 
     def fault(self, error: duckdb.Error) -> StorageError | None:
         """Return the fault if a file is gone or named by `error`."""
-        gone = delta.missing(self.root, self.files)
+        gone = self.root.missing(self.files)
         wrong = gone or [file for file in self.files if file in str(error)]
         if not wrong or self.optional:
             return None

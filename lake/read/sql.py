@@ -23,7 +23,7 @@ from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_
 from lake.read.statements import check_statement, fix_for, place_in_query
 from lake.session.duck import connect
 from lake.session.spark_session import first_line
-from lake.store import delta, recovery
+from lake.store import recovery
 from lake.store.damage import blamed
 from lake.store.ledger import cuts, editions
 from lake.store.snapshot import Published, published
@@ -211,7 +211,7 @@ class EditionReader:
             if damaged := relation.fault(error):
                 return damaged
         root = Warehouse(self.settings).root
-        without = {table.name: delta.missing(root, table.files) for table in tables}
+        without = {table.name: root.missing(table.files) for table in tables}
         gone = [file for files in without.values() for file in files]
         if gone and self.edition.number and not editions.is_kept(self.settings, self.edition.number):
             return StorageError(f"{self.label} expired while it was read", where=gone[0], fix=EXPIRED)

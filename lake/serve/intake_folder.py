@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
-from lake import disk
+from lake import file_modes
 from lake.config import Settings
 from lake.errors import StorageError, Unavailable
 from lake.store.log_head import GENERATION
@@ -138,7 +138,7 @@ class IntakeFolder:
         new = self.path / f"{NEW}.{name}"
         _put(new, json.dumps(note).encode())
         new.replace(self.path / name)
-        disk.flush([self.path])
+        file_modes.flush([self.path])
 
 
 class GroupWriter:
@@ -150,7 +150,7 @@ class GroupWriter:
     def __init__(self, folder: IntakeFolder, logged: Callable[[], int] = lambda: 0) -> None:
         self.folder = folder
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        disk.flush_above(folder.path)
+        file_modes.flush_above(folder.path)
         self._lock = FileLock(folder.path / LOCK)
         try:
             self._lock.acquire(timeout=0)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import duckdb
 
 FILE_SYSTEMS: Final[dict[str, Any]] = {}
-"""File systems of fsspec by scheme, such as `s3`; each connection gets them."""
+"""File systems of fsspec by scheme; each connection gets them."""
 _BOUNDS: Final[dict[str, str]] = {}
 
 

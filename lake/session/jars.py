@@ -1,5 +1,7 @@
 """Jars that Spark needs for Delta: the pinned list `jars.txt`, and a folder with exactly its jars.
 
+Those of a kind of object storage are on its own list, and in a folder below that is named as its scheme.
+
 They are fetched by Spark's Ivy, with its settings or a given file, or copied from a folder. Each is checked against its
 SHA-256 before it is put where Spark finds it.
 """
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
+from lake.config import StorageAccess
 from lake.errors import DeclarationError, LakeError, Unavailable, forbidden, full
 
 LIST: Final = Path(__file__).parents[1] / "jars.txt"
@@ -59,6 +62,21 @@ def unlisted(folder: Path, jars: Sequence[Jar]) -> list[str]:
 def are_in(folder: Path) -> bool:
     """Return whether the listed jars exist by name; `lake setup` and doctor verify them."""
     return all((folder / jar.file).is_file() for jar in listed())
+
+
+def storage_faults(folder: Path, kind: StorageAccess, *, verify: bool = False) -> list[str]:
+    """Return what is missing, or with `verify` wrong, of a storage's jars beside the Delta jars in `folder`."""
+    there, wanted = folder / kind.scheme, listed(kind.jars)
+    wrong = faults(there, wanted) if verify else [jar.file for jar in wanted if not (there / jar.file).is_file()]
+    return [f"of the jars for {kind.scheme} {len(wrong)} are missing or wrong, such as {wrong[0]}"] if wrong else []
+
+
+def storage_class_path(folder: Path, kind: StorageAccess) -> list[str]:
+    """Return a storage's jars beside the Delta jars in `folder`. Raises DeclarationError if one is missing."""
+    there = folder / kind.scheme
+    if missing := storage_faults(folder, kind):
+        raise DeclarationError(missing[0], where=str(there), fix=f"{FIX} --{kind.scheme} fetches and verifies them")
+    return [str(there / jar.file) for jar in listed(kind.jars)]
 
 
 def provide(

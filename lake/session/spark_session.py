@@ -18,7 +18,7 @@ from lake import cost, file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
-from lake.session import jars, remote, s3
+from lake.session import jars, remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -229,8 +229,6 @@ STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform ==
 
 COMPILED_SOON: Final = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Options of a JVM that ends soon: the second compiler takes a third of the CPU, and that does not pay off."""
-S3_SCRATCH: Final = ("spark.hadoop.hadoop.tmp.dir", "spark.hadoop.fs.s3a.buffer.dir")
-"""Where S3A stores data before the upload; on a cluster each machine has its own place."""
 
 
 def is_local(settings: Settings) -> bool:
@@ -258,6 +256,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
     """Return the static settings of an embedded session or of this project's own server."""
     scratch = settings.path(".lake/spark")
     compiled = COMPILED_SOON if _Started.brief else ""
+    storage = settings.object_storage
     return {
         "spark.app.name": "headwater",
         "spark.master": settings.spark.master,
@@ -274,7 +273,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         EXTENSIONS: DELTA,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         **(_local_conf(settings, scratch) if is_local(settings) else _cluster_conf(settings)),
-        **s3.spark_conf(settings),
+        **(storage.spark_conf(settings, local_dir(settings) if is_local(settings) else None) if storage else {}),
         **settings.spark.conf,
     }
 
@@ -288,7 +287,6 @@ def _local_conf(settings: Settings, scratch: Path) -> dict[str, str]:
         # Hadoop's local file system sets file permissions by this and ignores the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
         "spark.local.dir": str(local_dir(settings)),
-        **(dict.fromkeys(S3_SCRATCH, str(local_dir(settings))) if settings.stores else {}),
         # With few partitions there is little to adapt, and adaptive execution costs a quarter of a small job.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
@@ -301,7 +299,7 @@ def _cluster_conf(settings: Settings) -> dict[str, str]:
 
 
 def class_path(settings: Settings) -> str:
-    """Return the Delta jars as a class path, ordered by name, and those for an object store."""
+    """Return the Delta jars as a class path, ordered by name, and those for an object storage."""
     folder = settings.path(settings.jars)
     files = sorted(folder.glob("*.jar"))
     if not files:
@@ -310,7 +308,8 @@ def class_path(settings: Settings) -> str:
             where=str(folder),
             fix=f"{jars.FIX} fetches and verifies them (lake doctor shows what else)",
         )
-    return os.pathsep.join([*map(str, files), *(s3.class_path(folder) if settings.stores else ())])
+    kind = settings.object_storage
+    return os.pathsep.join([*map(str, files), *(jars.storage_class_path(folder, kind) if kind else ())])
 
 
 class Gone(Unavailable):

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake import disk, file_modes
+from lake import file_modes
 from lake.config import Settings
 from lake.sources.source import Progress, SourceRecord
 
@@ -128,7 +128,7 @@ class _StreamWriter:
     def close(self) -> None:
         self._flush()
         self._writer.close()
-        disk.flush([self._path])
+        file_modes.flush([self._path])
 
 
 def _fact_maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
@@ -175,10 +175,10 @@ def keep(settings: Settings, source: str, number: int, writer: SpoolWriter, prog
     note = asdict(delivery) | {"at": delivery.at.isoformat(), "progress": dict(progress)}
     del note["folder"]
     (writer.folder / NOTE).write_text(json.dumps(note))
-    disk.flush([writer.folder / NOTE, writer.folder])
+    file_modes.flush([writer.folder / NOTE, writer.folder])
     writer.folder.rename(folder)
-    disk.flush([home])
-    disk.flush_above(home)
+    file_modes.flush([home])
+    file_modes.flush_above(home)
     return delivery
 
 

@@ -26,6 +26,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lake.store import view
 from lake.store.storage import Address, Entry
+from lake.store.storage.objects import THREADS
 from lake.store.table_log import TableLog, TableState, delta_table
 from lake.store.truncated_commit import COMMIT, commit_file
 
@@ -43,8 +44,6 @@ FILES: Final = 64
 """Maximum number of copied files of a table."""
 STATES: Final = 4
 """Versions of a table that are kept open."""
-THREADS: Final = 8
-"""Parallel requests about tables of a bucket."""
 
 
 @dataclass(frozen=True)

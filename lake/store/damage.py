@@ -132,7 +132,7 @@ def _of_files(path: Address, *, within: bool) -> Damage | None:
         if truncated_version(path) == 0:
             return None
         raise
-    if gone := delta.missing(path, files):
+    if gone := path.missing(files):
         return Damage(path, gone[0], "a file is missing")
     for file in map(path.at, files if within else ()):
         if not _is_parquet(file):

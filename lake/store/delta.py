@@ -11,13 +11,10 @@ read. Releases before 0.2.0 recorded no format.
 from __future__ import annotations
 
 import json
-import os
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, suppress
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +24,6 @@ from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lake.errors import StorageError
-from lake.store.bucket_log import THREADS
 from lake.store.storage import Address
 from lake.store.table_log import TableState, metadata_of
 from lake.store.table_logs import table_log
@@ -141,7 +137,7 @@ def open_table(path: Address, version: int | None = None) -> TableState | None:
 
 
 def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable[[], object] = lambda: None) -> None:
-    """Look up `tables` of a bucket in parallel and cache them in the view.
+    """Look up `tables` of a remote warehouse in parallel and cache them in the view.
 
     Reads the newest commit of each, or its `whole` state. Calls `beside` meanwhile.
     """
@@ -152,15 +148,21 @@ def prefetch(tables: Iterable[Address], *, whole: bool = False, beside: Callable
             if whole:
                 table_log(path).state()
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        for path in tables:
-            if not path.storage.may_tear:
-                pool.submit(copy_context().run, look_up, path)
-        beside()
+    tables = list(tables)
+    begun = tables[0].storage.begin(look_up, tables) if tables else {}
+    beside()
+    wait(begun.values())
 
 
-def prefetch_rows(tables: Iterable[Address], rows: Collection[Address], beside: Callable[[], object]) -> None:
-    """Read the logs of `tables` of a bucket in the background, and the data of those in `rows`; call `beside` there."""
+def prefetch_rows(
+    root: Address, tables: Iterable[Address], rows: Collection[Address], beside: Callable[[], object]
+) -> None:
+    """Read the logs of `tables` of a remote warehouse in the background, and the data of those in `rows`.
+
+    Calls `beside` there.
+    """
+    if not root.storage.is_remote:
+        return
 
     def work() -> None:
         with suppress(Exception), view():
@@ -168,7 +170,7 @@ def prefetch_rows(tables: Iterable[Address], rows: Collection[Address], beside: 
             prefetch(addresses, whole=True, beside=beside)
             for path in addresses:
                 if path in rows:
-                    missing(path, files(table_log(path).state()), to_read=True)
+                    path.missing(files(table_log(path).state()), to_read=True)
 
     threading.Thread(target=work, name="ahead", daemon=True).start()
 
@@ -176,30 +178,6 @@ def prefetch_rows(tables: Iterable[Address], rows: Collection[Address], beside: 
 def files(table: TableState) -> list[str]:
     """Return the paths of the files with the rows of `table`; deltalake gives escaped URLs."""
     return [unquote(file) for file in table.file_uris()]
-
-
-def missing(path: Address, files: Iterable[str], *, to_read: bool = False) -> list[str]:
-    """Return those of `files`, of the table at `path` or of archived parts, that do not exist.
-
-    If a few files of a bucket are `to_read` in this process, their ends are fetched and cached by the same requests.
-    """
-    files = list(files)
-    if to_read and len(files) <= FETCHED and not path.storage.may_tear:
-        with ThreadPoolExecutor(THREADS) as pool:
-            exist = list(pool.map(lambda file: path.storage.of(file).to_read(file), files))
-        return [file for file, exists in zip(files, exist, strict=True) if not exists]
-    if path.storage.may_tear or len(files) < MANY_FILES:
-        return [file for file in files if not path.at(file).exists()]
-    by_table: defaultdict[str, list[str]] = defaultdict(list)
-    for file in files:
-        by_table[file.partition("/_bucket=")[0] if "/_bucket=" in file else file.rpartition("/")[0]].append(file)
-    existing: set[str] = set()
-    for some in by_table.values():
-        common = os.path.commonprefix(some)  # noqa: RUF071  commonpath makes one slash of the two in s3://
-        folder = path.at(common.rpartition("/")[0])
-        with suppress(FileNotFoundError):  # all were deleted
-            existing |= {f"{folder}/{entry.name}" for entry in folder.list(deep=True)}
-    return [file for file in files if file not in existing]
 
 
 def metadata_action(table: TableState) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +16,10 @@ from deltalake.exceptions import TableNotFoundError
 from lake.errors import LakeError, StorageError
 from lake.session.duck import FILE_SYSTEMS, connect
 from lake.store import archive_tier
-from lake.store.delta import FETCHED, Position, exists, missing, opened
+from lake.store.delta import Position, exists, opened
 from lake.store.delta_writer import KEEP_LOGS, add, committing, must_precede, read_back, write
 from lake.store.storage import Address
+from lake.store.storage.objects import FETCHED
 from lake.store.table_log import TableState
 from lake.text import literal, quoted
 
@@ -59,8 +61,8 @@ def open_files(
     table. With `by_file`, the column FILE is the file of a row. Raises StorageError if a file is missing or damaged.
     """
     path, paths = files.path, files.paths
-    if not path.storage.may_tear and 1 < len(paths) <= FETCHED:
-        missing(path, paths, to_read=True)  # fetches their ends in parallel
+    if 1 < len(paths) <= FETCHED:
+        wait(path.storage.begin(path.storage.to_read, paths).values())
     partitions = files.table.metadata().partition_columns
     fields = files.table.schema().fields
     types = {field.name: PARTITION_TYPES.get(str(field.type.type), "VARCHAR") for field in fields}
@@ -120,7 +122,7 @@ def query_files(
 
 def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
     for file in paths:
-        if missing(path, [file]):
+        if path.missing([file]):
             return StorageError(f"a file of {path.name} is gone", where=file, fix="restore it from a backup")
         with connection() as con:
             try:

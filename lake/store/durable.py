@@ -1,6 +1,6 @@
 """Durability of commits: a commit is on the disk before anything outside relies on it.
 
-Neither delta-rs nor Spark flushes files. An object store has on disk what it acknowledged. On a local disk `flush`
+Neither delta-rs nor Spark flushes files. An object storage has on disk what it acknowledged. On a local disk `flush`
 writes commits of any process by path. If a writer dies before its flush, the next one does it: until the first flush of
 a process, everything since the table's newest checkpoint counts as unwritten.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from lake import disk
+from lake import file_modes
 from lake.errors import StorageError, full
 from lake.store import delta
 from lake.store.storage import Address
@@ -28,7 +28,7 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
     A process that has not flushed the table yet begins after version `since`. Raises StorageError if a file of a commit
     is missing or truncated, Unavailable if the disk is full.
     """
-    newest = delta.newest_version(path) if path.storage.may_tear else None
+    newest = None if path.storage.is_durable else delta.newest_version(path)
     known = _flushed.get(path)
     if newest is None or newest == known:
         return
@@ -38,13 +38,13 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
     versions = range(known + 1, newest + 1)
     try:
         files = _files(path, versions)
-        disk.flush(_with_checksums(files))
+        file_modes.flush(_with_checksums(files))
         folders = {folder for file in files for folder in file.parents if folder.is_relative_to(path.local)}
-        disk.flush(folders)
-        disk.flush(_with_checksums(_log_files(path, versions)))
-        disk.flush([path.local / "_delta_log", path.local])
+        file_modes.flush(folders)
+        file_modes.flush(_with_checksums(_log_files(path, versions)))
+        file_modes.flush([path.local / "_delta_log", path.local])
         if first:
-            disk.flush_above(path.local)
+            file_modes.flush_above(path.local)
     except OSError as error:
         raise full(error, where=str(path)) or StorageError(
             f"the disk did not take a commit to {path.name}: {error.strerror}",
@@ -56,9 +56,9 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
 
 def flush_all(path: Address, version: int) -> None:
     """Flush the whole table from `version` on, so that files of older versions can be deleted."""
-    if path.storage.may_tear:
+    if not path.storage.is_durable:
         files = [path.at(file).local for file in delta.files(delta.at(path, version))]
-        disk.flush([*_with_checksums(files), *{file.parent for file in files}])
+        file_modes.flush([*_with_checksums(files), *{file.parent for file in files}])
         _flushed.pop(path, None)
         flush(path, lambda: version - 1)
 

@@ -262,8 +262,7 @@ class Log:
         The tables beside the log are flushed before its commit. Raises StorageError if a file of the batch is missing
         or truncated.
         """
-        if self.path.storage.may_tear:
-            durable.flush(self.path, self._before_newest)
+        durable.flush(self.path, self._before_newest)
 
     def flush_beside(self) -> None:
         """Flush to disk what a batch needs beside its rows: quarantined records, re-deliveries, contracts."""

@@ -14,7 +14,7 @@ import duckdb
 from lake import file_modes
 from lake.config import Settings, load_settings
 from lake.errors import DELETED, EXPIRED, LakeError, Unavailable, forbidden, full, unreached
-from lake.session import duck, s3
+from lake.session import duck
 from lake.session.spark_session import first_line, lost
 from lake.store.locks import activity
 
@@ -59,7 +59,9 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
         return error
     where = settings.warehouse_name if settings else ""
     disk = full(error, where=where) or forbidden(error, where=where)
-    known = lost(error) or s3.fault(error) or disk or _system_fault(error) or _out_of_memory(error, settings)
+    storage = settings.object_storage if settings else None
+    requested = storage.error_of(error) if storage else None
+    known = lost(error) or requested or disk or _system_fault(error) or _out_of_memory(error, settings)
     return known or _damage(error, settings) or _deleted(error) or unreached(error, where=where)
 
 

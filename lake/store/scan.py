@@ -20,7 +20,7 @@ from lake import cost
 from lake.errors import StorageError
 from lake.session.spark_session import hand_over
 from lake.store import archive_tier, delta
-from lake.store.delta import missing, opened
+from lake.store.delta import opened
 from lake.store.duckdb_tables import FILE, TableFiles, connection, open_files, query_files
 from lake.store.storage import Address
 from lake.text import DUCKDB, SPARK, quoted
@@ -183,7 +183,7 @@ class Scan:
         listed = self._listed(table, keys, values=lambda _: "num_records, size_bytes")
         files, rows = [file for file, *_ in listed], sum(rows for _, rows, _ in listed)
         few = rows <= cost.HANDED_ROWS and sum(size for *_, size in listed) <= cost.HANDED_BYTES
-        if gone := missing(self.path, files, to_read=few):
+        if gone := self.path.missing(files, to_read=few):
             needed = table.version() == delta.version(self.path) or not gone[0].startswith(f"{self.path.url}/")
             raise StorageError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",

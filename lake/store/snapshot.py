@@ -99,7 +99,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
 
     Raises LakeError if the version is gone or its files cannot be read as they are.
     """
-    recorded = manifest_entry(settings, edition, name) if settings.store else None
+    recorded = manifest_entry(settings, edition, name)
     if recorded is None:
         return opened(settings, name, edition)
     entry = edition.tables[name]
@@ -115,8 +115,8 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
 
 
 def write_manifest(settings: Settings, edition: Edition) -> None:
-    """Write the manifest of `edition` if the warehouse is in a bucket. Ignores errors."""
-    if not settings.store:
+    """Write the manifest of `edition` if the warehouse is remote. Ignores errors."""
+    if not Warehouse(settings).root.storage.is_remote:
         return
     with suppress(LakeError, OSError, DeltaError), view():
         tables = {}

@@ -136,7 +136,7 @@ def table_log(path: Address) -> TableLog:
     """Return the log of the table at `path`."""
     known = _logs.get(path.url)
     if known is None or known.path.storage != path.storage:
-        known = _logs[path.url] = FolderLog(path) if path.storage.may_tear else BucketLog(path)
+        known = _logs[path.url] = BucketLog(path) if path.storage.is_remote else FolderLog(path)
     return known
 
 

@@ -199,7 +199,7 @@ class Table:
         try:
             commits = (delta.actions(self.path, version) for version in range(after + 1, upto + 1))
             files = (file for actions in commits for _, file in delta.feed_files(self.path, actions))
-            if delta.missing(self.path, list(map(str, files))):
+            if self.path.missing(list(map(str, files))):
                 raise FeedGap(self.name)
             reader = spark.read.format("delta").option("readChangeFeed", "true")
             rows = reader.options(startingVersion=after + 1, endingVersion=upto).load(self.path.spark)

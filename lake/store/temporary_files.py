@@ -56,7 +56,7 @@ def leftover_files(settings: Settings, before: datetime) -> list[Path]:
     """Return half-removed tables, and files staged or spilled `before` that instant."""
     scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
     old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
-    gone = [] if settings.store else sorted(Warehouse(settings).root.local.glob("*/.*.gone"))
+    gone = sorted(settings.warehouse_path.glob("*/.*.gone"))
     return [*gone, *old]
 
 

@@ -41,7 +41,7 @@ def commit_file(path: Address, version: int) -> Address:
 
 def truncated_version(path: Address) -> int | None:
     """Return the version of the newest commit if that is truncated or a signpost, else None."""
-    if not path.storage.may_tear:
+    if path.storage.is_durable:
         return None
     try:
         names = os.listdir((path / "_delta_log").url)

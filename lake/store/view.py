@@ -8,9 +8,8 @@ validated against the storage, never against a view: if another writer was first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -76,12 +75,9 @@ def forget(path: Address) -> None:
 
 
 def names_in(folders: Sequence[Address]) -> list[frozenset[str]]:
-    """Return the names in each of `folders`, which may not exist; folders of a bucket are listed in parallel."""
-    if len(folders) < 2 or folders[0].storage.may_tear:
-        return [*map(_names_in, folders)]
-    with ThreadPoolExecutor(len(folders)) as pool:
-        asked = [pool.submit(copy_context().run, _names_in, folder) for folder in folders]
-    return [one.result() for one in asked]
+    """Return the names in each of `folders`, which may not exist."""
+    begun = folders[0].storage.begin(_names_in, folders) if len(folders) > 1 else {}
+    return [begun[folder].result() if folder in begun else _names_in(folder) for folder in folders]
 
 
 def _names_in(folder: Address) -> frozenset[str]:
@@ -91,6 +87,6 @@ def _names_in(folder: Address) -> frozenset[str]:
         with suppress(FileNotFoundError):
             known = frozenset(entry.name.removesuffix("/") for entry in folder.list())
         known = known or frozenset()
-        if view and not folder.storage.may_tear:
+        if view:
             view.folders[folder.url] = known
     return known

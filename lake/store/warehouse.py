@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lake.config import Settings
-from lake.store.storage import Address
+from lake.store.storage import Address, address_of
 from lake.store.view import names_in
 
 LAYERS: Final = ("silver", "gold")
@@ -70,11 +70,7 @@ class Warehouse:
 
     @property
     def root(self) -> Address:
-        if self.settings.store:
-            from lake.store.storage import object_store
-
-            return object_store.root(self.settings)
-        return Address(str(self.settings.warehouse_path))
+        return address_of(self.settings, self.settings.warehouse)
 
     @property
     def cold(self) -> Address | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lake.config import in_store
 from lake.testing.fault_injection import Kill
 from lake.testing.lakehouse import Lakehouse
 
@@ -116,7 +115,7 @@ class Commands:
 
 def _settings(lakehouse: Lakehouse) -> dict[str, str]:
     settings = lakehouse.settings
-    archive = settings.archive and (in_store(settings.archive) or str(settings.path(settings.archive)))
+    archive = settings.archive and settings.place(settings.archive)
     variables = {
         "LAKE_WAREHOUSE": settings.warehouse_name,
         "LAKE_LANDING": settings.landing_name,

@@ -143,7 +143,7 @@ def _lost_answer_error(lost: Kill) -> Exception:
     """Return the error that a library raises for a lost answer; after a retry, the number of its commit is taken."""
     if lost.point.endswith(".after") and lost.nth % 2:
         return CommitFailedError("Commit failed: ConcurrentTransaction: a concurrent transaction has the same version")
-    return OSError("Generic S3 error: error sending request: connection closed before message completed")
+    return OSError("Generic storage error: error sending request: connection closed before message completed")
 
 
 def _data(path: Path) -> set[str]:

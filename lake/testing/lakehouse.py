@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 
-from lake.config import Settings, in_store, load_settings
+from lake.config import Settings, load_settings
 from lake.engine.affected_keys import restrict
 from lake.engine.compare import compare
 from lake.engine.inputs import Inputs
@@ -29,7 +29,7 @@ from lake.publish.cut import pick_cut
 from lake.quality.parking import PLACE
 from lake.session.spark_session import start
 from lake.store.scan import Scan, to_arrow
-from lake.store.storage import object_store
+from lake.store.storage import address_of
 from lake.testing.slices import ALL, Groups, Place, landed_stream, recut
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ class Lakehouse:
 
     def land_samples(self) -> Lakehouse:
         target = self.settings.path(self.settings.landing)
-        if not (url := in_store(self.source.landing)):
-            shutil.copytree(self.source.path(self.source.landing), target, dirs_exist_ok=True)
+        samples = address_of(self.source, self.source.landing)
+        if folder := samples.on_disk:
+            shutil.copytree(folder, target, dirs_exist_ok=True)
             return self
-        samples = object_store.at(self.source, url)
         with suppress(FileNotFoundError):
             for entry in samples.list(deep=True):
                 file = target / entry.name

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, load_settings
+from lake.connect.s3 import KIND
 from lake.contracts.contract import Contract, load_contract, load_contracts
 from lake.errors import DeclarationError, Unavailable
 from lake.ingest import files, landing
@@ -21,8 +22,8 @@ from lake.ingest.files import File
 from lake.ops import doctor
 from lake.records.reader import RecordReader
 from lake.serve.intake_folder import IntakeFolder
-from lake.session import s3
-from lake.store.storage import Address, object_store, objects
+from lake.session import spark_session
+from lake.store.storage import Address, access_check, address_of, objects
 from lake.store.storage.objects import Object
 from tests.checks import present
 from tests.ingest.every_file import CONTRACTS
@@ -51,7 +52,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """Bucket used for every URL."""
     made = Bucket()
     made.at = AT
-    monkeypatch.setattr(object_store, "_store", lambda *_: made)
+    monkeypatch.setattr("lake.connect.s3.bucket.bucket", lambda *_: made)
     monkeypatch.setattr(objects, "_MEMORY", objects._Memory())
     return made
 
@@ -169,7 +170,7 @@ def archive_settings(project: Settings, bucket: Bucket, request: pytest.FixtureR
 
 
 def land(settings: Settings, bucket: Bucket, name: str, content: str) -> None:
-    if settings.stores.get("landing"):
+    if settings.urls.get("landing"):
         put(bucket, f"orders/{name}", content.encode())
         return
     file = settings.path("landing/orders") / name
@@ -224,7 +225,7 @@ def test_archive_that_was_cut_short_is_completed(archive_settings: Settings, buc
     landing.archive(archive_settings, "orders", {*marks})
     assert landing.list_files(archive_settings, "orders") == []
     assert {mark: content_of(landing.find_file(archive_settings, "orders", mark)) for mark in marks} == marks
-    assert died or step >= len(NAMES) or not archive_settings.stores
+    assert died or step >= len(NAMES) or not archive_settings.urls
 
 
 def test_file_put_in_place_of_an_archived_one_is_kept(bucket_settings: Settings, bucket: Bucket) -> None:
@@ -288,7 +289,7 @@ def test_unavailable_store_is_not_reported_as_a_fault_of_a_file(
     def away(*_: object) -> bytes:
         raise Unavailable("the object store does not answer")
 
-    monkeypatch.setattr(bucket, "part_of", away)
+    monkeypatch.setattr(bucket, "part", away)
     with pytest.raises(Unavailable):
         read(bucket_settings, load_contract(bucket_settings, "orders"), file)
 
@@ -319,10 +320,11 @@ def test_archived_batches_are_rejected_within_landing_or_archive(
     assert settings(f"{place}-old{inner}").cold_name.endswith(f"files-old{inner}")
 
 
-def test_session_reads_buckets_when_any_setting_names_one(project: Settings) -> None:
-    assert s3.spark_conf(project) == {}
+def test_session_reads_buckets_when_any_setting_names_one(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "class_path", lambda _: "")
+    assert "spark.hadoop.fs.s3.impl" not in spark_session.embedded_conf(project)
     for each in (replace(project, warehouse=URL), replace(project, landing=URL), replace(project, archive=URL)):
-        assert "spark.hadoop.fs.s3.impl" in s3.spark_conf(each)
+        assert "spark.hadoop.fs.s3.impl" in spark_session.embedded_conf(each)
 
 
 def test_doctor_examines_listing_writing_and_deleting_in_a_bucket(
@@ -348,7 +350,7 @@ def test_object_without_an_etag_is_reported(
     head = bucket.head
     monkeypatch.setattr(bucket, "head", lambda url: (found := head(url)) and replace(found, tag=""))
     with pytest.raises(DeclarationError, match="an object of orders has no ETag") as told:
-        files.list_bucket(object_store.at(bucket_settings, URL) / "orders", "orders")
+        files.list_bucket(address_of(bucket_settings, URL) / "orders", "orders")
     assert told.value.where == f"{URL}/orders/a.jsonl"
 
 
@@ -363,7 +365,7 @@ def test_doctor_races_a_bucket_for_archived_batches(
 ) -> None:
     archives = replace(project, warehouse=f"{URL}/w", cold="s3://acme/cold")
     lost = {"s3://acme/cold": 0, "s3://acme/colder": 1}
-    monkeypatch.setattr(doctor, "lost_races", lambda place: lost[place.url])
+    monkeypatch.setattr(access_check, "lost_races", lambda place: lost[place.url])
     found = [doctor._cold(replace(archives, cold=place)) for place in lost]
     assert [[(one.subject, one.ok) for one in each] for each in found] == [[("cold", True)], [("cold", False)]]
 
@@ -394,6 +396,6 @@ def test_intake_by_http_stays_on_this_machine(project: Settings, bucket_settings
     ],
 )
 def test_spark_error_of_the_store_is_distinguished_from_a_fault_of_a_file(said: str, told: str) -> None:
-    fault = s3.read_error(RuntimeError(said), f"{URL}/a.jsonl")
+    fault = KIND.read_error(RuntimeError(said), f"{URL}/a.jsonl")
     assert (fault is not None) == bool(told)
     assert told in str(fault)

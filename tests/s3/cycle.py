@@ -27,7 +27,7 @@ from lake.publish.cut import pick_cut
 from lake.read.sql import reader
 from lake.session.spark_session import start
 from lake.store.log import Log
-from lake.store.storage.object_store import root
+from lake.store.storage import address_of
 from lake.testing import Commands, Lakehouse
 from tests.kills import killed_at_request
 from tests.s3.wire import SOON, Fault, Wire, nth, nth_write, wired
@@ -171,7 +171,9 @@ def moved(home: Path) -> dict[str, Any]:
         backup(load(local), home / "copy", keys=None, on_progress=lambda _: None)
         for file in (home / "copy/warehouse").rglob("*"):
             if file.is_file():
-                (root(settings) / str(file.relative_to(home / "copy/warehouse"))).put_file(file)
+                (address_of(settings, settings.warehouse) / str(file.relative_to(home / "copy/warehouse"))).put_file(
+                    file
+                )
         faults = check(settings, "orders")
         land(settings, 1)
         cycle(settings)

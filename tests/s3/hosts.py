@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lake.config import StorageSettings
+from lake.connect.s3.place import S3Settings
 from lake.errors import Unavailable
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.locks import bucket_leases
@@ -27,7 +27,7 @@ HELD: Final = 0.2
 def main() -> None:
     """Acquire the lease of a table and append to it, repeatedly."""
     folder, warehouse, endpoint = Path(sys.argv[1]), *sys.argv[2:]
-    storage = StorageSettings(endpoint=endpoint, region="us-east-1", path_style=True)
+    storage = S3Settings(endpoint=endpoint, region="us-east-1", path_style=True)
     settings = replace(empty(folder), warehouse=warehouse, storage=storage)
     for name, value in {"BEAT": 0.7, "EXPIRED": 3.0, "LOOK": 0.1}.items():
         setattr(bucket_leases, name, value)

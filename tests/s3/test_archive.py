@@ -48,7 +48,7 @@ def test_archived_batches_in_another_bucket_are_read_with_the_log(s3: S3, tmp_pa
     assert check(settings, "readings") == []
     with delta.opened(path) as table:
         files = archive_tier.files(path, table)
-    assert delta.missing(path, files) == []
+    assert path.missing(files) == []
     assert [found.subject for found in examined(settings) if found.ok] == ["cold", "archived batches"]
     nowhere = replace(settings, cold="s3://no-such-bucket/old")
     with pytest.raises(Unavailable, match="there is no such bucket"):
@@ -57,7 +57,7 @@ def test_archived_batches_in_another_bucket_are_read_with_the_log(s3: S3, tmp_pa
     assert (found.ok, found.found) == (False, "there is no such bucket (s3://no-such-bucket/old)")
     gone = next(file for file in files if "/old/" in file)
     path.at(gone).delete()
-    assert delta.missing(path, files) == [gone]
+    assert path.missing(files) == [gone]
     [damage] = damages(settings)
     assert damage.file == gone
     assert [found.found for found in examined(settings) if not found.ok] == [f"a file is missing ({gone})"]

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from lake.session import s3 as needs
+from lake.connect.s3 import KIND
+from lake.session.jars import storage_faults
 from tests.processes import ROOT
 from tests.servers import needed
 from tests.servers.s3 import JARS, KEY, S3
@@ -21,7 +22,7 @@ PUTS: Final = 40
 
 def cycle(s3: S3, *parts: str) -> dict[str, Any]:
     """Run parts of tests.s3.cycle and return their output."""
-    needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
+    needed(None if storage_faults(JARS, KIND) else True, "the jars for S3 are missing: lake setup --s3")
     (s3.home / "buckets/shop").mkdir(exist_ok=True)
     environment = {**os.environ, **KEY, "S3_PORT": str(s3.port), "S3_PUTS": str(PUTS)}
     command = [sys.executable, "-m", "tests.s3.cycle", *parts]

@@ -17,9 +17,10 @@ from obstore.store import S3Store
 
 from lake import cost
 from lake.config import Settings, load_settings
+from lake.connect.s3 import KIND
 from lake.contracts.contract import load_contracts
 from lake.ingest import landing
-from lake.session import s3 as needs
+from lake.session.jars import storage_faults
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -90,7 +91,7 @@ def stream_state(settings: Settings) -> dict[str, Any]:
 @pytest.mark.spark
 @pytest.mark.parametrize("read_bytes", [cost.READ_BYTES, 0], ids=["here", "tasks"])
 def test_files_give_the_same_log_from_a_folder_and_from_a_bucket(s3: S3, tmp_path: Path, read_bytes: int) -> None:
-    needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
+    needed(None if storage_faults(JARS, KIND) else True, "the jars for S3 are missing: lake setup --s3")
     bucket = s3.bucket()
     local = project(tmp_path / "local", s3)
     inside = project(tmp_path / "inside", s3, landing=f"{bucket}/in/landing", archive=f"{bucket}/in/archive")
@@ -149,7 +150,7 @@ def killing(process: subprocess.Popen[str], method: str, pattern: str, died: lis
 
 @pytest.mark.spark
 def test_landed_files_are_ingested_once_and_archived_after_any_crash(s3: S3, tmp_path: Path) -> None:
-    needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
+    needed(None if storage_faults(JARS, KIND) else True, "the jars for S3 are missing: lake setup --s3")
     bucket = s3.bucket()
     places = {
         name: f"{bucket}/{prefix}" for name, prefix in (("warehouse", "lake"), ("landing", "in"), ("archive", "done"))

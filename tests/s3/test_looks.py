@@ -51,9 +51,10 @@ def another_host(s3: S3, settings: Settings) -> Callable[[str], None]:
     from dataclasses import replace
     from datetime import UTC, datetime
     from pathlib import Path
-    from lake.config import StorageSettings, load_settings
+    from lake.config import load_settings
+    from lake.connect.s3.place import S3Settings
     settings = load_settings(Path({str(settings.project)!r}))
-    storage = StorageSettings(endpoint={s3.storage.endpoint!r}, region="us-east-1", path_style=True)
+    storage = S3Settings(endpoint={s3.storage.endpoint!r}, region="us-east-1", path_style=True)
     settings = replace(settings, warehouse={settings.warehouse!r}, storage=storage)
     {what}"""
         subprocess.run([sys.executable, "-c", code], env=os.environ | s3.environment, check=True)

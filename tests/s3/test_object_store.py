@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 from lake.config import Settings
+from lake.connect.s3.bucket import Bucket
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.session.duck import connect
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.scan import Scan
-from lake.store.storage import Address, removal
-from lake.store.storage.conditional_put_check import lost_races
-from lake.store.storage.object_store import ObjectStore
+from lake.store.storage import Address
+from lake.store.storage.access_check import lost_races
 from lake.store.storage.objects import Object
 from lake.store.storage.ranged import END, WHOLE
 from lake.store.table_log import delta_table
@@ -181,7 +181,7 @@ def test_recreated_table_has_no_old_rows(root: Address) -> None:
         delta_writer.add(table, numbered(turn))
         delta_writer.add(table, numbered(turn + 10))
         assert numbers(table) == [turn, turn + 10]
-        removal.remove_table(table)
+        table.storage.delete_table(table.url)
         assert not delta.exists(table)
         with pytest.raises(FileNotFoundError):
             next(table.list())
@@ -192,14 +192,14 @@ def test_missing_file_is_named_among_any_number_of_files(root: Address) -> None:
     for number in range(5):
         delta_writer.add(table, numbered(number))
         files = delta.files(delta_table(table))
-        assert delta.missing(table, files) == []
-        assert delta.missing(root, files) == []
+        assert table.missing(files) == []
+        assert root.missing(files) == []
     root.at(files[2]).delete()
     for some in (files, files[2:3], files[1:3]):
-        assert delta.missing(table, some) == [files[2]]
+        assert table.missing(some) == [files[2]]
     for file in files:
         root.at(file).delete()
-    assert delta.missing(table, files) == files
+    assert table.missing(files) == files
 
 
 def test_vacuum_deletes_old_versions_and_truncation_ends_the_history(root: Address) -> None:
@@ -261,7 +261,7 @@ def test_concurrent_queries_read_the_same_rows(root: Address) -> None:
 
 
 @dataclass(frozen=True)
-class Overwriting(ObjectStore):
+class Overwriting(Bucket):
     """Store that ignores If-None-Match."""
 
     def put_if_absent(self, url: str, content: bytes) -> str:
@@ -272,9 +272,9 @@ class Overwriting(ObjectStore):
 
 
 def test_lost_races_detects_a_store_without_conditional_puts(root: Address) -> None:
-    assert isinstance(root.storage, ObjectStore)
+    assert isinstance(root.storage, Bucket)
     store = root.storage
-    overwriting = Overwriting(store.bucket, store.endpoint, store.region, store.path_style)
+    overwriting = Overwriting(store.place)
     assert lost_races(root) == 0
     assert lost_races(Address(root.url, overwriting)) == 50
     with pytest.raises(FileNotFoundError):
@@ -297,7 +297,7 @@ def test_store_refusal_is_reported_in_one_line_without_the_key(
         monkeypatch.setenv(name, value)
     root = Warehouse(replace(settings, warehouse=elsewhere or settings.warehouse)).root
     store = root.storage
-    assert isinstance(store, ObjectStore)
+    assert isinstance(store, Bucket)
     fresh = Address(root.url, replace(store))
     for use in (fresh.read, lambda: fresh.put_if_absent(b""), lambda: next(fresh.list())):
         with pytest.raises(Unavailable, match=said) as caught:
@@ -314,14 +314,24 @@ def test_unreachable_store_is_reported_in_one_line(tmp_path: Path, s3: S3) -> No
 
 @pytest.mark.parametrize(
     "url",
-    ["gs://bucket/x", "s3a://bucket/x", "s3://", "s3://B/x", "s3://bucket//x", "s3://bucket/a b", "s3://bucket/../x"],
+    ["s3://", "s3://B/x", "s3://bucket//x", "s3://bucket/a b", "s3://bucket/../x"],
 )
 @pytest.mark.parametrize("setting", ["warehouse", "landing", "archive"])
 def test_invalid_address_is_rejected_with_an_example(tmp_path: Path, url: str, setting: str) -> None:
     from lake.config import load_settings
 
     (tmp_path / "pyproject.toml").write_text(f"[tool.lake]\n{setting} = {json.dumps(url)}\n")
-    with pytest.raises(DeclarationError, match=re.escape("names no folder of an S3 bucket")) as caught:
+    with pytest.raises(DeclarationError, match=re.escape("names no folder of the storage s3")) as caught:
         load_settings(tmp_path)
     assert f'{setting} = "s3://BUCKET/PREFIX"' in str(caught.value)
     assert isinstance(caught.value, LakeError)
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/x", "s3a://bucket/x"])
+def test_url_of_an_unknown_storage_is_rejected_with_those_installed(tmp_path: Path, url: str) -> None:
+    from lake.config import load_settings
+
+    (tmp_path / "pyproject.toml").write_text(f"[tool.lake]\narchive = {json.dumps(url)}\n")
+    with pytest.raises(DeclarationError, match=f"no storage for {url.partition('b')[0]} is installed") as caught:
+        load_settings(tmp_path)
+    assert "installed: s3://; " in caught.value.fix

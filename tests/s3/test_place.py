@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lake.config import Settings, StorageSettings
+from lake.config import Settings
+from lake.connect.s3.bucket import Bucket
+from lake.connect.s3.place import Place, S3Settings, place
 from lake.errors import DeclarationError
-from lake.session import s3
-from lake.store.storage.object_store import ObjectStore
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(endpoint: str = "", path_style: bool | None = None) -> Settings:
-    storage = StorageSettings(endpoint=endpoint, path_style=path_style)
+    storage = S3Settings(endpoint=endpoint, path_style=path_style)
     return Settings(project=Path("/shop"), warehouse=URL, storage=storage)
 
 
@@ -34,7 +34,7 @@ NO_PORTS = ("http://h:99999", "http://h:0", "http://h:x", "http://h:", "http://[
 def test_invalid_endpoint_is_reported(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for told in (settings(endpoint), settings()):
         with pytest.raises(DeclarationError, match="is not the URL of a server") as raised:
-            s3.place(told, URL)
+            place(told, URL)
         assert "hush" not in str(raised.value)
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
 
@@ -44,17 +44,17 @@ URLS = ("http://127.0.0.1:9000", "https://s3.example.org", "https://h.example.or
 
 @pytest.mark.parametrize("endpoint", [*URLS, "http://s3:9000/", "http://my_store"])
 def test_valid_endpoint_is_used_unchanged(endpoint: str) -> None:
-    assert s3.place(settings(endpoint), URL) == s3.Place("acme", endpoint.rstrip("/"), "us-east-1", True)
+    assert place(settings(endpoint), URL) == Place("acme", endpoint.rstrip("/"), "us-east-1", True)
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9000", "https://10.0.0.1", "http://[::1]:9000"])
 def test_virtual_host_style_is_rejected_for_an_ip_address(endpoint: str) -> None:
     with pytest.raises(DeclarationError, match="the name of a bucket cannot be put before it"):
-        s3.place(settings(endpoint, path_style=False), URL)
+        place(settings(endpoint, path_style=False), URL)
 
 
 def test_amazon_s3_has_no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = ObjectStore("acme", "", "eu-central-1", path_style=False)
+    store = Bucket(Place("acme", "", "eu-central-1", path_style=False))
     assert "endpoint" not in store._client.config
     assert store._client.config["region"] == "eu-central-1"
     monkeypatch.setenv("AWS_REGION", "to be as it was when this test ends")

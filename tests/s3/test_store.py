@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from lake.session import s3 as needs
+from lake.connect.s3 import KIND
+from lake.session.jars import storage_faults
 from tests.processes import ROOT
 from tests.servers import needed
 from tests.servers.s3 import JARS, installed
@@ -20,7 +21,7 @@ FILE: Final = "tests/store/test_commit.py"
 @pytest.mark.spark
 def test_committers_keep_their_contract_in_a_bucket() -> None:
     installed()
-    needed(None if needs.faults(JARS) else True, "the jars for S3 are missing: lake setup --s3")
+    needed(None if storage_faults(JARS, KIND) else True, "the jars for S3 are missing: lake setup --s3")
     words = ["-p", "tests.s3.in_bucket", "-n", "0", "-m", "", "-p", "no:cacheprovider", FILE]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, check=False

@@ -26,7 +26,7 @@ from lake.store.bucket_log import BucketLog
 from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
-from lake.store.storage import Address, Entry, ranged, removal
+from lake.store.storage import Address, Entry, ranged
 from lake.store.table_log import TableState
 from lake.store.table_logs import invalidate, table_log
 from lake.store.view import view
@@ -345,7 +345,7 @@ def test_recreated_table_has_no_commits_of_the_old_table(table: Address) -> None
         head = delta.head(table, APP)
         assert head is not None
         assert (head.data["n"], delta.version(table)) == (10 * turn + 2, 2)
-        removal.remove_table(table)
+        table.storage.delete_table(table.url)
         assert not delta.exists(table)
 
 
@@ -395,7 +395,7 @@ def test_lease_looks_up_its_table_once(s3: S3, settings: Settings) -> None:
         appended_by_another(at.path, 4)
         with lease(those, at.lease):
             assert delta.version(at.path) == 3
-            removal.remove_table(at.path)
+            at.path.storage.delete_table(at.path.url)
             invalidate(at.path)
             assert not delta.exists(at.path)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from lake.config import StorageSettings
+from lake.connect.s3.place import S3Settings
 
 Fault = Literal["lose", "cut"]
 LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.I)
@@ -50,9 +50,9 @@ class Wire:
         return f"http://127.0.0.1:{self.listening.getsockname()[1]}"
 
     @property
-    def storage(self) -> StorageSettings:
+    def storage(self) -> S3Settings:
         """Return the storage settings of a project."""
-        return StorageSettings(endpoint=self.url, region="us-east-1", path_style=True)
+        return S3Settings(endpoint=self.url, region="us-east-1", path_style=True)
 
     def counted(self) -> Counter[str]:
         """Return the number of requests by method, without those of leases and heartbeats, which depend on the time."""

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from infra import server
-from lake.config import StorageSettings
+from lake.connect.s3.place import S3Settings
 from tests.processes import free_port, until
 from tests.servers import Server
 from tests.servers import installed as server_installed
@@ -40,9 +40,9 @@ class S3(Server):
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def storage(self) -> StorageSettings:
+    def storage(self) -> S3Settings:
         """What a project's settings say of it."""
-        return StorageSettings(endpoint=self.url, region="us-east-1", path_style=True)
+        return S3Settings(endpoint=self.url, region="us-east-1", path_style=True)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -9,14 +9,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
-from lake.store.storage import Entry, Storage
-from lake.store.storage.objects import Object
+from lake.store.storage import Entry
+from lake.store.storage.objects import Object, RemoteStorage
 
 
-class Bucket(Storage):
+class Bucket(RemoteStorage):
     """Object store in memory with its own clock. `step` is called before each request."""
 
-    may_tear, options, staging = False, None, None
+    options, staging = None, None
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -57,8 +57,7 @@ class Bucket(Storage):
             raise FileNotFoundError(str(source))
         self.put(url, self.files[str(source)])
 
-    def part_of(self, url: str, tag: str, start: int, size: int) -> bytes:
-        """Return a part of the object, which must have this tag."""
+    def part(self, url: str, start: int, size: int, tag: str = "") -> bytes:
         entry = self.head(url)
         if entry is None or entry.tag != tag:
             raise FileNotFoundError(2, "No such file", url)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lake import disk
+from lake import file_modes
 from lake.errors import StorageError
 from lake.store import delta, delta_writer, durable
 from lake.store.storage import Address
@@ -22,14 +22,14 @@ def table(tmp_path: Path) -> Address:
 def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the flushed files and folders, in order."""
     names = list[str]()
-    flush = disk._flush
+    flush = file_modes._flush
 
     def noted(path: Path) -> None:
         flush(path)
         names.append(path.name)
 
-    monkeypatch.setattr(disk, "_flush", noted)
-    monkeypatch.setattr(disk, "THREADS", 1)
+    monkeypatch.setattr(file_modes, "_flush", noted)
+    monkeypatch.setattr(file_modes, "THREADS", 1)
     return names
 
 

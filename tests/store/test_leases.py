@@ -40,7 +40,7 @@ class World:
     def writer(self) -> Leases:
         """Return the leases of another process: of this machine for a folder, of a host of its own for a bucket."""
         self.writers += 1
-        if not self.settings.store:
+        if not self.settings.urls:
             folder = self.settings.warehouse_path / "locks"
             folder.mkdir(parents=True, exist_ok=True)
             return FolderLeases(folder)
@@ -109,7 +109,7 @@ def test_lease_names_no_holder_when_its_record_is_damaged(world: World) -> None:
     world.hold()
     for file in world.recorded():
         file.write_text("[1")
-    if world.settings.store:
+    if world.settings.urls:
         storage = Warehouse(world.settings).root.storage
         assert isinstance(storage, Bucket)
         storage.put(f"s3://bucket/locks/{NAME}/00000001", b'{"command": 1')
@@ -183,7 +183,7 @@ def test_lease_leaves_nothing_but_its_number_when_released(world: World) -> None
     with lease(world.settings, NAME, commits=False):
         pass
     assert [*world.recorded()] == []
-    if world.settings.store:
+    if world.settings.urls:
         bucket = Warehouse(world.settings).root / "locks" / NAME
         assert [file.name for file in bucket.list()] == ["00000001", "00000001.end"]
         assert json.loads((bucket / "00000001").read()).keys() == {"host", "command", "pid", "since"}

@@ -27,13 +27,11 @@ ROOMS: Final = (
 )
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
-    "store/delta.py": "names of files have a beginning in common",
     "store/bucket_log.py": "delta-rs opens a copy of a table's log, which goes at once",
     "store/table_logs.py": "it is the folder's own: the newest commit is looked up by its name",
     "store/storage/__init__.py": "the first storage is a local folder",
-    "store/storage/object_store.py": "a file of this machine is put into a bucket",
     "store/upkeep/copy.py": "a copy of the warehouse goes to a local folder",
-    "store/storage/removal.py": "folders are renamed and removed at once",
+    "store/storage/access_check.py": "a folder is checked by a file in it",
     "store/durable.py": "only a disk is written later than its files",
     "store/temporary_files.py": "what Spark cannot read here is uploaded; what crashes left on this machine is removed",
     "store/truncated_commit.py": "only on a disk is a commit cut short",
@@ -45,7 +43,7 @@ LOCAL: Final = {
     "store/ledger/reads.py": "reads are noted on this machine's disk before they are booked",
     "store/keys/__init__.py": "a copy of a key store is a file",
     "store/keys/home.py": "a key store is a SQLite file beside the warehouse, unless it is in a database",
-    "store/storage/objects.py": "an object has what a path has",
+    "store/storage/objects.py": "an object has what a path has, and names have a beginning in common",
     "ingest/files.py": "landing files, and how they are archived",
     "ingest/landing.py": "where they are, and were",
     "ingest/record_frames.py": "Spark's tasks open landing files of this machine, and copies of objects",
@@ -72,13 +70,11 @@ LOCAL: Final = {
 }
 """Modules that touch files, and why. Files of a warehouse are touched by the first three and the locks alone."""
 NAMING: Final = {"ops/backup.py", "config.py", "file_modes.py", "ops/doctor.py", "testing/commands.py"} | {
-    f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
+    f"store/{name}" for name in ("temporary_files.py", "locks/lease.py", "locks/activity.py")
 }
 """Modules that name the local folder of the warehouse. All others have its addresses."""
 LOCALLY: Final = {
     "store/upkeep/copy.py",
-    "store/temporary_files.py",
-    "store/storage/removal.py",
     "store/durable.py",
     "store/truncated_commit.py",
     "read/public_files.py",

@@ -29,7 +29,6 @@ from lake.store.duckdb_tables import TableFiles
 from lake.store.locks import activity, lease
 from lake.store.recovery import set_truncated_aside
 from lake.store.scan import Scan
-from lake.store.storage import removal
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_logs import forget_all, table_log
 from lake.store.tables import FeedGap, Table
@@ -439,5 +438,5 @@ def test_table_is_removed_when_an_earlier_removal_was_cut_short(table: Table) ->
     folder = table.path.local
     left = folder.with_name(f".{folder.name}.gone")
     (left / "some").mkdir(parents=True)
-    removal.remove_table(table.path)
+    table.path.storage.delete_table(table.path.url)
     assert [folder.exists(), left.exists()] == [False, False]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from lake import cost, disk
+from lake import cost, file_modes
 from lake.errors import DeclarationError, forbidden, full
 from lake.session.spark_session import first_line
 
@@ -167,7 +167,7 @@ def new_file(file: Path) -> KeyFile:
 def _create(file: Path, flags: int = 0) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(file, os.O_CREAT | os.O_RDWR | flags, 0o600))
-    disk.flush_above(file)
+    file_modes.flush_above(file)
 
 
 def secret_file(file: Path) -> Path:
@@ -198,6 +198,6 @@ def _write_secret(secret: bytes, file: Path) -> None:
             opened.flush()
             os.fsync(descriptor)
         Path(name).replace(file)
-        disk.flush([file.parent])
+        file_modes.flush([file.parent])
     finally:
         Path(name).unlink(missing_ok=True)

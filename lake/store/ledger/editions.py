@@ -192,9 +192,8 @@ def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = F
             # Instead of a cut, the newest edition at that time.
             entry = ["expire", going[-1], max(needed, default=0), _ranges(going), datetime.now(UTC)]
             EDITIONS.add(settings, head, entry, **{**head.data, "expired": _ranges([*going, *_numbers(expired)])})
-            if settings.store:
-                manifests = [Warehouse(settings).manifest(number) for number in going]
-                manifests[0].storage.delete_all([manifest.url for manifest in manifests])
+            warehouse = Warehouse(settings)
+            warehouse.root.storage.delete_all([warehouse.manifest(number).url for number in going])
         return going
 
 

@@ -54,7 +54,7 @@ class Moment:
 def begin(settings: Settings, command: str, *, edition: int | None = None) -> None:
     """List this process until it ends; if the warehouse does not exist yet, from its first lease on."""
     _notes.setdefault(_folder(settings), {"pid": os.getpid(), "command": command, "edition": edition})
-    if settings.store or settings.warehouse_path.is_dir():
+    if has_unlisted(settings) or settings.warehouse_path.is_dir():
         join(settings)
 
 
@@ -120,6 +120,11 @@ def others(settings: Settings) -> list[Running]:
         own = _files.get(folder, (0, ""))[1]
         running = [_running(file) for file in folder.iterdir() if str(file) != own]
     return sorted(filter(None, running), key=lambda process: process.since)
+
+
+def has_unlisted(settings: Settings) -> bool:
+    """Return whether processes of other hosts, which `others` does not list, may use the warehouse."""
+    return Warehouse(settings).root.storage.is_remote
 
 
 def _folder(settings: Settings) -> Path:

@@ -62,9 +62,9 @@ def must_hold(settings: Settings, name: str) -> None:
 def leases(settings: Settings) -> Leases:
     """Return the leases of a warehouse, among all processes that may write to it."""
     machine = FolderLeases(settings.warehouse_path / "locks")
-    if not settings.store:
-        return machine
     folder = Warehouse(settings).root / "locks"
+    if not folder.storage.is_remote:
+        return machine
     return _bucket_leases.setdefault((machine, folder.storage), BucketLeases(folder, machine))
 
 

@@ -1,21 +1,31 @@
-"""Addresses of the files of a warehouse, and the storages that keep them. A local folder is the first storage.
+"""Addresses of the files of a warehouse, and the storages that keep them: a local folder, or an object storage.
 
-delta-rs, DuckDB and Spark read and write data files themselves, by the address in their own form. Operations that only
-a local folder has are in lake.store.storage.removal and lake.store.truncated_commit.
+A kind of object storage is a connector: an entry point of the group `lake.storage`, named as the scheme of its URLs,
+whose object is a StorageKind. delta-rs, DuckDB and Spark read and write data files themselves, by their URLs.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from stat import S_ISREG
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote
+
+from lake.config import Settings, StorageAccess
+from lake.connectors import connector
+
+Use: TypeAlias = Literal["read", "move", "write", "commit"]
+"""Use of a folder: its files are read, read and deleted, or written; or tables in it are committed to."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -33,11 +43,14 @@ class Entry:
 
 
 class Storage(Protocol):
-    """Storage of files by their URLs: a file is complete, and never changed in place."""
+    """Storage of files by their URLs. No file is changed in place.
 
-    @property
-    def may_tear(self) -> bool:
-        """Return whether a file may be truncated because its writer was stopped: true of a local folder."""
+    `is_durable`: each file is complete and on the disk. In a folder, it may be truncated because its machine stopped.
+    `is_remote`: calls are requests, so their results are cached; and other hosts may use the storage at the same time.
+    """
+
+    is_durable: ClassVar[bool]
+    is_remote: ClassVar[bool]
 
     @property
     def options(self) -> dict[str, str] | None:
@@ -48,7 +61,7 @@ class Storage(Protocol):
         """Local folder in which uploads are prepared; None for any."""
 
     def of(self, url: str) -> Storage:
-        """Return the storage of the file at `url`: this one, or another bucket of the same store."""
+        """Return the storage of the file at `url`: this one, or another of the same kind and settings."""
         del url
         return self
 
@@ -82,20 +95,51 @@ class Storage(Protocol):
 
     def delete_folder(self, url: str) -> None:
         """Delete a folder and all files below it."""
-        self.delete_all([f"{url}/{entry.name}" for entry in self.list(url, deep=True)])
+
+    def delete_table(self, url: str) -> None:
+        """Delete a Delta table; a crash leaves the whole table, or no table."""
 
     def head(self, url: str) -> Entry | None:
         """Return the entry of the file; None if there is none."""
 
     def to_read(self, url: str) -> bool:
-        """Return whether the file, which is about to be read, exists. A bucket caches its end by the same request."""
+        """Return whether the file, which is about to be read, exists. A remote one is cached by the same request."""
         return self.head(url) is not None
+
+    def missing(self, urls: Sequence[str], *, to_read: bool = False) -> Sequence[str]:
+        """Return those files that do not exist. If few are `to_read` in this process, they are cached."""
+        del to_read
+        return [url for url in urls if self.head(url) is None]
+
+    def begin(self, call: Callable[[Item], Result], items: Iterable[Item]) -> Mapping[Item, Future[Result]]:
+        """Begin a call for each of `items` in parallel, since each is a request; {} if calls take no time."""
+        del call, items
+        return {}
+
+    def on_disk(self, url: str) -> Path | None:
+        """Return the path of a file on this machine; None for a remote one."""
+        del url
+        return None
+
+    def check(self, url: str, setting: str, use: Use) -> str:
+        """Return what `lake doctor` reports of the folder of a setting. Raises LakeError if it cannot be used."""
+
+
+class StorageKind(StorageAccess, Protocol):
+    """Kind of object storage: the object of an entry point in the group `lake.storage`, named as its `scheme`.
+
+    It is imported if a setting has a URL of that scheme. Keys of the storage are no settings: its client and Spark read
+    them from the environment. A RemoteStorage (lake.store.storage.objects) has all but the requests themselves.
+    """
+
+    def open(self, settings: Settings, url: str) -> Storage:
+        """Return the storage of `url`, without a request. Raises DeclarationError for wrong settings."""
 
 
 class LocalFolder(Storage):
     """Files of this machine: a URL is an absolute path. Symbolic links below a folder are skipped."""
 
-    may_tear = True
+    is_durable = is_remote = False
     options = None
     staging = None
 
@@ -154,6 +198,22 @@ class LocalFolder(Storage):
     def delete_folder(self, url: str) -> None:
         shutil.rmtree(url)
 
+    def delete_table(self, url: str) -> None:
+        folder = Path(url)
+        gone = folder.with_name(f".{folder.name}.gone")
+        if gone.exists():  # an earlier deletion was interrupted, and the table built again
+            shutil.rmtree(gone)
+        folder.rename(gone)
+        shutil.rmtree(gone)
+
+    def on_disk(self, url: str) -> Path:
+        return Path(url)
+
+    def check(self, url: str, setting: str, use: Use) -> str:
+        from lake.store.storage.access_check import check_folder
+
+        return check_folder(Path(url), setting, use)
+
     def head(self, url: str) -> Entry | None:
         try:
             file = os.stat(url)
@@ -194,6 +254,11 @@ class Address:
     def uri(self) -> str:
         """Escaped URI with a scheme, as Delta's log names files of another table."""
         return quote(self.url, safe=":/") if "://" in self.url else Path(self.url).as_uri()
+
+    @property
+    def on_disk(self) -> Path | None:
+        """Path on this machine; None in a remote storage."""
+        return self.storage.on_disk(self.url)
 
     @property
     def local(self) -> Path:
@@ -237,3 +302,20 @@ class Address:
 
     def exists(self) -> bool:
         return self.head() is not None
+
+    def missing(self, urls: Sequence[str], *, to_read: bool = False) -> Sequence[str]:
+        """Return those of its files, or of archived parts of it, that do not exist; see `Storage.missing`."""
+        return self.storage.missing(urls, to_read=to_read)
+
+
+def address_of(settings: Settings, where: Path | str) -> Address:
+    """Return the address of a folder of the project: a path, or a URL in an object storage."""
+    url = settings.place(where)
+    scheme, is_url, _ = url.partition("://")
+    return Address(url, _kind(scheme).open(settings, url) if is_url else LOCAL)
+
+
+@cache
+def _kind(scheme: str) -> StorageKind:
+    kind: StorageKind = connector("lake.storage", scheme, f"{scheme}://")
+    return kind

@@ -1,23 +1,26 @@
-"""Listed objects of a bucket, read like files: each in the version that was listed, or not at all.
+"""Object storages, apart from the protocol of their requests; and listed objects, read like files.
 
-An object never changes in place; it is replaced, and its tag with it. Reads ask for the tag, so what was read once may
-be cached.
+An object is complete or not there. It never changes in place; it is replaced, and its tag with it. It is read in the
+version that was listed, or not at all: reads ask for the tag, so what was read once may be cached. Folders are common
+prefixes of names. DuckDB reads objects through fsspec, see lake.store.storage.ranged.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import shutil
-from collections import OrderedDict
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
-from lake.store.storage import Address, Entry
+from lake.store.storage import Address, Entry, Item, Result, Storage, Use
 from lake.store.storage.positioned import Positioned
 
 FIRST: Final = 1 << 16
@@ -31,6 +34,92 @@ REMEMBERED: Final = 64 << 20
 AT_ONCE: Final = 16
 """Maximum number of objects that are looked up or opened in parallel."""
 COPIES_AT_ONCE: Final = 4
+
+
+THREADS: Final = 8
+"""Maximum number of parallel requests about tables."""
+FETCHED: Final = 32
+"""Maximum number of files whose ends are fetched in advance."""
+MANY_FILES: Final = 3
+"""From this number of files of a table on, they are looked up by a listing."""
+
+
+class RemoteStorage(Storage):
+    """Object storage. A subclass adds the requests, and raises Unavailable for those that fail."""
+
+    is_durable = is_remote = True
+
+    def end(self, url: str, most: int) -> tuple[bytes, int, float]:
+        """Return at most `most` last bytes of a file, its size and its time. Raises FileNotFoundError."""
+        raise NotImplementedError
+
+    def part(self, url: str, start: int, size: int, tag: str = "") -> bytes:
+        """Return `size` bytes of a file from `start` on. Raises FileNotFoundError, also for another `tag`."""
+        raise NotImplementedError
+
+    def copy(self, source: Object, url: str) -> None:
+        """Copy an object to `url`, over any existing one. Raises FileNotFoundError if it is gone or replaced."""
+        raise NotImplementedError
+
+    def open(self, url: str) -> BinaryIO:
+        from lake.store.storage.ranged import Ranged
+
+        return io.BufferedReader(Ranged(self, url), 1 << 16)
+
+    def delete(self, url: str) -> None:
+        self.delete_all([url])
+
+    def delete_folder(self, url: str) -> None:
+        self.delete_all([f"{url}/{entry.name}" for entry in self.list(url, deep=True)])
+
+    def delete_table(self, url: str) -> None:
+        """Delete the checkpoints first, then the commits, without which the rest is not read."""
+        with suppress(FileNotFoundError):
+            names = [entry.name for entry in self.list(url, deep=True)]
+            log = [name for name in names if name.startswith("_delta_log/")]
+            commits = [name for name in log if name.endswith(".json")]
+            for part in (sorted(set(log) - set(commits)), commits, sorted(set(names) - set(log))):
+                self.delete_all([f"{url}/{name}" for name in part])
+
+    def to_read(self, url: str) -> bool:
+        from lake.store.storage import ranged
+
+        return ranged.exists(remote(Address(url, self.of(url))), url)
+
+    def missing(self, urls: Sequence[str], *, to_read: bool = False) -> Sequence[str]:
+        if to_read and len(urls) <= FETCHED:
+            begun = self.begin(self.to_read, urls)
+            return [url for url in urls if not begun[url].result()]
+        if len(urls) < MANY_FILES:
+            return [url for url in urls if self.of(url).head(url) is None]
+        by_table: defaultdict[str, list[str]] = defaultdict(list)
+        for url in urls:
+            by_table[url.partition("/_bucket=")[0] if "/_bucket=" in url else url.rpartition("/")[0]].append(url)
+        existing: set[str] = set()
+        for some in by_table.values():
+            common = os.path.commonprefix(some)  # noqa: RUF071  commonpath makes one slash of the two in ://
+            folder = common.rpartition("/")[0]
+            with suppress(FileNotFoundError):  # all were deleted
+                existing |= {f"{folder}/{entry.name}" for entry in self.of(folder).list(folder, deep=True)}
+        return [url for url in urls if url not in existing]
+
+    def begin(self, call: Callable[[Item], Result], items: Iterable[Item]) -> Mapping[Item, Future[Result]]:
+        pool = ThreadPoolExecutor(THREADS)
+        begun = {item: pool.submit(copy_context().run, call, item) for item in items}
+        pool.shutdown(wait=False)
+        return begun
+
+    def check(self, url: str, setting: str, use: Use) -> str:
+        from lake.store.storage.access_check import check_objects
+
+        del setting
+        return check_objects(Address(url, self), use)
+
+
+def remote(address: Address) -> RemoteStorage:
+    """Return the storage of an object."""
+    assert isinstance(address.storage, RemoteStorage)
+    return address.storage
 
 
 @dataclass(frozen=True)
@@ -77,6 +166,10 @@ class Object:
         """Open it for reading and seeking. Reads raise FileNotFoundError if it is gone or replaced."""
         assert mode == "rb"
         return io.BufferedReader(_Content(self), FIRST)
+
+    def copy_to(self, target: Address) -> None:
+        """Copy it, over any existing object. Raises FileNotFoundError if it is gone or replaced."""
+        remote(target).copy(self, target.url)
 
     def read_bytes(self) -> bytes:
         """Return its content. Raises FileNotFoundError if it is gone or replaced."""
@@ -132,8 +225,7 @@ class _Memory:
             if key in self._parts:
                 self._parts.move_to_end(key)
                 return self._parts[key]
-        store: Any = one.address.storage
-        part = bytes(store.part_of(str(one), one.tag, start, size))
+        part = remote(one.address).part(str(one), start, size, one.tag)
         if size <= FIRST or size == one.size <= WHOLE:
             with self._lock:
                 if key not in self._parts:

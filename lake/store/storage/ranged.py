@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from fsspec import AbstractFileSystem
 
+from lake.session import duck
 from lake.store.storage.positioned import Positioned
 
 END: Final = 1 << 20
@@ -25,7 +26,7 @@ REMEMBERED: Final = 64 << 20
 
 
 class Parts(Protocol):
-    """Store that returns parts of files by their URLs."""
+    """Storage that returns parts of files by their URLs."""
 
     def end(self, url: str, most: int) -> tuple[bytes, int, float]:
         """Return at most `most` last bytes of a file, its size and its time. Raises FileNotFoundError."""
@@ -51,13 +52,13 @@ class Memory:
         self._size = 0
         self._lock = Lock()
 
-    def of(self, parts: Parts, url: str) -> FileEnd:
+    def of(self, storage: Parts, url: str) -> FileEnd:
         """Return the end of a file, read if it is not cached. Raises FileNotFoundError."""
         with self._lock:
             if url in self._known:
                 self._known.move_to_end(url)
                 return self._known[url]
-        known = FileEnd(*parts.end(url, END))
+        known = FileEnd(*storage.end(url, END))
         self.keep(url, known)
         return known
 
@@ -81,10 +82,10 @@ def remember(url: str, content: bytes, time: float) -> None:
     _MEMORY.keep(url, FileEnd(content, len(content), time))
 
 
-def exists(parts: Parts, url: str) -> bool:
+def exists(storage: Parts, url: str) -> bool:
     """Return whether the file exists; its end is read if it is not cached."""
     try:
-        _MEMORY.of(parts, url)
+        _MEMORY.of(storage, url)
     except FileNotFoundError:
         return False
     return True
@@ -93,10 +94,10 @@ def exists(parts: Parts, url: str) -> bool:
 class Ranged(Positioned):
     """File whose end is read at once, the rest on demand."""
 
-    def __init__(self, parts: Parts, url: str) -> None:
+    def __init__(self, storage: Parts, url: str) -> None:
         """Read the end. Raises FileNotFoundError."""
-        self._parts, self._url = parts, url
-        self.known = _MEMORY.of(parts, url)
+        self._storage, self._url = storage, url
+        self.known = _MEMORY.of(storage, url)
         super().__init__(url, self.known.size)
 
     def _next(self, most: int) -> bytes:
@@ -108,38 +109,46 @@ class Ranged(Positioned):
         known, before = self.known.end, self.known.size - len(self.known.end)
         if start >= before:
             return known[start - before : end - before]
-        content = self._parts.part(self._url, start, min(end, before) - start)
+        content = self._storage.part(self._url, start, min(end, before) - start)
         if len(content) == before and self.known.size <= WHOLE:
             self.known = FileEnd(content + known, self.known.size, self.known.time)
             _MEMORY.keep(self._url, self.known)
         return content + known[: max(end - before, 0)]
 
 
-class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
-    """Read-only file system of buckets for DuckDB, whose own settings limit what it may read."""
+def register(storage: Parts, scheme: str, name: str) -> None:
+    """Have DuckDB read `scheme://NAME/…` from `storage`."""
+    system: Any = duck.FILE_SYSTEMS.setdefault(scheme, FileSystem(scheme))
+    system.stores[name] = storage
 
-    protocol = "s3"
+
+class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
+    """Read-only file system of a scheme for DuckDB, whose own settings limit what it may read."""
+
     cachable = False
 
-    def __init__(self) -> None:
-        """Begin without buckets: add them to `stores`, by name."""
+    def __init__(self, scheme: str) -> None:
+        """Begin without storages: add them to `stores`, by the first name of their URLs."""
         super().__init__()
+        self.protocol = scheme
         self.stores: dict[str, Parts] = {}
 
-    def _parts(self, path: str) -> Parts:
-        bucket = _url(path).split("/")[2]
+    def _url(self, path: str) -> str:
+        return path if "://" in path else f"{self.protocol}://{path}"
+
+    def _storage(self, path: str) -> Parts:
         try:
-            return self.stores[bucket]
+            return self.stores[self._url(path).split("/")[2]]
         except KeyError:
             raise FileNotFoundError(2, "No such bucket", path) from None
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> Ranged:
         if mode != "rb":
             raise PermissionError(1, "Files of a warehouse are not written by a query", path)
-        return Ranged(self._parts(path), _url(path))
+        return Ranged(self._storage(path), self._url(path))
 
     def _known(self, path: str) -> FileEnd:
-        return _MEMORY.of(self._parts(path), _url(path))
+        return _MEMORY.of(self._storage(path), self._url(path))
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         known = self._known(path)
@@ -165,7 +174,3 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
     def glob(self, path: str, **_: Any) -> list[str]:
         """Return the file itself: files are named one by one."""
         return [path]
-
-
-def _url(path: str) -> str:
-    return path if path.startswith("s3://") else f"s3://{path}"

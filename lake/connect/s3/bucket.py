@@ -1,4 +1,4 @@
-"""Bucket of S3, or of a server with its protocol: the second storage.
+"""Client of a bucket of S3, or of a server with its protocol.
 
 A PUT of S3 is complete or not there, so no file is truncated. If-None-Match lets exactly one of several writers win. A
 PUT whose response was lost may have succeeded, and its retry is refused as if by another writer. So each PUT carries
@@ -9,29 +9,26 @@ The keys are those of the environment; errors raised here do not contain them.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
-from lake.config import Settings
+from lake.connect.s3 import errors
+from lake.connect.s3.place import Place
 from lake.errors import DeclarationError, LakeError, Unavailable, install
-from lake.session import duck, s3
-from lake.store.storage import Address, Entry, Storage
+from lake.store.storage import Entry
+from lake.store.storage.objects import Object, RemoteStorage
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
     from obstore.store import ClientConfig, S3Config, S3Store
-
-    from lake.store.storage.objects import Object
-    from lake.store.storage.ranged import Ranged
 
 WRITER: Final = "headwater-writer"
 """Object metadata: the id of the attempt that wrote it."""
@@ -43,71 +40,46 @@ COPIED_AT_ONCE: Final = 5 << 30
 
 
 @dataclass(frozen=True)
-class ObjectStore(Storage):
-    """Bucket: a URL is `s3://BUCKET/KEY`. Folders are common prefixes of keys; they do not exist themselves."""
+class Bucket(RemoteStorage):
+    """Bucket: a URL is `s3://BUCKET/KEY`."""
 
-    bucket: str
-    endpoint: str
-    region: str
-    path_style: bool
+    place: Place
     staging: Path | None = field(default=None, compare=False)
-
-    may_tear = False
 
     @property
     def options(self) -> dict[str, str]:
         """Options for delta-rs, which reads the keys from the environment."""
         options = {
-            "aws_region": self.region,
-            "aws_virtual_hosted_style_request": "false" if self.path_style else "true",
+            "aws_region": self.place.region,
+            "aws_virtual_hosted_style_request": "false" if self.place.path_style else "true",
             "aws_conditional_put": "etag",
         }
-        if not self.endpoint:
+        if not self.place.endpoint:
             # Otherwise delta-rs queries the machine's metadata service, and warns.
-            os.environ.setdefault("AWS_REGION", self.region)
+            os.environ.setdefault("AWS_REGION", self.place.region)
             return options
-        return {**options, "aws_endpoint": self._endpoint, "aws_allow_http": str(self._plain).lower()}
+        return {**options, "aws_endpoint": self.place.host, "aws_allow_http": str(self.place.is_plain).lower()}
 
-    def of(self, url: str) -> ObjectStore:
-        bucket = url.removeprefix("s3://").partition("/")[0]
-        if bucket == self.bucket:
-            return self
-        return _store(s3.Place(bucket, self.endpoint, self.region, self.path_style), self.staging)
-
-    @property
-    def _plain(self) -> bool:
-        return self.endpoint.startswith("http://")
-
-    @property
-    def _endpoint(self) -> str:
-        """Return the endpoint as delta-rs and obstore take it: with the bucket if that is part of the host name."""
-        scheme, _, host = self.endpoint.partition("://")
-        return self.endpoint if self.path_style or not self.endpoint else f"{scheme}://{self.bucket}.{host}"
+    def of(self, url: str) -> Bucket:
+        name = url.removeprefix("s3://").partition("/")[0]
+        return self if name == self.place.bucket else bucket(replace(self.place, bucket=name), self.staging)
 
     @cached_property
     def _client(self) -> S3Store:
         from obstore.store import S3Store
 
-        config: S3Config = {"region": self.region, "virtual_hosted_style_request": not self.path_style}
-        if self.endpoint:
-            config["endpoint"] = self._endpoint
-        client_options: ClientConfig = {"allow_http": self._plain}
-        return S3Store(self.bucket, config=config, client_options=client_options, retry_config={"max_retries": RETRIES})
+        config: S3Config = {"region": self.place.region, "virtual_hosted_style_request": not self.place.path_style}
+        if self.place.endpoint:
+            config["endpoint"] = self.place.host
+        client_options: ClientConfig = {"allow_http": self.place.is_plain}
+        return S3Store(
+            self.place.bucket, config=config, client_options=client_options, retry_config={"max_retries": RETRIES}
+        )
 
     def _key(self, url: str) -> str:
-        return url.removeprefix(f"s3://{self.bucket}").strip("/")
-
-    def open(self, url: str) -> BinaryIO:
-        return io.BufferedReader(self.ranged(url), 1 << 16)
-
-    def ranged(self, url: str) -> Ranged:
-        """Open a file whose end is read at once, the rest on demand. Raises FileNotFoundError."""
-        from lake.store.storage.ranged import Ranged
-
-        return Ranged(self, url)
+        return url.removeprefix(f"s3://{self.place.bucket}").strip("/")
 
     def end(self, url: str, most: int) -> tuple[bytes, int, float]:
-        """Return at most `most` last bytes of a file, its size and its time. Raises FileNotFoundError."""
         import obstore
 
         with store_errors(url):
@@ -118,20 +90,16 @@ class ObjectStore(Storage):
             meta = result.meta
             return bytes(result.bytes()), meta["size"], meta["last_modified"].timestamp()
 
-    def part(self, url: str, start: int, size: int) -> bytes:
-        """Return `size` bytes of a file from `start` on. Raises FileNotFoundError."""
+    def part(self, url: str, start: int, size: int, tag: str = "") -> bytes:
         import obstore
 
-        with store_errors(url):
-            return bytes(obstore.get_range(self._client, self._key(url), start=start, length=size))
-
-    def part_of(self, url: str, tag: str, start: int, size: int) -> bytes:
-        """Return a `part` of the object with this tag. Raises FileNotFoundError if it is gone or replaced."""
-        import obstore
-
+        options: GetOptions = {}
+        if size:
+            options["range"] = (start, start + size)
+        if tag:
+            options["if_match"] = tag
         with store_errors(url):
             try:
-                options: GetOptions = {"if_match": tag, "range": (start, start + size)} if size else {"if_match": tag}
                 return bytes(obstore.get(self._client, self._key(url), options=options).bytes())
             except obstore.exceptions.PreconditionError:
                 raise FileNotFoundError(2, "No such file", url) from None
@@ -186,16 +154,8 @@ class ObjectStore(Storage):
         if content is not None:
             remember(url, content, about.st_mtime)
 
-    def to_read(self, url: str) -> bool:
-        from lake.store.storage import ranged
-
-        return ranged.exists(self, url)
-
     def copy(self, source: Object, url: str) -> None:
-        """Copy an object to `url`, over any existing one; within this bucket the server does it.
-
-        Raises FileNotFoundError if it is gone, or replaced while it is read here.
-        """
+        # Within this bucket the server copies.
         import obstore
 
         with store_errors(url):
@@ -214,9 +174,6 @@ class ObjectStore(Storage):
                 return str(obstore.get(self._client, self._key(url)).attributes.get(WRITER, ""))
             except FileNotFoundError:
                 return None
-
-    def delete(self, url: str) -> None:
-        self.delete_all([url])
 
     def delete_all(self, urls: Sequence[str]) -> None:
         import obstore
@@ -254,7 +211,7 @@ def store_errors(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if bucketless := s3.missing_bucket(str(error), url):
+        if bucketless := errors.missing_bucket(str(error), url):
             raise bucketless from None
         raise FileNotFoundError(2, "No such file", url) from None
     except obstore.exceptions.InvalidPathError as error:
@@ -269,7 +226,7 @@ def store_errors(url: str) -> Iterator[None]:
 
 def request_error(url: str, error: BaseException) -> LakeError:
     """Return the error to raise for a failed request."""
-    return s3.fault(error, url) or s3.failed_request(str(error), url)
+    return errors.error_of(error, url) or errors.failed_request(str(error), url)
 
 
 def _invalid_name(error: BaseException) -> str:
@@ -277,27 +234,17 @@ def _invalid_name(error: BaseException) -> str:
     return ascii(found[1] if found else str(error))[:300]
 
 
-def root(settings: Settings) -> Address:
-    """Return the warehouse in an object store. Raises DeclarationError if the extra is missing."""
-    return at(settings, settings.store)
-
-
-def at(settings: Settings, url: str) -> Address:
-    """Return the address of a URL of an object store. Raises DeclarationError if the extra is missing."""
-    return Address(url, _store(s3.place(settings, url), settings.path(".lake/staging")))
-
-
 @cache
-def _store(place: s3.Place, staging: Path | None) -> ObjectStore:
+def bucket(place: Place, staging: Path | None) -> Bucket:
+    """Return the client of a bucket. Raises DeclarationError if the extra is missing."""
     if missing := [name for name in ("obstore", "fsspec") if find_spec(name) is None]:
         raise DeclarationError(
             f"an object store needs {', '.join(missing)}, which the extra `s3` installs",
             where=f"s3://{place.bucket}",
             fix=install("s3"),
         )
-    from lake.store.storage.ranged import FileSystem
+    from lake.store.storage import ranged
 
-    store = ObjectStore(place.bucket, place.endpoint, place.region, place.path_style, staging)
-    system: Any = duck.FILE_SYSTEMS.setdefault("s3", FileSystem())
-    system.stores[place.bucket] = store
-    return store
+    client = Bucket(place, staging)
+    ranged.register(client, "s3", place.bucket)
+    return client

@@ -1,0 +1,55 @@
+"""Storage in buckets of S3, or of a server with its protocol: `s3://BUCKET/PREFIX`.
+
+Keys are only in the environment, where delta-rs, obstore and Hadoop's S3A read them. They are no settings of Spark,
+because clients of Spark Connect can read those.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from lake.config import Settings
+from lake.connect.s3 import errors
+from lake.connect.s3.place import S3Settings, place
+from lake.errors import LakeError
+from lake.store.storage import Storage, StorageKind
+
+
+class S3(StorageKind):
+    """The kind of storage of buckets."""
+
+    scheme = "s3"
+    settings = S3Settings
+    folder_url = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")
+    form = '"s3://BUCKET/PREFIX", of letters, digits and . _ = -'
+    jars = Path(__file__).with_name("jars.txt")
+
+    def open(self, settings: Settings, url: str) -> Storage:
+        from lake.connect.s3.bucket import bucket
+
+        return bucket(place(settings, url), settings.path(".lake/staging"))
+
+    def spark_conf(self, settings: Settings, scratch: Path | None) -> dict[str, str]:
+        at = place(settings, next(iter(settings.urls.values())))
+        hadoop = {
+            "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            "fs.s3a.endpoint.region": at.region,
+            "fs.s3a.path.style.access": str(at.path_style).lower(),
+            "fs.s3a.input.stream.type": "classic",  # its default needs a further jar of Amazon's
+        }
+        if at.endpoint:
+            hadoop |= {"fs.s3a.endpoint": at.endpoint, "fs.s3a.connection.ssl.enabled": str(not at.is_plain).lower()}
+        if scratch:
+            hadoop |= {"hadoop.tmp.dir": str(scratch), "fs.s3a.buffer.dir": str(scratch)}
+        return {f"spark.hadoop.{name}": value for name, value in hadoop.items()}
+
+    def error_of(self, error: BaseException, where: str = "") -> LakeError | None:
+        return errors.error_of(error, where)
+
+    def read_error(self, error: BaseException, where: str) -> LakeError | None:
+        return errors.read_error(error, where)
+
+
+KIND: Final = S3()

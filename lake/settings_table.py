@@ -1,0 +1,177 @@
+"""Settings in a `[tool.lake]` table of TOML, read into dataclasses; an environment variable `LAKE_…` overrides each."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from math import inf
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from lake.errors import DeclarationError, did_you_mean
+
+NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path", bool: "true or false"}
+
+SECRET: Final = frozenset({"keys", "spark.conf", "spark.remote"})
+"""Settings that may hold a password or a token: messages never show their values."""
+
+
+def number(default: float, *, least: float) -> Any:
+    """Return the field of a number with a lower bound."""
+    return field(default=default, metadata={"least": least})
+
+
+MOST: Final = 2**63
+"""Upper bound of whole numbers, exclusive."""
+
+
+def tool_lake(folder: Path) -> dict[str, Any] | None:
+    """Return the table `[tool.lake]` of the project in `folder`; None without one. Raises DeclarationError."""
+    file = folder / "pyproject.toml"
+    if not file.is_file():
+        return None
+    try:
+        tool = tomllib.loads(file.read_text("utf-8")).get("tool", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeclarationError(
+            f"not valid TOML: {error}", where=str(file), fix="correct it there: a setting is a line, name = value"
+        ) from None
+    section = tool.get("lake") if isinstance(tool, dict) else tool
+    if section is None or isinstance(section, dict):
+        return section
+    raise DeclarationError(
+        f"[tool.lake] must be a table, found {section!r}",
+        where=str(file),
+        fix="write [tool.lake], and below it name = value",
+    )
+
+
+@dataclass
+class SettingsReader:
+    """Reader of a project's settings; it collects `faults`.
+
+    `classes` are those of tables whose class the project decides. A class without fields ignores its table.
+    """
+
+    folder: Path
+    classes: Mapping[str, type]
+    faults: list[DeclarationError] = field(default_factory=list)
+
+    def read(self, group: type, values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """Yield the given settings of the dataclass `group` as (name, value); `prefix` is that of their names."""
+        types = {**get_type_hints(group), **self.classes}
+        settings = {setting.name: setting for setting in fields(group) if setting.name != "project"}
+        for name in values:
+            if settings and name not in settings:
+                self._add(f"unknown setting {prefix + name!r}", prefix + name, did_you_mean(name, settings))
+        for name, setting in settings.items():
+            given = os.environ.get(variable(prefix + name), values.get(name))
+            if is_dataclass(types[name]):
+                inner = given if isinstance(given, Mapping) else {}
+                if given is not None and not isinstance(given, Mapping):
+                    what = f"setting {prefix + name!r}: expected a table, found {type(given).__name__}"
+                    self._add(what, prefix + name, f"write [tool.lake.{name}], and below it name = value")
+                yield name, types[name](**dict(self.read(types[name], inner, f"{prefix}{name}.")))
+            elif given is not None:
+                try:
+                    yield name, _value(types[name], given, setting)
+                except ValueError as error:
+                    shown = "" if prefix + name in SECRET else f", found {given!r}"
+                    what = f"setting {prefix + name!r}: expected {error}{shown}"
+                    self._add(what, prefix + name, _example(prefix + name, types[name], setting))
+
+    def _add(self, what: str, name: str, fix: str) -> None:
+        self.faults.append(fault(what, name, self.folder, fix))
+
+
+def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
+    """Convert `given` to `kind`. Raises ValueError with the expected form."""
+    if get_origin(kind) is tuple:
+        return _names(given)
+    if get_origin(kind) is Mapping:
+        return _texts(given) if get_args(kind)[1] is str else _lists(given)
+    if get_origin(kind) is UnionType:
+        if str in get_args(kind) and isinstance(given, str) and "://" in given:
+            return given
+        kind = get_args(kind)[0]
+    if kind is bool:
+        if isinstance(given, bool) or given in ("true", "false"):
+            return given in (True, "true")
+        raise ValueError(NOUNS[bool])
+    if kind is Path and given == "":
+        raise ValueError(NOUNS[Path])
+    least = setting.metadata.get("least")
+    noun = NOUNS[kind] if least is None else f"{NOUNS[kind]} of at least {least:g}"
+    try:
+        value = kind(given)
+    except (TypeError, ValueError):
+        raise ValueError(noun) from None
+    exact = isinstance(given, str) or (kind in {int, float} and value == given and not isinstance(given, bool))
+    if not exact or (least is not None and not least <= value < (MOST if kind is int else inf)):
+        raise ValueError(noun)
+    return value
+
+
+def _example(name: str, kind: Any, setting: Field[Any]) -> str:
+    last, default = name.rpartition(".")[2], setting.default
+    if isinstance(default, str | int | float) and default != "":
+        return f"for example {last} = {json.dumps(default)}, which is its default"
+    if bool in get_args(kind):
+        return f"for example {last} = true, or leave it out"
+    if name == "spark.conf":
+        return 'for example conf = {"spark.sql.shuffle.partitions" = "4"}; in the environment, as JSON'
+    if name == "publish.groups":
+        return 'for example groups = {sales = ["customer_daily"]}; in the environment, as JSON'
+    if name == "publish.after":
+        return 'for example after = ["name"]; in the environment, as JSON'
+    return f'for example {last} = "{default or last}", or leave it out'
+
+
+def _texts(given: Any) -> dict[str, str]:
+    texts = _table(given)
+    if texts is None or not all(isinstance(value, str) for value in texts.values()):
+        raise ValueError("a table of strings")
+    return dict(texts)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    names = _json(given)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("a list of names")
+    return tuple(names)
+
+
+def _lists(given: Any) -> dict[str, list[str]]:
+    lists = _table(given)
+    if lists is None or not all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists.values()
+    ):
+        raise ValueError("a table of lists of names")
+    return dict(lists)
+
+
+def _table(given: Any) -> Mapping[str, Any] | None:
+    table = _json(given)
+    return table if isinstance(table, Mapping) else None
+
+
+def _json(given: Any) -> Any:
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return None
+
+
+def fault(what: str, name: str, folder: Path, fix: str = "") -> DeclarationError:
+    """Return the error to raise for the setting `name` of the project in `folder`."""
+    where = f"[tool.lake] in {folder / 'pyproject.toml'}, or {variable(name)}"
+    return DeclarationError(what, where=where, fix=fix)
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting: `spark.master` is LAKE_SPARK__MASTER."""
+    return f"LAKE_{name.upper().replace('.', '__')}"
