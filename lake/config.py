@@ -198,10 +198,6 @@ class Settings:
         return self.place(self.cold) if self.cold is not None else ""
 
     @property
-    def landing_name(self) -> str:
-        return self.place(self.landing)
-
-    @property
     def landing_path(self) -> Path:
         """Local landing folder: its own, or that of `lake serve http` if files land elsewhere."""
         return self.path(".lake/landing" if url_of(self.landing) else self.landing)

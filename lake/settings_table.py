@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from math import inf
 from pathlib import Path
@@ -16,6 +16,16 @@ from lake.errors import DeclarationError, did_you_mean
 
 NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path", bool: "true or false"}
 
+COLLECTIONS: Final[Mapping[Any, str]] = {
+    tuple[str, ...]: "a list of names",
+    Mapping[str, str]: "a table of strings",
+    Mapping[str, Sequence[str]]: "a table of lists of names",
+}
+EXAMPLES: Final = {
+    "spark.conf": '{"spark.sql.shuffle.partitions" = "4"}',
+    "publish.groups": '{sales = ["customer_daily"]}',
+    "publish.after": '["name"]',
+}
 SECRET: Final = frozenset({"keys", "spark.conf", "spark.remote"})
 """Settings that may hold a password or a token: messages never show their values."""
 
@@ -90,10 +100,10 @@ class SettingsReader:
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     """Convert `given` to `kind`. Raises ValueError with the expected form."""
-    if get_origin(kind) is tuple:
-        return _names(given)
-    if get_origin(kind) is Mapping:
-        return _texts(given) if get_args(kind)[1] is str else _lists(given)
+    if kind in COLLECTIONS:
+        if not _has_form(kind, value := _json(given)):
+            raise ValueError(COLLECTIONS[kind])
+        return tuple(value) if isinstance(value, list) else dict(value)
     if get_origin(kind) is UnionType:
         if str in get_args(kind) and isinstance(given, str) and "://" in given:
             return given
@@ -122,41 +132,18 @@ def _example(name: str, kind: Any, setting: Field[Any]) -> str:
         return f"for example {last} = {json.dumps(default)}, which is its default"
     if bool in get_args(kind):
         return f"for example {last} = true, or leave it out"
-    if name == "spark.conf":
-        return 'for example conf = {"spark.sql.shuffle.partitions" = "4"}; in the environment, as JSON'
-    if name == "publish.groups":
-        return 'for example groups = {sales = ["customer_daily"]}; in the environment, as JSON'
-    if name == "publish.after":
-        return 'for example after = ["name"]; in the environment, as JSON'
+    if name in EXAMPLES:
+        return f"for example {last} = {EXAMPLES[name]}; in the environment, as JSON"
     return f'for example {last} = "{default or last}", or leave it out'
 
 
-def _texts(given: Any) -> dict[str, str]:
-    texts = _table(given)
-    if texts is None or not all(isinstance(value, str) for value in texts.values()):
-        raise ValueError("a table of strings")
-    return dict(texts)
-
-
-def _names(given: Any) -> tuple[str, ...]:
-    names = _json(given)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("a list of names")
-    return tuple(names)
-
-
-def _lists(given: Any) -> dict[str, list[str]]:
-    lists = _table(given)
-    if lists is None or not all(
-        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists.values()
-    ):
-        raise ValueError("a table of lists of names")
-    return dict(lists)
-
-
-def _table(given: Any) -> Mapping[str, Any] | None:
-    table = _json(given)
-    return table if isinstance(table, Mapping) else None
+def _has_form(kind: Any, value: Any) -> bool:
+    """Return whether a value of TOML or JSON is of the nested `kind`."""
+    if get_origin(kind) is Mapping:
+        return isinstance(value, Mapping) and all(_has_form(get_args(kind)[1], each) for each in value.values())
+    if kind is str:
+        return isinstance(value, str)
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def _json(given: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -22,10 +23,14 @@ from lake.connectors import connector, connectors
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError
 from lake.ingest.ingest import ingest
+from lake.ops import doctor
 from lake.publish.after_publish import after_publish
+from lake.session.spark_session import embedded_conf
 from lake.store import duckdb_tables
 from lake.store.log import Log
-from tests.extensions import AFTER_PUBLISH
+from lake.store.process import fault_of
+from lake.store.warehouse import Warehouse
+from tests.extensions import AFTER_PUBLISH, MemorySettings
 from tests.packages import install
 from tests.shop import contract, declare, empty
 from tests.warehouse import published
@@ -171,6 +176,58 @@ def test_hook_runs_after_publication_if_the_setting_names_it(tmp_path: Path, mon
     assert AFTER_PUBLISH not in [*after_publish(settings)]
     named = replace(settings, publish=PublishSettings(after=("fake",)))
     assert [*after_publish(named)][-1] is AFTER_PUBLISH
+
+
+def test_storage_of_another_package_has_the_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, tmp_path / "packages", {"lake.storage": {"mem": "tests.extensions:MEMORY"}})
+    settings = load_settings(empty(tmp_path / "shop", 'warehouse = "mem://a/w"\n[tool.lake.storage]\nsize = 3').project)
+    assert settings.storage == MemorySettings(size=3)
+    monkeypatch.setattr("lake.session.spark_session.class_path", lambda _: "")
+    assert embedded_conf(settings)["spark.hadoop.fs.mem.buffer"] == str(settings.path(".lake/spark/local"))
+    root = Warehouse(settings).root
+    assert (root / "a").put_if_absent(b"first")
+    assert not (root / "a").put_if_absent(b"second")
+    assert [entry.name for entry in root.list()] == ["a"]
+    found = {one.subject: one.found for one in doctor.examine(settings.project)}
+    assert found["warehouse"] == "mem://a/w can be written: in 50 races one of 2 writers won"
+    assert found["jars for mem"] == "0 verified"
+    fault = fault_of(RuntimeError("mem is away"), settings)
+    assert fault is not None
+    assert fault.what == "mem does not answer"
+
+
+@pytest.mark.parametrize(
+    ("lines", "what", "fix"),
+    [
+        ('warehouse = "mem://a"', "'warehouse': mem://a names no folder of the storage mem", '"mem://NAME/FOLDER", or'),
+        ('archive = "gs://a/b"', "'archive': no storage for gs:// is installed, found gs://a/b", "mem://, s3://; name"),
+        (
+            'landing = "mem://a/b"\narchive = "s3://abc/d"',
+            "'landing': folders are in several storages",
+            "of one of them",
+        ),
+        ('landing = "mem://a/b"\n[tool.lake.storage]\nsise = 1', "unknown setting 'storage.sise'", "mean 'size'?"),
+        (
+            'landing = "mem://a/b"\n[tool.lake.storage]\nsize = "b"',
+            "'storage.size': expected a whole number",
+            "size = 0",
+        ),
+    ],
+)
+def test_wrong_setting_of_a_storage_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, what: str, fix: str
+) -> None:
+    install(monkeypatch, tmp_path / "packages", {"lake.storage": {"mem": "tests.extensions:MEMORY"}})
+    with pytest.raises(DeclarationError, match=re.escape(what)) as told:
+        empty(tmp_path / "shop", lines)
+    assert fix in told.value.fix
+    assert str(tmp_path / "shop/pyproject.toml") in told.value.where
+
+
+def test_storage_that_no_setting_names_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, tmp_path / "packages", {"lake.storage": {"mem": "absent:KIND"}})
+    settings = empty(tmp_path / "shop", "[tool.lake.storage]\nregion = 'eu-central-1'")
+    assert settings.object_storage is None
 
 
 def test_setting_that_names_an_absent_hook_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

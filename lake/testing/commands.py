@@ -118,7 +118,7 @@ def _settings(lakehouse: Lakehouse) -> dict[str, str]:
     archive = settings.archive and settings.place(settings.archive)
     variables = {
         "LAKE_WAREHOUSE": settings.warehouse_name,
-        "LAKE_LANDING": settings.landing_name,
+        "LAKE_LANDING": settings.place(settings.landing),
         "LAKE_ARCHIVE": archive,
         "LAKE_COLD": settings.cold_name,
     }

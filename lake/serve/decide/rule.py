@@ -266,7 +266,7 @@ def _other_inputs(project: Project, source: DeclaredIntake, stream: str) -> Iter
     if waiting:
         yield DeclarationError(
             f"{len(waiting)} landing files of {stream}, which is decided, are not in its log",
-            where=f"{settings.landing_name}/{stream}",
+            where=f"{settings.place(settings.landing)}/{stream}",
             fix=f"take decide out of {source.where}, run lake ingest {stream}, and put it back;"
             f" or move them away, and use lake append {stream} FILE --decide",
         )
