@@ -212,7 +212,7 @@ def duckdb_(
     lake export duckdb shop.duckdb
     lake export duckdb january.duckdb carrier_daily carrier_league --edition 31
     """
-    from lake.read.database import write_database
+    from lake.read.export import write_database
     from lake.read.sql import EditionChoice, open_reader
 
     if not file or "\0" in file:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.engine.inputs import Inputs
-    from lake.engine.plan_diff import TableChange
+    from lake.engine.pending_change import TableChange
     from lake.engine.verbs import Advanced
     from lake.project.project import Project
 
@@ -170,8 +170,8 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     lake plan carrier_daily --diff
     """
     shell.load()
+    from lake.engine.pending_change import table_change
     from lake.engine.plan import plan as compare
-    from lake.engine.plan_diff import table_change
 
     if diff and not tables:
         raise DeclarationError("--diff needs the names of tables to evaluate", fix="lake plan TABLE… --diff")

@@ -103,9 +103,8 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     if to_newest:
         shell.load()
     from lake.project.project import load
-    from lake.publish.changes import changes
     from lake.publish.cut import pick_cut
-    from lake.publish.publish import pin
+    from lake.publish.publish import changes, pin
     from lake.publish.publish import publish as move
 
     _check_target(edition, number, resume=resume)

@@ -17,12 +17,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, visible
-from lake.kinds.floats import with_one_zero
+from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, in_log_order, visible, with_one_zero
 from lake.kinds.grouped_map import arrow_schema
-from lake.kinds.ordering import in_log_order
 from lake.project.declaration import Declaration
-from lake.quality import in_spark
+from lake.quality import row_conditions
 from lake.quality.parking import BY, PLACE, ROW
 from lake.session.spark_session import first_line, raise_if_gone
 from lake.text import literal
@@ -205,7 +203,7 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     failed = ", ".join(
         f"CASE WHEN {rule.fails(types)} THEN {literal(rule.expectation)} END" for rule in declaration.parking
     )
-    by = in_spark.evaluate_sql(f"nullif(concat_ws('; ', {failed}), '')", types.names, "string")
+    by = row_conditions.evaluate_sql(f"nullif(concat_ws('; ', {failed}), '')", types.names, "string")
     rows = rows.withColumn(BY, F.when(~F.expr(exempt), by))
     if declaration.parked_of is None:
         return rows.where(F.col(BY).isNull()).drop(BY)

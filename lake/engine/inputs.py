@@ -15,8 +15,7 @@ from lake.engine.catalog import warn_of_spill
 from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
 from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import rejections
-from lake.kinds.columns import ORDER, SIGN, visible
-from lake.kinds.floats import with_one_zero
+from lake.kinds.columns import ORDER, SIGN, visible, with_one_zero
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
-from lake.kinds.columns import ORDER, SIGN, visible
-from lake.kinds.explanation import DECIDES, ROLE
-from lake.kinds.ordering import AT
+from lake.kinds.columns import AT, ORDER, SIGN, visible
+from lake.kinds.kind import DECIDES, ROLE
 from lake.store.scan import to_arrow
 from lake.text import SPARK, quoted
 

@@ -9,16 +9,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
-from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
+from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same, with_stored_order
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_past
-from lake.kinds.locality import TimeBounds
-from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, not_null
-from lake.kinds.measures.totals import Totals
-from lake.kinds.ordering import with_stored_order
-from lake.kinds.windows.late import is_late
+from lake.kinds.kind import COUNTS, DROPPED, INTO, ROLE
+from lake.kinds.law import TimeBounds
+from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, Totals, not_null
 from lake.kinds.windows.sessions import Session, with_sessions
-from lake.kinds.windows.window import END, START, Window
+from lake.kinds.windows.window import END, START, Window, is_late
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Columns by which kinds and the engine communicate, and helpers for columns."""
+"""Columns by which kinds and the engine communicate, the places that order rows, and helpers for columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
+from lake.quoting import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 # Columns that the engine adds to a function's input and reads from its output.
 ORDER: Final = "_order"  # struct, totally ordered: (batch, arrival, bucket, offset) of an event, or a row's identity
@@ -69,3 +71,74 @@ def digest(rows: DataFrame, columns: Iterable[str]) -> str:
     texts += [f"to_json(`{column}`)" for column in columns if types[column].startswith(("array<", "struct<", "map<"))]
     parts = (f"coalesce(concat(length({text}), ':', {text}), '-')" for text in texts)
     return f"left(sha2(concat({', '.join(parts)}), 256), 32)"
+
+
+AT: Final = "_at"  # state: the place of the row that gave a table's row
+
+STORED_ORDER: Final = f"struct({ORDER}._batch, {ORDER}._arrival)"
+
+
+def place(*sequence: str) -> str:
+    """Return SQL of a row's place: a struct of `sequence` and log order; a null is older than any value."""
+    return f"struct({', '.join(f'`{column}`' for column in (*sequence, ORDER))})"
+
+
+def with_stored_order(rows: DataFrame) -> DataFrame:
+    """Reduce the order of a log's rows to the form of state, (batch, arrival), which is unique in its log."""
+    from pyspark.sql import functions as F
+
+    is_log = "_arrival" in rows.select(f"{ORDER}.*").columns
+    return rows.withColumn(ORDER, F.expr(STORED_ORDER)) if is_log else rows
+
+
+def in_log_order(rows: DataFrame) -> bool:
+    """Return whether `rows` come from a log, where later rows are newer, and not from a table."""
+    return "_batch" in rows.select(f"{ORDER}.*").columns
+
+
+def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Return the last row of each `key` in log order."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    order = Window.partitionBy(*key).orderBy(F.desc(ORDER))
+    return rows.withColumn("_nth", F.row_number().over(order)).where("_nth = 1").drop("_nth")
+
+
+FLOATS: Final = ("float", "double")
+
+
+def with_one_zero(rows: DataFrame) -> DataFrame:
+    """Replace -0.0 by 0.0, in nested values too; columns keep their metadata."""
+    from pyspark.sql import functions as F
+
+    if not any(kind in type_ for _, type_ in rows.dtypes for kind in FLOATS):
+        return rows
+    columns = []
+    for field in rows.schema:
+        name = quoted(field.name, SPARK)
+        value = one_zero(name, field.dataType)
+        as_is = value == name
+        columns.append(F.col(name) if as_is else F.expr(value).alias(field.name, metadata=field.metadata))
+    return rows.select(*columns)
+
+
+def one_zero(value: str, type_: DataType, depth: int = 0) -> str:
+    """Return SQL of `value` with one zero; unchanged if its type has no floats. Spark makes no map with a key -0.0."""
+    from pyspark.sql import types as T
+
+    item = f"v{depth}"
+    if isinstance(type_, T.FloatType | T.DoubleType):
+        return f"({value} + cast(0 as {type_.simpleString()}))"
+    if isinstance(type_, T.ArrayType):
+        inner = one_zero(item, type_.elementType, depth + 1)
+        return value if inner == item else f"transform({value}, {item} -> {inner})"
+    if isinstance(type_, T.MapType):
+        inner = one_zero(item, type_.valueType, depth + 1)
+        return value if inner == item else f"transform_values({value}, (k{depth}, {item}) -> {inner})"
+    if isinstance(type_, T.StructType):
+        parts = {part.name: f"{value}.{quoted(part.name, SPARK)}" for part in type_}
+        inners = {part.name: one_zero(parts[part.name], part.dataType, depth) for part in type_}
+        fields = ", ".join(f"{sql} as {quoted(name, SPARK)}" for name, sql in inners.items())
+        return value if inners == parts else f"if({value} is null, null, struct({fields}))"
+    return value

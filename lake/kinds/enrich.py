@@ -8,10 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, names, same, visible
-from lake.kinds.explanation import ROLE, newest_of
+from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, in_log_order, names, newest, same, visible
 from lake.kinds.finality import WithFinality, check_lateness, instant
-from lake.kinds.ordering import in_log_order, newest
+from lake.kinds.kind import ROLE, newest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,12 +8,23 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.columns import AGAIN, CARRIED, ORDER, SIGN, as_sql, check_not_returned, names, same, visible
-from lake.kinds.explanation import APPLIED, ROLE
-from lake.kinds.explanation import REFUSED as REFUSED_AS
+from lake.kinds.columns import (
+    AGAIN,
+    AT,
+    CARRIED,
+    ORDER,
+    SIGN,
+    as_sql,
+    check_not_returned,
+    names,
+    place,
+    same,
+    visible,
+    with_stored_order,
+)
 from lake.kinds.grouped_map import arrow_schema
-from lake.kinds.kind import Kind
-from lake.kinds.ordering import AT, place, with_stored_order
+from lake.kinds.kind import APPLIED, ROLE, Kind
+from lake.kinds.kind import REFUSED as REFUSED_AS
 from lake.kinds.python_values import too_long
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, state_struct
 from lake.kinds.sql.sql_types import parts

@@ -20,11 +20,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import AGAIN, SIGN, as_sql, check_not_returned, digest, names, visible
+from lake.kinds.columns import (
+    AGAIN,
+    AT,
+    SIGN,
+    as_sql,
+    check_not_returned,
+    digest,
+    names,
+    place,
+    visible,
+    with_stored_order,
+)
 from lake.kinds.deletes import GONE, Removal
-from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
-from lake.kinds.kind import Kind
-from lake.kinds.ordering import AT, place, with_stored_order
+from lake.kinds.kind import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS, Kind
 from lake.kinds.snapshots import check_options, differences, only_events
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import as_sql, names, visible
-from lake.kinds.explanation import ROLE, newest_of
+from lake.kinds.columns import as_sql, names, newest, visible
 from lake.kinds.finality import OPEN, WithFinality, check_lateness, instant
-from lake.kinds.ordering import newest
+from lake.kinds.kind import ROLE, newest_of
 from lake.kinds.windows.zones import interval, micros
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from lake.errors import DeclarationError
-from lake.kinds.explanation import KindExplanation
-from lake.kinds.locality import Locality
+from lake.kinds.columns import ORDER
+from lake.kinds.law import Locality
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,11 +16,35 @@ if TYPE_CHECKING:
 ALL_FINAL: Final = datetime.max.replace(tzinfo=UTC)
 """The horizon of a log that waits for no producer any more: all its rows are final."""
 
+# Columns of `Kind.traced`.
+INTO: Final = "_into"  # struct: the identity of the table's row
+ROLE: Final = "__role"  # string: one of the words below; null if unknown
 
-class Kind(Locality, KindExplanation):
+DECIDES: Final = "decides"  # gives the table's row, or the columns named after it
+SUPERSEDED: Final = "superseded"  # another row decides
+COUNTS: Final = "counts"  # is added up
+DROPPED: Final = "dropped, too late"
+DELETES: Final = "deletes"
+DELETED: Final = "deleted"  # older than a delete of its key, or than a truncate
+TRUNCATES: Final = "truncates"
+BEGINS: Final = "begins a version"
+CONTINUES: Final = "continues a version"
+TIMELESS: Final = "has no time"
+APPLIED: Final = "applied"
+REFUSED: Final = "refused"  # a reason follows
+STEP: Final = "step"  # its name follows
+
+
+def newest_of(key: Sequence[str]) -> str:
+    """Return SQL of the role if the last row of a `key` in log order decides."""
+    by = ", ".join(f"`{column}`" for column in key) or "null"
+    return f"if({ORDER} = max({ORDER}) over (partition by {by}), '{DECIDES}', '{SUPERSEDED}')"
+
+
+class Kind(Locality):
     """Rule by which a table follows from its inputs. It knows neither Delta nor a clock.
 
-    Its own members serve plans, gates and expectations.
+    Its own members serve plans, gates, expectations and explanations.
     """
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
@@ -46,3 +70,44 @@ class Kind(Locality, KindExplanation):
     def current_identity(self) -> tuple[str, ...]:
         """The columns that identify a current row."""
         return self.identity
+
+    @property
+    def meanings(self) -> Mapping[str, str]:
+        """{column that the kind itself adds: its meaning}."""
+        return {}
+
+    @property
+    def late_policy(self) -> tuple[str, timedelta] | None:
+        """(treatment of a log's late rows, distance behind the watermark at which a row is late); None if no row is."""
+        return None
+
+    @property
+    def zone(self) -> str | None:
+        """The time zone of its times; None if none is declared."""
+        return None
+
+    @property
+    def keeping_late(self) -> Self:
+        """This kind without the dropping of late rows."""
+        return self
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """Return the given rows, of some keys of input number `side`, once for each row of the table that they go into.
+
+        Adds INTO and ROLE. The rows must be prepared by the kind `keeping_late`.
+        """
+        from pyspark.sql import functions as F
+
+        identity = [column for column in self.identity if column in rows.columns]
+        return rows.withColumns({INTO: F.struct(*identity), ROLE: F.lit(None).cast("string")})
+
+    def traced_among(self, sides: Sequence[DataFrame], side: int, /) -> DataFrame:
+        """Do as `traced` for input number `side`, given the rows of those keys of all inputs."""
+        return self.traced(sides[side], side)
+
+    def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
+        """Return the values by which input rows of `row` are found, in INTO or in their own columns.
+
+        None if no row of input number `side` went into it. Columns missing from `row` are left out.
+        """
+        return {column: row[column] for column in self.identity if column in row}

@@ -13,11 +13,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import AGAIN, SIGN, as_sql, names, visible
+from lake.kinds.columns import AGAIN, AT, SIGN, as_sql, in_log_order, names, place, visible, with_stored_order
 from lake.kinds.deletes import GONE, Removal
-from lake.kinds.explanation import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES
-from lake.kinds.kind import Kind
-from lake.kinds.ordering import AT, in_log_order, place, with_stored_order
+from lake.kinds.kind import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES, Kind
 from lake.kinds.snapshots import check_options, differences, only_events
 
 if TYPE_CHECKING:

@@ -10,15 +10,13 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
-from lake.kinds.explanation import INTO, ROLE
-from lake.kinds.explanation import STEP as ROLE_STEP
+from lake.kinds.columns import AT, CARRIED, ORDER, SIGN, as_sql, digest, in_log_order, names, place
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
 from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, with_keys_together
+from lake.kinds.kind import INTO, ROLE
+from lake.kinds.kind import STEP as ROLE_STEP
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, MatchWork
-from lake.kinds.measures.measure import Measure, StateColumn
-from lake.kinds.measures.totals import Totals
-from lake.kinds.ordering import AT, in_log_order, place
+from lake.kinds.measures.measure import Measure, StateColumn, Totals
 from lake.kinds.sql import rounding
 from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
 

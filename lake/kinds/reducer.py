@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import ORDER
-from lake.kinds.floats import one_zero
+from lake.kinds.columns import AT, ORDER, one_zero
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, source_of, with_keys_together
-from lake.kinds.ordering import AT
 from lake.kinds.python_values import Normal, many_digits, normal
 from lake.kinds.sql import rounding
 

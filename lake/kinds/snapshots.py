@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import DELIVERED, ORDER, same
+from lake.kinds.columns import DELIVERED, ORDER, in_log_order, same
 from lake.kinds.deletes import GONE, Removal
-from lake.kinds.ordering import in_log_order
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
@@ -16,6 +17,8 @@ from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import (
     Edition,
+    EditionTable,
+    edition_before,
     latest_edition,
     pin_edition,
     pinned,
@@ -23,7 +26,10 @@ from lake.store.ledger.editions import (
     resume_editions,
 )
 from lake.store.snapshot import write_manifest
+from lake.store.table_head import Counts, TableHead
+from lake.store.tables import heads
 from lake.store.view import view
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,3 +99,39 @@ def pin(settings: Settings, number: int | None) -> Edition:
             raise DeclarationError("there is no edition yet", fix="lake publish")
         counts["edition"] = shown.number
     return shown
+
+
+def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
+    """Count the changed rows of the tables of `edition` that differ from the edition before.
+
+    All rows of a table that was rebuilt count as inserted.
+    """
+    before = edition_before(settings, edition.number)
+    changed = {}
+    for name, table in edition.tables.items():
+        counts = _between(settings, before.tables.get(name) if before else None, table)
+        if counts is not None:
+            changed[name] = counts
+    return changed
+
+
+def _between(settings: Settings, old: EditionTable | None, new: EditionTable) -> Counts | None:
+    """Count the rows changed between two versions of a table; None if the rows are the same."""
+    in_place = old is not None and old.path == new.path
+    commits = list(_commits(settings, new, old.version if old is not None and in_place else -1))
+    counts = Counts(
+        sum(head.counts.inserted for head in commits),
+        sum(head.counts.updated for head in commits),
+        sum(head.counts.deleted for head in commits),
+    )
+    if not in_place:
+        counts = Counts(inserted=new.rows if new.rows is not None else counts.inserted - counts.deleted)
+    if old is None or old.content is None or new.content is None:
+        return counts if counts.total or not in_place else None
+    return counts if old.content != new.content else None
+
+
+def _commits(settings: Settings, table: EditionTable, after: int) -> Iterator[TableHead]:
+    home = table.path.rpartition("/")[2]
+    newer = takewhile(lambda head: head.version > after, heads(Warehouse(settings).table(table.layer, home)))
+    return (head for head in newer if head.version <= table.version and not head.changed_nothing)

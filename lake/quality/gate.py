@@ -18,7 +18,7 @@ import pyarrow as pa
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.columns import visible
 from lake.kinds.grouped_map import arrow_schema
-from lake.quality import in_spark
+from lake.quality import row_conditions
 from lake.quality.edition_comparison import judge_edition_changes
 from lake.quality.failures import fix_text, stop_messages
 from lake.quality.gx import ExpectationResult, build_judges, judge, judge_rows, prepare, row_result
@@ -215,7 +215,7 @@ def judge_frame(
     numbers = ", ".join(f"CASE WHEN {test} THEN {number} END" for number, test in enumerate(tests))
     names = sorted({name for expectation in expectations for name in expectation.columns or ()})
     true_tests = f"list_filter([{numbers}], lambda number: number IS NOT NULL)"
-    tested = rows.withColumn("true tests", in_spark.evaluate_sql(true_tests, names, "array<int>"))
+    tested = rows.withColumn("true tests", row_conditions.evaluate_sql(true_tests, names, "array<int>"))
     count = [F.count_if(F.array_contains("true tests", number)) for number in range(len(tests))]
     found = tested.agg(*(column.alias(str(number)) for number, column in enumerate(count))).first()
     findings = []

@@ -6,9 +6,10 @@ with several, `ignore_row_if` decides. Nulls are equal to each other; NaNs too, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ from lake.text import literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column
 
 IGNORED: Final[Mapping[str, str]] = {
     "both_values_are_missing": "AND",
@@ -274,3 +276,16 @@ def _row_condition_sql(condition: Any, columns: Mapping[str, ExpectationColumn])
                 return column.compare(OPERATORS[operator], value, CONDITION)  # type: ignore[arg-type]
     fix = 'write {"type": "comparison", "column": {"name": "…"}, "operator": "==", "parameter": …}'
     raise UnsuitableExpectation(f"{CONDITION} {condition!r} is unknown", fix)
+
+
+def evaluate_sql(sql: str, columns: Sequence[str], type_: str) -> Column:
+    """Return a Spark column with the result of DuckDB's `sql` over `columns`."""
+    from lake.store.spark_upcast import by_python  # with Arrow
+
+    return by_python(type_, partial(_evaluate_batch, sql, tuple(columns)), columns)
+
+
+def _evaluate_batch(sql: str, names: Sequence[str], *columns: pa.Array) -> pa.Array:
+    from lake.store.spark_upcast import by_duckdb
+
+    return by_duckdb(f"SELECT {sql} AS result FROM rows", names, columns)["result"].combine_chunks()

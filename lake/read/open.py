@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, install
-from lake.read.query_result import text_rows
+from lake.read.query import text_rows
 from lake.read.sql import EditionReader, reader
 from lake.read.subscription import Changes, subscribe
 from lake.session.spark_session import start

@@ -11,7 +11,7 @@ from lake.config import Settings
 from lake.contracts.contract import streams_of
 from lake.errors import DeclarationError, did_you_mean
 from lake.project.project import sound
-from lake.read import ledgers, logs
+from lake.read import logs, system_tables
 from lake.store.ledger import editions, grants
 from lake.store.ledger.grants import EVERY, Grant
 from lake.store.warehouse import LAYERS
@@ -67,12 +67,12 @@ def _grantable(settings: Settings) -> list[str]:
     edition = editions.current_edition(settings)
     tables = {table.name: table.layer for table in sound(settings)[0].tables.values()}
     tables |= {name: table.layer for name, table in edition.tables.items()} if edition else {}
-    streams, every = streams_of(settings), (*LAYERS, logs.SCHEMA, ledgers.SCHEMA)
+    streams, every = streams_of(settings), (*LAYERS, logs.SCHEMA, system_tables.LEDGER_SCHEMA)
     return [
         *tables,
         *(f"{layer}.{name}" for name, layer in tables.items()),
         *(f"{logs.SCHEMA}.{stream}" for stream in streams),
-        *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS),
+        *(f"{system_tables.LEDGER_SCHEMA}.{name}" for name in system_tables.LEDGERS),
         *(f"{schema}.{EVERY}" for schema in every),
         EVERY,
     ]

@@ -30,7 +30,7 @@ from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.read import export
-from lake.read.query_result import run_query
+from lake.read.query import run_query
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader, as_of, reader
 from lake.session.duck import connect

@@ -20,7 +20,7 @@ import duckdb
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
-from lake.read.statements import check_statement, fix_for, place_in_query
+from lake.read.query import check_statement, fix_for, place_in_query
 from lake.session.duck import connect
 from lake.session.spark_session import first_line
 from lake.store import recovery

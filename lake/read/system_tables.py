@@ -1,24 +1,34 @@
 """Logs `log.<stream>` and ledgers `lake.runs` … that a query may read besides tables.
 
-Only those that a query names are opened, so a damaged log stops no other query. Listings skip unreadable ones.
+Only those that a query names are opened, so a damaged log stops no other query. Listings skip unreadable ones. Ledgers
+are copied before the connection is locked, so a query cannot see texts of rejected records or examples of failed rows.
+They are current, except the quarantine, which is at the cut.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts, streams_of
 from lake.errors import DeclarationError, LakeError, did_you_mean
-from lake.read import ledgers, logs
-from lake.read.relation import SystemRelation
-from lake.store import delta
+from lake.ingest import landing
+from lake.quoting import literal, quoted
+from lake.read import logs
+from lake.read.relation import SystemRelation, rows_sql, stored_files
+from lake.store import delta, quarantine
+from lake.store.ledger import checks, cuts, editions, reads, runs, sent
 from lake.store.ledger.cuts import Cut, get_cut
 from lake.store.ledger.editions import Edition
+from lake.store.ledger_table import LedgerTable
+from lake.store.log import Log
+from lake.store.snapshot import Column
+from lake.store.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class SystemTables:
     @cached_property
     def titles(self) -> tuple[str, ...]:
         streams = (f"{logs.SCHEMA}.{stream}" for stream in streams_of(self.settings))
-        return tuple(filter(self.may_read, (*streams, *(f"{ledgers.SCHEMA}.{name}" for name in ledgers.LEDGERS))))
+        return tuple(filter(self.may_read, (*streams, *(f"{LEDGER_SCHEMA}.{name}" for name in LEDGERS))))
 
     def named(self, schemas: Collection[str], words: Collection[str]) -> list[str]:
         """Return the titles that a query with these lower-case words may read."""
@@ -45,8 +55,8 @@ class SystemTables:
         if title.lower() not in by_title:
             raise self.unknown(title)
         schema, _, name = by_title[title.lower()].partition(".")
-        if schema == ledgers.SCHEMA:
-            return ledgers.relation(self.settings, name, self._cut)
+        if schema == LEDGER_SCHEMA:
+            return ledger_relation(self.settings, name, self._cut)
         contracts, faults = self._contracts
         if name in faults:
             raise faults[name]
@@ -69,7 +79,7 @@ class SystemTables:
     @staticmethod
     def schema(name: str, query: str) -> str:
         """Return the schema, log or lake, with which `query` names a table; "" if it has none."""
-        schemas = f"{logs.SCHEMA}|{ledgers.SCHEMA}"
+        schemas = f"{logs.SCHEMA}|{LEDGER_SCHEMA}"
         written = re.search(rf'\b({schemas})"?\s*\.\s*"?{re.escape(name)}\b', query, re.IGNORECASE)
         return written[1].lower() if written else ""
 
@@ -81,3 +91,240 @@ class SystemTables:
     @cached_property
     def _contracts(self) -> tuple[dict[str, Contract], dict[str, DeclarationError]]:
         return sound_contracts(self.settings)
+
+
+LEDGER_SCHEMA: Final = "lake"
+Columns = tuple[tuple[str, str, str], ...]
+"""Name, type and comment of each column."""
+
+RUNS: Final[Columns] = (
+    ("number", "BIGINT", "1, 2, 3 …"),
+    ("verb", "VARCHAR", "ingest, append, replay, void, build, advance, verify, publish, deploy, maintain and so on"),
+    ("subject", "VARCHAR", "the table, stream, source, sink or alert; edition; warehouse"),
+    ("cut", "BIGINT", "at which cut; null of work on a log"),
+    ("outcome", "VARCHAR", "done or failed"),
+    ("error", "VARCHAR", "why it failed, without values"),
+    ("started_at", "TIMESTAMPTZ", "when it began"),
+    ("seconds", "DOUBLE", "how long it took"),
+    ("inserted", "BIGINT", "rows of the table that were inserted"),
+    ("updated", "BIGINT", "rows of the table that were updated"),
+    ("deleted", "BIGINT", "rows of the table that were deleted"),
+    ("batch", "BIGINT", "of work on a log: the batch"),
+    ("read", "BIGINT", "records of the batch; of a build, rows of the inputs"),
+    ("accepted", "BIGINT", "records of the batch that became events"),
+    ("duplicates", "BIGINT", "records of the batch that the log had already"),
+    ("quarantined", "BIGINT", "records of the batch that were refused"),
+    ("rows", "BIGINT", "rows that verify compared"),
+    ("edition", "BIGINT", "which edition was published"),
+)
+CHECKS: Final[Columns] = (
+    ("number", "BIGINT", "of the check; it has a row for each expectation"),
+    ("table_name", "VARCHAR", "the table that was judged"),
+    ("scope", "VARCHAR", "diff: what a commit would change; table: the whole table"),
+    ("cut", "BIGINT", "at which cut"),
+    ("version", "BIGINT", "which version of the table; null of a diff"),
+    ("outcome", "VARCHAR", "of the whole check: passed, warned or stopped"),
+    ("checked_at", "TIMESTAMPTZ", "when"),
+    ("expectation", "VARCHAR", "its type"),
+    ("column_name", "VARCHAR", "the column that it is about; null where it is about more or none"),
+    ("arguments", "VARCHAR", "what it was given, as JSON"),
+    ("severity", "VARCHAR", "stop, warn or park"),
+    ("success", "BOOLEAN", "whether it was met"),
+    ("rows", "BIGINT", "rows that it judged; null where it looks at no single row"),
+    ("failed", "BIGINT", "rows that failed it"),
+    ("declared_in", "VARCHAR", "file and line of the expectation"),
+)
+CUTS: Final[Columns] = (
+    ("number", "BIGINT", "of the cut; it has a row for each stream"),
+    ("made_at", "TIMESTAMPTZ", "when it was recorded"),
+    ("label", "VARCHAR", "the label that stands for it"),
+    ("voids", "BIGINT", "the last void that it heeds"),
+    ("stream", "VARCHAR", "the stream"),
+    ("batch", "BIGINT", "the last batch of the stream that it counts"),
+)
+EDITIONS: Final[Columns] = (
+    ("number", "BIGINT", "of the edition; it has a row for each table"),
+    ("cut", "BIGINT", "which cut was published"),
+    ("published_at", "TIMESTAMPTZ", "when"),
+    ("is_current", "BOOLEAN", "whether readers see it"),
+    ("is_kept", "BOOLEAN", "whether it has not expired"),
+    ("layer", "VARCHAR", "silver or gold"),
+    ("table_name", "VARCHAR", "the table"),
+    ("version", "BIGINT", "which version of the table"),
+    ("rows", "BIGINT", "how many rows that version has"),
+    ("definition", "VARCHAR", "the fingerprint of the table's definition"),
+)
+QUARANTINE: Final[Columns] = (
+    ("stream", "VARCHAR", "the stream"),
+    ("batch", "BIGINT", "the batch whose records it was among"),
+    ("number", "BIGINT", "of the record within the batch's refused ones"),
+    ("reason", "VARCHAR", "why it was refused"),
+    ("detail", "VARCHAR", "what was wrong; null of streams with personal fields"),
+    ("source", "VARCHAR", "file and line, or the place in a source"),
+    ("refused_at", "TIMESTAMPTZ", "when"),
+    ("is_waiting", "BOOLEAN", "whether its log has not taken it in since"),
+)
+READS: Final[Columns] = (
+    ("id", "VARCHAR", "of the read"),
+    ("reader", "VARCHAR", "the reader's name, which another reader may have had before"),
+    ("grant_id", "VARCHAR", "the grant that was used, as in lake reader list"),
+    ("started_at", "TIMESTAMPTZ", "when it was asked"),
+    ("kind", "VARCHAR", "sql, table (all of it), or share (addresses of its files, by Delta Sharing)"),
+    ("tables", "VARCHAR[]", "tables, logs and ledgers that were read"),
+    ("query", "VARCHAR", "the SQL, with ? for every value; null where none could be read"),
+    ("edition", "BIGINT", "of which edition"),
+    ("cut", "BIGINT", "at which cut"),
+    ("format", "VARCHAR", "csv, json, jsonl or parquet"),
+    (
+        "outcome",
+        "VARCHAR",
+        "answered, unchanged, refused, or what ended it; null: it has not ended, or was killed",
+    ),
+    ("rows", "BIGINT", "rows of the answer, or of the files whose addresses were handed out"),
+    ("bytes", "BIGINT", "bytes of it"),
+    ("seconds", "DOUBLE", "how long it took"),
+)
+UNDELIVERED: Final[Columns] = (
+    ("sink", "VARCHAR", "the sink, or the alert"),
+    ("table_name", "VARCHAR", "the table"),
+    ("key", "VARCHAR", "the columns by which the row is told apart, as JSON"),
+    ("change", "VARCHAR", "insert, update or delete: what the receiver has not taken"),
+    ("since", "BIGINT", "the edition that the receiver has of the row; null where it has none"),
+    ("upto", "BIGINT", "the edition with the last change of the row that waits"),
+    ("reason", "VARCHAR", "why the receiver did not take it"),
+    ("attempts", "BIGINT", "how often it was sent, by how many deliveries and retries"),
+    ("tried_at", "TIMESTAMPTZ", "when that was noted last"),
+)
+COUNTS: Final = ("inserted", "updated", "deleted", "batch", "read", "accepted", "duplicates", "quarantined", "rows")
+UNNEST: Final = "unnest(CASE WHEN len(members) = 0 THEN [NULL] ELSE members END)"
+
+
+def ledger_relation(settings: Settings, name: str, cut: Cut) -> SystemRelation:
+    """Return the ledger `name` of LEDGERS."""
+    doc, columns, make = LEDGERS[name]
+    files, query = make(settings, cut)
+    typed = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind, _ in columns)
+    described = tuple(Column(column, kind, meaning, "") for column, kind, meaning in columns)
+    order = ", ".join(quoted(column) for column in ORDER if column in {name for name, *_ in columns})
+    ordered, root = f"SELECT {typed} FROM ({query}) ORDER BY {order}", Warehouse(settings).root
+    return SystemRelation(LEDGER_SCHEMA, name, doc, described, ordered, root, tuple(files), copied=True)
+
+
+def _runs(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, runs.RUNS)
+    counts = ", ".join(f"counts ->> '{name}' AS {name}" for name in ("error", *COUNTS, "edition"))
+    return files, f"SELECT *, {counts} FROM {rows}"
+
+
+def _checks(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, checks.CHECKS)
+    parts = {
+        "expectation": "type",
+        "arguments": "kwargs",
+        "severity": "severity",
+        "success": "success",
+        "rows": "rows",
+        "failed": "failed",
+        "declared_in": "where",
+    }
+    named = ", ".join(f"result ->> '{part}' AS {name}" for name, part in parts.items())
+    each = f"SELECT *, {UNNEST} AS result FROM (SELECT *, CAST(results AS JSON[]) AS members FROM {rows})"
+    return (
+        files,
+        f"""SELECT *, "table" AS table_name, result -> 'kwargs' ->> 'column' AS column_name, {named}
+        FROM ({each})""",
+    )
+
+
+def _cuts(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, cuts.CUTS)
+    return files, f"SELECT *, member.key AS stream, member.value AS batch FROM ({_members(rows, 'batches', 'BIGINT')})"
+
+
+def _editions(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, editions.EDITIONS)
+    current = editions.current_edition(settings)
+    expired = [f"number BETWEEN {first} AND {last}" for first, last in editions.expired_ranges(settings)]
+    parts = {"layer": "layer", "version": "version", "rows": "rows", "definition": "fingerprint"}
+    named = ", ".join(f"member.value ->> '{part}' AS {name}" for name, part in parts.items())
+    return (
+        files,
+        f"""SELECT *, member.key AS table_name, {named}, number = {current.number if current else 0} AS is_current,
+            NOT ({" OR ".join(expired) or "false"}) AS is_kept
+        FROM ({_members(f"(FROM {rows} WHERE action = 'publish')", "tables", "JSON")})""",
+    )
+
+
+def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
+    contracts, _ = sound_contracts(settings)
+    files: list[str] = []
+    parts: list[str] = []
+    for stream in streams_of(settings):
+        own = stored_files(Warehouse(settings).quarantine(stream).path)
+        contract, upto = contracts.get(stream), cut.batches.get(stream, 0)
+        if own and upto:
+            is_plain = contract is not None and not contract.personal
+            taken = landing.ingested_marks(Log(settings, stream), upto=upto)
+            listed = ", ".join(literal(name) for name, *_ in taken if quarantine.is_mark(name))
+            marks = f"(SELECT unnest([{listed}]::VARCHAR[]))"
+            files += own
+            parts.append(
+                f"""SELECT {literal(stream)} AS stream, _batch AS batch, _number AS number, reason,
+                    {"detail" if is_plain else "NULL"} AS detail, source, _ingested_at AS refused_at,
+                    concat('quarantine:', _batch, '/', _number) NOT IN {marks} AS is_waiting
+                FROM {rows_sql(own, quarantine.COLUMNS)} WHERE _batch <= {upto}"""
+            )
+    nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind, _ in QUARANTINE)
+    return files, " UNION ALL BY NAME ".join(parts) or f"SELECT {nothing} WHERE false"
+
+
+def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    # A read has a row for its start and one for its end, in the ledger or still in journals.
+    unbooked = f"[{','.join(reads.unrecorded(settings))}]"  # before the ledger is read, so that no read is missed
+    files, booked = _book(settings, reads.READS)
+    shape = ", ".join(f'"{name}": "{kind}"' for name, kind in {**reads.READS.columns, "tables": "JSON"}.items())
+    noted = f"SELECT unnest(from_json({literal(unbooked)}, {literal(f'[{{{shape}}}]')}), recursive := true)"
+    at_end = ("outcome", "rows", "size", "seconds")
+    at_start = [name for name in reads.READS.columns if name not in (*at_end, "id")]
+    last = ", ".join(f"max({quoted(name)}) AS {quoted(name)}" for name in at_end)
+    first = ", ".join(f"any_value({quoted(name)}) AS {quoted(name)}" for name in at_start)
+    every = f"FROM {booked} UNION ALL BY NAME SELECT * REPLACE (CAST(tables AS VARCHAR) AS tables) FROM ({noted})"
+    each = f"SELECT id, {first}, {last} FROM ({every}) GROUP BY id"
+    return (
+        files,
+        f"""SELECT * REPLACE (CAST(CAST(tables AS JSON) AS VARCHAR[]) AS tables), "at" AS started_at, size AS bytes
+        FROM ({each})""",
+    )
+
+
+def _undelivered(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, sent.SENT)
+    waiting = ", ".join(map(literal, sent.OPEN))
+    return (
+        files,
+        f"""SELECT *, "table" AS table_name, "at" AS tried_at FROM (FROM {rows} AS t {sent.NEWEST})
+        WHERE action IN ({waiting})""",
+    )
+
+
+def _book(settings: Settings, book: LedgerTable) -> tuple[list[str], str]:
+    files = stored_files(book.location(settings).path)
+    return files, rows_sql(files, book.columns)
+
+
+def _members(rows: str, column: str, kind: str) -> str:
+    entries = f"map_entries(CAST(CAST({column} AS JSON) AS MAP(VARCHAR, {kind})))"
+    return f"SELECT *, {UNNEST} AS member FROM (SELECT *, {entries} AS members FROM {rows})"
+
+
+ORDER: Final = ("number", "stream", "batch", "table_name", "expectation", "started_at", "id")
+LEDGERS: Final[Mapping[str, tuple[str, Columns, Callable[[Settings, Cut], tuple[list[str], str]]]]] = {
+    "runs": ("One row per verb's work on a table, a stream, the edition or the warehouse.", RUNS, _runs),
+    "checks": ("One row per check and expectation.", CHECKS, _checks),
+    "cuts": ("One row per cut and stream.", CUTS, _cuts),
+    "editions": ("One row per edition and table.", EDITIONS, _editions),
+    "quarantine": ("One row per record that was refused, without its text.", QUARANTINE, _quarantine),
+    "reads": ("One row per read of a reader of lake serve http.", READS, _reads),
+    "undelivered": ("One row per row whose changes a receiver has not taken.", UNDELIVERED, _undelivered),
+}
+"""Description, columns and query of each ledger."""

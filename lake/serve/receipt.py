@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.read.visible_batches import visible_batches
+from lake.read.wait import visible_batches
 from lake.serve.bodies import PostedRecord
 from lake.serve.commits import GroupPlace
 from lake.serve.decide.command_validation import Decision

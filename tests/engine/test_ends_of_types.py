@@ -13,7 +13,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import LakeError
-from lake.kinds.measures.totals import Totals
+from lake.kinds.measures.measure import Totals
 from lake.publish.cut import pick_cut
 from lake.store.log import Log
 from lake.store.scan import Scan

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from lake.engine.advance import advance_all
 from lake.engine.backfill import backfill
 from lake.engine.inputs import Inputs
+from lake.engine.pending_change import table_change
 from lake.engine.plan import plan
-from lake.engine.plan_diff import table_change
 from lake.engine.rebuild import rebuild, rebuild_all
 from lake.engine.verbs import Advanced
 from lake.engine.verify import verify, verify_all

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 
 from lake import Aggregate, AsOf, Count, Enrich, First, Fold, History, Join, Latest, Pattern, Session, Step
 from lake.kinds.columns import ORDER
-from lake.kinds.explanation import INTO, ROLE
-from lake.kinds.kind import Kind
+from lake.kinds.kind import INTO, ROLE, Kind
 from lake.kinds.measures.measure import Measure
 from tests.kinds.events import batch, batches
 from tests.kinds.test_latest import CHANGES, TRUNCATE, USERS

@@ -24,8 +24,8 @@ from lake.project.project import Project, load
 from lake.publish.blocked_groups import BlockedGroups
 from lake.publish.cut import pick_cut
 from lake.publish.publish import publish
-from lake.read.database import write_database
 from lake.read.edition_check import verify_edition
+from lake.read.export import write_database
 from lake.read.sql import reader
 from lake.read.wait import wait
 from lake.store import delta, duckdb_tables

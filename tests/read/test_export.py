@@ -20,9 +20,8 @@ from lake import cli
 from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.read.database import write_database
-from lake.read.export import EXTENSIONS, _output_file
-from lake.read.query_result import run_query
+from lake.read.export import EXTENSIONS, _output_file, write_database
+from lake.read.query import run_query
 from lake.read.sql import EditionReader, reader
 from lake.store import commit, delta_writer
 from lake.store.delta import start

@@ -15,8 +15,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.lookup import Few, Finding, Lookup, Values
 from lake.engine.pruning import handed_on, narrowed
 from lake.kinds.columns import ORDER, SIGN
-from lake.kinds.explanation import INTO, ROLE
-from lake.kinds.kind import Kind
+from lake.kinds.kind import INTO, ROLE, Kind
 from lake.kinds.snapshots import only_events
 from lake.project.declaration import Declaration, Input
 from lake.store.log_rows import BROADCAST

@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.locality import TimeBounds
+from lake.kinds.columns import TIME, WATERMARK
+from lake.kinds.law import TimeBounds
 from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, window_bounds
 
 if TYPE_CHECKING:
@@ -289,3 +290,16 @@ def check_length(what: str, length: timedelta) -> None:
         )
     if length < DAY and DAY % length:
         raise DeclarationError(f"{what} of {length} does not fill a day", fix="use a length that divides 24 hours")
+
+
+def late(frame: DataFrame, *, by: timedelta = timedelta(0)) -> DataFrame:
+    """Return the rows of a log whose event time is more than `by` behind the watermark of earlier batches or horizon.
+
+    For a table of late events: `late(flights, by=timedelta(hours=1)).selectExpr("_id as event_id", …)`.
+    """
+    return frame.where(is_late(by))
+
+
+def is_late(by: timedelta) -> str:
+    """Return SQL over a log's rows, true of a row more than `by` behind the watermark; false in the first batch."""
+    return f"coalesce({TIME} < {WATERMARK} - {interval(by)}, false)"
