@@ -19,7 +19,7 @@ from lake.store.scan import Span
 
 
 def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, LakeError | None]:
-    """Return each log's fault, None if it is sound. Each is read once."""
+    """Return None for a sound log. Each is read once."""
     return dict(_faults(project, _streams(project, declarations)))
 
 
@@ -76,7 +76,7 @@ def _fault(
 
 
 def content_fault(settings: Settings, stream: str, times: Span | None = None) -> LakeError | None:
-    """Return how rows differ from their fingerprints, if they do, in batches with events at `times`."""
+    """Compare rows with their fingerprints, in batches with events at `times`."""
     log = Log(settings, stream)
     path, heads = log.path, log.heads()[::-1]
     some = heads if times is None else heads_at(path, heads, times)

@@ -50,7 +50,7 @@ CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """Counts of batch `batch`: read is the sum of the others. If nothing was new, zeros and the last batch."""
+    """Read is the sum of the others. If nothing was new, zeros and the last batch."""
 
     batch: int
     read: int = 0
@@ -74,7 +74,7 @@ def append(
 ) -> BatchCounts:
     """Append the delivery that `deliver` returns for the log's head. If it returns None, Spark is not started.
 
-    `now` is the time of arrival. Raises Unavailable if another writer holds the log, StorageError if it lost batches.
+    Raises Unavailable if another writer holds the log, StorageError if it lost batches.
     """
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
@@ -123,10 +123,7 @@ def append_files(
     *,
     now: datetime | None = None,
 ) -> BatchCounts:
-    """Append local files as one batch, then delete those made by `keep_stdin`.
-
-    Raises DeclarationError if a file does not exist.
-    """
+    """Append local files as one batch, then delete those made by `keep_stdin`."""
     check_files_exist(files)
     listed = [landing.local_file(settings, file) for file in files]
     began = datetime.now(UTC)
@@ -154,7 +151,6 @@ def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
 
 
 def check_files_exist(files: Sequence[Path]) -> None:
-    """Raise DeclarationError if one of `files` is no file."""
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         raise DeclarationError("no such file", where=", ".join(missing), fix="name a file, or - for standard input")
@@ -187,7 +183,6 @@ def _write_side_tables(batch: Batch) -> BatchCounts:
 
 
 def _commit_batch(batch: Batch) -> BatchCounts:
-    """Write the side tables, then commit the log; do nothing if the delivery has no marks left."""
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     failures = {} if delivery.keeps_rejects else batch.failures
     if isinstance(delivery, ReplayDelivery):

@@ -174,7 +174,7 @@ class Batch:
 
     @cached_property
     def accepted(self) -> dict[int, int]:
-        """Number of events by bucket."""
+        """Events by bucket."""
         counts: dict[int, int] = {}
         for row in self.tally.to_pylist():
             if row["_bucket"] is not None:

@@ -132,7 +132,7 @@ NO_REPEATS: Final = RepeatedEvents.of(REPEATED_SCHEMA.empty_table())
 
 @dataclass(frozen=True)
 class RedeliverySearch:
-    """Search for re-deliveries among `rows` accepted `events`, also in the log before batch `before`."""
+    """Search among `rows` accepted `events`, also in the log before batch `before`."""
 
     spark: SparkSession
     settings: Settings

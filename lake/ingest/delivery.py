@@ -51,7 +51,6 @@ PACKED_SPOOL: Final = 6
 
 
 def unpacked_bytes(name: str, size: int) -> int:
-    """Return the assumed size of records in a file, or in a source's spool, of `size` bytes."""
     return size * (PACKED_SPOOL if name.startswith(FETCHES) else PACKED.get(Path(name).suffix.lower(), 1))
 
 
@@ -88,11 +87,11 @@ class Delivery:
         raise NotImplementedError  # never called: a delivery without bytes is read by `read`
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        """Return the marks to commit; `refused` are positions of rejected records."""
+        """`refused` are positions of rejected records."""
         raise NotImplementedError
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
-        """Yield the quarantine events of `batch`, except those of `refused` records, which the batch adds itself."""
+        """The batch itself adds those of `refused` records."""
         return ()
 
     def close(self) -> None:
@@ -111,7 +110,7 @@ class Delivery:
         return None
 
     def with_faults(self, faults: Mapping[int, str]) -> Delivery:
-        """Return itself with additional `faults` of files, by the position of their first record."""
+        """`faults` of files are by the position of their first record."""
         return self
 
     def of_ranks(self, ranks: Container[int]) -> Delivery:
@@ -283,8 +282,6 @@ def _position(row: Rejected) -> int:
 
 @dataclass(frozen=True)
 class SourceDelivery(Delivery):
-    """Records of one stream in a source's delivery; see lake.sources.spool."""
-
     settings: Settings
     spooled: SpooledDelivery
     stream: str
@@ -355,7 +352,7 @@ def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:
 def records_of(
     spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, *, texts: bool = False
 ) -> DataFrame:
-    """Return the records of `delivery`; with `texts`, accepted ones have `_raw` too."""
+    """With `texts`, accepted records have `_raw` too."""
     reader = RecordReader(contract, settings.record_bytes, all_texts=texts)
     if delivery.size <= cost.READ_BYTES:
         return to_frame(spark, delivery.read(reader))

@@ -43,7 +43,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
     *,
     now: datetime,
 ) -> Iterator[Batch]:
-    """Yield the batch of `delivery`. Unreadable files become faults; files that change meanwhile are left out."""
+    """Unreadable files become faults; files that change meanwhile are left out."""
     reader = DeliveryReader(spark, settings, contracts[-1], head, now)
     failed, files = "", [file.mark for file in delivery.files] if isinstance(delivery, FileDelivery) else []
     try:
@@ -72,7 +72,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
 
 @dataclass(frozen=True)
 class DeliveryReader:
-    """Reader of deliveries that follow `head`. Spark caches the frames in `cached` until `drop`."""
+    """Spark caches the frames in `cached` until `drop`."""
 
     spark: SparkSession
     settings: Settings
@@ -179,8 +179,8 @@ def _drop(frame: DataFrame) -> None:
 def _tally(parsed: DataFrame) -> pa.Table:
     """Count by bucket: `read`, of these `refused`, `control`, `textless`; and unreadable `files`.
 
-    Summary of accepted records: `latest` time, `numbers` with numbers in text fields (`numbers_in` names one), `extras`
-    with unknown fields, and the masks of missing fields.
+    Of accepted records: `latest` time, `numbers` with numbers in text fields (`numbers_in` names one), `extras` with
+    unknown fields, and the masks of missing fields.
     """
     return (
         parsed.groupBy("_bucket")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMES: Final = 20
-"""Maximum number of unknown fields that are named, most frequent first."""
+"""Unknown fields that are named, most frequent first."""
 NAME_LENGTH: Final = 60
 REPORTED: Final = frozenset({"report", "warn"})
 
@@ -96,7 +96,7 @@ class Drift:
         return replace(self, records=self.records + records, since=self.since or batch, unknown=unknown)
 
     def with_lacking(self, batch: int, fields: Iterable[str], some: set[str], every: set[str]) -> Drift:
-        """Return the drift after a `batch`. Subsets of `fields`: `some` lack in some records, `every` in all."""
+        """Return the drift after a batch in which `some` of the `fields` lack in some records, `every` in all."""
         always, sometimes, vanished = {*self.always}, {*self.sometimes}, dict(self.vanished)
         for name in fields:
             if name in every:
@@ -128,7 +128,6 @@ def _names_of(fields: Iterable[Field], bits: int) -> set[str]:
 
 
 def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tally: pa.Table) -> Drift:
-    """Return the drift after a batch of `parsed` records that has events."""
     import pyarrow.compute as pc
 
     extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0
@@ -164,7 +163,7 @@ SEALED: Final = "SELECT count(*)::BIGINT AS events FROM t WHERE _extra <> '' AND
 
 @dataclass(frozen=True)
 class UnknownField:
-    """A field or member in `events` events, and the `line` that declares it, "" if nested.
+    """A field or member, and the `line` that declares it, "" if nested.
 
     The line goes into the field `record`, "" for the record. `like` is a declared field of a similar name, or "".
     """
@@ -177,7 +176,7 @@ class UnknownField:
 
 
 def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]:
-    """Return unknown fields, most frequent first, except encrypted ones: see `sealed_events`."""
+    """Return the most frequent first, without encrypted ones."""
     known = by_names(contract.fields)
     events: Counter[str] = Counter()
     kinds: dict[str, set[str]] = {}
@@ -208,7 +207,7 @@ def _unknown_field(unknown: UnknownMember, events: int, kinds: Collection[str]) 
 
 
 def sealed_events(settings: Settings, contract: Contract) -> int:
-    """Return the number of events with encrypted unknown fields."""
+    """Count the events with encrypted unknown fields."""
     if not contract.sealed:
         return 0
     [counted] = duckdb_tables.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]

@@ -87,7 +87,7 @@ def _bucket(contract: Contract) -> str:
 
 
 def _time(contract: Contract, accepted: str) -> str:
-    """Return SQL of the event time, by the receiver's clock if declared; null outside SQL's years."""
+    """Return SQL of the time by the receiver's clock if declared; null outside SQL's years."""
     time = expressions.time(contract, accepted)
     if contract.clock is None:
         return time

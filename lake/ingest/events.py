@@ -54,7 +54,7 @@ class Event:
 
 
 def events_at(settings: Settings, stream: str, places: Collection[Place], cut: Cut) -> dict[Place, Event]:
-    """Return events at `places` as of `cut`. Needs no JVM."""
+    """Return the events as of `cut`. Needs no JVM."""
     if not places:
         return {}
     rows = _rows_at(Log(settings, stream), places, ENVELOPE)

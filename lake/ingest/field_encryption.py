@@ -69,7 +69,6 @@ def blanked_sql(contract: Contract, column: str, instead: str = "''") -> str:
 
 
 def extra_columns_sql(contract: Contract) -> list[str]:
-    """Return SQL of the columns for unknown fields and the subject."""
     if not contract.sealed:
         return [encryption.EXTRA]
     place = encryption.place(contract, encryption.EXTRA)

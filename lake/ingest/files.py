@@ -27,7 +27,6 @@ from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
 
 Content = Path | Object
-"""A file of this machine, or an object of a bucket."""
 FOLDER: Final = "make it a folder that this user may read"
 PARTIAL: Final = (".tmp", ".part", ".partial", ".crdownload")
 SECOND: Final = 10**9
@@ -37,18 +36,16 @@ Mark = tuple[str, int, int, *tuple[str, ...]]
 
 
 def in_range(mtime: int) -> int:
-    """Return `mtime` in nanoseconds, limited to 64 bits (1677 to 2262)."""
+    """Limit `mtime`, in nanoseconds, to 64 bits (1677 to 2262)."""
     return max(-(1 << 63), min(mtime, (1 << 63) - 1))
 
 
 def mark_of(entry: Mapping[str, Any]) -> Mark:
-    """Return the mark of a commit's entry."""
     mark = entry["path"], entry["size"], in_range(entry["mtime"])
     return (*mark, entry["tag"]) if entry.get("tag") else mark
 
 
 def mark_as_json(mark: Mark) -> dict[str, Any]:
-    """Return a mark as a commit's entry."""
     return dict(zip(("path", "size", "mtime", "tag"), mark, strict=False))
 
 
@@ -86,7 +83,6 @@ class File:
 
 
 def unchanged(files: Iterable[File]) -> tuple[File, ...]:
-    """Return those of `files` that are as they were when listed."""
     files = tuple(files)
     of_bucket = [file.path for file in files if isinstance(file.path, Object)]
     if not of_bucket:
@@ -113,10 +109,7 @@ def fault_of(file: File, *, folder: Path | Address | None = None) -> str:
 
 
 def list_folder(folder: Path, stream: str) -> list[File]:
-    """Return the stream's files, unordered.
-
-    Raises Unavailable if the folder cannot be listed, DeclarationError if it is a link.
-    """
+    """Raises Unavailable if the folder cannot be listed, DeclarationError if it is a link."""
     if folder.is_symlink():
         raise DeclarationError(
             f"the landing folder of {stream} is a symbolic link, and files elsewhere are not ingested",
@@ -134,7 +127,7 @@ def list_folder(folder: Path, stream: str) -> list[File]:
 
 
 def folders_in(folder: Path | Address) -> list[str]:
-    """Return names of sub-folders, neither hidden nor empty."""
+    """Return those that are neither hidden nor empty."""
     with suppress(OSError):
         if isinstance(folder, Path):
             entries = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
@@ -147,7 +140,7 @@ def folders_in(folder: Path | Address) -> list[str]:
 
 
 def list_bucket(folder: Address, stream: str) -> list[File]:
-    """Return the stream's objects, unordered. Raises Unavailable; DeclarationError if one has no tag."""
+    """Raises Unavailable; DeclarationError if an object has no tag."""
     with suppress(FileNotFoundError):
         wanted = [entry for entry in folder.list() if not entry.name.endswith("/") and _is_named(entry.name)]
         for entry in wanted:
@@ -162,12 +155,11 @@ def list_bucket(folder: Address, stream: str) -> list[File]:
 
 
 def of_object(name: str, content: Object) -> File:
-    """Return an object as a file."""
     return File(name, content, content.size, in_range(content.time * SECOND), tag=content.tag)
 
 
 def printable(name: str) -> str:
-    """Return `name` with control characters and invalid UTF-8 escaped."""
+    """Escape control characters and invalid UTF-8."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
@@ -201,7 +193,7 @@ def move(file: File, folder: Path | Address) -> None:
 
 
 def move_file(path: Path, target: Path) -> None:
-    """Move a file. On another disk, `target` is written before `path` is deleted."""
+    """On another disk, `target` is written before `path` is deleted."""
     if path.stat().st_dev == target.parent.stat().st_dev:
         path.rename(target)
         return

@@ -63,7 +63,7 @@ ARRIVALS: Final = """
 
 @dataclass(frozen=True)
 class LogReport:
-    """Content of a log: `batches`, newest first; open `producers` (producer, latest, heard), furthest behind first."""
+    """`batches`, newest first; open `producers` (producer, latest, heard), furthest behind first."""
 
     stream: str
     batches: list[LogHead]
@@ -77,7 +77,6 @@ class LogReport:
 
 
 def read_from(batch: LogHead) -> str:
-    """Return the files of a batch, or its delivery."""
     if delivery := batch.delivery:
         read = f"{delivery.source}, delivery {delivery.number}: {describe(delivery.progress)}"
         return read.removesuffix(": ")
@@ -87,7 +86,7 @@ def read_from(batch: LogHead) -> str:
 
 @view()
 def report(settings: Settings, stream: str) -> LogReport:
-    """Return the log's report. Raises DeclarationError for an unknown stream."""
+    """Raises DeclarationError for an unknown stream."""
     contract, stored_log = load_contract(settings, stream), Log(settings, stream)
     heads = stored_log.heads()
     still_open = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
@@ -100,7 +99,7 @@ def report(settings: Settings, stream: str) -> LogReport:
 
 @dataclass(frozen=True)
 class LogCheck:
-    """Faults of a log. `proved` of its `batches` match a fingerprint; `since` is the batch of the given digest."""
+    """`proved` of the `batches` match a fingerprint; `since` is the batch of the given digest."""
 
     faults: list[str]
     proved: int
@@ -109,7 +108,6 @@ class LogCheck:
 
 
 def check(settings: Settings, stream: str) -> list[str]:
-    """Return the faults of `check_log`."""
     return check_log(settings, stream).faults
 
 

@@ -71,8 +71,6 @@ class TimeGap:
 
 @dataclass(frozen=True)
 class Gaps:
-    """All gaps of a log."""
-
     stream: str
     numbers: tuple[NumberGap, ...] = ()
     spans: tuple[TimeGap, ...] = ()
@@ -92,7 +90,7 @@ class Gaps:
 
 
 def find_gaps(settings: Settings, contract: Contract) -> Gaps:
-    """Return the gaps by the `complete` of the contract. Needs no JVM."""
+    """Find the gaps without a JVM."""
     return Gaps(contract.name, tuple(_numbers(settings, contract)), tuple(_spans(settings, contract)))
 
 
@@ -150,7 +148,7 @@ def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str
 
 
 def field_text_sql(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
-    """Return SQL of a field's text, from `physical` columns or `_extra`."""
+    """Return SQL of the field's text, from `physical` columns or `_extra`."""
     texts = []
     for of_version in origins.origins(contracts)[name]:
         texts_of_one = [_text(origin) for origin in of_version if not origin.column or origin.column in physical]
@@ -197,7 +195,6 @@ def event_runs(log: Log, head: LogHead, every: timedelta) -> list[Run]:
 
 
 def join_runs(parts: Iterable[Run]) -> list[Run]:
-    """Return runs in order, joined if adjacent."""
     result: list[Run] = []
     for first, last in sorted(parts):
         if result and first <= result[-1][1] + 1:
@@ -208,7 +205,6 @@ def join_runs(parts: Iterable[Run]) -> list[Run]:
 
 
 def gaps_between(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs between `runs`."""
     return [(before + 1, after - 1) for (_, before), (after, _) in pairwise(runs)]
 
 

@@ -29,10 +29,10 @@ class Producer:
 
 @dataclass(frozen=True)
 class Horizon:
-    """Horizon of a log: nothing before `at` is expected.
+    """Nothing before `at` is expected. `producer` is the field that names producers.
 
-    `producer` is the field that names producers, `latest` the greatest time of all records. `punctuation` and `closed`
-    are of the newest batch. `is_ended`: all producers are closed.
+    `latest` is the greatest time of all records. `punctuation` and `closed` are of the newest batch. `is_ended`: all
+    producers are closed.
     """
 
     producer: str
@@ -62,7 +62,7 @@ class Horizon:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """The commit's entry; producers' times are microseconds since 1970."""
+        """Producers' times are microseconds since 1970."""
         data: dict[str, Any] = {
             "producer": self.producer,
             "latest": self.latest.astimezone(UTC).isoformat() if self.latest else None,
@@ -93,7 +93,7 @@ class Horizon:
         )
 
     def without(self, names: Iterable[str]) -> Horizon:
-        """Return the horizon after `names` are closed. If none is left open, all events are final."""
+        """Close `names`. If none is left open, all events are final."""
         closed = tuple(sorted({*names} & self.producers.keys()))
         left = {name: producer for name, producer in self.producers.items() if name not in closed}
         reached = _least(left) if left or not closed else self.latest

@@ -73,7 +73,7 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class Ingestion:
-    """Ingestion of what landing folders and sources have now, up to `batches` of each. Then it closes idle producers.
+    """Ingestion of what landing folders and sources have now, up to `batches` of each.
 
     A failure stops only its stream or source. It is passed to `on_failure`, or raised at the end. `on_more` is called
     for a source that has more, `on_end` with a stream and its seconds.
@@ -190,7 +190,6 @@ def ingest(  # noqa: PLR0913  what to ingest, and the two that tests fix
     on_failure: Callable[[str, LakeError], None] | None = None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
-    """Run an `Ingestion` of `names` (default: all)."""
     return Ingestion(settings, spark, contracts, on_failure=on_failure, now=now).run(names)
 
 
@@ -225,9 +224,9 @@ def restart_sources(
 ) -> None:
     """Prepare sources for their next delivery.
 
-    With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies
-    the tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing
-    is lost.
+    With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies the
+    tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing is
+    lost.
     """
     contracts, _ = sound_contracts(settings)
     declared = {*source_names(settings)}
@@ -340,7 +339,7 @@ class IdleProducers:
     def close(
         self, spark: Callable[[], SparkSession], *, drained: bool, now: datetime | None
     ) -> dict[str, BatchCounts]:
-        """Close the producers in one batch unless records wait. `drained`: sources were read to their end."""
+        """`drained`: sources were read to their end."""
         log = Log(self.settings, self.stream)
         if not self._idle(log.head()) or self.landed - landing.ingested_marks(log):
             return {}
@@ -372,7 +371,7 @@ class IdleProducers:
 def find_idle_producers(
     settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, DeclaredSource], now: datetime | None
 ) -> list[IdleProducers]:
-    """Return the idle producers of each contract whose landing folder can be listed."""
+    """Skip contracts whose landing folder cannot be listed."""
     began, idle = now or datetime.now(UTC), []
     for contract in contracts:
         if contract.horizon is not None and contract.horizon.idle:

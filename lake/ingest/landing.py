@@ -50,7 +50,7 @@ MARK: Final = "name AS path, size, mtime, tag"
 
 
 def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
-    """Return files among `marks`, by name, up to a batch's limits. Hidden and partial files are skipped."""
+    """Return files among `marks`, by name, up to a batch's limits."""
     chosen: list[File] = []
     size = 0
     for file in list_files(settings, stream):
@@ -70,10 +70,7 @@ def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address
 
 
 def list_files(settings: Settings, stream: str) -> list[File]:
-    """Return all landing files, by name.
-
-    Raises Unavailable if the folder cannot be listed, DeclarationError if it is a link.
-    """
+    """Raises Unavailable if the folder cannot be listed, DeclarationError if it is a link."""
     where = folder(settings, settings.landing, stream)
     listed = list_folder(where, stream) if isinstance(where, Path) else list_bucket(where, stream)
     return sorted(listed, key=lambda file: file.name)
@@ -88,7 +85,6 @@ def local_file(settings: Settings, path: Path, *, name: str = "") -> File:
 
 
 def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
-    """Return the marks of all files ingested up to batch `upto`."""
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = f"SELECT batch, {MARK} FROM t WHERE stream = $1 AND batch <= $2"
     old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
@@ -111,7 +107,7 @@ def mtimes(settings: Settings, stream: str, batches: Collection[int]) -> dict[tu
 
 
 def find_file(settings: Settings, stream: str, mark: Mark) -> File | None:
-    """Return the file of a `mark`, where it landed or in the archive; None if it is gone or changed."""
+    """Return the file where it landed or in the archive; None if it is gone or changed."""
     name, size, mtime, *tag = mark
     for place in _places(settings, stream, mark):
         if isinstance(place, Path):
@@ -166,7 +162,6 @@ def record_ingested(log: Log) -> None:
 
 
 def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
-    """Move files among `marks` to the archive."""
     assert settings.archive is not None
     target = folder(settings, settings.archive, stream)
     for file in list_files(settings, stream):
@@ -180,7 +175,6 @@ def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
 
 
 def ignored_folders(settings: Settings, stream: str) -> list[str]:
-    """Return sub-folders, whose files are not read."""
     return folders_in(folder(settings, settings.landing, stream))
 
 

@@ -20,14 +20,13 @@ PUNCTUATED: Final = f"_reason = '{CONTROL}' AND _detail = '{PUNCTUATION}'"
 
 
 def latest_times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
-    """Return the greatest `_time` by producer."""
     named = records.where(f"{_name(contract)} IS NOT NULL")
     rows = named.groupBy(named[_field(contract)].cast("string").alias("name")).agg({"_time": "max"}).toArrow()
     return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 def reject_excess(parsed: DataFrame, contract: Contract, names: Collection[str]) -> DataFrame | None:
-    """Return `parsed` with the records of excess producers rejected; None if the limit is kept.
+    """Reject the records of excess producers; return None if the limit is kept.
 
     The producers `names`, and after them the first new ones by name, are accepted: a repeated batch rejects the same.
     """

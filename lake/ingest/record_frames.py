@@ -31,13 +31,11 @@ if TYPE_CHECKING:
 LARGEST: Final = 2_000_000_000
 """Maximum bytes of a file whose content Spark passes to a task: it is one value."""
 Place = Content | Address
-"""A local file, an object of a bucket, or an address in a storage."""
 TASK_BYTES: Final = 8 << 20
 """Stored bytes of the files that one task reads, unless one file is larger."""
 
 
 def read(rows: DataFrame, task: FileTask | TextTask) -> DataFrame:
-    """Return the records that `task` reads from `rows`."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     payload = pickled(task)
@@ -63,7 +61,7 @@ def of_files(spark: SparkSession, sizes: Mapping[Place, int]) -> DataFrame:
 
 
 def paths(places: Iterable[Place]) -> pa.Table:
-    """Return addresses of files: columns FILES, without content."""
+    """Return the columns FILES, without content."""
     addresses = [quote_from_bytes(address_of(place)) for place in places]
     return pa.table([addresses, pa.nulls(len(addresses), pa.binary())], schema=FILES)
 
@@ -74,7 +72,6 @@ def address_of(path: Place) -> bytes:
 
 
 def read_locally(task: FileTask | TextTask, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Read `batches` in this process."""
     return pa.Table.from_batches(task(iter(batches)), task.schema)
 
 
@@ -87,18 +84,18 @@ def fault_of_size(settings: Settings, file: File) -> str:
 
 
 def contents(spark: SparkSession, places: Iterable[Place]) -> DataFrame:
-    """Return files' content, read by Spark: columns FILES."""
+    """Return the columns FILES, read by Spark."""
     files = spark.read.format("binaryFile").load([_escaped(place) for place in places])
     return files.selectExpr("_metadata.file_path AS path", "content")
 
 
 def of_texts(spark: SparkSession, texts: pa.Table) -> DataFrame:
-    """Return texts of this process: columns TEXTS."""
+    """Return the columns TEXTS."""
     return to_frame(spark, texts.cast(TEXTS))
 
 
 def of_spool(spark: SparkSession, address: str, source: str) -> DataFrame:
-    """Return a source's spool: columns TEXTS."""
+    """Return the columns TEXTS."""
     where = f"concat('{source}:', _at) AS _source"
     return spark.read.parquet(address).selectExpr("_seq AS _position", where, "_raw", "_facts")
 

@@ -1,4 +1,4 @@
-"""Broadcast rows of a log that record rejections, repairs and acceptances (see lake.store.log)."""
+"""Broadcast rows of a log that record rejections, repairs and acceptances (see lake.store.log_rows)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ SCHEMA: Final = pa.schema({"_position": pa.int64(), **dict.fromkeys(TEXTS, pa.st
 
 
 def event_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
-    """Return quarantine events as rows of `batch`."""
     rows = [
         {
             "_position": event.position,
@@ -63,7 +62,7 @@ def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
 
 
 def without_fields(rows: DataFrame, contract: Contract) -> DataFrame:
-    """Return the rows of rejections with their delivery, as `with_delivery`, and without columns of events."""
+    """Return the rows of rejections with their delivery, and without columns of events."""
     from pyspark.sql import functions as F
 
     refusals = with_delivery(rows, contract)

@@ -58,8 +58,6 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.ENVELOPE: f"send Debezium change messages, with op and row; {REPLAY}",
     Reason.OTHER_TABLE: "route the table's messages to its own stream, or correct `table` in the contract",
 }
-"""How to correct quarantined records, by reason."""
-
 REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: the commit lists their marks
 
 
@@ -185,7 +183,7 @@ def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *
 
 @dataclass
 class _Replaying:
-    """Replay of one stream's `rows`. Unless `is_repaired`, texts are read later, in parts."""
+    """Unless `is_repaired`, texts are read later, in parts."""
 
     settings: Settings
     contract: Contract

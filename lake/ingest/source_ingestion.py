@@ -187,7 +187,7 @@ class SourceIngestion:
     def drain(
         self, deliveries: int | None = None, on_more: Callable[[str], None] = lambda _: None
     ) -> dict[str, BatchCounts]:
-        """Ingest up to `deliveries`; call `on_more` if the source has more. Return counts.
+        """Ingest up to `deliveries`; call `on_more` if the source has more.
 
         Raises errors of the source; Gap if the next records are gone.
         """

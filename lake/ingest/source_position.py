@@ -24,7 +24,6 @@ class SourcePosition:
 
 
 def source_position(settings: Settings, name: str, streams: tuple[str, ...]) -> SourcePosition:
-    """Return the position of the logs of `streams` in the source `name`."""
     positions = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
     newest = max(filter(None, positions.values()), key=lambda position: position.number, default=None)
     if newest is None:

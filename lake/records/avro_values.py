@@ -46,7 +46,7 @@ class NotText(bytes):
 
 
 def decoder(schema: Schema) -> Decode:
-    """`schema` must not be endless. The decoder raises exceptions of any type."""
+    """Return a decoder that raises exceptions of any type. `schema` must not be endless."""
     return _decoder(schema, {})
 
 

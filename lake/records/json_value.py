@@ -123,7 +123,7 @@ def uuid_text(data: bytes) -> str:
 
 
 def has_surrogates(text: str) -> bool:
-    """Unpaired ones."""
+    """Return whether a text has an unpaired surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

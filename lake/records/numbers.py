@@ -43,7 +43,7 @@ def exact(given: RawValue, form: TextForm = PLAIN) -> Decimal | None:
 
 
 def whole(given: RawValue, kind: str, form: TextForm = PLAIN) -> int | None:
-    """None if it has a fraction or is out of range."""
+    """Return None if it has a fraction or is out of range."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() > 18) or number != number.to_integral_value():
         return None
@@ -52,7 +52,7 @@ def whole(given: RawValue, kind: str, form: TextForm = PLAIN) -> int | None:
 
 
 def decimal(given: RawValue, precision: int, scale: int, form: TextForm = PLAIN) -> Decimal | None:
-    """None if it would be rounded."""
+    """Return None if it would be rounded."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() >= precision - scale):
         return None

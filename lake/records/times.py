@@ -45,7 +45,7 @@ def day(text: str) -> date | None:
 
 
 def local_time(text: str, *, hour24: bool = False) -> datetime | None:
-    """None also if it has a zone. If `hour24`, 24:00 ends a day."""
+    """Return None also if it has a zone. If `hour24`, 24:00 ends a day."""
     parts = _MOMENT.fullmatch(text)
     if parts is None or parts[8]:
         return None
@@ -81,19 +81,19 @@ def from_count(count: Decimal | int, unit: str) -> datetime | None:
 
 
 def day_from_count(count: int) -> date | str:
-    """Outside the calendar a text, which no field accepts."""
+    """Return a text outside the calendar, which no field accepts."""
     moment = from_count(count, "days")
     return f"{count} days since 1970" if moment is None else moment.date()
 
 
 def time_from_count(count: int, unit: str, zone: tzinfo | None) -> datetime | str:
-    """As `from_count`; outside the calendar a text."""
+    """Return a text outside the calendar, as `day_from_count`."""
     moment = from_count(count, unit)
     return f"{count} {unit} since 1970" if moment is None else moment.replace(tzinfo=zone)
 
 
 def time_of_day_from_count(count: int, unit: str) -> time | str:
-    """Truncated to microseconds; beyond a day a text."""
+    """Return a text beyond a day. Nanoseconds are truncated to microseconds."""
     is_in_day = 0 <= count * NANOS[unit] < NANOS["days"]
     moment = from_count(count, unit) if is_in_day else None
     return f"{count} {unit} since midnight" if moment is None else moment.time()
@@ -113,7 +113,6 @@ def _local(parts: re.Match[str], hour24: bool) -> datetime | None:
 def compose_time(
     ymd: tuple[int, int, int], hms: tuple[int, int, int], fraction: str = "", hour24: bool = False
 ) -> datetime | None:
-    """None if it is invalid."""
     hour, minute, second = hms
     next_day = hour24 and hour == 24 and not (minute or second or fraction.strip("0"))
     try:
@@ -136,7 +135,7 @@ def _offset(zone: str, local: datetime) -> timedelta | None:
 
 
 def offset_of(sign: str, hours: int, minutes: int, seconds: int = 0) -> timedelta | None:
-    """At most 18 hours."""
+    """Return None beyond 18 hours."""
     offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
     if minutes > 59 or seconds > 59 or offset > FARTHEST:
         return None

@@ -34,7 +34,7 @@ class UnknownMember(NamedTuple):
 
 
 def by_names(fields: Iterable[Field]) -> dict[str, Field]:
-    """The later one wins."""
+    """Return fields by all their names; the later one wins."""
     return {name: field for field in fields for name in field.names}
 
 
@@ -107,7 +107,7 @@ def unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
 
 
 def without_declared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
-    """In canonical JSON; null if nothing is left."""
+    """Return canonical JSON; null if nothing is left."""
     import pyarrow as pa
 
     return pa.array([_without_declared(text, fields) for text in extras.to_pylist()], pa.string())
@@ -124,7 +124,7 @@ def _without_declared(text: str | None, fields: Mapping[str, Field]) -> str | No
 
 
 def object_of(text: str | None) -> Mapping[str, RawValue]:
-    """{} also if it is encrypted."""
+    """Return {} also if `_extra` is encrypted."""
     value = parse_if_json(text)
     return value if isinstance(value, dict) else {}
 
@@ -136,6 +136,6 @@ def optional_fields(contract: Contract) -> list[Field]:
 
 
 def masks(contract: Contract) -> dict[str, list[Field]]:
-    """Fields in the order of their bits, the lowest first."""
+    """Return the fields in the order of their bits, the lowest first."""
     fields = optional_fields(contract)
     return {f"{LACKS}{n}": fields[n : n + BITS] for n in range(0, len(fields), BITS)}

@@ -87,7 +87,7 @@ def opened_parts(
 
 
 def check_parts(log: Address, named: Iterable[ArchivedPart]) -> None:
-    """Raise StorageError if a part is missing or unreadable."""
+    """Raise StorageError as `opened_parts` does."""
     for part in named:
         with _opened(log, part, part.path(log)):
             pass
@@ -123,7 +123,6 @@ def files(path: Address, table: TableState) -> list[str]:
 
 
 def frame(spark: SparkSession, path: Address, table: TableState, batches: Batches | None = None) -> DataFrame:
-    """Read the `table`, and the parts that may have rows of `batches`, by Spark's reader."""
     with opened_parts(path, table, batches) as tables:
         reader = spark.read.format("delta")
         frames = [reader.option("versionAsOf", each.version()).load(at.spark) for at, each in tables]

@@ -41,7 +41,7 @@ LISTED: Final = 1000
 COPIED: Final = 32 << 20
 """Maximum bytes copied of a log since its newest checkpoint, or of the files of a table."""
 FILES: Final = 64
-"""Maximum number of copied files of a table."""
+"""Of a table, at most."""
 STATES: Final = 4
 """Versions of a table that are kept open."""
 
@@ -214,7 +214,7 @@ class BucketLog(TableLog):
                 (self.path / name).put_file(folder / name)
 
     def _put(self, version: int, content: bytes) -> None:
-        """Upload a commit and cache it. Raises CommitFailedError if its number is taken."""
+        """Raises CommitFailedError if its number is taken."""
         self.invalidate()
         file = commit_file(self.path, version)
         tag = file.put_tagged(content)
@@ -288,7 +288,7 @@ def _is_same(one: Entry, other: Entry) -> bool:
 
 
 class NotCopied(Exception):
-    """Raised for a log or table that is too large to copy, or changed meanwhile."""
+    """A log or table is too large to copy, or changed meanwhile."""
 
 
 @contextmanager

@@ -30,7 +30,6 @@ FOLDERS: Final = {
     "gold": "{}",
     "meta": "the ledger of {}",
 }
-"""Display name of the tables in each folder of a warehouse."""
 RESTORE: Final = "restore that file from a backup of the warehouse"
 REBUILD: Final = "lake rebuild {} makes it again, and lake publish shows it"
 PARQUET: Final = b"PAR1"
@@ -59,19 +58,18 @@ class Damage:
 
 
 def name_of(path: Address) -> str:
-    """Return the display name: `the log of flights`, `carrier_daily`."""
+    """Return a name such as `the log of flights` or `carrier_daily`."""
     return FOLDERS.get(path.parent.name, "{}").format(path.name)
 
 
 def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
-    """`quickly`: only damage found without reading data files."""
+    """Yield damaged tables; `quickly`, only damage found without reading data files."""
     for location in Warehouse(settings).folders(*KINDS):
         if damaged := damage(location.path, quickly=quickly):
             yield damaged
 
 
 def blamed(settings: Settings, error: BaseException) -> LakeError | None:
-    """Return the damage that explains `error` of a library that reads the warehouse."""
     if type(error).__module__.partition(".")[0] not in LIBRARIES:
         return None
     return next((damaged.fault for damaged in damages(settings)), None)

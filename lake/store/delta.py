@@ -37,7 +37,7 @@ FORMAT: Final = 1
 FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
 """`cdc` files belong to the change feed."""
 FETCHED: Final = 32
-"""Maximum number of files whose ends are fetched in parallel before they are read."""
+"""Files whose ends are fetched in parallel before they are read."""
 MANY_FILES: Final = 3
 """From this number on, files of a bucket are listed, up to 1,000 a request, and not looked up one by one."""
 
@@ -94,7 +94,7 @@ def start(app: str) -> Position:
 
 
 def opened(path: Address, version: int | None = None) -> AbstractContextManager[TableState]:
-    """Yield the table at `version`, by default its newest, to be read.
+    """Yield the table to be read, by default at its newest version.
 
     Raises TableNotFoundError, and StorageError if `version` is a truncated commit.
     """
@@ -106,7 +106,7 @@ def exists(path: Address) -> bool:
 
 
 def newest_checkpoint(path: Address) -> int:
-    """Return its version, -1 if none is complete. Readers need no earlier commit."""
+    """Return -1 if none is complete. Readers need no earlier commit."""
     try:
         version: int = json.loads((path / "_delta_log" / "_last_checkpoint").read())["version"]
     except (FileNotFoundError, ValueError):
@@ -120,7 +120,7 @@ def columns(path: Address) -> list[str]:
 
 
 def version(path: Address) -> int:
-    """Return the newest version. Raises TableNotFoundError."""
+    """Raises TableNotFoundError."""
     return table_log(path).must_exist()
 
 
@@ -129,7 +129,7 @@ def newest_version(path: Address) -> int | None:
 
 
 def open_table(path: Address, version: int | None = None) -> TableState | None:
-    """Return the table at `version`, by default its newest, to be kept."""
+    """Return the table to be kept, by default at its newest version."""
     try:
         return table_log(path).state(version)
     except TableNotFoundError:
@@ -181,7 +181,6 @@ def files(table: TableState) -> list[str]:
 
 
 def metadata_action(table: TableState) -> dict[str, dict[str, Any]]:
-    """Return the Delta action `metaData` that repeats the metadata of `table`."""
     about = table.metadata()
     fields = {
         "id": str(about.id),
@@ -268,17 +267,17 @@ def commit_metadata(path: Address, version: int) -> dict[str, Any]:
 
 
 def has_rows(path: Address, version: int) -> bool:
-    """Return whether commit `version` adds or removes files."""
+    """Return whether the commit adds or removes files."""
     return any(kind in {"add", "remove"} for kind, _ in actions(path, version))
 
 
 def feed_files(path: Address, actions: Iterable[tuple[str, dict[str, Any]]]) -> list[tuple[str, Address]]:
-    """Return the files of a commit with these `actions` that the change feed reads, each with its action."""
+    """Return the files that the change feed reads of a commit with these `actions`, each with its action."""
     files = [(kind, a) for kind, a in actions if kind == "cdc" or (kind in FILE_ACTIONS and a.get("dataChange", True))]
     read = [(kind, action) for kind, action in files if kind == "cdc"] or files
     return [(kind, path / unquote(action["path"])) for kind, action in read]
 
 
 def actions(path: Address, version: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return the actions of commit `version`. Raises FileNotFoundError if it was removed."""
+    """Raises FileNotFoundError if the commit was removed."""
     return [next(iter(json.loads(line).items())) for line in table_log(path).content(version).splitlines()]

@@ -130,7 +130,7 @@ class SparkDialect:
         return at if of_map else self.text(at)
 
     def each(self, value: str, item: str, at: str, body: str, *, of_map: bool) -> str:
-        """Return an array or a map with `body` in place of each `item`, whose index or key is `at`."""
+        """Put `body` in place of each `item`, whose index or key is `at`."""
         return (
             f"transform_values({value}, ({at}, {item}) -> {body})"
             if of_map
@@ -187,7 +187,6 @@ def _with_default(field: Field, default: str) -> Field:
 
 
 def fields_sql(contracts: Sequence[Contract]) -> list[str]:
-    """Return Spark's SQL of the fields of the newest contract."""
     places, dialect = origins(contracts), SparkDialect(members(contracts))
     return [
         f"{value_sql(field, places[field.name], dialect)} AS {dialect.name(field.name)}"

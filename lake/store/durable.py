@@ -64,7 +64,7 @@ def flush_all(path: Address, version: int) -> None:
 
 
 def _files(path: Address, versions: Iterable[int]) -> list[Path]:
-    """Return the existing files of the commits. Raises StorageError if the newest version lacks one."""
+    """Raises StorageError if the newest version lacks one."""
     sizes, replaceable = dict[str, int](), set[str]()
     for version in versions:
         for kind, action in _actions(path, version):

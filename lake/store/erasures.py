@@ -31,7 +31,6 @@ class Erasure:
 
 
 def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:
-    """Return every erasure, or those of one stream, by number."""
     query = """SELECT action, number, stream, subject, "at" FROM t
                WHERE action = 'erased' AND ($1 IS NULL OR stream = $1) ORDER BY number, subject"""
     return [Erasure(**row) for row in ERASURES.rows(settings, query, stream)]
@@ -42,7 +41,7 @@ def subjects(settings: Settings, stream: str) -> set[str]:
 
 
 def erasures_between(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
-    """After < number <= upto."""
+    """Return those with after < number <= upto."""
     return [erasure for erasure in entries(settings, stream) if after < erasure.number <= upto]
 
 
@@ -73,7 +72,7 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
 
 
 def mark_purged(settings: Settings, number: int, *, edition: int, at: datetime) -> None:
-    """Record that the erasures up to `number` were purged from everything before `edition`."""
+    """Record that they were purged from everything before `edition`."""
     _append(settings, [("purged", number, "", "", at, edition)])
 
 

@@ -22,7 +22,6 @@ SIGN: Final = "_feed_sign"
 """+1 for an added row, -1 for a removed one."""
 TYPE: Final = "_change_type"
 SIGNED: Final = f"CASE WHEN {TYPE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
-"""SQL of SIGN over a row of the feed."""
 
 
 def proven_feed(con: duckdb.DuckDBPyConnection, path: Address, old: EditionTable, new: EditionTable) -> bool:

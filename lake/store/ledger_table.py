@@ -41,7 +41,7 @@ class LedgerTable:
         return Warehouse(settings).book(self.name)
 
     def hold_lease(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[object]:
-        """Also against other `hosts`. Raises as `lease` does."""
+        """Hold the lease also against other `hosts`. Raises as `lease` does."""
         return lease(settings, self.location(settings).lease, hosts=hosts)
 
     def head(self, settings: Settings) -> delta.Position:

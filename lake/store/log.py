@@ -84,7 +84,7 @@ class Log:
         return LogHead.of(self.stream, position)
 
     def heads(self) -> list[LogHead]:
-        """Newest first."""
+        """Return the newest first."""
         return [*self.backwards()]
 
     def backwards(self) -> Iterator[LogHead]:
@@ -102,7 +102,7 @@ class Log:
         return LogHead.of(self.stream, position or delta.start(self.app))
 
     def must_reach(self, batch: int) -> LogHead:
-        """Raise StorageError if the head is before `batch`, which was committed: the newest commit was lost."""
+        """Raise StorageError if the newest commit was lost: the head is before `batch`."""
         newest = self.head()
         if newest.batch < batch:  # another process may have committed it meanwhile
             invalidate(self.path)
@@ -265,7 +265,7 @@ class Log:
         durable.flush(self.path, self._before_newest)
 
     def flush_beside(self) -> None:
-        """Flush to disk what a batch needs beside its rows: quarantined records, re-deliveries, contracts."""
+        """Flush quarantined records, re-deliveries and contracts."""
         warehouse = Warehouse(self.settings)
         for location in (*warehouse.beside(self.stream), warehouse.book("contracts")):
             durable.flush(location.path)

@@ -103,7 +103,7 @@ def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
-    """Quarantine unreadable files, as (source, detail), as the first rows of the batch. Returns their count."""
+    """Quarantine `faults`, (source, detail), as the first rows of the batch. Return their count."""
     rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
     if rows:
         duckdb_tables.append(_path(settings, stream), SCHEMA, rows)

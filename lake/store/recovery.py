@@ -59,7 +59,7 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
 
 @view()
 def last_cut(settings: Settings) -> int:
-    """Return the greatest cut number so far, also from editions and tables if the ledger has lost some."""
+    """Return the greatest number, also from editions and tables if the ledger has lost some."""
     tables = _tables(settings, Warehouse(settings).book("editions"))
     numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
     numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
@@ -89,19 +89,19 @@ def cut_at(settings: Settings, number: int) -> tuple[dict[str, int], int] | None
 
 
 def last_void(settings: Settings) -> int:
-    """Return the greatest number of a void or an erasure so far, also from cuts if damage took some."""
+    """Return the greatest number of a void or an erasure, also from cuts if damage took some."""
     columns = {"voids": "number", "erasures": "number", "cuts": "voids"}
     return max(_greatest(settings, book, column) for book, column in columns.items())
 
 
 def has_void(settings: Settings, number: int) -> bool:
-    """Return whether a void or an erasure `number` is recorded."""
+    """Return whether there is a void or an erasure of this number."""
     books = (Warehouse(settings).book(name) for name in ("voids", "erasures"))
     return any(duckdb_tables.rows(book.path, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for book in books)
 
 
 def last_edition(settings: Settings) -> int:
-    """Return the greatest edition number so far, also from the table beside that of the editions."""
+    """Return the greatest number, also from the table beside that of the editions."""
     return max(_editions(settings))
 
 
@@ -114,7 +114,7 @@ def lost_editions(settings: Settings) -> list[Damage]:
 
 
 def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
-    """Return damage if a log has lost batches, with the witness; `read` is the result of `read_by_tables`."""
+    """Return damage that names the witness; `read` is the result of `read_by_tables`."""
     log = Warehouse(settings).log(stream)
     batch = _data(log).get("batch", 0)
     reached, witness = last_batch(settings, stream, read)
@@ -125,13 +125,13 @@ def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, 
 
 
 def check_complete(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> None:
-    """Raise StorageError if a log has lost batches; `read` is as in `lost_batches`."""
+    """Raise StorageError if a log has lost batches."""
     for lost in lost_batches(settings, stream, read):
         raise lost.fault
 
 
 def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> tuple[int, str]:
-    """Return the greatest batch number of a log so far, and its witness; `read` is as in `lost_batches`."""
+    """Return the greatest batch number of a log so far, and its witness."""
     tables = read_by_tables(settings) if read is None else read
     last = 0
     with suppress(delta.Unreadable, LakeError):  # a damaged ledger table is reported elsewhere

@@ -21,15 +21,13 @@ LAST_BATCH: Final = 2**62
 
 @dataclass(frozen=True)
 class Redelivery:
-    """Event `id`, delivered again by batch `batch` at `source`."""
-
     id: str
     batch: int
     source: str
 
 
 def put(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
-    """Append re-deliveries, `_id` and `source`, of a batch."""
+    """`again` has `_id` and `source`."""
     import pyarrow as pa
 
     if again.num_rows:
@@ -39,7 +37,6 @@ def put(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
 
 
 def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
-    """Return the re-deliveries of the events `ids` up to batch `upto`, in order."""
     if not ids:
         return []
     query = """SELECT _id, _batch, source FROM t WHERE _batch <= $1 AND list_contains($2, _id)
@@ -49,6 +46,6 @@ def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: in
 
 
 def counts(at: Location, *, upto: int) -> dict[int, int]:
-    """Return the number of rows of each batch up to `upto` in this table of a stream or in its quarantine."""
+    """Return the number of rows of each batch in this table of a stream or in its quarantine."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
     return {row["_batch"]: row["n"] for row in duckdb_tables.rows(at.path, query, upto)}

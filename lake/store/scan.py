@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 Span: TypeAlias = tuple[int, int]
-"""First and last instant of a span of time, in microseconds since 1970."""
+"""First and last instant, in microseconds since 1970."""
 TIME: Final = "_time"
 WATERMARK: Final = "_watermark"
 RANGED: Final = frozenset({"string", "byte", "short", "integer", "long", "date", "timestamp"})
@@ -55,7 +55,7 @@ class Scan:
     times: Span | None = None
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the rows as a DataFrame. Files without rows within the bounds are skipped."""
+        """Skip files without rows within the bounds."""
         with opened(self.path, self.version) as table:
             files, _, few = self._files(table)
             if few:
@@ -101,7 +101,6 @@ class Scan:
             return sum(rows for _, rows in self._listed(table))
 
     def size(self) -> int:
-        """Return the bytes of the files that may hold rows within the bounds."""
         with opened(self.path, self.version) as table:
             return sum(size for _, size in self._listed(table, values=lambda _: "size_bytes"))
 
@@ -129,10 +128,7 @@ class Scan:
     def registered(
         self, con: duckdb.DuckDBPyConnection, name: str, columns: Sequence[str], where: str
     ) -> Iterator[None]:
-        """Register those `columns` of the rows that meet `where`, DuckDB's SQL, as `name` in `con` during the block.
-
-        Each query reads them as far as it needs them.
-        """
+        """Register those `columns` of the rows that meet `where`, DuckDB's SQL, as `name` in `con` during the block."""
         files_of = f"{name} in files"
         with opened(self.path, self.version) as table, ExitStack() as stack:
             files, stored = self._files(table)[0], arrow_schema(table).names
@@ -155,7 +151,7 @@ class Scan:
         limit: int | None = None,
         only: Collection[str] | None = None,
     ) -> pa.Table:
-        """Return the rows that meet `where`, DuckDB's SQL, as Arrow. Columns that are not in `only` are null.
+        """Return the rows that meet `where`, DuckDB's SQL. Columns that are not in `only` are null.
 
         With `keys`, only rows that equal one of them, nulls included. `lookup` are rows that `where` may name as `k`.
         """
@@ -200,7 +196,7 @@ class Scan:
         keys: pa.Table | None = None,
         values: Callable[[Sequence[str]], str] = lambda _: "num_records",
     ) -> list[tuple[Any, ...]]:
-        """Return the `files`, each with its `values`: SQL made of the names of statistics, by default the row count."""
+        """Return the `files`, each with its `values`: SQL made of the names of statistics."""
         listed: list[tuple[Any, ...]] = []
         few = keys if keys is not None and keys.num_rows <= cost.PRUNED_KEYS else None
         with archive_tier.opened_parts(self.path, table, self.bounds.get("_batch")) as tables, connection() as con:
@@ -253,10 +249,9 @@ def read(
     lookup: pa.Table | None = None,
     only: Collection[str] | None = None,
 ) -> pa.Table:
-    """Return the rows of the files that meet `where`, as Arrow in the columns of `schema`.
+    """Return the rows of the files that meet `where`, DuckDB's SQL over `t`, and over `lookup` as `k`.
 
-    `where` is DuckDB's SQL over `t`, and over `lookup` as `k`. Columns that no file has, or that are not in `only`, are
-    null.
+    Columns of `schema` that no file has, or that are not in `only`, are null.
     """
     if not files.paths:
         return schema.empty_table()
@@ -292,7 +287,6 @@ def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return Arrow rows as a DataFrame."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -307,10 +301,7 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
-    """Return the rows of one or more parts as a DataFrame.
-
-    Each of several parts is on Spark's disks before the next but one is read.
-    """
+    """Return the rows of all parts; each of several is on Spark's disks before the next but one is read."""
     first, second = next(parts), next(parts, None)
     if second is None:
         return to_frame(spark, first)
@@ -319,21 +310,19 @@ def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
 
 
 def on_disk(rows: DataFrame) -> DataFrame:
-    """Return the rows, evaluated once, on the disks of Spark's executors."""
+    """Evaluate the rows once, to the disks of Spark's executors."""
     from pyspark import StorageLevel
 
     return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
-    """Return Arrow rows or a DataFrame as a DataFrame."""
     import pyarrow as pa
 
     return to_frame(spark, rows) if isinstance(rows, pa.Table) else rows
 
 
 def distinct(rows: pa.Table) -> pa.Table:
-    """Return the rows without duplicates."""
     import pyarrow as pa
 
     if not any(pa.types.is_nested(kind) for kind in rows.schema.types):
@@ -344,7 +333,7 @@ def distinct(rows: pa.Table) -> pa.Table:
 
 
 def to_arrow(rows: DataFrame) -> pa.Table:
-    """Collect a DataFrame as Arrow, with all columns and their parts nullable.
+    """Collect a DataFrame, with all columns and their parts nullable.
 
     Spark declares a struct's field as never null even if the struct may be, as that of an event's place. Arrow then
     refuses a null struct.
@@ -361,20 +350,19 @@ def to_arrow(rows: DataFrame) -> pa.Table:
 
 
 def within(rows: DataFrame, limit: int) -> pa.Table | DataFrame:
-    """Collect a DataFrame as Arrow if it has at most `limit` rows, else return it."""
+    """Collect a DataFrame if it has at most `limit` rows, else return it."""
     few = to_arrow(rows.limit(limit + 1))
     return few if few.num_rows <= limit else rows
 
 
 def arrow_schema(table: TableState) -> pa.Schema:
-    """Return the columns of `table` as Arrow types, with all parts nullable."""
+    """All parts are nullable."""
     import pyarrow as pa
 
     return pa.schema([pa.field(f.name, may_be_null(f.type), metadata=f.metadata) for f in pa.schema(table.schema())])
 
 
 def may_be_null(kind: pa.DataType) -> pa.DataType:
-    """Return the Arrow type with all parts nullable."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):

@@ -60,7 +60,7 @@ TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """Visible column: DuckDB's `type`, the meaning `comment` and the `unit` of its number; both may be ""."""
+    """Visible column of DuckDB's `type`; `comment` is its meaning. Both texts may be ""."""
 
     name: str
     type: str
@@ -95,7 +95,7 @@ class Published:
 
 
 def published(settings: Settings, name: str, edition: Edition) -> Published:
-    """Return table `name` of `edition`: from the edition's manifest, else opened at the edition's version.
+    """Return the table from the edition's manifest, else opened at the edition's version.
 
     Raises LakeError if the version is gone or its files cannot be read as they are.
     """
@@ -134,7 +134,7 @@ def write_manifest(settings: Settings, edition: Edition) -> None:
 
 
 def opened(settings: Settings, name: str, edition: Edition) -> Published:
-    """Return table `name` of `edition` as its Delta log has it. Raises as `published` does."""
+    """Return the table as its Delta log has it. Raises as `published` does."""
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
     try:
@@ -173,7 +173,6 @@ def opened(settings: Settings, name: str, edition: Edition) -> Published:
 
 
 def columns(table: TableState) -> tuple[Column, ...]:
-    """Return the visible columns of `table`."""
     return tuple(map(_column, _fields(table)))
 
 
@@ -192,7 +191,6 @@ def _column(field: Mapping[str, Any]) -> Column:
 
 
 def duckdb_type(kind: str | Mapping[str, Any]) -> str:
-    """Return a Delta type as DuckDB writes it."""
     if isinstance(kind, str):
         return TYPES.get(kind) or kind.upper()
     if kind["type"] == "array":
@@ -204,7 +202,7 @@ def duckdb_type(kind: str | Mapping[str, Any]) -> str:
 
 
 def manifest_entry(settings: Settings, edition: Edition, name: str) -> Mapping[str, Any] | None:
-    """Return the manifest's entry of a table; None if it is missing or of another edition."""
+    """Return None if it is missing or of another edition."""
     try:
         manifest = _read_manifest(Warehouse(settings).manifest(edition.number))
         if (manifest["number"], manifest["published_at"]) != (edition.number, edition.published_at.isoformat()):

@@ -36,7 +36,7 @@ def with_members(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
 
 
 def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> DataFrame:
-    """Upcast `rows` of older versions to `contract`. A row that cannot be raises an error in Spark."""
+    """A row that cannot be upcast raises an error in Spark."""
     fields = upcast_fields(steps, contract.fields)
     if not fields:
         return rows
@@ -68,7 +68,7 @@ def with_undeclared(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame
 def _evaluated(
     queries: Sequence[str], read: Sequence[str], types: dict[str, pa.DataType], *columns: pa.Array
 ) -> pa.Array:
-    """Return the struct of the upcast fields. The second query, which names a failure, runs only if the first fails."""
+    """The second query, which names a failure, runs only if the first fails."""
     import duckdb
 
     try:
@@ -92,7 +92,7 @@ def by_duckdb(sql: str, names: Sequence[str], columns: Sequence[pa.Array]) -> pa
 
 
 def by_python(type_: str, work: Callable[..., pa.Array], columns: Iterable[str]) -> Column:
-    """Return the result of `work` over columns. It is sent to the workers by value: they have no `lake`."""
+    """Send `work` to the workers by value: they have no `lake`."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
 

@@ -1,10 +1,9 @@
 """Staging tables: Delta tables to which Spark commits the rows of a log or of a derived table.
 
-Spark never commits to a table of the warehouse itself. It writes to a staging table, a folder within the table's own.
-The log of the staging table begins with the columns and properties of the table and, if the statement changes rows,
-with its files. Then this process commits Spark's changes to the table in one conditional write
-(`positioned_commit.commit_actions`). A Spark job that outlives its client writes to a staging table that no reader
-knows, and `lake maintain` deletes it.
+Spark never commits to a table of the warehouse itself. It writes to a staging table, a folder within the table's own,
+whose log begins with the columns and properties of the table and, if the statement changes rows, with its files. Then
+this process commits Spark's changes to the table in one conditional write (`positioned_commit.commit_actions`). A Spark
+job that outlives its client writes to a staging table that no reader knows, and `lake maintain` deletes it.
 
 Files of the table are named by their URIs, which Delta's protocol allows (PROTOCOL.md of delta-io/delta, "Add File and
 Remove File").
@@ -28,7 +27,7 @@ from lake.store.truncated_commit import commit_file
 from lake.text import SPARK, quoted
 
 Action = Mapping[str, Mapping[str, Any]]
-"""Delta action: its fields by its name."""
+"""Fields by the name of the action."""
 KEPT: Final = ("inCommitTimestamp", "operation", "operationParameters", "operationMetrics", "engineInfo")
 """Fields of Spark's commit information that the table's commit repeats."""
 CHANGED: Final = ("schemaString", "configuration")
@@ -37,7 +36,7 @@ CHANGED: Final = ("schemaString", "configuration")
 
 @dataclass(frozen=True)
 class StagingTable:
-    """Staging table at `path` for the version `version` of the table at `table`, whose writer `features` it has."""
+    """Staging table at `path` for `version` of the table at `table`, whose writer `features` it has."""
 
     table: Address
     version: int
@@ -79,7 +78,7 @@ class StagingTable:
 
 
 def stage(path: Address, *, with_files: bool = False) -> StagingTable:
-    """Make a staging table for the newest version of the table, without rows or `with_files` of the table."""
+    """Make a staging table for the newest version, without rows or `with_files` of the table."""
     with delta.opened(path) as table:
         begin = [_protocol(table), delta.metadata_action(table)]
         if with_files:
@@ -92,7 +91,7 @@ def stage(path: Address, *, with_files: bool = False) -> StagingTable:
 
 
 def removed(table: TableState, files: Collection[str] | None = None, *, changes: bool) -> list[Action]:
-    """Return the actions that remove `files` of the `table`, by default all; `changes`: rows are removed with them."""
+    """Return the actions that remove `files`, by default all; `changes`: rows are removed with them."""
     about = {"deletionTimestamp": int(datetime.now(UTC).timestamp() * 1000), "extendedFileMetadata": True}
     names = ("path", "partitionValues", "size")
     return [
@@ -102,7 +101,6 @@ def removed(table: TableState, files: Collection[str] | None = None, *, changes:
 
 
 def lines(actions: Collection[Action]) -> bytes:
-    """Return the content of a commit."""
     return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
 
 

@@ -1,8 +1,4 @@
-"""Head of a derived table: the record in the `userMetadata` of its newest commit.
-
-By it everything else knows the table's position, inputs and definition. The keys in the commit are those of
-`TableHead.to_json`.
-"""
+"""Head of a derived table: the record in the `userMetadata` of its newest commit, see `TableHead.to_json`."""
 
 from __future__ import annotations
 
@@ -23,18 +19,13 @@ HANDED_ON: Final = "handed_on"
 
 COMMENT, UNIT = "comment", "unit"
 Meanings: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Delta metadata of columns: {column: {COMMENT: its meaning, UNIT: what its number counts}}.
-
-COMMENT is Spark's own key, which catalogues show.
-"""
+"""{column: {COMMENT: its meaning, UNIT: what its number counts}}. COMMENT is Spark's own key, which catalogues show."""
 CHANGE: Final = "_change"
 """Column of a diff: insert, update or delete."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Number of rows that a commit changes."""
-
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
@@ -63,8 +54,8 @@ class TableHead:
 
     The table follows from the logs at `cut`, without events of the voids 1..`voids`. `inputs` is how far each was read:
     {log: batch, table: Delta version}; `physical` the Delta table of each input that is a table: {table: folder}.
-    `verb` made the commit and changed `counts` rows. `fingerprint` is that of the definition that built the table;
-    `definition` its parts, recorded by commits that build a whole table; `columns` the columns it reads.
+    `verb` made the commit. `fingerprint` is that of the definition that built the table; `definition` its parts,
+    recorded by commits that build a whole table; `columns` the columns it reads.
 
     `suite_passed` is the hash of the row-local expectations that the changed rows met, `content` the fingerprint of all
     rows if known, `purge` the number of the last erasure before which the table keeps no versions.
@@ -105,11 +96,10 @@ class TableHead:
 
     @property
     def streams(self) -> dict[str, int]:
-        """Return the inputs that are logs, with the last batch that was read."""
+        """Inputs that are logs, with the last batch that was read."""
         return {name: batch for name, batch in self.inputs.items() if name not in self.physical}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record for the commit."""
         optional = {"definition": self.definition, "content": self.content, "purge": self.purge or None}
         return {
             "verb": self.verb,
@@ -126,7 +116,7 @@ class TableHead:
 
     @property
     def committed(self) -> Position:
-        """Return the position of a commit of this head on top of its own position."""
+        """Position of a commit of this head on top of its own position."""
         return self.position.next(**self.to_json())
 
     @property

@@ -1,7 +1,7 @@
 """Delta log of a table as this process knows it: its newest version, its commits, and states of the table.
 
-The storage decides how it is looked up and opened: `lake.store.table_logs` reads a local folder,
-`lake.store.bucket_log` a bucket. `lake.store.view` decides when.
+`lake.store.table_logs` has the one of a local folder, `lake.store.bucket_log` that of a bucket. `lake.store.view`
+decides when it is looked up.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ class TableState(Protocol):
 
 @dataclass
 class TableLog(ABC):
-    """Log of the table at `path`. Thread-safe.
-
-    `lookups` counts how often its newest version was looked up in the storage.
-    """
+    """Log of the table at `path`. Thread-safe. `lookups` counts those of its newest version in the storage."""
 
     path: Address
     lookups: int = 0
@@ -92,7 +89,7 @@ class TableLog(ABC):
             self._infos.clear()
 
     def info(self, version: int) -> dict[str, Any]:
-        """Return the commit information of a commit, as of the last look-up. Raises FileNotFoundError."""
+        """Return the commit information as of the last look-up. Raises FileNotFoundError."""
         with self._lock:
             info = self._infos.get(version)
             if info is None:
@@ -112,7 +109,7 @@ class TableLog(ABC):
 
     @abstractmethod
     def content(self, version: int) -> bytes:
-        """Return a commit. Raises FileNotFoundError."""
+        """Raises FileNotFoundError."""
 
     @abstractmethod
     def state(self, version: int | None = None) -> TableState:
@@ -137,7 +134,7 @@ class TableLog(ABC):
         """Yield the URL and the storage options of one commit by delta-rs, which may make the table."""
 
     def must_exist(self) -> int:
-        """Return the newest version. Raises TableNotFoundError if there is no table."""
+        """Return the newest version. Raises TableNotFoundError."""
         newest = self.newest()
         if newest is None:
             raise TableNotFoundError(self.path.url)
@@ -145,18 +142,17 @@ class TableLog(ABC):
 
 
 def delta_table(path: Address, version: int | None = None) -> DeltaTable:
-    """Return the table as delta-rs opens it, at `version` or its newest. Raises TableNotFoundError."""
+    """Return the table as delta-rs opens it. Raises TableNotFoundError."""
     return DeltaTable(path.url, version=version, storage_options=path.storage.options)
 
 
 def info_of(content: bytes) -> dict[str, Any]:
-    """Return the commit information in the content of a commit."""
     infos = (json.loads(line)["commitInfo"] for line in content.splitlines() if line.startswith(b'{"commitInfo"'))
     return next(infos, {})
 
 
 def metadata_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object in `userMetadata` of the commit information, else {}."""
+    """Return the object in `userMetadata`, else {}."""
     try:
         data = json.loads(info.get("userMetadata") or "{}")
     except ValueError:

@@ -90,7 +90,7 @@ class FolderLog(TableLog):
         return table if table is not None and table.version() == newest else delta_table(self.path, newest)
 
     def _checked(self, version: int | None) -> int:
-        """Return `version`, by default the newest. Raises StorageError if it is a truncated commit."""
+        """Raise StorageError if it is a truncated commit."""
         newest = self.must_exist()
         if version is None or version <= newest:
             return newest if version is None else version
@@ -133,7 +133,6 @@ _logs: Final[dict[str, TableLog]] = {}
 
 
 def table_log(path: Address) -> TableLog:
-    """Return the log of the table at `path`."""
     known = _logs.get(path.url)
     if known is None or known.path.storage != path.storage:
         known = _logs[path.url] = BucketLog(path) if path.storage.is_remote else FolderLog(path)
@@ -146,7 +145,6 @@ def invalidate(path: Address) -> None:
 
 
 def forget_all() -> None:
-    """Drop everything cached of all tables."""
     _logs.clear()
 
 

@@ -33,12 +33,12 @@ class FeedGap(Exception):
 
 
 def heads(at: Location) -> Iterator[TableHead]:
-    """Yield the heads of the derived table, newest first."""
+    """Yield the newest first."""
     return map(TableHead.of, delta.positions(at.path, at.app))
 
 
 def visible_columns(schema: str) -> dict[str, str]:
-    """Return {column: type} of the visible columns of a schema as Spark and Delta write it in JSON."""
+    """Return {column: type} of a schema as Spark and Delta write it in JSON."""
     types = {column["name"]: column["type"] for column in json.loads(schema)["fields"]}
     return {
         name: type_ if isinstance(type_, str) else json.dumps(type_)
@@ -79,14 +79,14 @@ class Table:
 
     @property
     def content_key(self) -> str:
-        """Return the secret key of its rows' fingerprints; "" unless they are derived from personal data.
+        """Secret key of its rows' fingerprints; "" unless they are derived from personal data.
 
         Raises DeclarationError if the key store cannot be read.
         """
         return open_store(self.settings).derived("content") if self.personal else ""
 
     def content(self, version: int) -> Fingerprint:
-        """Return the fingerprint of all rows at `version`, found by reading them. Raises as `content_key` does."""
+        """Read all rows for their fingerprint. Raises as `content_key` does."""
         return of_version(self.path, version, self.content_key)
 
     def exists(self) -> bool:
@@ -136,7 +136,7 @@ class Table:
         return Scan(self.path, version).rows()
 
     def rows_of(self, keys: pa.Table, version: int, *, limit: int | None = None) -> pa.Table:
-        """Return at most `limit` rows at `version` whose key columns equal one of `keys`, nulls included."""
+        """Return at most `limit` rows with one of the `keys`, nulls included."""
         return Scan(self.path, version).arrow(keys=keys, limit=limit)
 
     def keys_where(
@@ -151,7 +151,7 @@ class Table:
         return distinct(keys) if keys.num_rows <= limit else None
 
     def rows_where(self, condition: str, version: int, *, without: pa.Table | None, limit: int) -> pa.Table:
-        """Return at most `limit` rows at `version` that meet a SQL `condition` and equal none of the keys `without`."""
+        """Return at most `limit` rows that meet a SQL `condition` and equal none of the keys `without`."""
         where = condition if without is None else f"({condition}) AND NOT {has_key(without)}"
         return Scan(self.path, version).arrow(where=where, lookup=without, limit=limit)
 
@@ -172,8 +172,7 @@ class Table:
     def changes(self, spark: SparkSession, *, after: int, upto: int) -> DataFrame:
         """Return the net changes between two versions: the visible columns and `_sign` (+1 new, -1 gone).
 
-        In this process if the commits changed at most `small_diff_rows`, else by Spark. Raises FeedGap if the feed does
-        not reach back that far, or columns changed.
+        Raises FeedGap if the feed does not reach back that far, or columns changed.
         """
         import pyarrow as pa
 
@@ -193,7 +192,7 @@ class Table:
         return to_frame(spark, netted.cast(pa.schema([*visible, pa.field("_sign", pa.int32())])))
 
     def _changes_by_spark(self, spark: SparkSession, after: int, upto: int) -> DataFrame:
-        """Return `changes`. Missing files of the feed, which Spark finds only when it reads, are detected here."""
+        """Detect missing files of the feed, which Spark finds only when it reads."""
         from pyspark.sql import functions as F
 
         try:

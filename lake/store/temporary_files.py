@@ -23,7 +23,7 @@ FOLDER: Final = "staging"
 
 
 def upload(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
-    """Upload `files` and return the address of each; {} without an upload if Spark reads this machine's disk."""
+    """Return the address of each file; {} without an upload if Spark reads this machine's disk."""
     if shares_disk(settings):
         return {}
     folder = Warehouse(settings).root / FOLDER
@@ -34,7 +34,6 @@ def upload(settings: Settings, files: Iterable[Path]) -> Mapping[Path, Address]:
 
 
 def remove_uploads(addresses: Iterable[Address]) -> None:
-    """Delete uploaded files."""
     for address in addresses:
         address.delete()
 

@@ -35,7 +35,6 @@ REMOVED: Final = ("num_removed_files", "num_target_files_removed", "numFilesRemo
 
 
 def commit_file(path: Address, version: int) -> Address:
-    """Return the file of commit `version` of the table at `path`."""
     return path / "_delta_log" / f"{version:020}.json"
 
 
@@ -85,7 +84,6 @@ def signpost(commit: Address) -> str | None:
 
 
 def has_checkpoint(path: Address, version: int) -> bool:
-    """Return whether there is a checkpoint of `version`."""
     return bool(_checkpoints(path, version))
 
 
@@ -127,7 +125,7 @@ def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
 
 
 def _matches_checksum(content: bytes, checksum: Address) -> bool:
-    """Compare `content` with a checksum file of Hadoop: a head of 8 bytes, then a CRC of each block."""
+    """A checksum file of Hadoop has a head of 8 bytes, then a CRC of each block."""
     try:
         checksums = checksum.read()
     except FileNotFoundError:

@@ -48,7 +48,6 @@ def view() -> Iterator[None]:
 
 
 def is_known(path: Address) -> bool:
-    """Return whether the newest version of the table has been looked up."""
     view = _current.get()
     return bool(view and path.url in view.tables) or (path.url in leased and path.url in _leased_view.tables)
 
@@ -60,7 +59,6 @@ def is_missing(path: Address) -> bool:
 
 
 def mark_known(path: Address) -> None:
-    """Record that the table has been looked up."""
     for view in (_current.get(), _leased_view):
         if view:
             view.tables.add(path.url)

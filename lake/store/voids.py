@@ -96,7 +96,7 @@ class Void:
 
     @property
     def whole(self) -> str | None:
-        """Return Spark's SQL that matches the events of the delivery; None for a single event."""
+        """Spark's SQL that matches the events of the delivery; None for a single event."""
         return None if self.bucket is not None else self.whole_in(SPARK)
 
     def whole_in(self, quote: str) -> str:
@@ -114,25 +114,23 @@ class Void:
 
 
 def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
-    """Return every void, or those of one stream, by number."""
     where = "" if stream is None else "WHERE stream = $1"
     query = f"SELECT * FROM t {where} ORDER BY number"
     return [Void(**row) for row in VOIDS.rows(settings, query, *([] if stream is None else [stream]))]
 
 
 def voids_head(settings: Settings) -> int:
-    """Return the greatest number of a void or an erasure over all streams, 0 if there is none."""
+    """Return the greatest number of a void or an erasure over all streams."""
     rows = (row for table in NUMBERED for row in table.rows(settings, "SELECT max(number) AS n FROM t"))
     return max((row["n"] or 0 for row in rows), default=0)
 
 
 def voids_between(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
-    """Return the voids of `stream` with after < number <= upto."""
+    """Return those with after < number <= upto."""
     return [void for void in all_voids(settings, stream) if after < void.number <= upto] if after < upto else []
 
 
 def without_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
-    """Return the rows of a log that none of `voids` covers."""
     voids = list(voids)
     wholes = [void.whole for void in voids if void.whole]
     places = [f"({void.bucket}, {void.offset}L)" for void in voids if not void.whole]
@@ -142,7 +140,7 @@ def without_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
 
 
 def not_voided_sql(voids: Iterable[Void]) -> str:
-    """Return DuckDB's SQL of the condition that none of `voids` covers a row of a log."""
+    """Return DuckDB's SQL."""
     voids = list(voids)
     tests = [f"NOT {void.whole_in(DUCKDB)}" for void in voids if void.whole]
     if places := [f"({void.bucket}, {void.offset})" for void in voids if not void.whole]:
@@ -151,7 +149,7 @@ def not_voided_sql(voids: Iterable[Void]) -> str:
 
 
 def only_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
-    """Return the rows of a log that one of `voids` covers, each once."""
+    """Return each row once."""
     from pyspark.sql import functions as F
 
     voids = list(voids)

@@ -35,7 +35,7 @@ WRITTEN_AS: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True)
 class Location:
-    """Place of one Delta table of a warehouse; it may not exist yet."""
+    """Place of one Delta table; it may not exist yet."""
 
     kind: Kind
     path: Address
@@ -49,7 +49,6 @@ class Location:
 
     @property
     def lease(self) -> str:
-        """Name of the lease of its only writer."""
         name = "editions" if (self.kind, self.name) == ("book", "numbers") else self.name
         return f"{WRITTEN_AS[self.kind]}.{name}"
 
@@ -64,8 +63,6 @@ class Location:
 
 @dataclass(frozen=True)
 class Warehouse:
-    """Warehouse of `settings`."""
-
     settings: Settings
 
     @property
@@ -87,7 +84,6 @@ class Warehouse:
         return self._location("redeliveries", "redeliveries", stream)
 
     def beside(self, stream: str) -> tuple[Location, Location]:
-        """Return the tables beside the log of a stream: its quarantine, its re-deliveries."""
         return self.quarantine(stream), self.redeliveries(stream)
 
     def table(self, layer: str, home: str) -> Location:

@@ -31,7 +31,7 @@ KEYS: Final = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL"
 
 @dataclass(frozen=True)
 class KeyStore:
-    """Store at `home`: its `id`, and the `secret` by which it makes tokens."""
+    """`secret` makes the tokens."""
 
     home: Home
     id: str
@@ -63,7 +63,7 @@ class KeyStore:
         self.home.overwrite()
 
     def keys_of(self, stream: str, tokens: Iterable[str]) -> pa.Table:
-        """Return the keys of `tokens` of the stream that are not destroyed: columns SUBJECT and KEY."""
+        """Return the keys of `tokens` that are not destroyed: columns SUBJECT and KEY."""
         with self.home.transaction() as transaction:
             transaction.run("CREATE TEMP TABLE asked (token TEXT PRIMARY KEY)")
             transaction.many("INSERT INTO asked VALUES (?)", [(token,) for token in tokens])
@@ -106,8 +106,9 @@ class KeyStore:
             home.make(Identity(self.id, self.secret), transaction.batches("SELECT stream, token, key FROM keys"))
 
     def _pages(self, query: str, stream: str) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of a `query` by token, its first column. Each part has its own transaction, so writers do not
-        wait for readers.
+        """Yield the rows of a `query` by token, its first column.
+
+        Each part has its own transaction, so writers do not wait for readers.
         """
         after, page = "", cost.PEOPLE_AT_ONCE
         while True:
@@ -127,12 +128,11 @@ def _as_arrow(rows: Iterable[tuple[Any, ...]]) -> pa.Table:
 
 
 def has_store(settings: Settings) -> bool:
-    """Return whether the project has a key store."""
     return _home(settings).is_made()
 
 
 def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
-    """Return the project's key store; with `make`, create it if there is none, with an existing secret file's secret.
+    """Return the project's key store; with `make`, create a missing one, with the secret of an existing secret file.
 
     Raises DeclarationError if it is missing, or it or its secret is unreadable, Unavailable if its server does not
     answer.

@@ -25,7 +25,7 @@ SECRET_BYTES: Final = 32
 
 
 class Identity(NamedTuple):
-    """Permanent `id` of a store, and the `secret` by which it makes tokens."""
+    """`id` is permanent; `secret` makes the tokens."""
 
     id: str
     secret: bytes
@@ -80,8 +80,6 @@ TABLES: Final = (
 
 @dataclass(frozen=True)
 class KeyFile:
-    """Home of a key store in `file`."""
-
     file: Path
 
     @property
@@ -159,7 +157,7 @@ class _SqliteStatements:
 
 
 def new_file(file: Path) -> KeyFile:
-    """Create `file` for a store. Raises FileExistsError if it exists."""
+    """Raises FileExistsError."""
     _create(file, os.O_EXCL)
     return KeyFile(file)
 
@@ -171,7 +169,7 @@ def _create(file: Path, flags: int = 0) -> None:
 
 
 def secret_file(file: Path) -> Path:
-    """Return the file with the second copy of the secret: hexadecimal digits, readable by its owner only."""
+    """Return the file with a copy of the secret: hexadecimal digits, readable by its owner only."""
     return file.with_name(f"{file.name}.secret")
 
 

@@ -64,7 +64,6 @@ def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
 
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:
-    """Return the newest check of each table, of one `scope` or any."""
     newest = 'SELECT "table", max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
     rows = CHECKS.find(settings, f'("table", number) IN ({newest}) AND ($1 IS NULL OR scope = $1)', scope)
     return {row["table"]: _check(row) for row in rows}

@@ -28,7 +28,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 @dataclass(frozen=True)
 class Consumer:
-    """Consumer `name` of `table` (SINK: of editions). It has `edition`, None before its first snapshot is acknowledged.
+    """Consumer of `table` (SINK: of editions). It has `edition`, None before its first snapshot is acknowledged.
 
     `offered` is the edition whose changes it was given since; `at` is the time of the last of these events.
     """
@@ -44,7 +44,7 @@ class Consumer:
 
     @property
     def is_sink(self) -> bool:
-        """Return whether it is a sink, whose target stores the true position; the one here is a hint."""
+        """The target of a sink stores the true position; the one here is a hint."""
         return self.table == SINK
 
     @property
@@ -53,7 +53,7 @@ class Consumer:
 
     @property
     def needs(self) -> tuple[int, ...]:
-        """Return the editions between which its next changes lie; none for a snapshot, which can be of any edition."""
+        """Editions between which its next changes lie; none for a snapshot, which can be of any edition."""
         if self.edition is None:
             return ()
         return (self.edition,) if self.offered is None else (self.edition, self.offered)
@@ -73,15 +73,12 @@ _CONSUMERS = LedgerTable(
 
 
 def consumers(settings: Settings) -> list[Consumer]:
-    """Return all consumers, by table and name."""
     listed = _CONSUMERS.head(settings).data.get("consumers", [])
     return [Consumer(**{**entry, "at": instant(entry["at"])}) for entry in listed]
 
 
 def consumer(settings: Settings, name: str, table: str) -> Consumer:
-    """Return the consumer `name` of `table`; an empty one if it is unknown. Raises DeclarationError for an invalid
-    name.
-    """
+    """Return an empty one if it is unknown. Raises DeclarationError for an invalid name."""
     if not NAME.fullmatch(name):
         raise DeclarationError(
             f"{name!r} is not a valid name of a consumer", fix="use up to 63 letters, digits, _ or -"
@@ -111,7 +108,7 @@ def begin(settings: Settings, before: Consumer, edition: int | None) -> Consumer
 
 
 def forget(settings: Settings, name: str, table: str) -> bool:
-    """Remove a consumer, so no edition is kept for it; return False if it was not recorded."""
+    """Return False if it was not recorded. No edition is kept for it then."""
     with _CONSUMERS.hold_lease(settings):
         before = consumer(settings, name, table)
         if before.is_listed:
@@ -120,7 +117,7 @@ def forget(settings: Settings, name: str, table: str) -> bool:
 
 
 def late(settings: Settings, now: datetime, *, upto: int) -> list[Consumer]:
-    """Return the consumers that have an edition before `upto` and for which their editions are still kept."""
+    """Return those that have an edition before `upto` and for which their editions are still kept."""
     behind = (one for one in consumers(settings) if one.edition is not None and one.edition < upto)
     return [one for one in behind if is_held(settings, one, now) and not must_start_over(settings, one)]
 
@@ -132,14 +129,14 @@ def must_start_over(settings: Settings, one: Consumer) -> bool:
 
 @contextmanager
 def needed_editions(settings: Settings) -> Iterator[frozenset[int]]:
-    """Yield the editions kept for consumers. Within the block none of them is offered or acknowledges another one."""
+    """Within the block no consumer is offered or acknowledges another edition."""
     now = datetime.now(UTC)
     with _CONSUMERS.hold_lease(settings):
         yield frozenset(number for one in consumers(settings) if is_held(settings, one, now) for number in one.needs)
 
 
 def behind_since(settings: Settings, one: Consumer) -> datetime | None:
-    """Return when the first edition was published that the consumer lacks; None if it has the newest, or none yet."""
+    """Return the time of the first edition that the consumer lacks; None if it has the newest, or none yet."""
     after = None if one.edition is None else editions.edition_after(settings, one.edition)
     return after.published_at if after else None
 
@@ -154,7 +151,6 @@ def held_until(settings: Settings, one: Consumer) -> datetime | None:
 
 
 def is_held(settings: Settings, one: Consumer, now: datetime) -> bool:
-    """Return whether the editions that the consumer needs are kept for it."""
     until = held_until(settings, one)
     return until is None or now < until
 

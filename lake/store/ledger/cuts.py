@@ -15,7 +15,7 @@ from lake.store.recovery import cut_at, last_cut
 
 @dataclass(frozen=True)
 class Cut:
-    """Recorded, consistent prefix of all logs: `batches` is {stream: last batch}, `voids` the last void number."""
+    """`batches` is {stream: last batch}, `voids` the last void number."""
 
     number: int
     batches: Mapping[str, int]
@@ -30,12 +30,11 @@ CUTS = LedgerTable(
 
 
 def latest_cut(settings: Settings) -> Cut | None:
-    """Return the newest cut, None before the first."""
     return _cut_of(CUTS.head(settings))
 
 
 def get_cut(settings: Settings, number: int) -> Cut:
-    """Return the cut `number`, also one lost from the table. Raises DeclarationError if there is none."""
+    """Return the cut, also one lost from the table. Raises DeclarationError if there is none."""
     latest = latest_cut(settings)
     if latest is not None and latest.number == number:
         return latest

@@ -21,9 +21,9 @@ from lake.store.warehouse import Warehouse
 class EditionTable:
     """Table in an edition: Delta `version` of `path` (relative to the warehouse), made by definition `fingerprint`.
 
-    `rows` and `content` are the number of rows and their fingerprint. `content` is None for personal data, whose
-    fingerprint is only in the table's own commits and goes with them. `cut` is that of its group if it is behind the
-    edition's. `identity` are the columns that identify a row.
+    `content` is the fingerprint of its `rows`; None for personal data, whose fingerprint is only in the table's own
+    commits and goes with them. `cut` is that of its group if it is behind the edition's. `identity` are the columns
+    that identify a row.
     """
 
     layer: str
@@ -42,7 +42,7 @@ class EditionTable:
 
 @dataclass(frozen=True)
 class Edition:
-    """Published cut: the exact version of every table checked at it, or at an earlier one if its group is held."""
+    """The exact version of every table checked at `cut`, or at an earlier one if its group is held."""
 
     number: int
     cut: int
@@ -50,7 +50,6 @@ class Edition:
     published_at: datetime
 
     def cut_of(self, table: str) -> int:
-        """Return the cut of the table, by default the edition's."""
         entry = self.tables.get(table)
         return self.cut if entry is None or entry.cut is None else entry.cut
 
@@ -71,24 +70,23 @@ _NUMBERS = LedgerTable("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durab
 
 
 def latest_edition(settings: Settings) -> Edition | None:
-    """Return the newest edition, pinned or not; None before the first."""
+    """Return the newest edition, pinned or not."""
     return _edition_of(EDITIONS.head(settings), "edition")
 
 
 def current_edition(settings: Settings) -> Edition | None:
-    """Return the edition that readers see: the pinned one, else the newest; None before the first."""
+    """Return the edition that readers see: the pinned one, else the newest."""
     head = EDITIONS.head(settings)
     return _edition_of(head, "pin") or _edition_of(head, "edition")
 
 
 def pinned(settings: Settings) -> int | None:
-    """Return the number of the edition that readers are pinned to, None without a pin."""
     pin = _edition_of(EDITIONS.head(settings), "pin")
     return pin.number if pin else None
 
 
 def get_edition(settings: Settings, number: int) -> Edition:
-    """Return the edition `number`. Raises DeclarationError if there is none or it expired."""
+    """Raises DeclarationError if there is none or it expired."""
     head = EDITIONS.head(settings)
     latest = _edition_of(head, "edition")
     for edition in (latest, _edition_of(head, "pin")):
@@ -120,28 +118,27 @@ def cut_of(settings: Settings, edition: Edition | None, table: str) -> int:
 
 
 def edition_before(settings: Settings, number: int) -> Edition | None:
-    """Return the edition published before edition `number`, expired or not; None for the first."""
+    """Return the edition published before edition `number`, expired or not."""
     return _newest(settings, "number < ?", number)
 
 
 def left_behind_at(settings: Settings, cut: int) -> datetime | None:
-    """Return when the first edition of a later cut than `cut` was published; None if there is none."""
+    """Return when the first edition of a later cut than `cut` was published."""
     edition = _oldest(settings, "cut > ?", cut)
     return edition.published_at if edition else None
 
 
 def edition_after(settings: Settings, number: int) -> Edition | None:
-    """Return the edition published after edition `number`, expired or not; None for the newest."""
     return _oldest(settings, "number > ?", number)
 
 
 def edition_by(settings: Settings, moment: datetime) -> Edition | None:
-    """Return the newest edition published by `moment`, expired or not; None before the first."""
+    """Return the newest edition published by `moment`, expired or not."""
     return _newest(settings, "published_at <= ?", moment)
 
 
 def edition_since(settings: Settings, moment: datetime) -> Edition | None:
-    """Return the first edition published at `moment` or later, expired or not; None if there is none."""
+    """Return the first edition published at `moment` or later, expired or not."""
     return _oldest(settings, "published_at >= ?", moment)
 
 
@@ -156,28 +153,27 @@ def _oldest(settings: Settings, condition: str, value: int | datetime) -> Editio
 
 
 def kept_editions(settings: Settings) -> list[Edition]:
-    """Return the editions that have not expired, newest first."""
+    """Return the newest first."""
     expired = _expired(EDITIONS.head(settings))
     rows = EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
     return [_edition(row) for row in rows if not _within(row["number"], expired)]
 
 
 def is_kept(settings: Settings, number: int) -> bool:
-    """Return whether edition `number` exists and has not expired."""
     head = EDITIONS.head(settings)
     latest = _edition_of(head, "edition")
     return latest is not None and 0 < number <= latest.number and not _within(number, _expired(head))
 
 
 def expired_since(settings: Settings, number: int) -> list[Edition]:
-    """Return the editions that expired since edition `number` was published: running readers may still use them."""
+    """Return those that running readers may still use: they expired since edition `number` was published."""
     entries = EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
     parts = [part for entry in entries for part in parse_nested(entry["tables"])]
     return [_edition(row) for row in EDITIONS.find(settings, "action = 'publish'") if _within(row["number"], parts)]
 
 
 def expired_ranges(settings: Settings) -> list[list[int]]:
-    """Return the numbers of expired editions as ranges [first, last]."""
+    """Return ranges [first, last]."""
     return _expired(EDITIONS.head(settings))
 
 
@@ -247,7 +243,7 @@ def flush(settings: Settings) -> None:
 
 
 def pin_edition(settings: Settings, number: int) -> Edition:
-    """Pin readers to edition `number` until `resume_editions`. Raises DeclarationError if there is none."""
+    """Pin readers to the edition until `resume_editions`. Raises DeclarationError if there is none."""
     with EDITIONS.hold_lease(settings):
         edition = get_edition(settings, number)
         head = EDITIONS.head(settings)
@@ -257,7 +253,6 @@ def pin_edition(settings: Settings, number: int) -> Edition:
 
 
 def resume_editions(settings: Settings) -> Edition | None:
-    """Remove the pin and return the newest edition; None before the first."""
     with EDITIONS.hold_lease(settings):
         head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
@@ -286,7 +281,7 @@ def _goes_back(latest: Edition, edition: Edition) -> bool:
 
 
 def _record_number(settings: Settings, number: int) -> None:
-    """Record the edition's number in _NUMBERS. The caller holds the lease of the editions."""
+    """The caller holds the lease of the editions."""
     head = _NUMBERS.head(settings)
     if head.data.get("edition", 0) < number:
         _NUMBERS.add(settings, head, ["edition", number], edition=number)

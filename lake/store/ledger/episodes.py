@@ -15,7 +15,7 @@ from lake.store.ledger_table import LedgerTable
 
 @dataclass(frozen=True)
 class Episode:
-    """Episode `number` of an `alert`: it `began` with `value`, as `what` describes; `ended` is None while it lasts.
+    """It `began` with `value`, as `what` describes; `ended` is None while it lasts.
 
     `told` is the number of delivered messages: the first is about its begin, the second about its end. `of` is the
     measured table, stream or sink; "" for a measure of the whole project.
@@ -51,13 +51,11 @@ EPISODES: Final = LedgerTable(
 
 
 def newest(settings: Settings) -> dict[str, Episode]:
-    """Return the newest episode of each alert that had one."""
     alerts = EPISODES.head(settings).data.get("alerts", {})
     return {name: Episode(**episode) for name, episode in alerts.items()}
 
 
 def record(settings: Settings, episode: Episode) -> Episode:
-    """Record the state of an episode, the newest of its alert."""
     with EPISODES.hold_lease(settings):
         head = EPISODES.head(settings)
         alerts = {**head.data.get("alerts", {}), episode.alert: asdict(episode)}

@@ -29,10 +29,7 @@ EVERY: Final = "*"
 
 @dataclass(frozen=True)
 class Grant:
-    """Tables that the reader `name` may read, until `expires` if that is set.
-
-    `tables` are names (`carrier_daily`, `log.orders`, `lake.runs`), all of a schema (`gold.*`), or EVERY.
-    """
+    """`tables` are names (`carrier_daily`, `log.orders`, `lake.runs`), all of a schema (`gold.*`), or EVERY."""
 
     name: str
     tables: Sequence[str]
@@ -42,7 +39,7 @@ class Grant:
 
     @property
     def id(self) -> str:
-        """Id of the grant. A name can be granted again after it was revoked; the id cannot."""
+        """A name can be granted again after it was revoked; the id cannot."""
         return self.digest[:ID_DIGITS]
 
     def covers(self, schema: str, name: str) -> bool:
@@ -78,9 +75,7 @@ def grants(settings: Settings) -> list[Grant]:
 
 
 def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelta | None = None) -> tuple[Grant, str]:
-    """Grant tables to a new reader; return the grant and its token, which is not stored. Raises DeclarationError for a
-    name in use.
-    """
+    """Return the grant and its token, which is not stored. Raises DeclarationError for a name in use."""
     if not NAME.fullmatch(name):
         raise DeclarationError(f"{name!r} is not a valid name of a reader", fix="use up to 63 letters, digits, _ or -")
     token, now = secrets.token_urlsafe(TOKEN_BYTES), datetime.now(UTC)
@@ -96,7 +91,6 @@ def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelt
 
 
 def revoke(settings: Settings, name: str) -> bool:
-    """Revoke a reader's grant; return False if there is none."""
     with _GRANTS.hold_lease(settings):
         listed = grants(settings)
         gone = next((one for one in listed if one.name == name), None)
@@ -106,7 +100,7 @@ def revoke(settings: Settings, name: str) -> bool:
 
 
 def of_token(listed: Sequence[Grant], token: str) -> Grant | None:
-    """Return the grant of the token; None if there is none. Its duration reveals nothing about other tokens."""
+    """The duration of the search reveals nothing about other tokens."""
     digest = _digest(token)
     found = [one for one in listed if compare_digest(one.digest, digest)]
     return found[0] if found else None

@@ -45,10 +45,9 @@ READS: Final = LedgerTable(
 
 @dataclass(frozen=True)
 class Read:
-    """Read by `reader`, under the grant `grant_id`, of `tables`.
+    """Read of `tables` under the grant `grant_id`. `kind` is `sql`, `table` or `share`; `query` has no values.
 
-    `kind` is `sql`, `table` or `share`; `query` has no values. `outcome` is None while the answer is being sent; the
-    same id is recorded again at its end.
+    `outcome` is None while the answer is being sent; the same id is recorded again at its end.
     """
 
     reader: str
@@ -83,14 +82,14 @@ class Journal:
     """Journal file that this process appends to, locked while it lives."""
 
     def __init__(self, settings: Settings) -> None:
-        """Create the file. Raises OSError if this user may not write to the project."""
+        """Raises OSError if this user may not write to the project."""
         self._settings = settings
         self._lock = Lock()
         self._file = self._create()
         self.lines = 0
 
     def add(self, reads: Iterable[Read]) -> None:
-        """Append lines and return once they are on the disk. Raises OSError if the disk is full."""
+        """Return once the lines are on the disk. Raises OSError if it is full."""
         lines = [read.line for read in reads]
         with self._lock:
             _append(self._file, b"".join(lines))
@@ -122,7 +121,7 @@ class Journal:
 
 
 def unrecorded(settings: Settings) -> list[str]:
-    """Return the lines of journals that are not recorded yet, as far as this user may read them."""
+    """Return the lines of journals that are not recorded, as far as this user may read them."""
     lines = list[str]()
     for file in _journals(settings):
         with suppress(FileNotFoundError):  # it was recorded just now

@@ -34,9 +34,9 @@ WORK: Final[Mapping[str, str]] = (
 )
 """Kind of work of a verb that shares it with others: a success of one ends a failure of another."""
 STOPPED: Final = "its expectations stopped it"
-"""Failure reason of a verb that a gate stopped; the checks have the details."""
+"""Reason of a verb that a gate stopped; the checks have the details."""
 REASON_LENGTH: Final = 300
-"""Maximum length of a reason in characters."""
+"""In characters."""
 _EVENT: Final = re.compile(r"; the event(?: is|s behind it are) \w+ \d+:\d+:\d+")
 _RAISED: Final = re.compile(r"((?:reducer|step) \w+: \w+:|\[USER_RAISED_EXCEPTION\]) .*")
 """Error with a text written by a job."""
@@ -50,7 +50,7 @@ _VALUES: Final = re.compile(
 
 @dataclass(frozen=True)
 class Run:
-    """One verb's work on one subject (a table, a stream, or the edition): `done` or `failed`, with counts."""
+    """One verb's work on one subject (a table, a stream, or the edition): `done` or `failed`."""
 
     number: int = field(default=0, kw_only=True)
     verb: str
@@ -63,7 +63,6 @@ class Run:
 
     @property
     def work(self) -> str:
-        """Kind of work, see WORK."""
         return WORK.get(self.verb, self.verb)
 
 
@@ -83,7 +82,6 @@ RUNS: Final = LedgerTable(
 
 
 def record_run(settings: Settings, run: Run) -> None:
-    """Record a run under the next number."""
     _do(partial(RUNS.record, settings, lambda number: [[*asdict(replace(run, number=number)).values()]]))
 
 
@@ -95,8 +93,6 @@ def _do(record: Callable[[], object]) -> None:
 
 
 class _BackgroundRecorder:
-    """Thread that records runs one after another."""
-
     def __init__(self, thread: ThreadPoolExecutor) -> None:
         self._thread, self._records = thread, list[Future[object]]()
 
@@ -106,7 +102,7 @@ class _BackgroundRecorder:
         self._records.append(self._thread.submit(context.run, record))
 
     def wait(self) -> None:
-        """Wait for the runs submitted so far. Raises the first error of recording."""
+        """Raise the first error of recording."""
         for record in self._records:
             record.result()
 
@@ -131,13 +127,13 @@ def background_recording() -> Iterator[None]:
 
 
 def wait_until_recorded() -> None:
-    """Wait for the background recording so far. Raises its first error."""
+    """Raises the first error of recording."""
     if background := _background.get():
         background.wait()
 
 
 def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
-    """Return the newest run of each subject: with one of `verbs` if some are given, and with `outcome`."""
+    """Return the newest run of each subject, with one of `verbs` if some are given."""
     newest = """SELECT max(number) FROM t WHERE (len($1) = 0 OR verb IN $1) AND ($2 IS NULL OR outcome = $2)
         GROUP BY subject"""
     return {run.subject: run for run in _runs(settings, newest, list(verbs), outcome)}

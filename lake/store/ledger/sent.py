@@ -26,7 +26,7 @@ class Undelivered:
     """Row of `table` with `key` (JSON), of which the receiver has edition `since`, None for nothing.
 
     `change` is its change up to edition `upto`, which delivery `number` of the sink was to send. Later changes wait for
-    it (`waiting`). `reason` is why the receiver rejected it, after this number of `attempts`.
+    it (`waiting`). `reason` is why the receiver rejected it.
     """
 
     sink: str
@@ -47,7 +47,7 @@ class Undelivered:
 
 @dataclass(frozen=True)
 class Underway:
-    """Delivery in progress: to `edition`, of content `digest`; `done` changes of `table` are sent."""
+    """Delivery to `edition`, of content `digest`; `done` changes of `table` are sent."""
 
     edition: int
     digest: str
@@ -84,7 +84,6 @@ NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, s
 
 
 def state(settings: Settings, sink: str) -> State:
-    """Return the recorded state of a sink."""
     recorded = SENT.head(settings).data.get("sinks", {}).get(sink)
     if recorded is None:
         return State()
@@ -93,7 +92,6 @@ def state(settings: Settings, sink: str) -> State:
 
 
 def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] = ()) -> None:
-    """Record the state of a sink, and rows that were rejected or delivered, in one commit."""
     with SENT.hold_lease(settings):
         head = SENT.head(settings)
         sinks = {**head.data.get("sinks", {}), sink: asdict(now)}
@@ -104,7 +102,7 @@ def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered
 
 
 def forget(settings: Settings, sink: str) -> bool:
-    """Forget a sink, so that it starts over, and drop its undelivered rows; return False if it is unknown."""
+    """Drop the undelivered rows of a sink, which starts over; return False if it is unknown."""
     rows = [row.now(action="dropped") for row in undelivered(settings, sink)]
     with SENT.hold_lease(settings):
         head = SENT.head(settings)
@@ -116,7 +114,7 @@ def forget(settings: Settings, sink: str) -> bool:
 
 
 def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
-    """Return the undelivered rows of a sink, the longest waiting first."""
+    """Return the longest waiting first."""
     newest = f"SELECT * FROM t WHERE sink = $1 {NEWEST}"
     rows = SENT.rows(
         settings,
@@ -129,7 +127,6 @@ def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
 
 
 def counts(settings: Settings) -> dict[str, int]:
-    """Return the number of undelivered rows of each sink."""
     rows = SENT.rows(
         settings,
         f"SELECT sink, count(*) AS n FROM (SELECT * FROM t {NEWEST}) WHERE list_contains($1, action) GROUP BY sink",

@@ -20,7 +20,7 @@ NOUNS: Final = {"log": "the log of", "meta": "the ledger of", "archive": "the ar
 
 @dataclass(frozen=True)
 class Holder:
-    """Process that holds a lease, and the lease's `epoch`; without a command, an unknown process."""
+    """Process that holds a lease of number `epoch`; without a command, an unknown process."""
 
     command: str = ""
     pid: int = 0
@@ -30,13 +30,13 @@ class Holder:
 
     @classmethod
     def this_process(cls) -> Holder:
-        """Return this process. Arguments after its verb are left out: they may be personal data."""
+        """Arguments after its verb are left out: they may be personal data."""
         command = " ".join([Path(sys.argv[0]).name, *(verb for verb in sys.argv[1:2] if verb.isalpha())])
         return cls(command, os.getpid(), f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC")
 
     @classmethod
     def read(cls, file: Address) -> Holder:
-        """Return the holder recorded in `file`; an unknown one if the file is missing or damaged."""
+        """Return an unknown holder if the file is missing or damaged."""
         with suppress(OSError, ValueError, TypeError):
             return cls(**json.loads(file.read()))
         return cls()
@@ -53,8 +53,6 @@ class Holder:
 
 
 class LeaseHeld(Busy):
-    """Another process, `holder`, has kept the lease `name` for the `seconds` of waiting."""
-
     def __init__(self, name: str, holder: Holder, *, where: str, seconds: float) -> None:
         verb = "being read for" if name.startswith("consumer.") else "being written"
         fix = f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)"
@@ -91,6 +89,5 @@ class Leases(Protocol):
 
 
 def lease_text(name: str) -> str:
-    """Return the name of a lease as messages have it."""
     kind, _, subject = name.partition(".")
     return f"{NOUNS.get(kind, f'the {kind}')} {subject}"

@@ -30,7 +30,7 @@ _notes: Final[dict[Path, dict[str, object]]] = {}  # fields of that file which d
 
 @dataclass(frozen=True)
 class Running:
-    """A process that uses the warehouse, or one `edition` of it. `seen` was the newest edition then, 0 if unknown."""
+    """Process that uses the warehouse, or one `edition` of it. `seen` was the newest edition then, 0 if unknown."""
 
     pid: int
     command: str
@@ -80,7 +80,6 @@ def join(settings: Settings) -> None:
 
 
 def moment(settings: Settings) -> Moment:
-    """Return the record of this process, which has begun, as of now."""
     seen = 0
     with suppress(Exception):  # readers report a damaged ledger
         editions = Warehouse(settings).book("editions")
@@ -91,7 +90,7 @@ def moment(settings: Settings) -> Moment:
 
 @atexit.register
 def end() -> None:
-    """Delete this process's files. The next `others` deletes those of a process that was killed."""
+    """The next `others` deletes the files of a process that was killed."""
     _notes.clear()
     while _files:
         _, (descriptor, name) = _files.popitem()
@@ -133,7 +132,7 @@ def _folder(settings: Settings) -> Path:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock the list: a process that joins it later reads what exists after the block."""
+    """A process that joins the list later reads what exists after the block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -143,7 +142,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _running(file: Path) -> Running | None:
-    """Return the process that has locked `file`. Delete the file if none has."""
+    """Delete the file if no process has locked it."""
     with suppress(FileNotFoundError), file.open("rb") as open_file:
         try:
             fcntl.flock(open_file, fcntl.LOCK_EX | fcntl.LOCK_NB)

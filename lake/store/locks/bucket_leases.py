@@ -56,7 +56,7 @@ class NewestEpoch:
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> NewestEpoch:
-        """Return the state that the files of a lease show. Files of other programs are ignored."""
+        """Files of other programs are ignored."""
         files = [entry for entry in entries if _FILE.fullmatch(entry.name)]
         if not files:
             return cls()
@@ -68,7 +68,6 @@ class NewestEpoch:
 
 
 def newest_epoch(folder: Address) -> NewestEpoch:
-    """Look up the lease with files in `folder`."""
     with suppress(FileNotFoundError):
         return NewestEpoch.of(folder.list())
     return NewestEpoch()
@@ -76,7 +75,7 @@ def newest_epoch(folder: Address) -> NewestEpoch:
 
 @dataclass(eq=False)
 class BucketLease(Lease):
-    """An epoch, last renewed at `alive`. `is_lost` if another host has overtaken it."""
+    """Last renewed at `alive`. `is_lost` if another host has overtaken it."""
 
     leases: BucketLeases
     machine: FolderLease
@@ -112,7 +111,7 @@ class BucketLease(Lease):
 
 @dataclass(eq=False)
 class BucketLeases(Leases):
-    """Leases with files in `folder` of a bucket; `machine` keeps out other processes of this host."""
+    """`machine` keeps out other processes of this host."""
 
     folder: Address
     machine: FolderLeases
@@ -122,7 +121,7 @@ class BucketLeases(Leases):
     thread: threading.Thread | None = None
 
     def acquire(self, name: str, *, seconds: float) -> BucketLease:
-        """Acquire a lease. A host that shows no sign of life is waited for EXPIRED seconds, unless `seconds` is 0."""
+        """A host that shows no sign of life is waited for EXPIRED seconds, unless `seconds` is 0."""
         machine = self.machine.acquire(name, seconds=seconds)
         try:
             lease = self._next_epoch(name, machine, seconds)
@@ -171,7 +170,7 @@ class BucketLeases(Leases):
         return lease
 
     def prefetch(self, kind: str) -> None:
-        """List leases of a `kind`. For EXPIRED seconds those that are free are acquired without another look."""
+        """For EXPIRED seconds leases that are free are acquired without another look."""
         files, at = defaultdict[str, list[Entry]](list), clock()
         with suppress(FileNotFoundError, LakeError):
             for entry in islice(self.folder.list(deep=True, after=f"{kind}."), LISTED):
@@ -182,7 +181,6 @@ class BucketLeases(Leases):
         self.prefetched = {name: (NewestEpoch.of(files[name]), at) for name in files}
 
     def delete_old(self) -> None:
-        """Delete files of old epochs."""
         old, self.old = self.old, []
         with suppress(LakeError, OSError):
             self.folder.storage.delete_all(old)

@@ -41,7 +41,7 @@ class FolderLease(Lease):
 
 @dataclass(frozen=True)
 class FolderLeases(Leases):
-    """Leases whose files are in `folder`, which has to exist when one is acquired."""
+    """`folder` has to exist when a lease is acquired."""
 
     folder: Path
 

@@ -21,7 +21,7 @@ from lake.store.table_logs import holding
 from lake.store.warehouse import Warehouse
 
 _held: Final[dict[tuple[int, Path, str], Lease]] = {}
-"""Leases that this process holds, by thread, warehouse and name."""
+"""By thread, warehouse and name."""
 _bucket_leases: Final[dict[tuple[FolderLeases, Storage], BucketLeases]] = {}  # one for each warehouse, for its thread
 
 
@@ -69,7 +69,7 @@ def leases(settings: Settings) -> Leases:
 
 
 def clear_dead_holders(settings: Settings, *, dry_run: bool) -> list[Path]:
-    """Repair what processes that died have left, and delete their holder files. Return these."""
+    """Repair what processes that died have left; delete and return their holder files."""
     dead = []
     for file in sorted(settings.warehouse_path.glob("locks/*.holder")):
         with suppress(Timeout, LeaseHeld):

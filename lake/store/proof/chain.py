@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 class BatchContent(Protocol):
-    """Batch with the content that its commit recorded."""
-
     @property
     def batch(self) -> int: ...
     @property
@@ -65,7 +63,6 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
 
 
 def of_batch(rows: pa.Table, sealed: Sequence[str] = ()) -> Fingerprints:
-    """Return the fingerprints of a batch given as Arrow in the columns of its log."""
     fields = fingerprints.fields_of(rows.schema)
     with duckdb_tables.connection() as con:
         con.register("t", rows)
@@ -114,7 +111,6 @@ def entry(before: Mapping[str, Any], batch: int, prints: Fingerprints, sealed: S
 
 
 def digest(before: str, batch: int, content: Mapping[str, Any]) -> str:
-    """Return the digest of a batch with this content."""
     text = json.dumps([before, batch, content["buckets"], content["sealed"]], separators=(",", ":"), sort_keys=True)
     return sha256(text.encode()).hexdigest()
 

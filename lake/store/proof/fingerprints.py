@@ -45,7 +45,7 @@ BITS: Final = 53
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Fingerprint of rows: their number, and the sum of their hashes modulo 2^64."""
+    """Number of rows, and the sum of their hashes modulo 2^64."""
 
     rows: int = 0
     total: int = 0
@@ -139,14 +139,13 @@ DUCK: Final = _Dialect(
 
 
 def fields_of(schema: pa.Schema) -> list[Field]:
-    """Return the columns of an Arrow schema with their Delta types."""
     from deltalake import Schema
 
     return fields_of_json(Schema.from_arrow(schema).to_json())
 
 
 def fields_of_json(schema: str) -> list[Field]:
-    """Return the columns of a schema in the JSON of Delta or Spark."""
+    """Read a schema in the JSON of Delta or Spark."""
     return [(field["name"], field["type"]) for field in json.loads(schema)["fields"]]
 
 
@@ -231,22 +230,19 @@ def duck_values(fields: Sequence[Field], stored: Sequence[str]) -> str:
 
 
 def duck_hash(fields: Sequence[Field], key: str = "''") -> str:
-    """Return DuckDB's SQL of the hash of a row."""
     return DUCK.hashed(row_text(fields, DUCK, key))
 
 
 def spark_hash(fields: Sequence[Field]) -> str:
-    """Return Spark's SQL of the hash of a row."""
     return SPARKS.hashed(row_text(fields, SPARKS))
 
 
 def of_arrow(rows: pa.Table, key: str = "") -> Fingerprint:
-    """Return the fingerprint of Arrow rows."""
     return Fingerprint(rows.num_rows, sum(hashes(rows, key).to_pylist()) % MODULUS)
 
 
 def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
-    """Return the hash of each of the Arrow rows, in any order."""
+    """Return the hashes in any order."""
     import pyarrow as pa
 
     if not rows.num_rows:
@@ -262,7 +258,7 @@ def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
 
 
 def of_version(path: Address, version: int | None = None, key: str = "") -> Fingerprint:
-    """Return the fingerprint of all rows of the table at `version`, found by reading them."""
+    """Read all rows."""
     with delta.opened(path, version) as table:
         paths = delta.files(table)
         if not paths:

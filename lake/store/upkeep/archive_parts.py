@@ -40,7 +40,7 @@ PROPERTIES: Final = ("delta.dataSkippingStatsColumns",)
 
 
 def faults(path: Address, heads: Sequence[BatchContent]) -> list[str]:
-    """Return the faults of the table at `path` as a part with exactly the batches of `heads`."""
+    """Return the faults of the table as a part with exactly the batches of `heads`."""
     try:
         found = [*chain.changes(path, heads)]
         with delta.opened(path) as table:
@@ -52,7 +52,6 @@ def faults(path: Address, heads: Sequence[BatchContent]) -> list[str]:
 
 
 def rows_of(heads: Iterable[BatchContent]) -> int:
-    """Count the rows of the batches of `heads`, by their fingerprints."""
     prints = (prints for head in heads for prints in head.content["buckets"].values())
     return sum(Fingerprint.parse(clear).rows for clear, *_ in prints)
 
@@ -87,7 +86,7 @@ class PartWriter:
                 commit_staged(staging, position, overwrites=True)
 
     def stage_rest(self, log: Address, table: TableState, mixed: Sequence[str], through: int) -> StagingTable | None:
-        """Write the rows after batch `through` of the files `mixed` to a staging table of the `log`; None without rows.
+        """Write the rows after batch `through` of the files `mixed` to a staging table; None without rows.
 
         Raises LawError if rows would change.
         """
@@ -158,7 +157,7 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
 
 
 def released_files(at: Location, through: int) -> tuple[int, int]:
-    """Return the files and bytes that leave the log with the batches up to `through`; smaller ones may replace some."""
+    """Count files and bytes that leave the log with the batches up to `through`; smaller ones may replace some."""
     with delta.opened(at.path) as table:
         actions = _actions(table)
     old, _ = _old(actions, through)

@@ -34,16 +34,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET_BYTES: Final = 128 << 20
-"""Size of compacted files."""
 SMALL_FILES: Final = 8
 """More than twice the needed files and this number are too many: by then the rewritten bytes have doubled."""
 SLICES: Final = 64
-"""Number of time spans into which a bucket of a log with event time is cut, in files of PACKED_BYTES to TARGET_BYTES.
-"""
+"""Time spans into which a bucket of a log with event time is cut, in files of PACKED_BYTES to TARGET_BYTES."""
 PACKED_BYTES: Final = 8 << 20
 """Size of files that a writer packs; files of at least half of it are not packed again."""
 CROWDED: Final = 32
-"""Number of smaller files that are packed: at 100 small files an append takes 3 times as long as at 10."""
+"""Smaller files that are packed: at 100 small files an append takes 3 times as long as at 10."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class FileGroup:
 
     @property
     def target(self) -> int:
-        """Return the size of its files; in a log with event time one file covers a small part of the time."""
+        """Size of its files; in a log with event time one file covers a small part of the time."""
         return min(max(self.size // SLICES, PACKED_BYTES), TARGET_BYTES) if self.timed else TARGET_BYTES
 
     @property
@@ -72,7 +70,7 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class Compacted:
-    """Result of a compaction: files and bytes before and after; `fingerprint` is that of the rows."""
+    """Files and bytes before and after; `fingerprint` is that of the rows."""
 
     files: tuple[int, int]
     size: tuple[int, int]
@@ -81,7 +79,7 @@ class Compacted:
 
 
 def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
-    """Return the file groups of the table, those with the most files first; `timed`: a log with event time."""
+    """Return those with the most files first; `timed`: a log with event time."""
     with delta.opened(path) as table:
         actions = pa.table(table.get_add_actions(flatten=True))
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
@@ -94,13 +92,13 @@ def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
 
 
 def pack_table(path: Address, position: Position | None = None) -> None:
-    """Pack the small files of a table if there are many; the caller holds its lease. Raises as `compact_table`."""
+    """Pack the small files if there are many; the caller holds the table's lease. Raises as `compact_table`."""
     if any(part.crowded for part in file_groups(path)) and not _foreign(path, position):
         compact_table(path, position, target=PACKED_BYTES)
 
 
 def pack_log(path: Address, position: Position) -> None:
-    """Pack the small files of the buckets of a log that have many. Raises as `compact_table` does."""
+    """Pack the small files of buckets that have many. Raises as `compact_table` does."""
     crowded = [part.bucket for part in file_groups(path) if part.crowded and part.bucket is not None]
     if crowded and not _foreign(path, position):
         compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
@@ -150,7 +148,6 @@ def compact_table(
 
 
 def sortable_columns(path: Address, columns: Sequence[str]) -> list[str]:
-    """Return those of the `columns` by which rows can be sorted."""
     with delta.opened(path) as table:
         kinds = {field.name: field.type for field in pa.schema(table.schema())}
     return [name for name in columns if not pa.types.is_nested(kinds[name])]
@@ -165,8 +162,7 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     *,
     target: int = TARGET_BYTES,
 ) -> Compacted:
-    """Compact `buckets` of a log, or a table, by Spark: files of less than half of `target` bytes, or with `key` all,
-    in Z-order of it.
+    """Compact files of less than half of `target` bytes, or with `key` all, in Z-order of it, by Spark.
 
     The caller holds the lease. Raises LawError if the rows would change; nothing is committed then.
     """
@@ -199,7 +195,7 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
 
 
 def count_and_hash(files: TableFiles, where: str = "true") -> tuple[int, str]:
-    """Return the number and a hash of the rows in `files` that meet `where`, DuckDB's SQL, in any order."""
+    """Return the number and a hash of the rows in any order that meet `where`, DuckDB's SQL."""
     if not files.paths:
         return 0, "0"
     fields = json.loads(files.table.schema().to_json())["fields"]
@@ -213,10 +209,7 @@ def count_and_hash(files: TableFiles, where: str = "true") -> tuple[int, str]:
 
 
 def _check_rows(path: Address, table: TableState, files: int, old: Iterable[str], new: Iterable[str]) -> Compacted:
-    """Return the result of replacing the files `old`, of `files` in all, by the files `new`.
-
-    Raises LawError if these have other rows.
-    """
+    """Return the result of replacing the files `old`, of `files` in all. Raises LawError if `new` has other rows."""
     old, new = sorted(old), sorted(new)
     before, after = (count_and_hash(TableFiles(path, table, some)) for some in (old, new))
     if before != after:

@@ -19,7 +19,7 @@ OF_LOG: Final = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint(?:\..+)?\.p
 
 
 def copy_table(location: Location, target: Address) -> int | None:
-    """Copy the table at its newest version, with the versions before, to the folder `target`. Return the version.
+    """Copy the newest version, with the versions before, to the folder `target`; return the version.
 
     None if there is no table. The caller is registered as active, so that files of the version are not vacuumed
     meanwhile. Raises Unavailable if the table's past is ended nevertheless, as `lake forget` does.
@@ -74,7 +74,7 @@ def copy_blanked(location: Location, target: Address, detail: str) -> int | None
 
 
 def _copy_file(source: Address, target: Address) -> None:
-    """Copy a file; the check of the copy finds one that was deleted since it was listed."""
+    """The check of the copy finds a file that was deleted since it was listed."""
     target.local.parent.mkdir(parents=True, exist_ok=True)
     try:
         with source.open() as file, target.local.open("xb") as copy:

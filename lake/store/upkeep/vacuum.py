@@ -31,17 +31,16 @@ GRACE: Final = timedelta(minutes=1)
 """A commit's time is that of its beginning, so a read that began shortly after it may not have seen it."""
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint.*\.parquet")
 UPLOAD: Final = re.compile(r"#\d+$")
-"""Name of an unfinished file of delta-rs, which its own listing hides."""
+"""Unfinished file of delta-rs, which its own listing hides."""
 CHECKSUM: Final = re.compile(r"\.(.*)\.crc")
 UNCOMMITTED: Final = re.compile(r"(_commit_|\.).*\.tmp")
-"""Name of an unfinished commit of delta-rs or Headwater."""
+"""Unfinished commit of delta-rs or Headwater."""
 UNNAMED: Final = timedelta(days=1)
 """Age below which a file that no commit names is kept: a host with an expired lease may still commit it."""
 
 
 def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedelta = UNNAMED) -> dict[Address, int]:
-    """Return files, with sizes, that no version of `keep`, none from `since` on, and no change feed after `since`
-    reads.
+    """Return files, with sizes, that no version of `keep`, none from `since` on, and no change feed after it reads.
 
     Files that no commit names are returned once they are `unnamed` old. The caller holds the table's lease, so new
     files of a writer are not among them.
@@ -110,7 +109,7 @@ def before_newest(path: Address) -> list[int]:
 
 
 def checkpoint(path: Address) -> None:
-    """Write a checkpoint, so that opening the table reads few commits."""
+    """Write a checkpoint if opening the table reads many commits."""
     table = delta_table(path)
     if table.version() - max(delta.newest_checkpoint(path), 0) >= CHECKPOINT_EVERY:
         table.create_checkpoint()
@@ -128,9 +127,9 @@ def _checked_by(file: Address) -> Address | None:
 
 
 def begin_anew(path: Address, position: Position | None = None, **also: object) -> int:
-    """Commit a checkpoint that changes no row and repeats the `position` with the metadata `also`. Return its version.
+    """Commit a checkpoint that changes no row and repeats the `position` with the metadata `also`.
 
-    Readers from that version on need nothing older. The caller holds the table's lease.
+    Readers from the version returned on need nothing older. The caller holds the table's lease.
     """
     with delta_writer.changing(path, _kept(path, position, also) if position else None) as (table, properties):
         table.create_write_transaction([], "append", table.schema(), commit_properties=properties)
@@ -141,7 +140,7 @@ def begin_anew(path: Address, position: Position | None = None, **also: object) 
 
 
 def truncate(path: Address, *, upto: int | None = None) -> int:
-    """Delete every version before the newest checkpoint, and files that no later version needs. Return their number.
+    """Delete every version before the newest checkpoint, and files that no later version needs; return their number.
 
     With `upto`, before the newest checkpoint not beyond this version: it may be published, and the table newer. The
     caller holds the table's lease, and has called `begin_anew`. After a crash a second call continues.
