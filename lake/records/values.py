@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from lake.contracts.fields import Field
 from lake.contracts.written_form import NUMBERS, PLAIN, TextForm
-from lake.records import time_format, times
+from lake.records import times
 from lake.records.json_value import has_surrogates, parse_if_json, plain
 from lake.records.memo import Memo
 from lake.records.numbers import decimal, floating, whole
@@ -129,7 +129,7 @@ def in_hex(given: RawValue) -> bytes | None:
 
 def _time_reader(field: Field) -> Callable[[RawValue], datetime | None]:
     zoned = field.type == "timestamp"
-    in_format = time_format.reader(field.form) if field.form.format else None
+    in_format = times.format_reader(field.form) if field.form.format else None
     text = times.instant if zoned else times.local_time
     unit = times.UNITS[field.epoch or 1]
 
@@ -270,7 +270,7 @@ def _formats(text: str) -> Iterator[str]:
 
 @Memo
 def _matching(shape: str) -> list[str]:
-    return [form for form in _FORMATS_BY_SIGNS.get(_signs(shape), ()) if time_format.matches(form, shape)]
+    return [form for form in _FORMATS_BY_SIGNS.get(_signs(shape), ()) if times.matches_format(form, shape)]
 
 
 def _signs(text: str) -> str:
