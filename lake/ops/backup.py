@@ -10,23 +10,26 @@ records of their streams are copied without their text.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
-from lake.errors import DeclarationError, full
+from lake.errors import DeclarationError, Unavailable, full
 from lake.ingest.field_encryption import BLANKED
 from lake.project.project import Project
+from lake.store import archive_tier, delta, delta_writer, duckdb_tables, quarantine
 from lake.store.damage import damages
 from lake.store.keys import copy_store, has_store, restore_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import WAREHOUSE, recording
+from lake.store.scan import Scan
 from lake.store.storage import Address
-from lake.store.upkeep.copy import copy_archived, copy_blanked, copy_table
+from lake.store.upkeep import archive_parts
 from lake.store.warehouse import Location, Warehouse
 
 BEFORE_TABLES: Final = ("editions", "numbers", "checks", "runs")
@@ -35,6 +38,8 @@ AFTER_LOGS: Final = ("contracts",)
 NOT_COPIED: Final = ("consumers",)
 """The editions of consumers do not apply to a restored warehouse: consumers begin with a snapshot."""
 
+OF_LOG: Final = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
+"""Commits and checkpoints of a table; other files of a log are not needed to read the table."""
 NOTE: Final = "backup.json"
 """List of the copied tables; written last, so a copy without it is incomplete."""
 
@@ -74,11 +79,11 @@ def _backup(project: Project, folder: Path, keys: Path | None, on_progress: Call
         for location in _in_order(project, left_out):
             name = location.path.relative_to(Warehouse(project.settings).root)
             if location.kind == "quarantine" and _has_people(project, location):
-                version = copy_blanked(location, root / name, BLANKED)
+                version = _copy_blanked(location, root / name, BLANKED)
             else:
-                version = copy_table(location, root / name)
+                version = _copy_table(location, root / name)
             if location.kind == "log" and version is not None:
-                version = copy_archived(location, root / name) or version
+                version = _copy_archived(location, root / name) or version
             if version is not None:
                 tables[name] = version
                 on_progress(f"copied  {name} at version {version}")
@@ -167,3 +172,68 @@ def _tables(project: Project, left_out: list[str]) -> Iterator[Location]:
 def _has_people(project: Project, location: Location) -> bool:
     contract = project.contracts.get(location.name)
     return contract is None or bool(contract.sealed)  # records of an undeclared stream may name people
+
+
+def _copy_table(location: Location, target: Address) -> int | None:
+    """Copy the newest version, with the versions before, to the folder `target`; return the version.
+
+    None if there is no table. The caller is registered as active, so that files of the version are not vacuumed
+    meanwhile. Raises Unavailable if the table's past is ended nevertheless, as `lake forget` does.
+    """
+    source = location.path
+    if not delta.exists(source):
+        return None
+    version = delta.version(source)
+    names = [entry.name for entry in source.list(deep=True)]
+    for name in names:
+        commit = OF_LOG.fullmatch(name)
+        if int(commit[1]) <= version if commit else "_delta_log/" not in name:
+            _copy_file(source / name, target / name)
+    copied = delta.open_table(target)
+    if copied is None or copied.version() != version or delta.missing(target, delta.files(copied)):
+        raise Unavailable(f"{location} was purged while it was copied", where=str(source), fix="try again")
+    return version
+
+
+def _copy_archived(location: Location, target: Address) -> int | None:
+    """Copy the archived parts of the log, of which `target` is a copy, into the warehouse of `target`.
+
+    Returns the version of the copy that names them there; None if nothing was archived.
+    """
+    parts = archive_tier.parts_of(target)
+    if not parts:
+        return None
+    inside = []
+    for part in parts:
+        at = part.path(location.path)
+        place = f"{archive_tier.FOLDER}/{location.name}/{at.name}"
+        _copy_table(replace(location, path=at), target.parent.parent / place)
+        inside.append(replace(part, place=place))
+    archive_parts.commit(replace(location, path=target), inside)
+    return delta.version(target)
+
+
+def _copy_blanked(location: Location, target: Address, detail: str) -> int | None:
+    """Copy a quarantine as `_copy_table` does, with each detail replaced by `detail` and without texts."""
+    if not delta.exists(location.path):
+        return None
+    import pyarrow as pa
+
+    version = delta.version(location.path)
+    blank = {"raw": "", "detail": detail}
+    rows = Scan(location.path, version).arrow([name for name in quarantine.COLUMNS if name not in blank])
+    columns = {name: pa.array([text] * rows.num_rows, pa.string()) for name, text in blank.items()}
+    columns |= {name: rows.column(name) for name in rows.column_names}
+    duckdb_tables.append(target, quarantine.SCHEMA, [])
+    delta_writer.add(target, pa.table({name: columns[name] for name in quarantine.COLUMNS}))
+    return version
+
+
+def _copy_file(source: Address, target: Address) -> None:
+    """The check of the copy finds a file that was deleted since it was listed."""
+    target.local.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with source.open() as file, target.local.open("xb") as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+    except FileNotFoundError:
+        target.local.unlink(missing_ok=True)

@@ -30,7 +30,6 @@ LOCAL: Final = {
     "store/bucket_log.py": "delta-rs opens a copy of a table's log, which goes at once",
     "store/table_logs.py": "it is the folder's own: the newest commit is looked up by its name",
     "store/storage/__init__.py": "the first storage is a local folder",
-    "store/upkeep/copy.py": "a copy of the warehouse goes to a local folder",
     "store/storage/access_check.py": "a folder is checked by a file in it",
     "store/durable.py": "only a disk is written later than its files",
     "store/temporary_files.py": "what Spark cannot read here is uploaded; what crashes left on this machine is removed",
@@ -73,7 +72,8 @@ NAMING: Final = {"ops/backup.py", "config.py", "file_modes.py", "ops/doctor.py",
 }
 """Modules that name the local folder of the warehouse. All others have its addresses."""
 LOCALLY: Final = {
-    "store/upkeep/copy.py",
+    "ops/backup.py",
+    "store/temporary_files.py",
     "store/durable.py",
     "store/truncated_commit.py",
     "read/public_files.py",

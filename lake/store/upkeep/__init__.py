@@ -1,1 +1,1 @@
-"""Upkeep of tables: compaction, vacuum, truncation, copies, archive."""
+"""Upkeep of tables: compaction, vacuum, truncation, archive."""
