@@ -79,14 +79,9 @@ def _check_log(shell: Shell, stream: str, since: str) -> None:
     from lake.ingest.fsck import check_log
 
     verdict = check_log(shell.settings, stream, since=since)
-    unproved = verdict.batches - verdict.proved
     summary = f"{stream}: the log is consistent"
     if verdict.since:
         summary += f", and continues the log as it was at batch {verdict.since}"
-    if unproved:
-        shell.report(
-            f"{unproved} of {verdict.batches} batches have no recorded fingerprint: their content is not verified"
-        )
     shell.emit({"stream": stream, **asdict(verdict)}, verdict.faults or summary)
     if verdict.faults:
         raise ContractError(

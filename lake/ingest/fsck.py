@@ -99,10 +99,9 @@ def report(settings: Settings, stream: str) -> LogReport:
 
 @dataclass(frozen=True)
 class LogCheck:
-    """`proved` of the `batches` match a fingerprint; `since` is the batch of the given digest."""
+    """`since` is the batch of the given digest."""
 
     faults: list[str]
-    proved: int
     batches: int
     since: int | None = None
 
@@ -133,26 +132,23 @@ def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
         raise
     except LakeError as error:
         faults.append(f"{error.what}: {error.where}")
-    return LogCheck(faults, sum(bool(head.content) for head in heads), len(heads), since_batch)
+    return LogCheck(faults, len(heads), since_batch)
 
 
 def head_of(settings: Settings, stream: str) -> str:
     """Return `stream@batch:digest`. Raises StorageError before the first batch."""
     load_contract(settings, stream)
     head = Log(settings, stream).head()
-    if not head.content:
-        raise StorageError(
-            f"the content of {stream} has no recorded fingerprint up to batch {head.batch}",
-            where=str(Log(settings, stream).path),
-            fix="the next batch records one",
-        )
+    if not head.batch:
+        where = str(Log(settings, stream).path)
+        raise StorageError(f"the log of {stream} has no batch yet", where=where, fix=f"lake ingest {stream}")
     return f"{stream}@{head.batch}:{head.content['digest']}"
 
 
 def _find_digest(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]:
     wanted = since.rpartition(":")[2].strip()
     for head in heads:
-        if head.content.get("digest") == wanted:
+        if head.content["digest"] == wanted:
             return head.batch, []
         was = head.content.get("was") or {}
         if was.get("digest") == wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
@@ -16,6 +17,8 @@ ABSENT: Final = msgspec.UNSET
 NO_CHARACTER: Final = "\uffff"
 """Stands for undecodable bytes. It is no character, so a text with it is rejected."""
 LONGEST_FAULT: Final = 300
+OF_MACHINE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE})
+"""Errors of the operating system that any file may meet: without descriptors, memory, or an answer of its disk."""
 
 
 class JsonNumber(str):
@@ -66,8 +69,9 @@ class WrongValue(ValueError):
 
 
 def is_caused_by_content(error: Exception) -> bool:
-    """Return whether an error was caused by a file's bytes, and not by storage, a full disk or a deleted file."""
-    return not (isinstance(error, FileNotFoundError | LakeError) or unreached(error) or full(error))
+    """Return whether an error was caused by a file's bytes, not by a storage, this machine or a deleted file."""
+    of_machine = isinstance(error, OSError) and error.errno in OF_MACHINE
+    return not (of_machine or isinstance(error, FileNotFoundError | LakeError) or unreached(error) or full(error))
 
 
 def first_line(error: Exception) -> str:

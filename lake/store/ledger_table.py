@@ -8,6 +8,7 @@ have no gaps: they are taken and written under a lease, or a writer whose number
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
 from lake.text import quoted
 
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 COMPACT_EVERY: Final = 32
 """Entries after which the one-row files are compacted, so that reading stays cheap."""
 
@@ -116,6 +118,12 @@ def as_state(record: Any) -> dict[str, Any]:
 def parse_nested(value: Any) -> Any:
     """Return a nested value of an entry, in which it is JSON text, or of a state."""
     return json.loads(value) if isinstance(value, str) else value
+
+
+def check_name(name: str, noun: str) -> None:
+    """Raise DeclarationError if it is no name of a `noun`, such as a consumer or a reader."""
+    if not NAME.fullmatch(name):
+        raise DeclarationError(f"{name!r} is not a valid name of a {noun}", fix="use up to 63 letters, digits, _ or -")
 
 
 def unknown_entry(what: str, number: int, latest: int, fix: str) -> DeclarationError:

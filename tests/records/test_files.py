@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import zipfile
@@ -168,6 +169,8 @@ def test_error_of_a_library_is_reported_as_the_fault_of_the_file(name: str) -> N
         Unavailable("the storage does not answer"),
         FileNotFoundError("gone"),
         OSError("No space left on device"),
+        OSError(errno.EMFILE, "Too many open files"),
+        OSError(errno.EIO, "Input/output error"),
     ):
         with pytest.raises(type(error)):
             outcome(read_file(_Raising(error), name, DEFAULT_CSV, record_bytes=RECORD_BYTES))

@@ -6,7 +6,6 @@ the two, the same changes are handed out again; by the edition's number the cons
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -14,16 +13,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from lake.config import Settings
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import Unavailable
 from lake.store.ledger import editions
-from lake.store.ledger_table import LedgerTable, as_state, instant
+from lake.store.ledger_table import LedgerTable, as_state, check_name, instant
 
 SINK: Final = ""
 """Table name of consumers that are sinks, which follow whole editions."""
 FOR_EVER: Final = 365_000.0
 """Greatest number of days by which a `datetime` is moved."""
 NEVER: Final = datetime.fromtimestamp(0, UTC)
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,7 @@ def consumers(settings: Settings) -> list[Consumer]:
 
 def consumer(settings: Settings, name: str, table: str) -> Consumer:
     """Return an empty one if it is unknown. Raises DeclarationError for an invalid name."""
-    if not NAME.fullmatch(name):
-        raise DeclarationError(
-            f"{name!r} is not a valid name of a consumer", fix="use up to 63 letters, digits, _ or -"
-        )
+    check_name(name, "consumer")
     own = (one for one in consumers(settings) if (one.name, one.table) == (name, table))
     return next(own, Consumer(name, table))
 

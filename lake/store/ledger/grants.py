@@ -6,7 +6,6 @@ Only the SHA-256 of a token is stored. A hash suffices: a token is 256 random bi
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ from typing import Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store.ledger_table import LedgerTable, as_state, instant
+from lake.store.ledger_table import LedgerTable, as_state, check_name, instant
 from lake.store.warehouse import LAYERS
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 TOKEN_BYTES: Final = 32
 ID_DIGITS: Final = 24
 """Hexadecimal digits of a token's digest that are its grant's id: 96 bits."""
@@ -76,8 +74,7 @@ def grants(settings: Settings) -> list[Grant]:
 
 def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelta | None = None) -> tuple[Grant, str]:
     """Return the grant and its token, which is not stored. Raises DeclarationError for a name in use."""
-    if not NAME.fullmatch(name):
-        raise DeclarationError(f"{name!r} is not a valid name of a reader", fix="use up to 63 letters, digits, _ or -")
+    check_name(name, "reader")
     token, now = secrets.token_urlsafe(TOKEN_BYTES), datetime.now(UTC)
     grant = Grant(name, tuple(tables), _digest(token), now, now + lasts if lasts else None)
     with _GRANTS.hold_lease(settings):

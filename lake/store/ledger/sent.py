@@ -12,12 +12,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store.delta_writer import changing
 from lake.store.ledger_table import LedgerTable, instant
 
 Action = Literal["failed", "waiting", "taken", "dropped"]
 OPEN: Final = ("failed", "waiting")
-COMPACT_EVERY: Final = 64
 NEVER: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -96,9 +94,7 @@ def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered
         head = SENT.head(settings)
         sinks = {**head.data.get("sinks", {}), sink: asdict(now)}
         SENT.append(settings, [[*asdict(row).values()] for row in rows], head.next(sinks=sinks))
-        if (head.txn + 1) % COMPACT_EVERY == 0:
-            with changing(SENT.location(settings).path) as (table, properties):
-                table.optimize.compact(commit_properties=properties)
+        SENT.tidy(settings, head)
 
 
 def forget(settings: Settings, sink: str) -> bool:
