@@ -123,7 +123,6 @@ def append_files(
     *,
     now: datetime | None = None,
 ) -> BatchCounts:
-    """Append local files as one batch, then delete those made by `keep_stdin`."""
     check_files_exist(files)
     listed = [landing.local_file(settings, file) for file in files]
     began = datetime.now(UTC)
@@ -142,7 +141,6 @@ def append_files(
 
 
 def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
-    """Return the files in quarantine that were not ingested since: {mark in quarantine: name}."""
     unreadable = quarantine.files(settings, head.stream, upto=head.batch)
     if not unreadable:
         return {}

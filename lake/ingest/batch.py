@@ -99,7 +99,6 @@ class Batch:
 
     @property
     def control(self) -> int:
-        """Messages that are no event of this stream."""
         return int(pc.sum(self.tally["control"]).as_py() or 0)
 
     def warn_of_numbers(self) -> None:
@@ -174,7 +173,6 @@ class Batch:
 
     @cached_property
     def accepted(self) -> dict[int, int]:
-        """Events by bucket."""
         counts: dict[int, int] = {}
         for row in self.tally.to_pylist():
             if row["_bucket"] is not None:
@@ -193,7 +191,6 @@ class Batch:
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Next offset by bucket, after this batch."""
         before, rows = self.head.offsets, dict(self.accepted)
         if self._num_markers:
             rows[BROADCAST] = rows.get(BROADCAST, 0) + self._num_markers
@@ -201,7 +198,6 @@ class Batch:
 
     @cached_property
     def failures(self) -> dict[int, tuple[str, str]]:
-        """Reason and detail of records neither accepted nor duplicate, by `_position`."""
         refused = (
             self.parsed.where(f"_reason <> '{CONTROL}'").select("_position", "_reason", "_detail").toArrow().to_pylist()
         )
@@ -285,7 +281,6 @@ class Batch:
         return frames
 
     def events(self) -> DataFrame:
-        """Return the rows for the log, in its physical columns, numbered by bucket."""
         rows, markers = self._new_events(self.records), self._markers()
         for marker_rows in markers:
             rows = rows.unionByName(marker_rows, allowMissingColumns=True)

@@ -43,7 +43,6 @@ class Crashes(NamedTuple):
 
 
 def crashes(settings: Settings, stream: str) -> Crashes:
-    """Return the crashes since files were last read without one; none if the note is damaged."""
     try:
         note = json.loads(_path(settings, stream).read_text("utf-8"))
         now, left = (tuple((*mark,) for mark in note[name]) for name in ("now", "left"))

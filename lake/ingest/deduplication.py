@@ -115,7 +115,6 @@ class RepeatedEvents:
         return as_frame(spark, self.rows)
 
     def redeliveries(self) -> Iterator[pa.Table]:
-        """Yield `_id`, `source` of duplicates, in small parts."""
         columns = ["_id", "source"]
         if isinstance(self.rows, pa.Table):
             yield self.rows.filter(pa.compute.invert(self.rows["conflict"])).select(columns)
@@ -150,7 +149,6 @@ class RedeliverySearch:
         return self.rows <= self._limit
 
     def find(self) -> pa.Table | DataFrame:
-        """Return the events not to append: columns REPEATED_SCHEMA."""
         repeated, stored = self._repeated_ids(), self._stored_events()
         if stored is None and isinstance(repeated, pa.Table) and not repeated.num_rows:
             return NO_REPEATS.rows
@@ -239,7 +237,6 @@ class RedeliverySearch:
         return with_undeclared(log_rows.current(rows, self.contracts, keys, upcast=False), self.contracts)
 
     def _events_in(self, files: pa.Table) -> pa.Table | None:
-        """Return the log's repeated events in `files`; None if too large for this process."""
         path = Log(self.settings, self.contract.name).path
         paths = list(map(unquote, files["path"].to_pylist()))
         same = f"""_batch < {self.before}

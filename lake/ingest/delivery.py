@@ -76,7 +76,6 @@ class Delivery:
 
     @property
     def size(self) -> int:
-        """Assumed bytes of its records."""
         return 0
 
     def read(self, reader: RecordReader) -> pa.Table:
@@ -87,26 +86,21 @@ class Delivery:
         raise NotImplementedError  # never called: a delivery without bytes is read by `read`
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        """`refused` are positions of rejected records."""
         raise NotImplementedError
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
-        """The batch itself adds those of `refused` records."""
         return ()
 
     def close(self) -> None:
         temporary_files.remove_uploads(self.__dict__.get("_uploads", {}).values())
 
     def parts(self) -> Iterable[Delivery]:
-        """Yield a delivery for each of its readable files."""
         return ()
 
     def without_changed(self) -> Delivery:
-        """Return itself without files that changed while read."""
         return self
 
     def fault_of_store(self, error: Exception) -> LakeError | None:
-        """Return the error to raise if Spark cannot read its store."""
         return None
 
     def with_faults(self, faults: Mapping[int, str]) -> Delivery:
@@ -114,7 +108,6 @@ class Delivery:
         return self
 
     def of_ranks(self, ranks: Container[int]) -> Delivery:
-        """Return itself with only the files of these ranks."""
         return self
 
 
@@ -315,8 +308,6 @@ class SourceDelivery(Delivery):
 
 @dataclass(frozen=True)
 class Acceptance(Delivery):
-    """Acceptance of all records rejected so far."""
-
     reason: str
 
     @classmethod
@@ -332,8 +323,6 @@ class Acceptance(Delivery):
 
 @dataclass(frozen=True)
 class Closing(Delivery):
-    """Closing of the producers that are idle at instant `at`."""
-
     at: datetime
 
     @classmethod

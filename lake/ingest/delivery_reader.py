@@ -82,7 +82,6 @@ class DeliveryReader:
     cached: list[DataFrame] = field(default_factory=list)
 
     def read(self, delivery: Delivery) -> tuple[DataFrame, pa.Table]:
-        """Return records with event columns, and their counts; see `_tally`."""
         parsed = self._cache(self._finished(records_of(self.spark, self.settings, self.contract, delivery)))
         tally = _tally(parsed)
         if self.contract.horizon is None:
@@ -103,7 +102,6 @@ class DeliveryReader:
         return {row["_position"]: row["_detail"] for row in rows}
 
     def after_failure(self, error: Exception, delivery: Delivery, earlier: str) -> tuple[Delivery, str]:
-        """Return the delivery to read next, and the error's message if no file has changed."""
         raise_if_gone(error)
         if fault := delivery.fault_of_store(error):
             raise fault from error

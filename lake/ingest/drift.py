@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAMES: Final = 20
-"""Unknown fields that are named, most frequent first."""
 NAME_LENGTH: Final = 60
 REPORTED: Final = frozenset({"report", "warn"})
 
@@ -59,7 +58,6 @@ class Drift:
 
     @classmethod
     def of(cls, head: LogHead, contract: Contract) -> Drift:
-        """Return the log's drift, without fields that the contract now knows or lacks."""
         data: Mapping[str, Any] = head.position.data.get("drift", {})
         known = known_paths(contract.fields)
         optional = {field.name for field in optional_fields(contract)}
@@ -113,7 +111,6 @@ class Drift:
         return replace(self, always=frozenset(always), sometimes=frozenset(sometimes), vanished=vanished)
 
     def lines(self, before: Drift | None = None) -> Iterator[str]:
-        """Yield lines to report; with `before`, new ones only."""
         if self.records and (before is None or self.unknown.keys() - before.unknown.keys() or not before.records):
             names = ", ".join(f"{name} ({count})" for name, count in self.unknown.items())
             since = f"{counted(self.records, 'record')} since batch {self.since}"
@@ -176,7 +173,6 @@ class UnknownField:
 
 
 def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]:
-    """Return the most frequent first, without encrypted ones."""
     known = by_names(contract.fields)
     events: Counter[str] = Counter()
     kinds: dict[str, set[str]] = {}
@@ -207,7 +203,6 @@ def _unknown_field(unknown: UnknownMember, events: int, kinds: Collection[str]) 
 
 
 def sealed_events(settings: Settings, contract: Contract) -> int:
-    """Count the events with encrypted unknown fields."""
     if not contract.sealed:
         return 0
     [counted] = duckdb_tables.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]

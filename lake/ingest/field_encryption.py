@@ -49,7 +49,6 @@ def with_subject_keys(
 
 
 def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
-    """Yield the people's tokens in parts of about PEOPLE_AT_ONCE; at least one part."""
     token = encryption.SUBJECT
     people = events.select(token).where(f"{token} IS NOT NULL").distinct()
     if records <= cost.PEOPLE_AT_ONCE:
@@ -64,7 +63,6 @@ def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
 
 
 def blanked_sql(contract: Contract, column: str, instead: str = "''") -> str:
-    """Return SQL of `column`; `instead` for erased people."""
     return f"CASE WHEN {ERASED} THEN {instead} ELSE {column} END" if contract.sealed else column
 
 

@@ -127,7 +127,6 @@ def list_folder(folder: Path, stream: str) -> list[File]:
 
 
 def folders_in(folder: Path | Address) -> list[str]:
-    """Return those that are neither hidden nor empty."""
     with suppress(OSError):
         if isinstance(folder, Path):
             entries = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
@@ -159,7 +158,6 @@ def of_object(name: str, content: Object) -> File:
 
 
 def printable(name: str) -> str:
-    """Escape control characters and invalid UTF-8."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 

@@ -99,8 +99,6 @@ def report(settings: Settings, stream: str) -> LogReport:
 
 @dataclass(frozen=True)
 class LogCheck:
-    """`since` is the batch of the given digest."""
-
     faults: list[str]
     batches: int
     since: int | None = None

@@ -50,8 +50,6 @@ GAPS: Final = """
 
 @dataclass(frozen=True)
 class NumberGap:
-    """Missing numbers `first` to `last` of a producer, or of the stream."""
-
     producer: str | None
     first: int
     last: int
@@ -63,8 +61,6 @@ class NumberGap:
 
 @dataclass(frozen=True)
 class TimeGap:
-    """Time without an event, from `begin` to before `end`."""
-
     begin: datetime
     end: datetime
 
@@ -90,7 +86,6 @@ class Gaps:
 
 
 def find_gaps(settings: Settings, contract: Contract) -> Gaps:
-    """Find the gaps without a JVM."""
     return Gaps(contract.name, tuple(_numbers(settings, contract)), tuple(_spans(settings, contract)))
 
 
@@ -148,7 +143,6 @@ def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str
 
 
 def field_text_sql(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
-    """Return SQL of the field's text, from `physical` columns or `_extra`."""
     texts = []
     for of_version in origins.origins(contracts)[name]:
         texts_of_one = [_text(origin) for origin in of_version if not origin.column or origin.column in physical]

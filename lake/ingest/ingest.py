@@ -252,7 +252,6 @@ def _unexpected(error: Exception) -> LakeError:
 
 
 def landing_backlog(settings: Settings, stream: str) -> tuple[int, int]:
-    """Return number and bytes of landing files that are not in the log."""
     landed = landing.ingested_marks(Log(settings, stream))
     waiting = [file.size for file in landing.list_files(settings, stream) if file.mark not in landed]
     return len(waiting), sum(waiting)

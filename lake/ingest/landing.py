@@ -46,11 +46,9 @@ LANDED: Final = LedgerTable(
     },
 )
 MARK: Final = "name AS path, size, mtime, tag"
-"""The columns of a mark."""
 
 
 def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
-    """Return files among `marks`, by name, up to a batch's limits."""
     chosen: list[File] = []
     size = 0
     for file in list_files(settings, stream):
@@ -94,7 +92,6 @@ def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
 
 
 def last_recorded_batch(settings: Settings, stream: str) -> int:
-    """Return the newest batch in `meta/landed`, or 0."""
     rows = LANDED.rows(settings, "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream)
     return max((row["batch"] or 0 for row in rows), default=0)
 

@@ -61,7 +61,6 @@ def of_files(spark: SparkSession, sizes: Mapping[Place, int]) -> DataFrame:
 
 
 def paths(places: Iterable[Place]) -> pa.Table:
-    """Return the columns FILES, without content."""
     addresses = [quote_from_bytes(address_of(place)) for place in places]
     return pa.table([addresses, pa.nulls(len(addresses), pa.binary())], schema=FILES)
 
@@ -76,7 +75,6 @@ def read_locally(task: FileTask | TextTask, batches: Iterable[pa.RecordBatch]) -
 
 
 def fault_of_size(settings: Settings, file: File) -> str:
-    """Return why a file is too large without a shared disk, or ""."""
     if file.size <= LARGEST or shares_disk(settings):
         return ""
     size = f"{file.size:,} bytes, limit {LARGEST:,} for a Spark that does not share this disk"
@@ -84,18 +82,15 @@ def fault_of_size(settings: Settings, file: File) -> str:
 
 
 def contents(spark: SparkSession, places: Iterable[Place]) -> DataFrame:
-    """Return the columns FILES, read by Spark."""
     files = spark.read.format("binaryFile").load([_escaped(place) for place in places])
     return files.selectExpr("_metadata.file_path AS path", "content")
 
 
 def of_texts(spark: SparkSession, texts: pa.Table) -> DataFrame:
-    """Return the columns TEXTS."""
     return to_frame(spark, texts.cast(TEXTS))
 
 
 def of_spool(spark: SparkSession, address: str, source: str) -> DataFrame:
-    """Return the columns TEXTS."""
     where = f"concat('{source}:', _at) AS _source"
     return spark.read.parquet(address).selectExpr("_seq AS _position", where, "_raw", "_facts")
 
@@ -107,8 +102,6 @@ def _escaped(place: Place) -> str:
 
 @dataclass
 class FileCopies:
-    """Copies of files for Spark, shared by a delivery and its parts."""
-
     _places: dict[Content, Place] = field(default_factory=dict)
     _folders: list[TemporaryDirectory[str]] = field(default_factory=list)
 

@@ -38,7 +38,6 @@ def event_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent
 
 
 def rejected_rows(refused: DataFrame, contract: Contract, batch: int) -> DataFrame:
-    """Return `refused` records as rows without fields but their dump."""
     dump = [quoted(contract.dump, SPARK)] if contract.dump else []
     name = mark(batch, 0).removesuffix("0")
     return refused.selectExpr(

@@ -92,7 +92,6 @@ def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> 
 
 
 def _fed(settings: Settings, stream: str, place: re.Match[str]) -> bool:
-    """Return whether a source that is not declared, such as that of `lake tap`, has fed the log."""
     return place["source"] in Log(settings, stream).head().sources
 
 

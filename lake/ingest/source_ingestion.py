@@ -174,8 +174,6 @@ def _spool_empty(settings: Settings, name: str, number: int, progress: Progress,
 
 @dataclass
 class SourceIngestion:
-    """An open source whose `reader` is at the last commit; `counts` are by stream."""
-
     settings: Settings
     spark: Callable[[], SparkSession]
     contracts: Mapping[str, Contract]
@@ -223,7 +221,6 @@ class SourceIngestion:
                 self.commit(spooled)
 
     def ingest_next(self, read: Callable[[Progress | None, Spool], Progress | None]) -> bool:
-        """Commit and acknowledge a delivery. Return False if there is none."""
         name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
         with spool.new_spool(self.settings, name) as writer:
             progress = read(at.progress, writer)

@@ -57,7 +57,6 @@ _MICROS_RANGE: Final = (_DAYS_RANGE[0] * 86_400_000_000, (_DAYS_RANGE[1] + 1) * 
 
 @Memo
 def arrow_type(field: Field) -> pa.DataType:
-    """Parts of nested types are nullable."""
     if field.type.startswith("decimal"):
         return pa.decimal128(*map(int, field.type[len("decimal(") : -1].split(",")))
     parts = [arrow_type(part) for part in field.parts]

@@ -31,8 +31,6 @@ EMPTY: Final = EmptyText()
 
 @dataclass
 class CsvRecord:
-    """`is_unclosed`: it continues after the last available line."""
-
     fields: list[RawValue]
     lines: int = 1
     fault: str = ""

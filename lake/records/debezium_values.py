@@ -48,7 +48,6 @@ UTC_ZONE: Final = re.compile(r"(Z|[+-]00:?00)$")
 
 
 def as_time(field: Field, semantic: str) -> Convert | None:
-    """Return the converter to a date or time; `semantic` is "" if unknown."""
     unit = TIMESTAMP_UNITS.get(semantic) or field.encoding
     if semantic in NOT_TIMESTAMPS:
         return partial(_reject, field.type, semantic)
@@ -154,7 +153,6 @@ NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def converter(field: Field, schema: Schema) -> Convert | None:
-    """Return the converter of a column for `field`; None if none is needed."""
     kind = field.type.partition("(")[0]
     if field.nested:
         return _nested_converter(field, schema)
@@ -381,6 +379,5 @@ def _convert_if_possible(convert: Convert, given: RawValue) -> RawValue:
 
 
 def row_schema(schema: RawValue) -> Schema:
-    """Return the schema of `before` and `after`; {} if it has none."""
     images = _member_schemas(schema) if isinstance(schema, dict) else {}
     return next((images[name] for name in ("before", "after") if _member_schemas(images.get(name, {}))), {})

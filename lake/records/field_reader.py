@@ -30,8 +30,6 @@ _FORM_HINT: Final = re.compile(r' \("(?:format|hour24|decimal|thousands)": [^()]
 
 @dataclass
 class Rejections:
-    """Reason and detail of rejected records by index; the first one counts."""
-
     by_index: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, index: int, reason: str, detail: str) -> None:
@@ -40,8 +38,6 @@ class Rejections:
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """With the indices of records that lack the field, and of records with a number for its text."""
-
     values: pa.Array
     lacking: Sequence[int] = ()
     numbers: Sequence[int] = ()

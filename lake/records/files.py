@@ -18,7 +18,6 @@ ENCODING: Final = '"csv": {{"encoding": "{}"}}'
 
 
 def format_of(name: str) -> str:
-    """Return json, csv, parquet or avro; "" for an unknown suffix."""
     suffix, packing = _suffixes(name)
     return (TEXTS if packing else FORMATS).get(suffix, "")
 

@@ -43,8 +43,6 @@ class Members:
 
 
 class Decoder:
-    """Decoder of records into columns of the members `names`, and the other members of each record."""
-
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         slots = {name: f"member_{number}" for number, name in enumerate(self.names)}
@@ -80,12 +78,10 @@ class Decoder:
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """Fractions and exponents are kept as JsonNumber."""
     return msgspec.json.Decoder(kind, float_hook=JsonNumber).decode
 
 
 def encoder(*, is_sorted: bool = True) -> msgspec.json.Encoder:
-    """Compact JSON, numbers as written."""
     return msgspec.json.Encoder(enc_hook=_as_written, order="deterministic" if is_sorted else None)
 
 

@@ -101,7 +101,6 @@ def encode(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
 
 
 def plain(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
-    """Return a value as a text field stores it."""
     match value:
         case str():
             return str(value)
@@ -123,7 +122,6 @@ def uuid_text(data: bytes) -> str:
 
 
 def has_surrogates(text: str) -> bool:
-    """Return whether a text has an unpaired surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

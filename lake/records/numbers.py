@@ -43,7 +43,6 @@ def exact(given: RawValue, form: TextForm = PLAIN) -> Decimal | None:
 
 
 def whole(given: RawValue, kind: str, form: TextForm = PLAIN) -> int | None:
-    """Return None if it has a fraction or is out of range."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() > 18) or number != number.to_integral_value():
         return None
@@ -52,7 +51,6 @@ def whole(given: RawValue, kind: str, form: TextForm = PLAIN) -> int | None:
 
 
 def decimal(given: RawValue, precision: int, scale: int, form: TextForm = PLAIN) -> Decimal | None:
-    """Return None if it would be rounded."""
     number = exact(given, form)
     if number is None or (number and number.adjusted() >= precision - scale):
         return None
@@ -63,7 +61,6 @@ def decimal(given: RawValue, precision: int, scale: int, form: TextForm = PLAIN)
 
 
 def floating(given: RawValue, kind: str, form: TextForm = PLAIN) -> float | None:
-    """Return the nearest `float` or `double`; None if it is out of range."""
     if isinstance(given, float):
         return given if kind == "double" else _single(given)
     if type(given) is str and (named := NAMED.get(given.lower())) is not None:

@@ -155,7 +155,6 @@ def _by_column(columns: Sequence[pq.ColumnSchema], groups: Sequence[RowGroup]) -
 
 
 def unpacked_bytes(array: pa.Array) -> int:
-    """Dictionaries count as decoded."""
     return sum(map(_bytes, leaves(array)))
 
 
@@ -172,8 +171,6 @@ def _bytes(leaf: pa.Array) -> int:
 
 @dataclass(frozen=True)
 class Chunk:
-    """`bytes` are encoded, and decompressed."""
-
     values: int
     bytes: int
 

@@ -192,7 +192,6 @@ def _is_within(counts: pa.Array, first: int, last: int) -> bool:
 
 
 def leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the arrays of leaf values, without unused ones."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         yield from leaves(array.storage)

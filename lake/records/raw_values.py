@@ -22,8 +22,6 @@ OF_MACHINE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.E
 
 
 class JsonNumber(str):
-    """Number as it is written."""
-
     __slots__ = ()
 
 

@@ -24,7 +24,6 @@ FACTS: Final = pa.map_(pa.string(), pa.string())
 TEXTS: Final = pa.schema(
     [("_position", pa.int64()), ("_source", pa.string()), ("_raw", pa.large_string()), ("_facts", FACTS)]
 )
-"""Input of a TextTask."""
 FILES: Final = pa.schema([("path", pa.string()), ("content", pa.binary())])
 """Input of a FileTask: percent-encoded addresses; with the content if the file cannot be opened there."""
 BATCH_RECORDS: Final = 10_000

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lake.contracts.contract import Contract
 
 MOST_SINGLE: Final = 20
-"""Most records that are faster to read one by one."""
 EXTRA: Final = "_extra"
 
 

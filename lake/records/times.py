@@ -56,7 +56,6 @@ def local_time(text: str, *, hour24: bool = False) -> datetime | None:
 
 
 def instant(text: str, *, hour24: bool = False) -> datetime | None:
-    """Return an instant in UTC, which it is without a zone."""
     parts = _MOMENT.fullmatch(text)
     local = _local(parts, hour24) if parts else None
     if parts is None or local is None:
@@ -69,7 +68,6 @@ def instant(text: str, *, hour24: bool = False) -> datetime | None:
 
 
 def region(text: str) -> str:
-    """Return the region that ends a time; "" if there is none."""
     parts = _MOMENT.fullmatch(text)
     return parts[8] if parts and "/" in (parts[8] or "") else ""
 
@@ -198,7 +196,6 @@ def format_reader(form: TextForm) -> Callable[[RawValue], datetime | None]:
 
 
 def matches_format(text_format: str, text: str) -> bool:
-    """Return whether a text matches a format, whatever its numbers."""
     return _compiled(text_format)[0].fullmatch(text) is not None
 
 

@@ -25,8 +25,6 @@ BITS: Final = 62
 
 
 class UnknownMember(NamedTuple):
-    """`siblings` are the declared fields next to it."""
-
     keys: tuple[str, ...]
     path: str
     value: RawValue
@@ -66,7 +64,6 @@ def _of_field(field: Field, value: RawValue, keys: tuple[str, ...], path: str) -
 
 
 def has_records(field: Field) -> bool:
-    """Return whether values of a field may have undeclared members."""
     return field.type.startswith("struct") or any(has_records(part) for part in field.parts)
 
 
@@ -99,7 +96,6 @@ def _paths(field: Field, path: str) -> Iterator[str]:
 
 
 def unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
-    """Return the distinct paths of unknown members of each `_extra`; null if there are none."""
     import pyarrow as pa
 
     found = ({each.path for each in unknown_members(object_of(text), fields)} for text in extras.to_pylist())
@@ -124,7 +120,6 @@ def _without_declared(text: str | None, fields: Mapping[str, Field]) -> str | No
 
 
 def object_of(text: str | None) -> Mapping[str, RawValue]:
-    """Return {} also if `_extra` is encrypted."""
     value = parse_if_json(text)
     return value if isinstance(value, dict) else {}
 
@@ -136,6 +131,5 @@ def optional_fields(contract: Contract) -> list[Field]:
 
 
 def masks(contract: Contract) -> dict[str, list[Field]]:
-    """Return the fields in the order of their bits, the lowest first."""
     fields = optional_fields(contract)
     return {f"{LACKS}{n}": fields[n : n + BITS] for n in range(0, len(fields), BITS)}

@@ -199,7 +199,6 @@ def _nested_reader(field: Field) -> Reader:
 LONGEST_HINTED: Final = 40
 MOST_HINTS: Final = 2
 EPOCHS_BY_DIGITS: Final = {10: "epoch-seconds", 13: "epoch-millis", 16: "epoch-micros", 19: "epoch-nanos"}
-"""For counts from 2001 to 2286."""
 DATE_FORMATS: Final = (
     *("yyyyMMdd", "d/M/yyyy", "M/d/yyyy", "yyyy/M/d", "yyyy-M-d", "d.M.yyyy", "d-M-yyyy", "d MMM yyyy", "d-MMM-yyyy"),
     *("d/M/yy", "M/d/yy", "d.M.yy", "d-M-yy", "d-MMM-yy"),

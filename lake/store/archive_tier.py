@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PROPERTY: Final = "headwater.cold"
-"""Table property of a log: its parts as JSON."""
 FOLDER: Final = "cold"
 """Folder of the parts of a copied log, below the copied warehouse."""
 Batches = tuple[int, int]
@@ -56,7 +55,6 @@ class ArchivedPart:
 
 
 def parts(table: TableState) -> list[ArchivedPart]:
-    """Return the parts that the table names, ordered by batch."""
     named = table.metadata().configuration.get(PROPERTY)
     return [ArchivedPart(**part) for part in json.loads(named)] if named else []
 
@@ -87,7 +85,6 @@ def opened_parts(
 
 
 def check_parts(log: Address, named: Iterable[ArchivedPart]) -> None:
-    """Raise StorageError as `opened_parts` does."""
     for part in named:
         with _opened(log, part, part.path(log)):
             pass

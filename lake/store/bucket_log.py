@@ -41,7 +41,6 @@ LISTED: Final = 1000
 COPIED: Final = 32 << 20
 """Maximum bytes copied of a log since its newest checkpoint, or of the files of a table."""
 FILES: Final = 64
-"""Of a table, at most."""
 STATES: Final = 4
 """Versions of a table that are kept open."""
 
@@ -147,7 +146,6 @@ class BucketLog(TableLog):
         return {int(name[:20]) for name in self._files if COMMIT.fullmatch(name)}
 
     def _base(self, version: int) -> int:
-        """Return the version of the newest known checkpoint up to `version`, else -1."""
         found = (int(name[:20]) for name in self._files if CHECKPOINT.fullmatch(name))
         return max((number for number in found if number <= version), default=-1)
 

@@ -50,7 +50,6 @@ def match(identity: Sequence[str], quote: str) -> str:
 
 
 def after_images(columns: Sequence[str], identity: Sequence[str], quote: str) -> list[str]:
-    """CHANGE is null for an unchanged row."""
     after = [f"case when _new is null then {old} else {new} end as {new}" for new, old in _names(columns, quote)]
     return [*after, f"{_change(columns, identity, quote)} as {CHANGE}"]
 

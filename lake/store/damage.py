@@ -36,7 +36,6 @@ PARQUET: Final = b"PAR1"
 LIBRARIES: Final = frozenset(
     {"deltalake", "_internal", "duckdb", "_duckdb", "pyarrow", "arro3", "pyo3_runtime", "pyspark", "py4j"}
 )
-"""Modules whose errors may come of a damaged file."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ class Damage:
 
 
 def name_of(path: Address) -> str:
-    """Return a name such as `the log of flights` or `carrier_daily`."""
     return FOLDERS.get(path.parent.name, "{}").format(path.name)
 
 

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 Unreadable = DeltaError
 FORMAT: Final = 1
 FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
-"""`cdc` files belong to the change feed."""
 FETCHED: Final = 32
-"""Files whose ends are fetched in parallel before they are read."""
 MANY_FILES: Final = 3
 """From this number on, files of a bucket are listed, up to 1,000 a request, and not looked up one by one."""
 
@@ -129,7 +127,6 @@ def newest_version(path: Address) -> int | None:
 
 
 def open_table(path: Address, version: int | None = None) -> TableState | None:
-    """Return the table to be kept, by default at its newest version."""
     try:
         return table_log(path).state(version)
     except TableNotFoundError:
@@ -176,7 +173,6 @@ def prefetch_rows(
 
 
 def files(table: TableState) -> list[str]:
-    """Return the paths of the files with the rows of `table`; deltalake gives escaped URLs."""
     return [unquote(file) for file in table.file_uris()]
 
 
@@ -267,7 +263,6 @@ def commit_metadata(path: Address, version: int) -> dict[str, Any]:
 
 
 def has_rows(path: Address, version: int) -> bool:
-    """Return whether the commit adds or removes files."""
     return any(kind in {"add", "remove"} for kind, _ in actions(path, version))
 
 

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Beaten = CommitFailedError
-"""Raised if another writer has already made the commit."""
 LOOKED_BACK: Final = 100
-"""Number of newest commits that are searched for the process's own."""
 CHECKPOINT_EVERY: Final = 20
 """Commits between checkpoints: opening a table reads every commit since the last one, 0.4 ms each."""
 KEEP_LOGS: Final[Mapping[str, str | None]] = {

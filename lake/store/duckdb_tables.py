@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FILE: Final = "_file"
 PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
-"""DuckDB's types of partition columns, whose values are in folder names."""
 
 
 @cache
@@ -38,7 +37,6 @@ def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """Return a DuckDB cursor in UTC, with its own registered and temporary tables."""
     return _database(tuple(FILE_SYSTEMS)).cursor()
 
 
@@ -90,7 +88,6 @@ def open_files(
 def rows(
     path: Address, query: str, *parameters: Any, version: int | None = None, **more_tables: Iterable[pa.RecordBatch]
 ) -> list[dict[str, Any]]:
-    """Return the rows of a DuckDB `query` over the table `t` at `path`, archived parts included; [] without a table."""
     try:
         with opened(path, version) as table:
             return query_files(

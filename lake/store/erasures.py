@@ -41,12 +41,10 @@ def subjects(settings: Settings, stream: str) -> set[str]:
 
 
 def erasures_between(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
-    """Return those with after < number <= upto."""
     return [erasure for erasure in entries(settings, stream) if after < erasure.number <= upto]
 
 
 def purged(settings: Settings) -> int:
-    """Return the number of the last erasure whose data old versions of tables no longer have."""
     rows = ERASURES.rows(settings, "SELECT max(number) AS n FROM t WHERE action = 'purged'")
     return max((row["n"] or 0 for row in rows), default=0)
 
@@ -72,7 +70,6 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
 
 
 def mark_purged(settings: Settings, number: int, *, edition: int, at: datetime) -> None:
-    """Record that they were purged from everything before `edition`."""
     _append(settings, [("purged", number, "", "", at, edition)])
 
 

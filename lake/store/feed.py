@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 FEED: Final = "feed"
 SIGN: Final = "_feed_sign"
-"""+1 for an added row, -1 for a removed one."""
 TYPE: Final = "_change_type"
 SIGNED: Final = f"CASE WHEN {TYPE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
 

@@ -93,11 +93,9 @@ class LedgerTable:
             durable.flush(self.location(settings).path)
 
     def rows(self, settings: Settings, query: str, *parameters: Any) -> list[dict[str, Any]]:
-        """Return the rows of a DuckDB `query` over the entries `t`; [] before the first."""
         return duckdb_tables.rows(self.location(settings).path, query, *parameters)
 
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
-        """Return the entries that meet the DuckDB `condition`, instants as microseconds since 1970."""
         instants = [name for name, kind in self.columns.items() if kind == "TIMESTAMPTZ"]
         replaced = ", ".join(f"epoch_us({name}) AS {name}" for name in instants)
         return self.rows(settings, f"SELECT * REPLACE ({replaced}) FROM t WHERE {condition}", *parameters)
@@ -116,7 +114,6 @@ def as_state(record: Any) -> dict[str, Any]:
 
 
 def parse_nested(value: Any) -> Any:
-    """Return a nested value of an entry, in which it is JSON text, or of a state."""
     return json.loads(value) if isinstance(value, str) else value
 
 

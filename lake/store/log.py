@@ -84,7 +84,6 @@ class Log:
         return LogHead.of(self.stream, position)
 
     def heads(self) -> list[LogHead]:
-        """Return the newest first."""
         return [*self.backwards()]
 
     def backwards(self) -> Iterator[LogHead]:
@@ -148,7 +147,6 @@ class Log:
         return self._interpreted(rows, contracts, people, voids=voids)
 
     def refusals(self, spark: SparkSession, contract: Contract, *, upto: int, voids: int) -> DataFrame:
-        """Return the rejections of the batches up to `upto`: columns of `read`, and REFUSAL."""
         contracts = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
         scan = self._broadcasts(upto)
         people = self._keys_in(scan, spark, contract, None)
@@ -161,7 +159,6 @@ class Log:
         return self.keys_of(spark, contract, self._people(scan, keys)) if contract.sealed else None
 
     def events_of(self, stored: DataFrame, contract: Contract, keys: DataFrame, *, voids: int = 0) -> DataFrame:
-        """Return the result of `read` for the stored rows `stored`; `keys` are the keys of persons."""
         contracts = evolution.with_current(self.contracts(self.head()), contract)
         return self._interpreted(stored, contracts, keys if contract.sealed else None, voids=voids)
 
@@ -228,7 +225,6 @@ class Log:
         )
 
     def keyless(self, store: KeyStore) -> set[str]:
-        """Return the tokens in the log that `store` does not know and that were not erased."""
         token = encryption.SUBJECT
         query = f"SELECT DISTINCT {token} FROM t ANTI JOIN known USING ({token}) WHERE {token} IS NOT NULL"
         missing = {row[token] for row in duckdb_tables.rows(self.path, query, known=store.tokens(self.stream))}
@@ -265,7 +261,6 @@ class Log:
         durable.flush(self.path, self._before_newest)
 
     def flush_beside(self) -> None:
-        """Flush quarantined records, re-deliveries and contracts."""
         warehouse = Warehouse(self.settings)
         for location in (*warehouse.beside(self.stream), warehouse.book("contracts")):
             durable.flush(location.path)

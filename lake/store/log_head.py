@@ -93,7 +93,6 @@ class LogHead:
 
     @property
     def accepted(self) -> dict[str, Any]:
-        """Acceptance of all rejected records up to a batch, with its reason; {} if there is none."""
         return self._recorded("accepted")
 
     @property
@@ -110,7 +109,6 @@ class LogHead:
 
     @property
     def horizon(self) -> dict[str, Any]:
-        """State of producers, see lake.ingest.horizon; {} if the contract names none."""
         return self._recorded("horizon")
 
     @property
@@ -126,7 +124,6 @@ class LogHead:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """Key store of the newest batch; {} if nothing is sealed."""
         return self._recorded("keys")
 
     @property

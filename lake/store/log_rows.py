@@ -94,7 +94,6 @@ def clustered(contract: Contract) -> list[str]:
 
 
 def ranged(contract: Contract) -> list[str]:
-    """Return the key columns with statistics of each file."""
     return [
         name
         for name in contract.key

@@ -42,7 +42,6 @@ def end() -> None:
 
 
 def last_durations(settings: Settings, verb: str) -> Mapping[str, float]:
-    """Return the seconds of the last run of `verb` by subject, as far as they are known."""
     from lake.store.ledger import runs
 
     with suppress(Exception):

@@ -27,7 +27,6 @@ COLUMNS: Final = {
     "_ingested_at": "TIMESTAMPTZ",
 }
 FACTS: Final = "facts"
-"""Optional column: what a source recorded about the record, as JSON."""
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PART_ROWS: Final = 10_000
 PART_BYTES: Final = 64 << 20
@@ -37,8 +36,6 @@ ROW_BYTES: Final = 500
 
 @dataclass(frozen=True)
 class Rejected:
-    """`facts` is what the record's source recorded about it, as JSON."""
-
     stream: str
     batch: int
     number: int
@@ -51,12 +48,10 @@ class Rejected:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Position in the quarantine, in the order of the rows."""
         return self.batch, self.number
 
     @property
     def mark(self) -> str:
-        """Name by which the log remembers that it accepted the record later."""
         return mark(self.batch, self.number)
 
     @property
@@ -96,14 +91,12 @@ def rejected(
 
 
 def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
-    """Return the marks of whole files up to batch `upto`, with the files' names."""
     query = "SELECT _batch, _number, source FROM t WHERE _batch <= $1 AND reason = $2 ORDER BY ALL"
     rows = duckdb_tables.rows(_path(settings, stream), query, upto, str(Reason.FILE))
     return {mark(row["_batch"], row["_number"]): row["source"] for row in rows}
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
-    """Quarantine `faults`, (source, detail), as the first rows of the batch. Return their count."""
     rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
     if rows:
         duckdb_tables.append(_path(settings, stream), SCHEMA, rows)

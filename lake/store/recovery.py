@@ -95,7 +95,6 @@ def last_void(settings: Settings) -> int:
 
 
 def has_void(settings: Settings, number: int) -> bool:
-    """Return whether there is a void or an erasure of this number."""
     books = (Warehouse(settings).book(name) for name in ("voids", "erasures"))
     return any(duckdb_tables.rows(book.path, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for book in books)
 
@@ -131,7 +130,6 @@ def check_complete(settings: Settings, stream: str, read: Mapping[str, tuple[int
 
 
 def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> tuple[int, str]:
-    """Return the greatest batch number of a log so far, and its witness."""
     tables = read_by_tables(settings) if read is None else read
     last = 0
     with suppress(delta.Unreadable, LakeError):  # a damaged ledger table is reported elsewhere
@@ -140,7 +138,6 @@ def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, st
 
 
 def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
-    """Return the last batch of a log in the newest cut, and the cut; (0, "") if none can be read."""
     with suppress(delta.Unreadable, LakeError):  # as above
         if cut := _entry(settings, "cuts", "cut"):
             return cut["batches"].get(stream, 0), f"cut {cut['number']}"
@@ -149,7 +146,6 @@ def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
 
 @view()
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
-    """Return the last batch of each stream that a derived table has read, and that table."""
     read: dict[str, tuple[int, str]] = {}
     for table in _tables(settings):
         with suppress(delta.Unreadable, NotADirectoryError):  # an unreadable table is reported elsewhere
@@ -185,7 +181,6 @@ def has_commit(heads: Iterable[TableHead], version: int, cut: int) -> bool:
 
 
 def _editions(settings: Settings) -> tuple[int, int]:
-    """Return the number of the newest recorded edition, and the remembered one; 0 for none."""
     remembered = _data(Warehouse(settings).book("numbers")).get("edition", 0)
     return _entry(settings, "editions", "edition").get("number", 0), remembered
 

@@ -27,7 +27,6 @@ class Redelivery:
 
 
 def put(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
-    """`again` has `_id` and `source`."""
     import pyarrow as pa
 
     if again.num_rows:

@@ -55,7 +55,6 @@ class Scan:
     times: Span | None = None
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Skip files without rows within the bounds."""
         with opened(self.path, self.version) as table:
             files, _, few = self._files(table)
             if few:
@@ -71,7 +70,6 @@ class Scan:
         return to_frame(spark, some) if some.num_rows <= cost.SCAN_ROWS else self.frame(spark)
 
     def files(self, keys: pa.Table | None = None) -> list[str]:
-        """Return the files that may hold rows within the bounds and one of `keys`, existing or not."""
         with opened(self.path, self.version) as table:
             return [file for file, _ in self._listed(table, keys)]
 
@@ -89,7 +87,6 @@ class Scan:
             return arrow_schema(table)
 
     def keys(self, values: Sequence[Mapping[str, Any]]) -> pa.Table:
-        """Return `values` of some of the columns in their types, as rows to look up."""
         import pyarrow as pa
 
         schema = self.schema()
@@ -120,7 +117,6 @@ class Scan:
             return sum(row["late"] for row in counted)
 
     def select(self, query: str) -> list[dict[str, Any]]:
-        """Return the rows of a DuckDB `query` over all rows of the `files` as `t`."""
         with opened(self.path, self.version) as table:
             return query_files(self._some(table, self._files(table)[0]), query)
 
@@ -128,7 +124,6 @@ class Scan:
     def registered(
         self, con: duckdb.DuckDBPyConnection, name: str, columns: Sequence[str], where: str
     ) -> Iterator[None]:
-        """Register those `columns` of the rows that meet `where`, DuckDB's SQL, as `name` in `con` during the block."""
         files_of = f"{name} in files"
         with opened(self.path, self.version) as table, ExitStack() as stack:
             files, stored = self._files(table)[0], arrow_schema(table).names
@@ -175,7 +170,6 @@ class Scan:
         return TableFiles(self.path, table, files)
 
     def _files(self, table: TableState, keys: pa.Table | None = None) -> tuple[list[str], int, bool]:
-        """Return the files that may hold wanted rows, the number of their rows, and whether Arrow can hold these."""
         listed = self._listed(table, keys, values=lambda _: "num_records, size_bytes")
         files, rows = [file for file, *_ in listed], sum(rows for _, rows, _ in listed)
         few = rows <= cost.HANDED_ROWS and sum(size for *_, size in listed) <= cost.HANDED_BYTES
@@ -196,7 +190,6 @@ class Scan:
         keys: pa.Table | None = None,
         values: Callable[[Sequence[str]], str] = lambda _: "num_records",
     ) -> list[tuple[Any, ...]]:
-        """Return the `files`, each with its `values`: SQL made of the names of statistics."""
         listed: list[tuple[Any, ...]] = []
         few = keys if keys is not None and keys.num_rows <= cost.PRUNED_KEYS else None
         with archive_tier.opened_parts(self.path, table, self.bounds.get("_batch")) as tables, connection() as con:
@@ -263,7 +256,6 @@ def read(
 
 
 def has_key(keys: pa.Table) -> str:
-    """Return DuckDB's SQL of whether a row of `t` equals one of the `keys`, `k`, nulls included."""
     same = (f"k.{quoted(column)} IS NOT DISTINCT FROM t.{quoted(column)}" for column in keys.column_names)
     return f"EXISTS (SELECT 1 FROM k WHERE {' AND '.join(same)})"
 
@@ -273,7 +265,6 @@ def _picked(columns: Iterable[str], stored: Collection[str]) -> str:
 
 
 def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str | None:
-    """Return DuckDB's SQL of whether a file may hold a row that equals one of the keys `k` in these columns."""
     types = {field.name: str(field.type.type) for field in table.schema().fields}
     tests = []
     for column in columns:
@@ -310,7 +301,6 @@ def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
 
 
 def on_disk(rows: DataFrame) -> DataFrame:
-    """Evaluate the rows once, to the disks of Spark's executors."""
     from pyspark import StorageLevel
 
     return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
@@ -350,13 +340,11 @@ def to_arrow(rows: DataFrame) -> pa.Table:
 
 
 def within(rows: DataFrame, limit: int) -> pa.Table | DataFrame:
-    """Collect a DataFrame if it has at most `limit` rows, else return it."""
     few = to_arrow(rows.limit(limit + 1))
     return few if few.num_rows <= limit else rows
 
 
 def arrow_schema(table: TableState) -> pa.Schema:
-    """All parts are nullable."""
     import pyarrow as pa
 
     return pa.schema([pa.field(f.name, may_be_null(f.type), metadata=f.metadata) for f in pa.schema(table.schema())])

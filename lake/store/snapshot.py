@@ -90,7 +90,6 @@ class Published:
 
     @property
     def has_versions(self) -> bool:
-        """Return whether its rows have validity intervals."""
         return {"valid_from", "valid_to", "version_id"} <= {column.name for column in self.columns}
 
 
@@ -202,7 +201,6 @@ def duckdb_type(kind: str | Mapping[str, Any]) -> str:
 
 
 def manifest_entry(settings: Settings, edition: Edition, name: str) -> Mapping[str, Any] | None:
-    """Return None if it is missing or of another edition."""
     try:
         manifest = _read_manifest(Warehouse(settings).manifest(edition.number))
         if (manifest["number"], manifest["published_at"]) != (edition.number, edition.published_at.isoformat()):

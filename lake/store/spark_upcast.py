@@ -36,7 +36,6 @@ def with_members(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
 
 
 def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> DataFrame:
-    """A row that cannot be upcast raises an error in Spark."""
     fields = upcast_fields(steps, contract.fields)
     if not fields:
         return rows
@@ -82,7 +81,6 @@ def _evaluated(
 
 
 def by_duckdb(sql: str, names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Table:
-    """Return the result of DuckDB's `sql` over `rows`, the `columns` called `names`, in a worker of Spark."""
     import duckdb
 
     with duckdb.default_connection().cursor() as con:

@@ -27,11 +27,9 @@ from lake.store.truncated_commit import commit_file
 from lake.text import SPARK, quoted
 
 Action = Mapping[str, Mapping[str, Any]]
-"""Fields by the name of the action."""
 KEPT: Final = ("inCommitTimestamp", "operation", "operationParameters", "operationMetrics", "engineInfo")
 """Fields of Spark's commit information that the table's commit repeats."""
 CHANGED: Final = ("schemaString", "configuration")
-"""Fields of the table's metadata that Spark may change."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,6 @@ class StagingTable:
         return f"delta.{quoted(self.path.spark, SPARK)}"
 
     def changes(self) -> tuple[dict[str, Any], list[Action]]:
-        """Return Spark's commits as commit information and actions on the table."""
         with delta.opened(self.table, self.version) as table:
             own = delta.metadata_action(table)["metaData"]
         about, files = dict[str, Mapping[str, Any]](), list[Action]()
@@ -78,7 +75,6 @@ class StagingTable:
 
 
 def stage(path: Address, *, with_files: bool = False) -> StagingTable:
-    """Make a staging table for the newest version, without rows or `with_files` of the table."""
     with delta.opened(path) as table:
         begin = [_protocol(table), delta.metadata_action(table)]
         if with_files:
@@ -116,7 +112,6 @@ def _protocol(table: TableState) -> dict[str, dict[str, Any]]:
 
 
 def _files(table: TableState, wanted: Collection[str] | None) -> list[dict[str, Any]]:
-    """Return the `add` actions of the `wanted` files, with only the number of rows as statistics."""
     import pyarrow as pa
 
     found = pa.table(table.get_add_actions(flatten=True))

@@ -21,7 +21,6 @@ COMMENT, UNIT = "comment", "unit"
 Meanings: TypeAlias = Mapping[str, Mapping[str, str]]
 """{column: {COMMENT: its meaning, UNIT: what its number counts}}. COMMENT is Spark's own key, which catalogues show."""
 CHANGE: Final = "_change"
-"""Column of a diff: insert, update or delete."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,6 @@ class TableHead:
 
     @property
     def streams(self) -> dict[str, int]:
-        """Inputs that are logs, with the last batch that was read."""
         return {name: batch for name, batch in self.inputs.items() if name not in self.physical}
 
     def to_json(self) -> dict[str, Any]:
@@ -116,7 +114,6 @@ class TableHead:
 
     @property
     def committed(self) -> Position:
-        """Position of a commit of this head on top of its own position."""
         return self.position.next(**self.to_json())
 
     @property

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from deltalake.table import ProtocolVersions
 
 KNOWN: Final = 10_000
-"""Commits of a table whose commit information is cached."""
 
 
 class TableState(Protocol):
@@ -72,14 +71,12 @@ class TableLog(ABC):
             return self._newest
 
     def knows(self, writer: str) -> bool:
-        """Return whether the newest version is known, and its commit is the one of `writer`."""
         with self._lock:
             if self._newest is None or not view.is_known(self.path):
                 return False
             return metadata_of(self.info(self._newest)).get("writer") == writer
 
     def invalidate(self) -> None:
-        """Have the table looked up again, because it may have changed."""
         with self._lock:
             view.forget(self.path)
 

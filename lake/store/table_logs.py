@@ -29,7 +29,6 @@ class FolderLog(TableLog):
 
     _head: Entry | None = None
     _idle: list[DeltaTable] = field(default_factory=list)
-    """States that no reader or writer uses."""
 
     def forget(self) -> None:
         with self._lock:
@@ -140,7 +139,6 @@ def table_log(path: Address) -> TableLog:
 
 
 def invalidate(path: Address) -> None:
-    """Have the table at `path` looked up again, because it may have changed."""
     table_log(path).invalidate()
 
 

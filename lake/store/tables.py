@@ -29,16 +29,14 @@ if TYPE_CHECKING:
 
 
 class FeedGap(Exception):
-    """Raised if the change feed does not cover the requested versions."""
+    pass
 
 
 def heads(at: Location) -> Iterator[TableHead]:
-    """Yield the newest first."""
     return map(TableHead.of, delta.positions(at.path, at.app))
 
 
 def visible_columns(schema: str) -> dict[str, str]:
-    """Return {column: type} of a schema as Spark and Delta write it in JSON."""
     types = {column["name"]: column["type"] for column in json.loads(schema)["fields"]}
     return {
         name: type_ if isinstance(type_, str) else json.dumps(type_)
@@ -136,7 +134,6 @@ class Table:
         return Scan(self.path, version).rows()
 
     def rows_of(self, keys: pa.Table, version: int, *, limit: int | None = None) -> pa.Table:
-        """Return at most `limit` rows with one of the `keys`, nulls included."""
         return Scan(self.path, version).arrow(keys=keys, limit=limit)
 
     def keys_where(
@@ -151,7 +148,6 @@ class Table:
         return distinct(keys) if keys.num_rows <= limit else None
 
     def rows_where(self, condition: str, version: int, *, without: pa.Table | None, limit: int) -> pa.Table:
-        """Return at most `limit` rows that meet a SQL `condition` and equal none of the keys `without`."""
         where = condition if without is None else f"({condition}) AND NOT {has_key(without)}"
         return Scan(self.path, version).arrow(where=where, lookup=without, limit=limit)
 

@@ -73,7 +73,6 @@ def set_aside(path: Address, version: int, *, empty: bool) -> None:
 
 
 def signpost(commit: Address) -> str | None:
-    """Return the sentence of a signpost, None for any other commit."""
     with suppress(ValueError, AttributeError):
         for line in commit.read().splitlines():
             features = json.loads(line).get("protocol", {}).get("readerFeatures") or ()

@@ -18,8 +18,6 @@ from lake.store.storage import Address
 
 @dataclass
 class KnownTables:
-    """URLs of tables that were looked up, and the names in listed folders, by the folders' URLs."""
-
     tables: set[str] = field(default_factory=set)
     folders: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -65,7 +63,6 @@ def mark_known(path: Address) -> None:
 
 
 def forget(path: Address) -> None:
-    """Record that the table may have changed."""
     for view in (_current.get(), _leased_view):
         if view:
             view.tables.discard(path.url)

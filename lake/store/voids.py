@@ -48,7 +48,6 @@ ERASURES: Final = LedgerTable(
     durable=True,
 )
 NUMBERED: Final = (VOIDS, ERASURES)
-"""Ledger tables that share one numbering."""
 Place = tuple[int, int, int]
 """Batch, bucket and offset of an event."""
 Target = tuple[int, int | None, int | None, str | None]
@@ -120,13 +119,11 @@ def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
 
 
 def voids_head(settings: Settings) -> int:
-    """Return the greatest number of a void or an erasure over all streams."""
     rows = (row for table in NUMBERED for row in table.rows(settings, "SELECT max(number) AS n FROM t"))
     return max((row["n"] or 0 for row in rows), default=0)
 
 
 def voids_between(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
-    """Return those with after < number <= upto."""
     return [void for void in all_voids(settings, stream) if after < void.number <= upto] if after < upto else []
 
 
@@ -140,7 +137,6 @@ def without_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
 
 
 def not_voided_sql(voids: Iterable[Void]) -> str:
-    """Return DuckDB's SQL."""
     voids = list(voids)
     tests = [f"NOT {void.whole_in(DUCKDB)}" for void in voids if void.whole]
     if places := [f"({void.bucket}, {void.offset})" for void in voids if not void.whole]:
@@ -149,7 +145,6 @@ def not_voided_sql(voids: Iterable[Void]) -> str:
 
 
 def only_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
-    """Return each row once."""
     from pyspark.sql import functions as F
 
     voids = list(voids)

@@ -35,8 +35,6 @@ WRITTEN_AS: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True)
 class Location:
-    """Place of one Delta table; it may not exist yet."""
-
     kind: Kind
     path: Address
 
@@ -103,7 +101,6 @@ class Warehouse:
         return [location for location in locations if location.lease == lease]
 
     def folders(self, *kinds: Kind) -> Iterator[Location]:
-        """Yield the existing folders of tables of such `kinds`, every home of a derived one."""
         folders = [(kind, self.root / name) for kind in kinds for name in FOLDERS[kind]]
         for (kind, folder), names in zip(folders, names_in([folder for _, folder in folders]), strict=True):
             yield from (Location(kind, folder / name) for name in sorted(names) if not name.startswith("."))

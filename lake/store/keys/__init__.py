@@ -31,8 +31,6 @@ KEYS: Final = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL"
 
 @dataclass(frozen=True)
 class KeyStore:
-    """`secret` makes the tokens."""
-
     home: Home
     id: str
     secret: bytes
@@ -54,7 +52,6 @@ class KeyStore:
                 transaction.many("INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT DO NOTHING", new)
 
     def destroy(self, stream: str, tokens: Iterable[str]) -> None:
-        """Destroy the keys of the tokens, known or not, for good."""
         with self.home.transaction(writes=True) as transaction:
             transaction.many(
                 "INSERT INTO keys VALUES (?, ?, NULL) ON CONFLICT (stream, token) DO UPDATE SET key = NULL",
@@ -71,12 +68,10 @@ class KeyStore:
             return _as_arrow(transaction.run(f"{KEYS} AND {asked} ORDER BY token", stream))
 
     def all_keys(self, stream: str) -> Iterator[pa.Table]:
-        """Yield `keys_of` all tokens of the stream, in at least one part of PEOPLE_AT_ONCE."""
         for rows in self._pages(KEYS, stream):
             yield _as_arrow(rows)
 
     def tokens(self, stream: str) -> Iterator[pa.RecordBatch]:
-        """Yield the tokens of the stream that have or had a key: column SUBJECT, in parts of PEOPLE_AT_ONCE."""
         import pyarrow as pa
 
         for rows in self._pages("SELECT token FROM keys WHERE stream = ?", stream):
@@ -101,7 +96,6 @@ class KeyStore:
             return dict(transaction.run("SELECT stream, count(*) FROM keys GROUP BY stream ORDER BY stream"))
 
     def copy(self, home: Home) -> None:
-        """Create a store with the same keys at another `home`, from one transaction."""
         with self.home.transaction() as transaction:
             home.make(Identity(self.id, self.secret), transaction.batches("SELECT stream, token, key FROM keys"))
 

@@ -25,8 +25,6 @@ SECRET_BYTES: Final = 32
 
 
 class Identity(NamedTuple):
-    """`id` is permanent; `secret` makes the tokens."""
-
     id: str
     secret: bytes
 

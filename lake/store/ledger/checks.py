@@ -53,7 +53,6 @@ CHECKS: Final = LedgerTable(
 
 
 def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
-    """Record checks of one or several tables in one commit."""
     if not made:
         return []
 

@@ -112,13 +112,11 @@ def forget(settings: Settings, name: str, table: str) -> bool:
 
 
 def late(settings: Settings, now: datetime, *, upto: int) -> list[Consumer]:
-    """Return those that have an edition before `upto` and for which their editions are still kept."""
     behind = (one for one in consumers(settings) if one.edition is not None and one.edition < upto)
     return [one for one in behind if is_held(settings, one, now) and not must_start_over(settings, one)]
 
 
 def must_start_over(settings: Settings, one: Consumer) -> bool:
-    """Return whether an edition that the consumer's next changes need has expired."""
     return not all(editions.is_kept(settings, number) for number in one.needs)
 
 
@@ -131,7 +129,6 @@ def needed_editions(settings: Settings) -> Iterator[frozenset[int]]:
 
 
 def behind_since(settings: Settings, one: Consumer) -> datetime | None:
-    """Return the time of the first edition that the consumer lacks; None if it has the newest, or none yet."""
     after = None if one.edition is None else editions.edition_after(settings, one.edition)
     return after.published_at if after else None
 

@@ -14,7 +14,6 @@ CONTRACTS: Final = LedgerTable("contracts", {"stream": "VARCHAR", "version": "IN
 
 
 def versions(settings: Settings, stream: str) -> tuple[Contract, ...]:
-    """Return version 1 first."""
     rows = CONTRACTS.rows(settings, "SELECT version, text FROM t WHERE stream = $1 ORDER BY version", stream)
     return tuple(_read(row["text"], f"{stream} version {row['version']}") for row in rows)
 

@@ -70,7 +70,6 @@ _NUMBERS = LedgerTable("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durab
 
 
 def latest_edition(settings: Settings) -> Edition | None:
-    """Return the newest edition, pinned or not."""
     return _edition_of(EDITIONS.head(settings), "edition")
 
 
@@ -118,12 +117,10 @@ def cut_of(settings: Settings, edition: Edition | None, table: str) -> int:
 
 
 def edition_before(settings: Settings, number: int) -> Edition | None:
-    """Return the edition published before edition `number`, expired or not."""
     return _newest(settings, "number < ?", number)
 
 
 def left_behind_at(settings: Settings, cut: int) -> datetime | None:
-    """Return when the first edition of a later cut than `cut` was published."""
     edition = _oldest(settings, "cut > ?", cut)
     return edition.published_at if edition else None
 
@@ -133,12 +130,10 @@ def edition_after(settings: Settings, number: int) -> Edition | None:
 
 
 def edition_by(settings: Settings, moment: datetime) -> Edition | None:
-    """Return the newest edition published by `moment`, expired or not."""
     return _newest(settings, "published_at <= ?", moment)
 
 
 def edition_since(settings: Settings, moment: datetime) -> Edition | None:
-    """Return the first edition published at `moment` or later, expired or not."""
     return _oldest(settings, "published_at >= ?", moment)
 
 
@@ -153,7 +148,6 @@ def _oldest(settings: Settings, condition: str, value: int | datetime) -> Editio
 
 
 def kept_editions(settings: Settings) -> list[Edition]:
-    """Return the newest first."""
     expired = _expired(EDITIONS.head(settings))
     rows = EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
     return [_edition(row) for row in rows if not _within(row["number"], expired)]
@@ -173,12 +167,10 @@ def expired_since(settings: Settings, number: int) -> list[Edition]:
 
 
 def expired_ranges(settings: Settings) -> list[list[int]]:
-    """Return ranges [first, last]."""
     return _expired(EDITIONS.head(settings))
 
 
 def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
-    """Expire the `old` editions, except the newest and the pinned one. Return those that expired."""
     with EDITIONS.hold_lease(settings):
         head = EDITIONS.head(settings)
         expired = _expired(head)

@@ -22,7 +22,6 @@ TOKEN_BYTES: Final = 32
 ID_DIGITS: Final = 24
 """Hexadecimal digits of a token's digest that are its grant's id: 96 bits."""
 EVERY: Final = "*"
-"""All tables of the editions: neither logs nor ledgers."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Grant:
         return self.digest[:ID_DIGITS]
 
     def covers(self, schema: str, name: str) -> bool:
-        """Return whether it covers a table of a layer, the log of a stream, or a ledger."""
         titles = {f"{schema}.{name}", f"{schema}.{EVERY}"}
         return not titles.isdisjoint(self.tables) or (schema in LAYERS and not {name, EVERY}.isdisjoint(self.tables))
 
@@ -67,7 +65,6 @@ _GRANTS: Final = LedgerTable(
 
 
 def grants(settings: Settings) -> list[Grant]:
-    """Return the grants that were not revoked, by name, expired ones included."""
     listed = _GRANTS.head(settings).data.get("grants", [])
     return [_grant(**entry) for entry in listed]
 

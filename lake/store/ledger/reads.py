@@ -121,7 +121,6 @@ class Journal:
 
 
 def unrecorded(settings: Settings) -> list[str]:
-    """Return the lines of journals that are not recorded, as far as this user may read them."""
     lines = list[str]()
     for file in _journals(settings):
         with suppress(FileNotFoundError):  # it was recorded just now

@@ -23,7 +23,6 @@ WHOLE: Final = ("build", "rebuild")
 EDITION: Final = "edition"
 """Subject of `publish` and of other verbs that change the edition readers see."""
 WAREHOUSE: Final = "warehouse"
-"""Subject of verbs about all tables."""
 ADVANCE: Final = "advance"
 PUBLISH: Final = "publish"
 INGEST: Final = "ingest"
@@ -36,10 +35,8 @@ WORK: Final[Mapping[str, str]] = (
 STOPPED: Final = "its expectations stopped it"
 """Reason of a verb that a gate stopped; the checks have the details."""
 REASON_LENGTH: Final = 300
-"""In characters."""
 _EVENT: Final = re.compile(r"; the event(?: is|s behind it are) \w+ \d+:\d+:\d+")
 _RAISED: Final = re.compile(r"((?:reducer|step) \w+: \w+:|\[USER_RAISED_EXCEPTION\]) .*")
-"""Error with a text written by a job."""
 _VALUES: Final = re.compile(
     r"""(?P<own>\b(?:batch|batches|cut|edition|line|version|SQLSTATE:)\ \d+(?:\ to\ \d+)?\b
               |\b\d+\ (?:of\ \d+\ )?(?:events|files|records|rows|streams|tables|times?)\b|\bdecimal\(\d+,\ ?\d+\))
@@ -50,8 +47,6 @@ _VALUES: Final = re.compile(
 
 @dataclass(frozen=True)
 class Run:
-    """One verb's work on one subject (a table, a stream, or the edition): `done` or `failed`."""
-
     number: int = field(default=0, kw_only=True)
     verb: str
     subject: str
@@ -102,7 +97,6 @@ class _BackgroundRecorder:
         self._records.append(self._thread.submit(context.run, record))
 
     def wait(self) -> None:
-        """Raise the first error of recording."""
         for record in self._records:
             record.result()
 
@@ -133,14 +127,12 @@ def wait_until_recorded() -> None:
 
 
 def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
-    """Return the newest run of each subject, with one of `verbs` if some are given."""
     newest = """SELECT max(number) FROM t WHERE (len($1) = 0 OR verb IN $1) AND ($2 IS NULL OR outcome = $2)
         GROUP BY subject"""
     return {run.subject: run for run in _runs(settings, newest, list(verbs), outcome)}
 
 
 def newest_runs(settings: Settings) -> list[Run]:
-    """Return the newest run of each subject and kind of work, oldest first."""
     work = " ".join(f"WHEN '{verb}' THEN '{work}'" for verb, work in WORK.items())
     return _runs(settings, f"SELECT max(number) FROM t GROUP BY subject, CASE verb {work} ELSE verb END")
 

@@ -55,8 +55,6 @@ class Underway:
 
 @dataclass(frozen=True)
 class State:
-    """State of a sink's receiver: the position as text, the number of ended deliveries, and the one under way."""
-
     position: str | None = None
     number: int = 0
     underway: Underway | None = None
@@ -110,7 +108,6 @@ def forget(settings: Settings, sink: str) -> bool:
 
 
 def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
-    """Return the longest waiting first."""
     newest = f"SELECT * FROM t WHERE sink = $1 {NEWEST}"
     rows = SENT.rows(
         settings,

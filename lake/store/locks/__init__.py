@@ -36,7 +36,6 @@ class Holder:
 
     @classmethod
     def read(cls, file: Address) -> Holder:
-        """Return an unknown holder if the file is missing or damaged."""
         with suppress(OSError, ValueError, TypeError):
             return cls(**json.loads(file.read()))
         return cls()
@@ -73,8 +72,7 @@ class Lease(Protocol):
         """Raise Unavailable if another host may hold the lease. Call it before files are deleted."""
         return
 
-    def release(self) -> None:
-        """Free the lease: the next process acquires it at once."""
+    def release(self) -> None: ...
 
 
 class Leases(Protocol):

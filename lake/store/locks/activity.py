@@ -59,7 +59,6 @@ def begin(settings: Settings, command: str, *, edition: int | None = None) -> No
 
 
 def join(settings: Settings) -> None:
-    """List this process if it has begun and is not listed. The warehouse exists."""
     folder = _folder(settings)
     if folder not in _notes or folder in _files:
         return
@@ -111,7 +110,6 @@ def renew(settings: Settings, since: Moment | None = None) -> None:
 
 
 def others(settings: Settings) -> list[Running]:
-    """Return the other processes of this machine, the oldest first. Delete the files of dead ones."""
     folder = _folder(settings)
     if not folder.is_dir():
         return []
@@ -142,7 +140,6 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _running(file: Path) -> Running | None:
-    """Delete the file if no process has locked it."""
     with suppress(FileNotFoundError), file.open("rb") as open_file:
         try:
             fcntl.flock(open_file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -56,7 +56,6 @@ class NewestEpoch:
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> NewestEpoch:
-        """Files of other programs are ignored."""
         files = [entry for entry in entries if _FILE.fullmatch(entry.name)]
         if not files:
             return cls()
@@ -159,7 +158,6 @@ class BucketLeases(Leases):
                 sleep(LOOK)
 
     def _put_epoch(self, name: str, machine: FolderLease, newest: NewestEpoch, at: float) -> BucketLease | None:
-        """Write the epoch after the `newest`, looked up `at` that time; return None if another process was first."""
         lease = BucketLease(self, machine, self.folder / name, newest.number + 1, alive=clock())
         holder = replace(machine.holder, host=platform.node())
         if not (lease.folder / f"{lease.epoch:08}").put_if_absent(holder.json.encode()):

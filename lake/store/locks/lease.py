@@ -21,7 +21,6 @@ from lake.store.table_logs import holding
 from lake.store.warehouse import Warehouse
 
 _held: Final[dict[tuple[int, Path, str], Lease]] = {}
-"""By thread, warehouse and name."""
 _bucket_leases: Final[dict[tuple[FolderLeases, Storage], BucketLeases]] = {}  # one for each warehouse, for its thread
 
 
@@ -60,7 +59,6 @@ def must_hold(settings: Settings, name: str) -> None:
 
 
 def leases(settings: Settings) -> Leases:
-    """Return the leases of a warehouse, among all processes that may write to it."""
     machine = FolderLeases(settings.warehouse_path / "locks")
     folder = Warehouse(settings).root / "locks"
     if not folder.storage.is_remote:

@@ -41,7 +41,6 @@ PLACE: Final = ("_batch", "_bucket", "_offset")
 
 
 def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
-    """Return the columns of a log that are sealed under any of its contracts."""
     if not contracts[-1].sealed:
         return []
     physical = origins.columns(contracts)
@@ -105,7 +104,6 @@ def _prints_of(counted: Sequence[Any]) -> tuple[Fingerprint, ...]:
 
 
 def entry(before: Mapping[str, Any], batch: int, prints: Fingerprints, sealed: Sequence[str]) -> dict[str, Any]:
-    """Return, as JSON, the content that the commit of `batch` records, after one that recorded `before`."""
     content = {"buckets": {str(b): [str(p) for p in prints[b]] for b in sorted(prints)}, "sealed": list(sealed)}
     return content | {"digest": digest(before.get("digest", ""), batch, content)}
 
@@ -122,7 +120,6 @@ def same_in_clear(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
-    """Yield the breaks in the chain of `heads`, oldest first."""
     before = ""
     for head in heads:
         content = head.content

@@ -45,8 +45,6 @@ BITS: Final = 53
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Number of rows, and the sum of their hashes modulo 2^64."""
-
     rows: int = 0
     total: int = 0
 
@@ -67,8 +65,6 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class _Dialect:
-    """Syntax of one engine for what both can compute."""
-
     quote: str
     text: Callable[[str], str]
     size: Callable[[str], str]
@@ -145,7 +141,6 @@ def fields_of(schema: pa.Schema) -> list[Field]:
 
 
 def fields_of_json(schema: str) -> list[Field]:
-    """Read a schema in the JSON of Delta or Spark."""
     return [(field["name"], field["type"]) for field in json.loads(schema)["fields"]]
 
 
@@ -201,7 +196,6 @@ def _exact(x: str, d: _Dialect) -> str:
 
 
 def _let(name: str, value: str, body: str, d: _Dialect) -> str:
-    """Return SQL of `body`, in which `name` stands for `value`: an expression written once is evaluated once."""
     one = f"array({value})" if d is SPARKS else f"[{value}]"
     return f"{d.each(one, name, body)}[{0 if d is SPARKS else 1}]"
 
@@ -222,7 +216,6 @@ def _by_name(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def duck_values(fields: Sequence[Field], stored: Sequence[str]) -> str:
-    """Return DuckDB's SQL of the columns in their types, null if `stored` lacks them."""
     return ", ".join(
         f"CAST({quoted(name) if name in stored else 'NULL'} AS {duckdb_type(kind)}) AS {quoted(name)}"
         for name, kind in fields
@@ -242,7 +235,6 @@ def of_arrow(rows: pa.Table, key: str = "") -> Fingerprint:
 
 
 def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
-    """Return the hashes in any order."""
     import pyarrow as pa
 
     if not rows.num_rows:
@@ -258,7 +250,6 @@ def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
 
 
 def of_version(path: Address, version: int | None = None, key: str = "") -> Fingerprint:
-    """Read all rows."""
     with delta.opened(path, version) as table:
         paths = delta.files(table)
         if not paths:

@@ -40,7 +40,6 @@ PROPERTIES: Final = ("delta.dataSkippingStatsColumns",)
 
 
 def faults(path: Address, heads: Sequence[BatchContent]) -> list[str]:
-    """Return the faults of the table as a part with exactly the batches of `heads`."""
     try:
         found = [*chain.changes(path, heads)]
         with delta.opened(path) as table:
@@ -67,7 +66,6 @@ class PartWriter:
     order: Sequence[str]
 
     def write(self, log: Address, batches: Batches, to: Address) -> None:
-        """Replace the rows of the table at `to` by those of `batches` of the `log`, archived or not."""
         with delta.opened(log) as table, archive_tier.opened_parts(log, table, batches) as tables:
             inherited = table.metadata().configuration
             properties = {name: inherited[name] for name in PROPERTIES if name in inherited}
@@ -174,7 +172,6 @@ def _columns(actions: pa.Table, *names: str) -> list[list[Any]]:
 
 
 def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
-    """Return the files that may have batches up to `through`, and those of them that may also have later ones."""
     if "min._batch" not in actions.column_names:  # an empty log has no statistics
         paths = actions.column("path").to_pylist()
         return set(paths), paths

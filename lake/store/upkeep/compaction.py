@@ -56,7 +56,6 @@ class FileGroup:
 
     @property
     def target(self) -> int:
-        """Size of its files; in a log with event time one file covers a small part of the time."""
         return min(max(self.size // SLICES, PACKED_BYTES), TARGET_BYTES) if self.timed else TARGET_BYTES
 
     @property
@@ -70,8 +69,6 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class Compacted:
-    """Files and bytes before and after; `fingerprint` is that of the rows."""
-
     files: tuple[int, int]
     size: tuple[int, int]
     rows: int
@@ -79,7 +76,6 @@ class Compacted:
 
 
 def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
-    """Return those with the most files first; `timed`: a log with event time."""
     with delta.opened(path) as table:
         actions = pa.table(table.get_add_actions(flatten=True))
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
@@ -195,7 +191,6 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
 
 
 def count_and_hash(files: TableFiles, where: str = "true") -> tuple[int, str]:
-    """Return the number and a hash of the rows in any order that meet `where`, DuckDB's SQL."""
     if not files.paths:
         return 0, "0"
     fields = json.loads(files.table.schema().to_json())["fields"]

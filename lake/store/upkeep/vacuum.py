@@ -109,7 +109,6 @@ def before_newest(path: Address) -> list[int]:
 
 
 def checkpoint(path: Address) -> None:
-    """Write a checkpoint if opening the table reads many commits."""
     table = delta_table(path)
     if table.version() - max(delta.newest_checkpoint(path), 0) >= CHECKPOINT_EVERY:
         table.create_checkpoint()
