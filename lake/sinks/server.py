@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 from urllib.parse import SplitResult, urlsplit
 
 from lake.contracts.declared_files import FromEnvironment
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, LakeError
 from lake.sinks.kind import OptionTable
 
 SERVER_OPTIONS: Final[OptionTable] = {
@@ -23,7 +24,7 @@ SERVER_OPTIONS: Final[OptionTable] = {
 
 @dataclass(frozen=True)
 class SinkServer:
-    """Server of a target. Subclasses add a cached property `client`.
+    """Server of a target. Subclasses add a cached property `client`, and the LakeError for each of its `errors`.
 
     `tls` is the scheme that encrypts. `certificates` is a file, "" for those of the system.
     """
@@ -31,6 +32,7 @@ class SinkServer:
     schemes: ClassVar[Sequence[str]]
     tls: ClassVar[str]
     example: ClassVar[str]
+    errors: ClassVar[type[Exception]]
 
     url: str = field(repr=False)
     username: str
@@ -52,6 +54,19 @@ class SinkServer:
     def close(self) -> None:
         if "client" in self.__dict__:
             self.__dict__["client"].close()
+
+    def as_error(self, error: Exception) -> LakeError:
+        raise NotImplementedError
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self.errors as error:
+            raise self.as_error(error) from None
+        except OSError as error:
+            what, fix = f"certificates: {error.strerror or error}", "name a PEM file of certificates"
+            raise DeclarationError(what, where=self.where, fix=fix) from None
 
     @classmethod
     def fits(cls, parts: SplitResult) -> bool:

@@ -361,15 +361,15 @@ def test_a_receiver_that_is_too_slow_stops_the_delivery(shop: WebhookShop) -> No
 
 
 def test_what_a_receiver_asks_for_is_waited(shop: WebhookShop) -> None:
-    translated_errors, came = list[datetime](), list[datetime]()
+    asked, came = list[datetime](), list[datetime]()
 
     def behave(_: Got) -> Answer:
         now = datetime.now(UTC)
         came.append(now)
         if len(came) > 2:
             return 200
-        translated_errors.append(now + timedelta(seconds=len(came)))
-        return (429, {"retry-after": "1"}) if len(came) == 1 else (503, {"retry-after": in_words(translated_errors[1])})
+        asked.append(now + timedelta(seconds=len(came)))
+        return (429, {"retry-after": "1"}) if len(came) == 1 else (503, {"retry-after": in_words(asked[1])})
 
     def in_words(when: datetime) -> str:
         return format_datetime(when, usegmt=True)
@@ -378,8 +378,8 @@ def test_what_a_receiver_asks_for_is_waited(shop: WebhookShop) -> None:
     shop.declare(f"{ALL}parallel = 1\n")
     shop.things.change({1: 5, 2: 2})
     shop.deliver()
-    assert came[1] >= translated_errors[0]
-    assert came[2] >= translated_errors[1].replace(microsecond=0)
+    assert came[1] >= asked[0]
+    assert came[2] >= asked[1].replace(microsecond=0)
     assert shop.in_step()
 
 

@@ -40,13 +40,14 @@ def alert(
     flags = {"--dry-run": dry_run, "--follow": follow, "--from-now": from_now, "--retry": retry, "--give-up": give_up}
     _check_options([flag for flag, is_set in flags.items() if is_set], alerts)
     from lake.connect.alerts.declared import RowAlert, declared_alerts
-    from lake.connect.alerts.send import begin_now, preview, send_alerts
     from lake.connect.alerts.send import follow as go_on
+    from lake.connect.alerts.send import preview, send_alerts
+    from lake.sinks.deliver import forget_sink
 
     declared = declared_alerts(shell.settings, alerts)
     for one in declared if from_now else ():
         if isinstance(one, RowAlert):
-            begin_now(shell.settings, one)
+            forget_sink(shell.settings, one.sink.name)
     if retry or give_up:
         sinks = [one.sink for one in declared if isinstance(one, RowAlert)]
         return retry_or_give_up(shell, sinks, "alert", given_up=give_up)

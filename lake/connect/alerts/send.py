@@ -27,7 +27,7 @@ from lake.ops.status import status
 from lake.ops.status_records import Status
 from lake.project.project import sound
 from lake.read.sql import reader
-from lake.sinks.deliver import deliver, forget_sink
+from lake.sinks.deliver import deliver
 from lake.sinks.plan import DeliveryPlan
 from lake.store.ledger import episodes, runs, sent
 from lake.store.ledger.episodes import Episode
@@ -153,11 +153,6 @@ def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[AlertResult
     values = Measurements(settings)
     for alert in alerts:
         yield _preview_rows(settings, alert) if isinstance(alert, RowAlert) else _preview_state(settings, alert, values)
-
-
-def begin_now(settings: Settings, alert: RowAlert) -> None:
-    """Skip changes so far. Raises DeclarationError if the alert is new."""
-    forget_sink(settings, alert.sink.name)
 
 
 def _send_rows(settings: Settings, alert: RowAlert) -> AlertResult:

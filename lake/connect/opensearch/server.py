@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -41,6 +41,7 @@ class OpenSearchServer(SinkServer):
     schemes = ("http", "https")
     tls = "https"
     example = "http://127.0.0.1:9200"
+    errors = exceptions.OpenSearchException
 
     @classmethod
     def fits(cls, parts: SplitResult) -> bool:
@@ -139,18 +140,7 @@ class OpenSearchServer(SinkServer):
                 f"{self.place} refuses: {why}", where=self.where, fix="allow the user to write the indexes"
             )
 
-    @contextmanager
-    def translated_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except exceptions.OpenSearchException as error:
-            raise self._as_error(error) from None
-        except OSError as error:
-            raise DeclarationError(
-                f"certificates: {error.strerror or error}", where=self.where, fix="name a PEM file of certificates"
-            ) from None
-
-    def _as_error(self, error: exceptions.OpenSearchException) -> LakeError:
+    def as_error(self, error: Exception) -> LakeError:
         if isinstance(error, exceptions.ConnectionTimeout):
             what, fix = f"does not answer within {self.seconds} s", "try again, or give it more `seconds`"
             return Unavailable(f"{self.place} {what}", where=self.where, fix=fix)

@@ -70,6 +70,8 @@ class PostgresSession:
     """Session, opened on first use and again after it broke."""
 
     settings: ClassVar[Mapping[str, str]]
+    refusals: ClassVar[Mapping[str, tuple[type[LakeError], str, str]]]
+    """Exception, message and fix by SQLSTATE; `{session.…}` is an attribute."""
 
     def __init__(self, dsn: str, *, name: str, where: str) -> None:
         self._dsn, self.name, self.where = dsn, name, where
@@ -108,15 +110,12 @@ class PostgresSession:
         except psycopg.Error as error:
             raise self._as_error(error) from error
 
-    def refusal(self, code: str | None, message: str, detail: str) -> LakeError | None:
-        """Return the error of an SQLSTATE that has a fix of its own."""
-        raise NotImplementedError
-
     def _as_error(self, error: psycopg.Error) -> LakeError:
         message = (error.diag.message_primary or str(error)).strip()
         detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
-        if refusal := self.refusal(error.sqlstate, message, detail):
-            return refusal
+        if refusal := self.refusals.get(error.sqlstate or ""):
+            kind, what, fix = refusal
+            return kind(f"{what}: {message}{detail}", where=self.where, fix=fix.format(session=self))
         if is_transient(error):
             with suppress(psycopg.Error):
                 self.close()

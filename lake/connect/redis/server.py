@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -45,6 +44,7 @@ class RedisServer(SinkServer):
     schemes = ("redis", "rediss", "unix")
     tls = "rediss"
     example = "redis://127.0.0.1:6379/0"
+    errors = redis.exceptions.RedisError
 
     @cached_property
     def client(self) -> redis.Redis:
@@ -61,18 +61,7 @@ class RedisServer(SinkServer):
             **{name: value for name, value in more.items() if value is not None},
         )
 
-    @contextmanager
-    def translated_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except redis.exceptions.RedisError as error:
-            raise self._as_error(error) from None
-        except OSError as error:
-            raise DeclarationError(
-                f"certificates: {error.strerror}", where=self.where, fix="name a PEM file of certificates"
-            ) from None
-
-    def _as_error(self, error: redis.exceptions.RedisError) -> LakeError:
+    def as_error(self, error: Exception) -> LakeError:
         message = str(error).rpartition(CAUSED)[2].strip() or type(error).__name__
         for word, (kind, fix) in REFUSED.items():
             if _begins(error, message, word):
@@ -95,7 +84,7 @@ class RedisServer(SinkServer):
         return f"Redis at {parts.hostname}:{parts.port or 6379}" if parts.hostname else f"Redis at {parts.path}"
 
 
-def _begins(error: redis.exceptions.RedisError, message: str, word: str) -> bool:
+def _begins(error: Exception, message: str, word: str) -> bool:
     """The client strips codes that it knows."""
     known = {
         "NOAUTH": (redis.exceptions.AuthenticationError,),

@@ -95,17 +95,13 @@ def _topic(stream: str, options: Mapping[str, str], contract: Contract) -> Kafka
     facts = frozenset(".".join(field.path) for field in contract.fields if field.path[:1] == (FACTS,))
     received = contract.field(contract.clock.received).path if contract.clock else ()
     stamped = ".".join(received) == TIMESTAMP
-    return KafkaTopic(stream, facts=facts, envelope=bool(contract.envelope), stamped=stamped, **_renamed(options))
-
-
-def _renamed(options: Mapping[str, str]) -> dict[str, str]:
-    return {"name" if option == "topic" else option: value for option, value in options.items()}
+    formats = {name: options[name] for name in ("value", "key") if name in options}
+    envelope = bool(contract.envelope)
+    return KafkaTopic(stream, options["topic"], **formats, facts=facts, envelope=envelope, stamped=stamped)
 
 
 def as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) else str(value).lower()
 
 
 def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lake.connect.postgres.connection import NO_RIGHT, SETTINGS, Connection, PostgresSession, fetch
 from lake.connect.postgres.sink import values
 from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, Unavailable
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
 from lake.store.snapshot import Column
 from lake.text import literal, quoted
@@ -18,11 +18,25 @@ if TYPE_CHECKING:
 
 POSITIONS: Final = "_headwater"
 SESSION: Final = {**SETTINGS, "lock_timeout": "30s"}
-IN_THE_WAY, TOO_LONG, LOCKED = "2BP01", "54000", "55P03"
+REFUSALS: Final = {
+    NO_RIGHT: (
+        DeclarationError,
+        "PostgreSQL refused",
+        "the role needs CREATE on the database, or to own the schema {session.schema}",
+    ),
+    "2BP01": (
+        DeclarationError,
+        "a table whose columns have changed cannot be replaced",
+        "drop what depends on it, deliver, and make it again",
+    ),
+    "54000": (DeclarationError, "PostgreSQL refused", "leave out the index on that column, or the column"),
+    "55P03": (Unavailable, "somebody in PostgreSQL holds a lock", "try again when it is released"),
+}
 
 
 class PostgresTarget(PostgresSession):
     settings = SESSION
+    refusals = REFUSALS
 
     def __init__(self, dsn: str, *, name: str, where: str, schema: str, readers: Sequence[str]) -> None:
         super().__init__(dsn, name=name, where=where)
@@ -165,28 +179,3 @@ class PostgresTarget(PostgresSession):
 
     def _title(self, table: TargetTable) -> str:
         return f"{quoted(self.schema)}.{quoted(table.far)}"
-
-    def refusal(self, code: str | None, message: str, detail: str) -> LakeError | None:
-        if code == NO_RIGHT:
-            return DeclarationError(
-                f"PostgreSQL refused: {message}",
-                where=self.where,
-                fix=f"the role needs CREATE on the database, or to own the schema {self.schema}",
-            )
-        if code == IN_THE_WAY:
-            return DeclarationError(
-                f"a table whose columns have changed cannot be replaced: {message}{detail}",
-                where=self.where,
-                fix="drop what depends on it, deliver, and make it again",
-            )
-        if code == TOO_LONG:
-            return DeclarationError(
-                f"PostgreSQL refused: {message}",
-                where=self.where,
-                fix="leave out the index on that column, or the column",
-            )
-        if code == LOCKED:
-            return Unavailable(
-                f"somebody in PostgreSQL holds a lock: {message}", where=self.where, fix="try again when it is released"
-            )
-        return None

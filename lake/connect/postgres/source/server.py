@@ -11,7 +11,7 @@ from typing import Any, Final, LiteralString
 from lake.connect.postgres.connection import NO_RIGHT, Connection, PostgresSession, fetch
 from lake.connect.postgres.source.messages import read_lsn
 from lake.connect.postgres.source.values import BUILT_IN, FORMATS, PgType
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, Unavailable
 from lake.sources.source import Gap
 from lake.text import quoted
 
@@ -21,7 +21,24 @@ SESSION: Final = {
     "row_security": "off",  # a copy fails instead of omitting rows hidden by a policy
     "search_path": "pg_catalog",
 }
-IN_USE, NO_SLOT, UNKNOWN = "55006", "53400", "42704"
+REFUSALS: Final = {
+    NO_RIGHT: (
+        DeclarationError,
+        "PostgreSQL refused",
+        "the role needs REPLICATION, and SELECT on the tables: docs/how-to/postgres.md",
+    ),
+    "42704": (Gap, "what is to be read is gone", "lake ingest {session.name} --give-up copies the tables anew"),
+    "53400": (
+        Unavailable,
+        "PostgreSQL has no slot left",
+        "raise max_replication_slots: a copy needs one more while it lasts",
+    ),
+    "55006": (
+        Unavailable,
+        "the slot is in use",
+        "another process reads it: end that one, or try again when it is done",
+    ),
+}
 
 STATE: Final[LiteralString] = """
     SELECT (SELECT system_identifier FROM pg_control_system())::text, pg_is_in_recovery(),
@@ -75,6 +92,7 @@ class ReplicationSlot:
 
 class PostgresServer(PostgresSession):
     settings = SESSION
+    refusals = REFUSALS
 
     def __init__(self, dsn: str, *, name: str, where: str) -> None:
         super().__init__(dsn, name=name, where=where)
@@ -186,24 +204,3 @@ class PostgresServer(PostgresSession):
             reading.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
             exporting.close()
             yield read_lsn(lsn), reading
-
-    def refusal(self, code: str | None, message: str, detail: str) -> LakeError | None:
-        if code == NO_RIGHT:
-            return DeclarationError(
-                f"PostgreSQL refused: {message}",
-                where=self.where,
-                fix="the role needs REPLICATION, and SELECT on the tables: docs/how-to/postgres.md",
-            )
-        if code == UNKNOWN:
-            return Gap(
-                f"what is to be read is gone: {message}",
-                where=self.where,
-                fix=f"lake ingest {self.name} --give-up copies the tables anew",
-            )
-        if code == NO_SLOT:
-            fix = "raise max_replication_slots: a copy needs one more while it lasts"
-            return Unavailable(f"PostgreSQL has no slot left: {message}", where=self.where, fix=fix)
-        if code == IN_USE:
-            fix = "another process reads it: end that one, or try again when it is done"
-            return Unavailable(f"the slot is in use: {message}", where=self.where, fix=fix)
-        return None
