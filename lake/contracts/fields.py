@@ -53,6 +53,18 @@ UNCHANGED: Final = ("unchanged",)
 FILE: Final = "file"
 FILE_FACTS: Final = ("file.name", "file.time")
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
+DUCKDB: Final[Mapping[str, str]] = {
+    "boolean": "BOOLEAN",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
 
 
 @dataclass(frozen=True)
@@ -281,20 +293,6 @@ def _text(default: Any) -> str | None:
     if default is None or isinstance(default, str):
         return default
     return json.dumps(default)
-
-
-DUCKDB: Final[Mapping[str, str]] = {
-    "boolean": "BOOLEAN",
-    "int": "INTEGER",
-    "bigint": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "VARCHAR",
-    "binary": "BLOB",
-    "date": "DATE",
-    "timestamp": "TIMESTAMPTZ",
-    "timestamp_ntz": "TIMESTAMP",
-}
 
 
 def duckdb_type(field: Field) -> str:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from lake.contracts.fields import duckdb_type
+from lake.contracts.fields import Field, duckdb_type
 from lake.errors import did_you_mean
 from lake.session.duck import expression_fault
 from lake.text import literal, quoted
-
-if TYPE_CHECKING:
-    from lake.contracts.fields import Field
 
 EXAMPLE: Final = 'write {"1": {"energy": "energy * 1000"}}: a version, a field, an expression over the fields'
 FAILED: Final = "_failed"

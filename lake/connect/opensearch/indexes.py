@@ -22,6 +22,27 @@ PREFIX: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 TABLE: Final = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
 ID_BYTES: Final = 512
 HASHED: Final = "%sha256-"
+KEYWORD_CHARACTERS: Final = 8191
+"""Always within the 32,766 bytes that a keyword may have."""
+EXACT_DIGITS: Final = 15
+SIMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "boolean": {"type": "boolean"},
+    "tinyint": {"type": "byte"},
+    "smallint": {"type": "short"},
+    "integer": {"type": "integer"},
+    "bigint": {"type": "long"},
+    "float": {"type": "float", "ignore_malformed": True},
+    "double": {"type": "double", "ignore_malformed": True},
+    "date": {"type": "date", "format": "strict_date_optional_time"},
+    "timestamp": {"type": "date", "format": "strict_date_optional_time"},
+    "timestamp with time zone": {"type": "date", "format": "strict_date_optional_time"},
+    "blob": {"type": "keyword", "index": False, "doc_values": False},
+    "varchar": {
+        "type": "text",
+        "fields": {"keyword": {"type": "keyword", "ignore_above": KEYWORD_CHARACTERS}},
+    },
+    "map": {"type": "object", "enabled": False},
+}
 
 
 @dataclass(frozen=True)
@@ -72,29 +93,6 @@ def id_of(name: str) -> str:
     if len(name.encode()) <= ID_BYTES and name:
         return name
     return HASHED + hashlib.sha256(name.encode()).hexdigest()
-
-
-KEYWORD_CHARACTERS: Final = 8191
-"""Always within the 32,766 bytes that a keyword may have."""
-EXACT_DIGITS: Final = 15
-SIMPLE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "boolean": {"type": "boolean"},
-    "tinyint": {"type": "byte"},
-    "smallint": {"type": "short"},
-    "integer": {"type": "integer"},
-    "bigint": {"type": "long"},
-    "float": {"type": "float", "ignore_malformed": True},
-    "double": {"type": "double", "ignore_malformed": True},
-    "date": {"type": "date", "format": "strict_date_optional_time"},
-    "timestamp": {"type": "date", "format": "strict_date_optional_time"},
-    "timestamp with time zone": {"type": "date", "format": "strict_date_optional_time"},
-    "blob": {"type": "keyword", "index": False, "doc_values": False},
-    "varchar": {
-        "type": "text",
-        "fields": {"keyword": {"type": "keyword", "ignore_above": KEYWORD_CHARACTERS}},
-    },
-    "map": {"type": "object", "enabled": False},
-}
 
 
 def index_body(table: TargetTable, where: str) -> dict[str, Any]:

@@ -38,6 +38,24 @@ MOVING: Final = frozenset(
     {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE"}
     | {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NO_OFFSET"}
 )
+T = TypeVar("T")
+INVALID: Final = re.compile(r'^Invalid value ".*" (?=for configuration)', re.DOTALL)
+"""How librdkafka quotes a setting's value, which may be a misplaced secret."""
+BATCH: Final = 10_000
+POLL_SECONDS: Final = 0.1
+FETCHING: Final[Mapping[str, Any]] = {
+    "fetch.wait.max.ms": 10,  # a range to read has records, so there is nothing to wait for
+    "queued.max.messages.kbytes": 32 << 10,
+    "max.poll.interval.ms": 86_400_000,  # a commit between two ranges may take long
+}
+READING: Final[Mapping[str, Any]] = {
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+}
 
 
 class NoLeader(Unavailable): ...
@@ -71,26 +89,6 @@ def unavailable(what: str, options: KafkaOptions) -> Unavailable:
 
 def _is(error: KafkaError, names: frozenset[str]) -> bool:
     return error.code() in {getattr(type(error), name) for name in names}
-
-
-T = TypeVar("T")
-INVALID: Final = re.compile(r'^Invalid value ".*" (?=for configuration)', re.DOTALL)
-"""How librdkafka quotes a setting's value, which may be a misplaced secret."""
-BATCH: Final = 10_000
-POLL_SECONDS: Final = 0.1
-FETCHING: Final[Mapping[str, Any]] = {
-    "fetch.wait.max.ms": 10,  # a range to read has records, so there is nothing to wait for
-    "queued.max.messages.kbytes": 32 << 10,
-    "max.poll.interval.ms": 86_400_000,  # a commit between two ranges may take long
-}
-READING: Final[Mapping[str, Any]] = {
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "allow.auto.create.topics": False,
-}
 
 
 class Client(Protocol):

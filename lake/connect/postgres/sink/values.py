@@ -34,6 +34,34 @@ LONGEST_KEY: Final = 2600
 LAST_DATE: Final = "5874897-12-31"
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)", re.I)
 _AS_TEXT: Final = re.compile(r"DECIMAL\(\d+,\s*\d+\)|TIMESTAMPTZ|TIMESTAMP|DATE|BLOB|DOUBLE|FLOAT", re.I)
+HALF: Final = MODULUS // 2
+MICROSECONDS: Final = "(extract(epoch from {x}) * 1000000)::bigint"
+# Bits of a double: sign, exponent, and 52 of its significand, which is divided by two until it is odd.
+DOUBLE: Final = """(
+    select case
+        when v is null then null
+        when v = 'NaN' then 'nan'
+        when abs(v) = 'Infinity' then case when v < 0 then '-inf' else 'inf' end
+        when v = 0 then '0'
+        else case when v < 0 then '-' else '' end
+            || (significand >> zeros) || 'b' || (greatest(exponent, 1) - 1075 + zeros)
+        end
+    from (select ({x})::double precision as v) as of_value,
+        lateral (select ('x' || encode(float8send(v), 'hex'))::bit(64) as bits) as sent,
+        lateral (select substring(bits from 2 for 11)::integer as exponent) as e,
+        lateral (select substring(bits from 13)::bigint + case when exponent > 0 then 1::bigint << 52 else 0 end
+            as significand) as s,
+        lateral (select length(bits_of) - length(rtrim(bits_of, '0')) as zeros
+            from (select significand::bit(64)::text as bits_of) as t) as z
+)"""
+WRITTEN: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("VARCHAR", JSON), "octet_length({x}::text) || ':' || {x}::text"),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), DOUBLE),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ"), MICROSECONDS),
+    "BLOB": "upper(encode({x}, 'hex'))",
+    "DATE": "({x} - date '1970-01-01')",
+}
+"""SQL of a value's text by DuckDB's type; other types use PostgreSQL's own text."""
 
 
 def pg_type(kind: str) -> str:
@@ -95,37 +123,6 @@ def reason(columns: Sequence[Column], identity: Sequence[str], row: str) -> str:
     what = f"its key is longer than {LONGEST_KEY:,} bytes, which no index takes"
     cases.append(f"WHEN {sizes} > {LONGEST_KEY} THEN {literal(what)}")
     return f"CASE {' '.join(cases)} END"
-
-
-HALF: Final = MODULUS // 2
-MICROSECONDS: Final = "(extract(epoch from {x}) * 1000000)::bigint"
-
-# Bits of a double: sign, exponent, and 52 of its significand, which is divided by two until it is odd.
-DOUBLE: Final = """(
-    select case
-        when v is null then null
-        when v = 'NaN' then 'nan'
-        when abs(v) = 'Infinity' then case when v < 0 then '-inf' else 'inf' end
-        when v = 0 then '0'
-        else case when v < 0 then '-' else '' end
-            || (significand >> zeros) || 'b' || (greatest(exponent, 1) - 1075 + zeros)
-        end
-    from (select ({x})::double precision as v) as of_value,
-        lateral (select ('x' || encode(float8send(v), 'hex'))::bit(64) as bits) as sent,
-        lateral (select substring(bits from 2 for 11)::integer as exponent) as e,
-        lateral (select substring(bits from 13)::bigint + case when exponent > 0 then 1::bigint << 52 else 0 end
-            as significand) as s,
-        lateral (select length(bits_of) - length(rtrim(bits_of, '0')) as zeros
-            from (select significand::bit(64)::text as bits_of) as t) as z
-)"""
-WRITTEN: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("VARCHAR", JSON), "octet_length({x}::text) || ':' || {x}::text"),
-    **dict.fromkeys(("FLOAT", "DOUBLE"), DOUBLE),
-    **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ"), MICROSECONDS),
-    "BLOB": "upper(encode({x}, 'hex'))",
-    "DATE": "({x} - date '1970-01-01')",
-}
-"""SQL of a value's text by DuckDB's type; other types use PostgreSQL's own text."""
 
 
 def row_hash(columns: Mapping[str, str]) -> str:

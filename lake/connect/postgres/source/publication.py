@@ -54,6 +54,7 @@ REWRITTEN: Final[LiteralString] = """
     WHERE c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
 """
 """Tables rewritten since the transaction's snapshot: pg_relation_filenode returns the current file."""
+ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -208,9 +209,6 @@ def _row_columns(field: Field) -> tuple[str, ...]:
 
 def _cannot_say_unknown(field: Field) -> bool:
     return field.nested and field.type not in ARRAYS
-
-
-ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True)
