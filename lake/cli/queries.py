@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,19 +23,32 @@ SHELL_PACKAGES = ("prompt_toolkit", "pygments")
 COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 
 
+def _edition_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose an edition, and pass them as one `choice`."""
+
+    @click.option("--edition", type=WholeNumber(), metavar="N", help="Read edition N instead of the current one.")
+    @click.option("--cut", type=WholeNumber(), metavar="N", help="Read the newest edition at or before cut N.")
+    @click.option(
+        "--verified", is_flag=True, help="First verify that the tables are what was published; reads all of them."
+    )
+    @wraps(command)
+    def choosing(*given: Any, edition: int | None, cut: int | None, verified: bool, **others: Any) -> Any:
+        from lake.read.sql import EditionChoice
+
+        return command(*given, choice=EditionChoice(edition, cut, verified=verified), **others)
+
+    return choosing
+
+
 @click.command()
 @click.argument("query", required=False)
 @click.option(
     "--file", "-f", type=LocalPath(exists=True, dir_okay=False, path_type=Path), help="Read the query from this file."
 )
-@click.option("--edition", type=WholeNumber(), metavar="N", help="Answer from edition N instead of the current one.")
-@click.option("--cut", type=WholeNumber(), metavar="N", help="Answer from the newest edition at or before cut N.")
+@_edition_options
 @click.option("--recompute", is_flag=True, help="With --cut: evaluate the named tables at exactly that cut, by Spark.")
 @click.option("--after", multiple=True, metavar="TOKEN", help="First wait until readers see this batch: flights@12.")
 @click.option("--timeout", type=FiniteNumber(), metavar="SECONDS", help="With --after: how long to wait; default 60.")
-@click.option(
-    "--verified", is_flag=True, help="First verify that the tables are what was published; reads all of them."
-)
 @click.option(
     "--format",
     "kind",
@@ -47,12 +63,10 @@ def sql(
     shell: Shell,
     query: str | None,
     file: Path | None,
-    edition: int | None,
-    cut: int | None,
+    choice: EditionChoice,
     recompute: bool,
     after: tuple[str, ...],
     timeout: float | None,
-    verified: bool,
     kind: str | None,
     output: str | None,
 ) -> None:
@@ -76,15 +90,12 @@ def sql(
     lake sql "select _place, status from log.orders where order_id = 2 order by _time"
     lake sql --file question.sql -o answer.csv
     """
-    from lake.read.sql import EditionChoice
-
     text, into = _query_text(query, file), _output_path(output)
     form = _answer_format(text, _wanted_format(shell, kind), into)
-    choice = EditionChoice(edition, cut, after, 60.0 if timeout is None else timeout, verified)
+    choice = replace(choice, after=after, timeout=60.0 if timeout is None else timeout)
     _check_choice(text, file, choice, timeout)
-    return (
-        _answer_recomputed(shell, text, choice, form, into) if recompute else _answer(shell, text, choice, form, into)
-    )
+    answer = _answer_recomputed if recompute else _answer
+    answer(shell, text, choice, form, into)
 
 
 def _answer_format(text: str | None, wanted: str | None, into: Path | None) -> str:
@@ -195,15 +206,9 @@ def export(ctx: click.Context, shell: Shell) -> None:
 @export.command("duckdb")
 @click.argument("file", type=LocalPath(), metavar="FILE")
 @click.argument("tables", nargs=-1)
-@click.option("--edition", type=WholeNumber(), metavar="N", help="Export edition N instead of the current one.")
-@click.option("--cut", type=WholeNumber(), metavar="N", help="Export the newest edition at or before cut N.")
-@click.option(
-    "--verified", is_flag=True, help="First verify that the tables are what was published; reads all of them."
-)
+@_edition_options
 @common_options
-def duckdb_(
-    shell: Shell, file: str, tables: tuple[str, ...], edition: int | None, cut: int | None, *, verified: bool
-) -> None:
+def duckdb_(shell: Shell, file: str, tables: tuple[str, ...], choice: EditionChoice) -> None:
     """Export the published edition to FILE, a DuckDB database. All TABLES, or those named, with what columns mean.
 
     The file appears whole or not at all, and replaces one that is there. It is a copy: `lake forget` does not reach it.
@@ -212,12 +217,12 @@ def duckdb_(
     lake export duckdb shop.duckdb
     lake export duckdb january.duckdb carrier_daily carrier_league --edition 31
     """
+    from lake.read.database import write_database
     from lake.read.export import write_database
-    from lake.read.sql import EditionChoice, open_reader
+    from lake.read.sql import open_reader
 
     if not file or "\0" in file:
         raise DeclarationError(f"not a file name: {file!r}", fix="lake export duckdb shop.duckdb")
-    choice = EditionChoice(edition, cut, verified=verified)
     reader = open_reader(shell.settings, " ".join(tables) or None, choice)
     rows = write_database(reader, Path(file), tables, on_progress=shell.report)
     data = {"file": file, "edition": reader.edition.number, "cut": reader.edition.cut, "tables": rows}

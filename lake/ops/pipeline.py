@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake import cost
 from lake.config import Settings
-from lake.contracts.contract import Contract, sound_contracts
+from lake.contracts.contract import sound_contracts
 from lake.engine.advance import advance_all
 from lake.engine.inputs import Inputs
 from lake.engine.verbs import Advanced
@@ -89,16 +89,17 @@ def run(
     except DeclarationError:
         _ingest_pending(settings, spark, on_progress)
         raise
-    more: list[str] = []
+    report = _IngestReport(on_progress)
     session = partial(_session, project, spark, is_last=batches is None)
-    streams, failures = _ingest(settings, session, project.contracts, on_progress, more.append, batches, now)
+    streams = report.ingest(Ingestion(settings, session, project.contracts, batches, now))
     for warning in find_unordered_tables(project, [stream for stream, counts in streams.items() if counts.accepted]):
         on_progress(f"warning {warning}")
     held: list[BlockedGroups] = []
     undelivered: dict[str, LakeError] = {}
     done = catch_up(project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__)
-    now_cut, advanced, edition = done
-    return Cycle(now_cut.number, streams, advanced, edition, failures, more, next(iter(held), None), undelivered)
+    at, advanced, edition = done
+    blocked = next(iter(held), None)
+    return Cycle(at.number, streams, advanced, edition, report.failures, report.more, blocked, undelivered)
 
 
 def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bool) -> SparkSession:
@@ -214,36 +215,32 @@ def _after_publish(project: Project, on_progress: OnProgress, on_failure: Callab
         hook.run(project, on_progress, failed)
 
 
-def _ingest(  # noqa: PLR0913, PLR0917  of what, how much, and when
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-    contracts: Mapping[str, Contract],
-    on_progress: OnProgress,
-    on_more: Callable[[str], None] = lambda _: None,
-    batches: int | None = None,
-    now: datetime | None = None,
-) -> tuple[dict[str, BatchCounts], dict[str, LakeError]]:
-    failures: dict[str, LakeError] = {}
-    seconds = defaultdict[str, float](float)
+@dataclass
+class _IngestReport:
+    on_progress: OnProgress
+    failures: dict[str, LakeError] = field(default_factory=dict)
+    more: list[str] = field(default_factory=list)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def failed(stream: str, failure: LakeError) -> None:
-        failures[stream] = failure
-        on_progress(f"ingest  {stream} failed: {failure}")
+    def ingest(self, work: Ingestion) -> dict[str, BatchCounts]:
+        streams = replace(work, on_failure=self._failed, on_more=self.more.append, on_end=self._ended).run()
+        for stream, counts in streams.items():
+            self.on_progress(f"ingest  {stream}: {_counted(counts)} in {self.seconds[stream]:.1f} s")
+        return streams
 
-    def ended(stream: str, duration: float) -> None:
-        seconds[stream] += duration
+    def _failed(self, stream: str, failure: LakeError) -> None:
+        self.failures[stream] = failure
+        self.on_progress(f"ingest  {stream} failed: {failure}")
 
-    streams = Ingestion(settings, spark, contracts, batches, now, failed, on_more, ended).run()
-    for stream, counts in streams.items():
-        on_progress(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
-    return streams, failures
+    def _ended(self, stream: str, seconds: float) -> None:
+        self.seconds[stream] += seconds
 
 
 def _ingest_pending(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")
-        _ingest(settings, spark, contracts, on_progress)
+        _IngestReport(on_progress).ingest(Ingestion(settings, spark, contracts))
 
 
 def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress, *, every: float) -> None:
