@@ -22,7 +22,7 @@ from lake.records.single_reader import SingleReader
 from lake.serve import bodies, pages, receipt
 from lake.serve.access import Access
 from lake.serve.backpressure import LOOK_SECONDS, Backpressure, BodyMemory, Rate
-from lake.serve.bodies import PostedRecord, check_contracts
+from lake.serve.bodies import PostedRecord, Reception, check_contracts
 from lake.serve.commits import RETRY_SECONDS, Commits
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decisions import Decisions, expected_version
@@ -82,11 +82,11 @@ class Intake:
             hint = did_you_mean(stream, self.rates)
             raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
         waits = _wait_seconds(request)
-        options = {"named": self.headers[stream], **self._limits(received)}
+        reception = self._reception(received)
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
             signed(stream)
-            return {stream: bodies.records(body, request.headers, **options)}
+            return {stream: bodies.records(body, request.headers, reception, named=self.headers[stream])}
 
         done = await self._accept(request, [stream], read, decides)
         return await self._answer(request, done, waits, {"token": done.each[0].token})
@@ -97,8 +97,7 @@ class Intake:
             raise Problem("no-token", "no token for any stream")
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
-            options = {"named": self.headers, **self._limits(received)}
-            by_stream = bodies.records_by_stream(body, request.headers, **options)
+            by_stream = bodies.records_by_stream(body, request.headers, self._reception(received), named=self.headers)
             for stream in by_stream:
                 signed(stream)
             return by_stream
@@ -176,13 +175,8 @@ class Intake:
         if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
             raise Problem("missing-id", f"{stream} takes an event's id from the request, and this request has none")
 
-    def _limits(self, received: str) -> dict[str, Any]:
-        limits = self.declared.limits
-        return {
-            "received": received,
-            "record_bytes": self.settings.record_bytes,
-            "max_records": limits.max_records,
-        }
+    def _reception(self, received: str) -> Reception:
+        return Reception(received, self.settings.record_bytes, self.declared.limits.max_records)
 
     async def _body(self, request: Request, memory: BodyMemory) -> bytes:
         packing = request.headers.get("content-encoding", "identity").strip().lower()

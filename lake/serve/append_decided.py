@@ -22,7 +22,7 @@ from lake.project.project import load
 from lake.records.single_reader import SingleReader
 from lake.serve import bodies, receipt
 from lake.serve.access import Access
-from lake.serve.bodies import PostedRecord, check_contracts
+from lake.serve.bodies import PostedRecord, Reception, check_contracts
 from lake.serve.commits import Commits
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules
@@ -134,14 +134,10 @@ def _records_of(
     settings: Settings, declared: DeclaredIntake, command: DecisionRequest
 ) -> dict[str, list[PostedRecord]]:
     received = datetime.now(UTC).isoformat(timespec="microseconds")
-    most, longest = declared.limits.max_records, settings.record_bytes
+    reception, headers = Reception(received, settings.record_bytes, declared.limits.max_records), _headers(command)
     if len(command.streams) > 1:
-        named = dict.fromkeys(command.streams, ())
-        return bodies.records_by_stream(
-            command.body, _headers(command), received=received, record_bytes=longest, max_records=most, named=named
-        )
-    records = bodies.records(command.body, _headers(command), received=received, record_bytes=longest, max_records=most)
-    return {command.streams[0]: records}
+        return bodies.records_by_stream(command.body, headers, reception, named=dict.fromkeys(command.streams, ()))
+    return {command.streams[0]: bodies.records(command.body, headers, reception)}
 
 
 def _post(settings: Settings, declared: DeclaredIntake, command: DecisionRequest) -> dict[str, Any] | None:

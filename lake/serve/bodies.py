@@ -19,7 +19,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lake.contracts.reasons import Reason
@@ -52,14 +52,17 @@ class PostedRecord:
 class _Oversized(InvalidJson): ...
 
 
-def records(  # noqa: PLR0913  a request, and what it is held to
-    body: bytes,
-    headers: Mapping[str, str],
-    *,
-    received: str,
-    record_bytes: int,
-    max_records: int,
-    named: Iterable[str] = (),
+@dataclass(frozen=True)
+class Reception:
+    """Time at which a request was `received`, and the limits of its records."""
+
+    received: str
+    record_bytes: int
+    max_records: int
+
+
+def records(
+    body: bytes, headers: Mapping[str, str], reception: Reception, *, named: Iterable[str] = ()
 ) -> list[PostedRecord]:
     """Parse a body; headers `named` become facts. Raises Problem, which lists the first bad records."""
     kind, _, options = headers.get("content-type", "").partition(";")
@@ -73,7 +76,7 @@ def records(  # noqa: PLR0913  a request, and what it is held to
         text = body.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise Problem("unparseable", f"not UTF-8 at byte {error.start}", reason=Reason.UNPARSEABLE) from None
-    facts = {"http.received": received}
+    facts = {"http.received": reception.received}
     facts |= {f"{HEADERS}.{name}": headers[name] for name in named if name in headers}
     if kind in LINES:
         parsed = _lines(text)
@@ -85,20 +88,14 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     else:
         fix = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
         raise Problem("wrong-type", fix)
-    parts = _good(parsed, record_bytes, max_records)
+    parts = _good(parsed, reception)
     if kind in {EVENT, EVENTS}:
         return [_cloud_event(text, number, facts) for number, text in enumerate(parts, 1)]
     return _identified(parts, headers, facts)
 
 
-def records_by_stream(  # noqa: PLR0913  a request, and what it is held to
-    body: bytes,
-    headers: Mapping[str, str],
-    *,
-    received: str,
-    record_bytes: int,
-    max_records: int,
-    named: Mapping[str, Iterable[str]],
+def records_by_stream(
+    body: bytes, headers: Mapping[str, str], reception: Reception, *, named: Mapping[str, Iterable[str]]
 ) -> dict[str, list[PostedRecord]]:
     """Return the records by stream of a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
 
@@ -118,13 +115,12 @@ def records_by_stream(  # noqa: PLR0913  a request, and what it is held to
     for name, part in parts:
         if name not in named:
             raise Problem("no-stream", f"no stream {name!r} here; {did_you_mean(name, named)}")
-        room = max_records - sum(map(len, by_stream.values()))
-        limits = {"received": received, "record_bytes": record_bytes, "max_records": room}
+        room = replace(reception, max_records=reception.max_records - sum(map(len, by_stream.values())))
         try:
-            by_stream[name] = records(part.encode(), headers, named=named[name], **limits)  # type: ignore[arg-type]
+            by_stream[name] = records(part.encode(), headers, room, named=named[name])
         except Problem as problem:
             if problem.kind == "too-long":
-                raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records) from None
+                raise _too_many(reception.max_records) from None
             raise Problem(problem.kind, f"{name}: {problem.detail}", stream=name, **problem.more) from None
     return by_stream
 
@@ -156,14 +152,14 @@ def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
         yield text.strip(SPACES), None
 
 
-def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[str]:
+def _good(parsed: Iterator[tuple[str, Any]], limits: Reception) -> list[str]:
     good, bad, number = list[str](), list[dict[str, Any]](), 0
     try:
         for number, (text, value) in enumerate(parsed, 1):
-            if number > max_records:
-                raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records)
+            if number > limits.max_records:
+                raise _too_many(limits.max_records)
             try:
-                _must_be_object(text, value, record_bytes)
+                _must_be_object(text, value, limits.record_bytes)
                 good.append(text)
             except InvalidJson as error:
                 reason = Reason.OVERSIZED if isinstance(error, _Oversized) else Reason.UNPARSEABLE
@@ -177,6 +173,10 @@ def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int
     more = f", and {len(bad) - 1} more are bad" if bad[1:] else ""
     detail = f"record {first['record']}: {first['detail']}{more}"
     raise Problem(kind, detail, reason=first["reason"], errors=bad[:SHOWN])
+
+
+def _too_many(most: int) -> Problem:
+    return Problem("too-long", f"more than {most:,} records", max_records=most)
 
 
 def _must_be_object(text: str, value: Any, record_bytes: int) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
 from lake.serve.backpressure import Backpressure, IntakeLimits
-from lake.serve.bodies import PostedRecord, decompress, records, records_by_stream
+from lake.serve.bodies import PostedRecord, Reception, decompress, records, records_by_stream
 from lake.serve.intake_folder import Backlog, IntakeFolder
 from lake.serve.problems import Problem
 
@@ -56,7 +56,7 @@ def load_exact(text: str) -> Any:
 def read_body(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **headers: str) -> list[PostedRecord]:
     told = {"content-type": kind} | {name.replace("_", "-"): value for name, value in headers.items()}
     whole = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    return records(whole, told, received="now", record_bytes=record_bytes, max_records=100)
+    return records(whole, told, Reception("now", record_bytes, max_records=100))
 
 
 @pytest.mark.long
@@ -224,9 +224,7 @@ def test_records_of_several_streams_are_counted_together() -> None:
         records_by_stream(
             body,
             {"content-type": "application/json"},
-            received="now",
-            record_bytes=100,
-            max_records=3,
+            Reception("now", record_bytes=100, max_records=3),
             named={"a": (), "b": ()},
         )
     assert told.value.more == {"max_records": 3}
