@@ -217,7 +217,6 @@ def duckdb_(shell: Shell, file: str, tables: tuple[str, ...], choice: EditionCho
     lake export duckdb shop.duckdb
     lake export duckdb january.duckdb carrier_daily carrier_league --edition 31
     """
-    from lake.read.database import write_database
     from lake.read.export import write_database
     from lake.read.sql import open_reader
 

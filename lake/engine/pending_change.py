@@ -20,7 +20,6 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
 from lake.project.project import Project
-from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.cuts import get_cut
@@ -28,6 +27,7 @@ from lake.store.ledger.editions import EditionTable
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.warehouse import Warehouse
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,8 +31,6 @@ from lake.ingest.event_columns import FACTS
 from lake.ingest.field_encryption import BLANKED, blanked_sql, extra_columns_sql, with_subject_keys
 from lake.ingest.horizon import Horizon
 from lake.kinds.columns import with_one_zero
-from lake.kinds.floats import with_one_zero
-from lake.store.log import BROADCAST, REFUSAL, LogHead
 from lake.store.log_head import LogHead
 from lake.store.log_rows import BROADCAST, REFUSAL
 

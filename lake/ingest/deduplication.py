@@ -20,10 +20,8 @@ from lake import cost
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import content, literal
 from lake.contracts.expressions import content, literal
 from lake.kinds.columns import with_one_zero
-from lake.kinds.floats import with_one_zero
 from lake.store import archive_tier, delta, duckdb_tables, log_rows
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log import Log

@@ -15,15 +15,14 @@ from typing import IO, Any, Final
 
 import duckdb
 
-from lake import disk
 from lake.errors import DeclarationError, LakeError, full
-from lake.quoting import literal, quoted
+from lake.file_modes import flush
 from lake.read.query import QueryResult, run_query
 from lake.read.sql import AS_OF, EditionReader, as_of, select, spill
 from lake.session.duck import connect
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
-from lake.text import as_markdown, as_table, escape_controls
+from lake.text import as_markdown, as_table, escape_controls, literal, quoted
 
 FETCH_ROWS: Final = 10_000
 BLOCK: Final = 1 << 16
@@ -307,7 +306,7 @@ def _replacing(file: Path) -> Iterator[Path]:
     try:
         part = folder / target.name
         yield part
-        disk.flush([part])
+        flush([part])
         part.replace(target)
     finally:
         shutil.rmtree(folder)

@@ -18,7 +18,6 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts, streams_of
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.ingest import landing
-from lake.quoting import literal, quoted
 from lake.read import logs
 from lake.read.relation import SystemRelation, rows_sql, stored_files
 from lake.store import delta, quarantine
@@ -29,6 +28,7 @@ from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
 from lake.store.snapshot import Column
 from lake.store.warehouse import Warehouse
+from lake.text import literal, quoted
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lake.kinds.columns import AGAIN, ORDER, names
 from lake.kinds.measures.decimals import SumType, mean
 from lake.kinds.sql import rounding
 from lake.kinds.sql_errors import NO_ROOM, raise_sql
-from lake.quoting import SPARK, quoted
+from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
