@@ -190,7 +190,7 @@ def _copy_table(location: Location, target: Address) -> int | None:
         if int(commit[1]) <= version if commit else "_delta_log/" not in name:
             _copy_file(source / name, target / name)
     copied = delta.open_table(target)
-    if copied is None or copied.version() != version or delta.missing(target, delta.files(copied)):
+    if copied is None or copied.version() != version or target.missing(delta.files(copied)):
         raise Unavailable(f"{location} was purged while it was copied", where=str(source), fix="try again")
     return version
 
