@@ -13,7 +13,6 @@ from typing import Final
 from lake.config import Settings
 from lake.connect.s3 import errors
 from lake.connect.s3.place import S3Settings, place
-from lake.errors import LakeError
 from lake.store.storage import Storage, StorageKind
 
 
@@ -45,11 +44,8 @@ class S3(StorageKind):
             hadoop |= {"hadoop.tmp.dir": str(scratch), "fs.s3a.buffer.dir": str(scratch)}
         return {f"spark.hadoop.{name}": value for name, value in hadoop.items()}
 
-    def error_of(self, error: BaseException, where: str = "") -> LakeError | None:
-        return errors.error_of(error, where)
-
-    def read_error(self, error: BaseException, where: str) -> LakeError | None:
-        return errors.read_error(error, where)
+    error_of = staticmethod(errors.error_of)
+    read_error = staticmethod(errors.read_error)
 
 
 KIND: Final = S3()

@@ -15,20 +15,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
+import obstore
+from obstore.store import S3Store
+
 from lake.connect.s3 import errors
 from lake.connect.s3.place import Place
-from lake.errors import DeclarationError, LakeError, Unavailable, install
+from lake.errors import LakeError, Unavailable
 from lake.store.storage import Entry
 from lake.store.storage.objects import Object, RemoteStorage
+from lake.store.storage.ranged import END, register, remember
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
-    from obstore.store import ClientConfig, S3Config, S3Store
+    from obstore.store import ClientConfig, S3Config
 
 WRITER: Final = "headwater-writer"
 """Object metadata: the id of the attempt that wrote it."""
@@ -66,8 +69,6 @@ class Bucket(RemoteStorage):
 
     @cached_property
     def _client(self) -> S3Store:
-        from obstore.store import S3Store
-
         config: S3Config = {"region": self.place.region, "virtual_hosted_style_request": not self.place.path_style}
         if self.place.endpoint:
             config["endpoint"] = self.place.host
@@ -80,8 +81,6 @@ class Bucket(RemoteStorage):
         return url.removeprefix(f"s3://{self.place.bucket}").strip("/")
 
     def end(self, url: str, most: int) -> tuple[bytes, int, float]:
-        import obstore
-
         with store_errors(url):
             try:
                 result = obstore.get(self._client, self._key(url), options={"range": {"suffix": most}})
@@ -91,8 +90,6 @@ class Bucket(RemoteStorage):
             return bytes(result.bytes()), meta["size"], meta["last_modified"].timestamp()
 
     def part(self, url: str, start: int, size: int, tag: str = "") -> bytes:
-        import obstore
-
         options: GetOptions = {}
         if size:
             options["range"] = (start, start + size)
@@ -105,8 +102,6 @@ class Bucket(RemoteStorage):
                 raise FileNotFoundError(2, "No such file", url) from None
 
     def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
-        import obstore
-
         prefix = f"{self._key(url)}/".lstrip("/")
         parts: Iterator[Sequence[ObjectMeta]] = iter(())
         with store_errors(url):
@@ -127,8 +122,6 @@ class Bucket(RemoteStorage):
                 found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
 
     def put_if_absent(self, url: str, content: bytes) -> str | None:
-        import obstore
-
         writer = token_hex(16)
         try:
             put = obstore.put(self._client, self._key(url), content, mode="create", attributes={WRITER: writer})
@@ -143,10 +136,6 @@ class Bucket(RemoteStorage):
         return put["e_tag"] or ""
 
     def put_file(self, url: str, file: Path) -> None:
-        import obstore
-
-        from lake.store.storage.ranged import END, remember
-
         about = file.stat()
         content = file.read_bytes() if about.st_size <= END else None
         with store_errors(url):
@@ -156,8 +145,6 @@ class Bucket(RemoteStorage):
 
     def copy(self, source: Object, url: str) -> None:
         # Within this bucket the server copies.
-        import obstore
-
         with store_errors(url):
             if source.address.storage == self and source.size <= COPIED_AT_ONCE:
                 obstore.copy(self._client, self._key(str(source)), self._key(url))
@@ -167,8 +154,6 @@ class Bucket(RemoteStorage):
 
     def _writer(self, url: str) -> str | None:
         """Return the id of the attempt that wrote the file; "" if unknown, None if there is no file."""
-        import obstore
-
         with store_errors(url):
             try:
                 return str(obstore.get(self._client, self._key(url)).attributes.get(WRITER, ""))
@@ -176,15 +161,11 @@ class Bucket(RemoteStorage):
                 return None
 
     def delete_all(self, urls: Sequence[str]) -> None:
-        import obstore
-
         for start in range(0, len(urls), MANY):
             with store_errors(urls[start]):
                 obstore.delete(self._client, [self._key(url) for url in urls[start : start + MANY]])
 
     def head(self, url: str) -> Entry | None:
-        import obstore
-
         with store_errors(url):
             try:
                 meta = obstore.head(self._client, self._key(url))
@@ -206,8 +187,6 @@ def _entry(meta: ObjectMeta, prefix: str) -> Entry:
 @contextmanager
 def store_errors(url: str) -> Iterator[None]:
     """Raise the store's errors about `url` as Unavailable, or as a FileNotFoundError of one line."""
-    import obstore
-
     try:
         yield
     except FileNotFoundError as error:
@@ -236,15 +215,6 @@ def _invalid_name(error: BaseException) -> str:
 
 @cache
 def bucket(place: Place, staging: Path | None) -> Bucket:
-    """Return the client of a bucket. Raises DeclarationError if the extra is missing."""
-    if missing := [name for name in ("obstore", "fsspec") if find_spec(name) is None]:
-        raise DeclarationError(
-            f"an object store needs {', '.join(missing)}, which the extra `s3` installs",
-            where=f"s3://{place.bucket}",
-            fix=install("s3"),
-        )
-    from lake.store.storage import ranged
-
     client = Bucket(place, staging)
-    ranged.register(client, "s3", place.bucket)
+    register(client, "s3", place.bucket)
     return client

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from stat import S_ISREG
@@ -20,7 +19,7 @@ from typing import BinaryIO, ClassVar, Final, Literal, Protocol, TypeAlias, Type
 from urllib.parse import quote
 
 from lake.config import Settings, StorageAccess
-from lake.connectors import connector
+from lake.connectors import translated_import_errors
 
 Use: TypeAlias = Literal["read", "move", "write", "commit"]
 """Use of a folder: its files are read, read and deleted, or written; or tables in it are committed to."""
@@ -88,6 +87,8 @@ class Storage(Protocol):
 
     def delete_all(self, urls: Sequence[str]) -> None:
         """Delete files, if they exist, in any order."""
+        for url in urls:
+            self.delete(url)
 
     def delete_empty_folders(self, url: str) -> None:
         """Delete the folders below a folder that have no file, if this storage has folders."""
@@ -184,10 +185,6 @@ class LocalFolder(Storage):
 
     def delete(self, url: str) -> None:
         Path(url).unlink(missing_ok=True)
-
-    def delete_all(self, urls: Sequence[str]) -> None:
-        for url in urls:
-            self.delete(url)
 
     def delete_empty_folders(self, url: str) -> None:
         for folder, _, files in os.walk(url, topdown=False):
@@ -309,13 +306,14 @@ class Address:
 
 
 def address_of(settings: Settings, where: Path | str) -> Address:
-    """Return the address of a folder of the project: a path, or a URL in an object storage."""
+    """Return the address of a folder of the project: a path, or a URL in an object storage.
+
+    Raises DeclarationError for an unknown or broken kind of storage, and for wrong settings.
+    """
     url = settings.place(where)
     scheme, is_url, _ = url.partition("://")
-    return Address(url, _kind(scheme).open(settings, url) if is_url else LOCAL)
-
-
-@cache
-def _kind(scheme: str) -> StorageKind:
-    kind: StorageKind = connector("lake.storage", scheme, f"{scheme}://")
-    return kind
+    if not is_url:
+        return Address(url)
+    with translated_import_errors("lake.storage", scheme, url) as entry:
+        kind: StorageKind = entry.load()
+        return Address(url, kind.open(settings, url))
