@@ -27,8 +27,8 @@ from lake.store.voids import ERASURES
 def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     """Bring one table to the cut in one commit; do nothing if it is there already.
 
-    Raises DeclarationError for a changed definition or an input behind the cut, QualityError if the gate stopped the
-    rows, Unavailable if another writer was first.
+    Raises DeclarationError for a changed definition or an input behind the cut, QualityError, and Unavailable if
+    another writer was first.
     """
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
@@ -49,7 +49,6 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
 def advance_all(
     inputs: Inputs, names: Iterable[str] = (), *, on_progress: Callable[[Advanced], None]
 ) -> list[Advanced]:
-    """Bring the named tables (default: all) to the cut, in the order of `after_inputs`."""
     settings = inputs.project.settings
     ledgers = (ledger.location(settings).path for ledger in (EDITIONS, ERASURES))
     logs = (Log(settings, stream).path for stream in inputs.cut.batches)

@@ -30,8 +30,7 @@ MARKED: Final = "_broadcast"
 class AffectedKeys:
     """Keys of a table: NOTHING, ALL, or those of `rows`, which have at least one column of the key.
 
-    `changes` is set if the kind can absorb them: the signed changes of the first input, then all rows of the others,
-    each prepared for the kind.
+    `changes`, if the kind can absorb them: signed changes of the first input, then all rows of the others, prepared.
     """
 
     rows: Rows | None
@@ -43,7 +42,6 @@ ALL: Final = AffectedKeys(None)
 
 
 def affected_keys(evaluation: Evaluation) -> AffectedKeys:
-    """Return the keys that the changes since the table's head affect."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     try:
         changed = [inputs.changes(source, evaluation.since) for source in declaration.inputs]
@@ -57,7 +55,7 @@ def affected_keys(evaluation: Evaluation) -> AffectedKeys:
 
 
 def restrict(inputs: Inputs, declaration: Declaration, keys: Rows) -> tuple[DataFrame, ...]:
-    """Return the function's rows, prepared, for `keys` and broadcast events alone."""
+    """Return the function's prepared rows for `keys` and broadcast events alone."""
     wanted, kind = Rows(keys.join_frame(inputs.spark)), declaration.kind
     if not kind.row_by_row:
         frames = [_narrowed(inputs, declaration, source, wanted.held) for source in declaration.inputs]
@@ -119,7 +117,7 @@ def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Aff
 
 
 def _keys_of_few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> AffectedKeys:
-    """Return the keys of few changes; `frames` and `local` hold the same rows."""
+    """`frames` and `local` hold the same rows."""
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     keys = _keys(evaluation, frames, local) if kind.key else None
     if keys is not None and keys.is_empty:
@@ -132,7 +130,7 @@ def _keys_of_few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Seq
 
 
 def _unless_many(evaluation: Evaluation, keys: Rows) -> AffectedKeys:
-    """Return `keys` if they are in this process and few compared with the table's rows, else ALL."""
+    """Return `keys` if in memory and few compared with the table's rows, else ALL."""
     if keys.is_empty:
         return NOTHING
     most = cost.AFFECTED_SHARE * evaluation.table.rows(evaluation.since.version)
@@ -156,7 +154,7 @@ def _keys(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[p
 
 
 def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
-    """Return the keys that signed `changes` of input number `side` affect, although its rows do not name the key."""
+    """Return the keys that `changes` of input number `side` affect although its rows do not name the key."""
     from pyspark.sql import functions as F
 
     inputs, declaration, table = evaluation.inputs, evaluation.declaration, evaluation.table
@@ -178,7 +176,7 @@ def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
 
 
 def keys_by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> AffectedKeys:
-    """Return the keys in changed rows, by the columns of the key that all changed inputs have; ALL if none."""
+    """Return the keys in changed rows, by the key columns that all changed inputs have; ALL if none."""
     from pyspark.sql import functions as F
 
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind

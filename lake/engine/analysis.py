@@ -122,7 +122,7 @@ def _corrected_fields(inputs: Inputs, declaration: Declaration) -> dict[int, fro
 def _columns_behind(rows: DataFrame, column: str, frames: list[DataFrame], side: int) -> frozenset[str]:
     """Return the columns of input number `side` that `column` is made of.
 
-    Columns that only filters read count unless `column` is made of the event time.
+    Columns of filters count too, unless `column` is made of the event time.
     """
     from pyspark.sql import functions as F
 
@@ -134,7 +134,7 @@ def _columns_behind(rows: DataFrame, column: str, frames: list[DataFrame], side:
 
 
 def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: DataFrame) -> dict[str, dict[str, str]]:
-    """Return the columns of the `evaluated` table that an input has unchanged: {input: {column: its column}}.
+    """Return the unchanged columns of each input in the `evaluated` table: {input: {column: its column}}.
 
     A union has the tags of its first part alone, so nothing is known of its columns.
     """
@@ -159,7 +159,6 @@ def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: 
 
 
 def check_deterministic(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) -> None:
-    """Raise DeclarationError if `rows`, the function's result over `inputs`, could differ between two runs."""
     text = logical_plan(rows)
     faults = [
         declaration.fault(f"{called} is not deterministic", fix="derive it from the event")
@@ -190,7 +189,7 @@ def check_deterministic(declaration: Declaration, rows: DataFrame, inputs: list[
 
 
 def check_together(declaration: Declaration, sides: Sequence[DataFrame]) -> None:
-    """Raise DeclarationError for faults of a kind that only its inputs together show."""
+    """Check a kind for faults that only its inputs together show."""
     if len(sides) > 1 and (faults := _of_kind(declaration, sides)):
         raise DeclarationError.all(faults)
 
@@ -200,7 +199,7 @@ def _of_kind(declaration: Declaration, sides: Sequence[DataFrame]) -> list[Decla
 
 
 def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
-    """Yield (what, fix) of operators in a plan that make rows depend on other keys."""
+    """Yield (what, fix) of operators that make rows depend on other keys."""
     if not kind.may_recurse and RECURSION.search(text):
         what = "the query is recursive, so its rows do not depend on one key"
         yield what, 'View(key=(), identity="…", recursive=True)'
@@ -210,17 +209,15 @@ def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
 
 
 def logical_plan(frame: DataFrame) -> str:
-    """Return the analysed logical plan of `frame`."""
     return _plans(frame).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
 
 
 def unions(frame: DataFrame) -> int:
-    """Count the unions in the plan of `frame`; a recursive query has one too."""
+    """Count the unions in a plan; a recursive query has one too."""
     return len(UNION.findall(logical_plan(frame)))
 
 
 def physical_plan(frame: DataFrame) -> str:
-    """Return the physical plan of `frame`."""
     return _plans(frame).partition("== Physical Plan ==")[2]
 
 
@@ -231,7 +228,6 @@ def _plans(frame: DataFrame) -> str:
 
 
 def _float_sums(frames: Iterable[DataFrame], text: str) -> Iterable[str]:
-    """Return the sums and averages of floats in a plan, each once."""
     floats = {name for frame in frames for name, type_ in frame.dtypes if type_ in FLOATS}
     sums = []
     for line in text.splitlines():

@@ -1,6 +1,6 @@
 """Tables at an old cut, evaluated from the logs into a folder of their own, even if no edition of the cut is kept.
 
-Definitions and contracts are the current ones. Personal fields of people forgotten since are not read.
+Definitions and contracts are current. Fields of people forgotten since are not read.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ from lake.text import counted
 
 @dataclass(frozen=True)
 class InputSize:
-    """Number and bytes of the events that an evaluation reads."""
-
     streams: tuple[str, ...]
     events: int
     bytes: int
@@ -54,7 +52,6 @@ class InputSize:
 
 
 def input_size(inputs: Inputs, tables: Iterable[Declaration]) -> InputSize:
-    """Return how much evaluating `tables` from the logs reads."""
     settings, batches = inputs.project.settings, inputs.cut.batches
     streams = sorted({stream for table in tables for stream in inputs.project.logs(table)})
     bounds = {stream: {"_batch": (1, batches[stream])} for stream in streams if batches.get(stream)}
@@ -66,7 +63,7 @@ def input_size(inputs: Inputs, tables: Iterable[Declaration]) -> InputSize:
 def recomputed_reader(inputs: Inputs, query: str, *, on_progress: Callable[[str], None]) -> Iterator[EditionReader]:
     """Yield a reader for `query` at the cut; its tables are evaluated into a temporary folder.
 
-    Raises DeclarationError if it names no table, and as `rebuild` does.
+    Raises DeclarationError if it names no table.
     """
     project, cut = inputs.project, inputs.cut
     settings = project.settings
@@ -88,7 +85,7 @@ def recomputed_reader(inputs: Inputs, query: str, *, on_progress: Callable[[str]
 def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Callable[[str], None]) -> Edition:
     """Evaluate tables into `folder`, new or empty, as Delta tables: `gold/carrier_daily`.
 
-    The folder appears whole or not at all. Raises DeclarationError if it cannot, and as `rebuild` does.
+    The folder appears whole or not at all. Raises DeclarationError if it cannot.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
@@ -106,7 +103,6 @@ def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress:
 
 
 def build(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Callable[[str], None]) -> Edition:
-    """Evaluate the named tables (default: all) into `folder`, as an edition without a number."""
     picked, cut = inputs.project.pick(names), inputs.cut
     if not shares_disk(inputs.project.settings):
         raise DeclarationError(

@@ -47,8 +47,8 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report
 ) -> list[Advanced]:
     """Correct the keys with an event at times[0] <= time < times[1], at the table's own cut, in one commit.
 
-    Tables derived from it are advanced at that cut. Raises DeclarationError if the table was never built, was built by
-    another definition, or reads no log with event time.
+    Advances derived tables at that cut. Raises DeclarationError if the table was never built, was built by another
+    definition, or reads no log with event time.
     """
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
@@ -95,7 +95,7 @@ def _advance_children(
 
 @dataclass(frozen=True)
 class Between:
-    """Events with start <= time < end in the logs up to the cut, and the keys that they affect."""
+    """Events with start <= time < end in the logs up to the cut."""
 
     inputs: Inputs
     start: datetime
@@ -115,13 +115,12 @@ class Between:
             self.inputs.sound_logs |= integrity.check_integrity(project, [declaration])
 
     def _is_sufficient(self, declaration: Declaration) -> bool:
-        """Return whether events at other times affect no keys, as all rows of the inputs name their key."""
+        """Return whether all rows of the inputs name their key, so that other events affect no keys."""
         kind, sources = declaration.kind, declaration.inputs
         named = not kind.row_by_row or all(kind.names_key(side) for side in range(len(sources)))
         return named and all(source.table is None or self._is_sufficient(source.table) for source in sources)
 
     def affected_keys(self, declaration: Declaration) -> AffectedKeys:
-        """Return the keys to evaluate again."""
         frames = [self._rows(source) for source in declaration.inputs]
         if all(frame is None for frame in frames):
             return NOTHING
@@ -132,7 +131,7 @@ class Between:
         return keys_by_inputs(evaluation, frames) if evaluation.head else ALL
 
     def _rows(self, source: Input) -> DataFrame | None:
-        """Return the rows of an input that are, or derive from, events in the range; None if there can be none."""
+        """Return the rows of an input that are events in the range or derive from them; None if there can be none."""
         if source.table is None:
             timed = self.inputs.project.contracts[source.name].time is not None
             return self.inputs.whole(source, self.times) if timed else None

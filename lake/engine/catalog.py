@@ -31,7 +31,7 @@ GB = 1 << 30
 
 
 class Catalog:
-    """Facts about the inputs of a project's tables at `cut`; with `recompute`, input tables are not read."""
+    """Facts about the inputs of tables at `cut`; with `recompute`, input tables are not read."""
 
     project: Project
     cut: Cut
@@ -44,14 +44,14 @@ class Catalog:
         return self.table(declaration).head_at(self.cut.number) is not None
 
     def at_cut(self, declaration: Declaration) -> TableHead:
-        """Return the head of a table at the cut. Raises DeclarationError if there is none."""
+        """Raise DeclarationError if the table is not at the cut."""
         head = self.table(declaration).head_at(self.cut.number)
         if head is None:
             raise not_at(self.project, declaration, self.cut.number)
         return head
 
     def version(self, source: Input) -> int:
-        """Return the last batch of a log, or the Delta version of a table. Raises as `at_cut` does."""
+        """Return the last batch of a log, or the Delta version of a table."""
         if source.table is None:
             return self.cut.batches.get(source.name, 0)
         return self.at_cut(source.table).version
@@ -64,11 +64,9 @@ class Catalog:
         }
 
     def homes(self, declaration: Declaration) -> dict[str, str]:
-        """Return the folder name of each input table: {table: home}."""
         return {s.name: self.table(s.table).home for s in declaration.inputs if s.table is not None}
 
     def columns(self, source: Input) -> dict[str, str]:
-        """Return the columns of a log now, or of a table at the cut."""
         if source.table is None:
             return self.project.fields(source.name)
         return self.table(source.table).columns(self.version(source))
@@ -87,7 +85,7 @@ class Catalog:
         return source.table is None and self.project.contracts[source.name].broadcast is not None
 
     def horizons(self, declaration: Declaration) -> tuple[datetime | None, ...]:
-        """Return the `horizon` of each input; none if the table's kind does not need them."""
+        """Return the `horizon` of each input; none if the kind does not need them."""
         return tuple(map(self.horizon, declaration.inputs)) if declaration.kind.needs_time else ()
 
     def horizon(self, source: Input) -> datetime | None:
@@ -107,11 +105,10 @@ class Catalog:
         return Scan(self.table(source.table).path, self.version(source))
 
     def rows(self, declaration: Declaration) -> int:
-        """Return the rows that an evaluation of the table reads."""
         return sum(self.size(source) for source in declaration.inputs)
 
     def size(self, source: Input, *, after: int = 0) -> int:
-        """Return an upper bound of the rows to read: all, or those of a log after batch `after`."""
+        """Return an upper bound of the rows to read, of a log those after batch `after`."""
         if source.table is None:
             path, upto = Log(self.project.settings, source.name).path, self.version(source)
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
@@ -132,13 +129,12 @@ class Catalog:
         return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)
 
     def file_size(self, declaration: Declaration) -> int:
-        """Return the bytes of the input files that an evaluation of the table reads."""
         read = [source for source in declaration.inputs if source.is_log or not self.recompute]
         return sum(self.scan(source).size() for source in read if not source.is_log or self.version(source))
 
 
 def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) -> None:
-    """Warn if Spark on this machine may spill more than is free on the disk to evaluate `size_of()` bytes."""
+    """Warn if evaluating `size_of()` bytes may spill more than is free on this machine's disk."""
     if not is_here(settings):
         return
     folder, size = local_dir(settings), size_of()
@@ -152,7 +148,7 @@ def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) ->
 
 
 def not_at(project: Project, declaration: Declaration, cut: int) -> DeclarationError:
-    """Return the error that a table is not at a cut. If a gate stopped it, the fix is that of the gate."""
+    """Return the error that a table is not at a cut, with the fix of the gate if that stopped it."""
     stopped = _stopped(project, declaration, cut)
     if stopped is None:
         return declaration.fault(

@@ -2,8 +2,8 @@
 
 A head records in `columns` {input: {"read": {column: type}, "unread": [column …]}}: the columns that the function got
 when the table was built, and gets until the next build. New columns that it would read are `waiting` for `lake deploy`,
-the others `ignored`. `handed_on` maps columns of the table to the unchanged columns of the input: Spark keeps the
-metadata of a column that is only selected or renamed, and drops them in any expression.
+the others `ignored`. `handed_on` maps columns of the table to unchanged columns of the input: Spark keeps the metadata
+of a column that is only selected or renamed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Given: TypeAlias = Mapping[str, frozenset[str]]
-"""Columns of each input that a function gets: {input: columns}."""
-
 WAITING, IGNORED = "waiting", "ignored"
 TAG: Final = "lake_input_column"
 CUT_SHORT: Final = re.compile(r"\.\.\. \d+ more fields")
@@ -36,8 +34,8 @@ PLACE: Final = re.compile(r"\b_(\d+)_(\d+)#\d+")
 class Analysed:
     """Result of an analysis.
 
-    `read`: columns read of each input. `columns` of the table: {column: type}. `handed_on`: columns of the table that
-    are unchanged columns of an input, {input: {column: column of the input}}.
+    `read`: columns read of each input. `columns` of the table: {column: type}. `handed_on`: {input: {column of the
+    table: unchanged column of the input}}.
     """
 
     read: Given
@@ -63,7 +61,6 @@ def without_files(spark: SparkSession, types: Mapping[str, str]) -> DataFrame:
 
 
 def tagged(rows: DataFrame, side: int) -> DataFrame:
-    """Tag the visible columns of input number `side` in their metadata."""
     from pyspark.sql import functions as F
 
     tagged_columns = set(visible(rows.columns))
@@ -73,19 +70,13 @@ def tagged(rows: DataFrame, side: int) -> DataFrame:
 
 
 def tags(schema: StructType) -> dict[str, tuple[int, str]]:
-    """Return the tagged columns of a `schema`: {column: (input number, its column)}.
-
-    A union has those of its first part.
-    """
+    """Return the tagged columns: {column: (input number, its column)}; of a union those of its first part."""
     by_name = {field.name: field.metadata[TAG] for field in schema if TAG in field.metadata}
     return {name: (int(side), column) for name, (side, column) in by_name.items()}
 
 
 def scanned_columns(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
-    """Return the columns of each `leaf_frame` that a physical plan scans; all if the plan does not show them.
-
-    `sides` are the names of the leaves' columns.
-    """
+    """Return the columns of each `leaf_frame` that a plan scans; all if the plan does not show them."""
     scans = [line for line in plan.splitlines() if SCAN in line]
     if not scans or any(CUT_SHORT.search(line) for line in scans):
         return [frozenset(names) for names in sides]
@@ -97,12 +88,11 @@ def scanned_columns(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset
 
 
 def given_columns(columns: Columns) -> Given:
-    """Return the columns that a function got when its table was built."""
     return {name: frozenset({*types["read"], *types["unread"]}) for name, types in columns.items()}
 
 
 def lost_columns(columns: Columns, now: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Yield the columns that a table reads and that are missing `now`, {input: {column: type}}, or changed."""
+    """Yield columns read by a table that are missing or changed `now`, {input: {column: type}}."""
     for name, types in now.items():
         for column, type_ in columns[name]["read"].items():
             if types.get(column) != type_:
@@ -110,7 +100,6 @@ def lost_columns(columns: Columns, now: Mapping[str, Mapping[str, str]]) -> Iter
 
 
 def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Given) -> dict[str, list[str]]:
-    """Return the columns of `frames` that are not among `columns`: {input: columns}."""
     return {
         source.name: [
             name for name in visible(frame.columns) if source.name in columns and name not in columns[source.name]
@@ -122,7 +111,6 @@ def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Giv
 def drop_withheld(
     declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]]
 ) -> list[DataFrame]:
-    """Drop the columns `held` from each frame: {input: columns}."""
     return [
         frame.drop(*held[source.name]) if held[source.name] else frame
         for source, frame in zip(declaration.inputs, frames, strict=True)
@@ -130,7 +118,6 @@ def drop_withheld(
 
 
 def head_columns(inputs: Mapping[str, Mapping[str, str]], analysed: Analysed) -> dict[str, dict[str, Any]]:
-    """Return the entry `columns` of a head for `inputs`: {input: {column: type}}."""
     return {
         name: {
             "read": {column: type_ for column, type_ in types.items() if column in analysed.read[name]},

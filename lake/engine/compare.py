@@ -45,7 +45,7 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
 
 
 def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: str | None = None) -> pa.Table:
-    """As `compare`, in this process. With a `key`, add WAS: the hash of the old row."""
+    """Compare in this process. With a `key`, add WAS: the hash of the old row."""
     columns = rows.column_names
     with connection() as con:
         con.register("rows", rows)
@@ -59,7 +59,7 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: s
 
 
 def as_json_rows(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """Return rows of a diff as JSON: identity, `change`, and for an update `columns`: {column: [old, new value]}."""
+    """Return rows of a diff: identity, `change`, and for an update `columns`: {column: [old, new value]}."""
     replaced = {repr([row[k] for k in identity]): row for row in old.to_pylist()}
     changes = []
     for row in diff.to_pylist():
@@ -75,7 +75,6 @@ def as_json_rows(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tupl
 
 
 def first_changes(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
-    """Return the first `count` rows of a diff by identity."""
     if diff.in_memory is None:
         return to_arrow(diff.held.orderBy(*identity).limit(count))
     sortable = [(c, "ascending") for c in identity if not pa.types.is_nested(diff.in_memory.schema.field(c).type)]
@@ -119,8 +118,6 @@ def failing_on_duplicates(rows: DataFrame, identity: Sequence[str]) -> DataFrame
 
 
 class DuplicateIdentity(LakeError):
-    """Several rows have one `identity`."""
-
     def __init__(self, declaration: Declaration, identity: Mapping[str, Any]) -> None:
         what = ", ".join(f"{name}={'null' if value is None else value}" for name, value in identity.items())
         super().__init__(
@@ -132,7 +129,7 @@ class DuplicateIdentity(LakeError):
 
 
 def fault_of(declaration: Declaration, error: Exception) -> DuplicateIdentity | None:
-    """Return the error of a `failing_on_duplicates` frame that `error` comes from, or None."""
+    """Return the error of a `failing_on_duplicates` frame behind `error`, or None."""
     if twice := next((cause for cause in causes(error) if isinstance(cause, DuplicateIdentity)), None):
         return twice
     identity = raised_facts(_TWICE, error)
@@ -142,8 +139,8 @@ def fault_of(declaration: Declaration, error: Exception) -> DuplicateIdentity | 
 def fingerprints(*frames: DataFrame) -> list[str]:
     """Return the fingerprints of `frames` with the same columns, from one job.
 
-    A fingerprint is the number of rows and the sum of their xxHash64, equal for rows in any order. The halves of the
-    hash are summed apart, so that no sum overflows below 2^31 rows.
+    A fingerprint is the number of rows and the sum of their xxHash64. The halves of the hash are summed apart, so that
+    no sum overflows below 2^31 rows.
     """
     columns = frames[0].columns
     sums = [_sums(frame, columns, number) for number, frame in enumerate(frames)]

@@ -1,6 +1,6 @@
 """Fingerprint of all rows of a table, recorded in its commits: that of the last commit, plus the diff.
 
-The first build and a rebuild read the whole table for it; a large table is read at publication.
+A first build and a rebuild read the whole table for it; a large table is read at publication.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lake.store.warehouse import Warehouse
 
 
 def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
-    """Return the fingerprint of a whole table that is about to be written; None if Spark has its rows."""
+    """Return the fingerprint of a table about to be written; None if Spark has its rows."""
     with suppress(DeclarationError):  # a key store that cannot be read is reported by those that need it
         return None if rows.in_memory is None else of_arrow(rows.in_memory, table.content_key)
     return None
@@ -35,7 +35,7 @@ def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
 def after_diff(
     table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *, again: bool
 ) -> Fingerprint | None:
-    """Return the fingerprint of the table after `diff` to `head`, or None; with `again`, read the table for it."""
+    """Return the fingerprint after `diff` to `head`, or None; with `again`, read the table for it."""
     if diff.in_memory is None:
         return None
     with suppress(DeclarationError):
@@ -64,7 +64,7 @@ def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
 
 
 def with_fingerprints(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
-    """Return the `tables` of an edition with the missing fingerprints, except of personal tables."""
+    """Add missing fingerprints to the `tables` of an edition, except personal ones."""
     edition = latest_edition(project.settings)
     before = edition.tables if edition else {}
     completed = {}
@@ -81,7 +81,6 @@ def with_fingerprints(project: Project, tables: dict[str, EditionTable]) -> dict
 
 
 def without_hashes(diff: Rows) -> Rows:
-    """Return `diff` without the hashes of old rows, as it is committed."""
     return diff.select([name for name in diff.columns if name != WAS])
 
 

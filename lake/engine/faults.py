@@ -32,10 +32,7 @@ VALUES: Final = "make its function tolerate such values (try_cast, nullif, where
 
 @dataclass(frozen=True)
 class Tracing:
-    """Search for the events behind a fault.
-
-    `places` returns the events behind a row of a table, such as `orders 12:3:4711 (orders/a.jsonl:7)`.
-    """
+    """`places` returns the events behind a row of a table, such as `orders 12:3:4711 (orders/a.jsonl:7)`."""
 
     inputs: Inputs
     places: Callable[[Inputs, Declaration, Values], Sequence[str]]
@@ -43,7 +40,7 @@ class Tracing:
 
 @contextmanager
 def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> Iterator[None]:
-    """Raise errors about rows in one line, with the place in the job and, with `tracing`, the events behind them."""
+    """Raise errors about rows in one line, with the place in the job, and by `tracing` the events behind them."""
     try:
         yield
     except Exception as error:
@@ -86,7 +83,6 @@ def _traced(tracing: Tracing | None, find: Callable[[Tracing], Sequence[str]]) -
 
 
 def _with_events(what: str, events: Sequence[str]) -> tuple[str, str]:
-    """Return `what` with its `events`, and the command that voids the first of them."""
     if not events:
         return what, ""
     stream, place = events[0].split(" ")[:2]
@@ -113,7 +109,7 @@ def _events_behind(tracing: Tracing, declaration: Declaration) -> Sequence[str]:
 
 
 def _about_rows(error: Exception) -> bool:
-    """Return whether an expression failed for some row: SQL's classes 21 and 22, and P0 for raise_error."""
+    """Match SQL's error classes 21 and 22, and P0 of raise_error."""
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException) and str(error.getSqlState() or "")[:2] in ("21", "22", "P0")
@@ -122,7 +118,7 @@ def _about_rows(error: Exception) -> bool:
 def row_behind(
     inputs: Inputs, declaration: Declaration, same: Callable[[Exception], bool]
 ) -> tuple[Input, Place] | None:
-    """Return the input and place of the row that causes a fault accepted by `same`; None if it is not found."""
+    """Return the input and place of the row with a fault accepted by `same`, if found."""
     if len({source.name for source in declaration.inputs}) != len(declaration.inputs):
         return None
     if inputs.rows(declaration) > cost.BLAMED_ROWS:
@@ -136,8 +132,6 @@ def row_behind(
 
 @dataclass(frozen=True)
 class _Search:
-    """Search through the input `source`, with all others unchanged."""
-
     inputs: Inputs
     declaration: Declaration
     source: Input

@@ -1,6 +1,6 @@
 """Call of a job's function, with checks of what it returns.
 
-A row-by-row function gets an ordinary DataFrame whose `select` keeps the carried columns. So it may return
+A row-by-row function gets a DataFrame whose `select` keeps the carried columns. So it may return
 `flights.select("tailnum", "carrier")`, and its kind still knows each row's place in the log.
 """
 
@@ -31,7 +31,7 @@ _UNKNOWN: Final = re.compile(r"UNRESOLVED_COLUMN.* name `(?:\w+`\.`)?(\w+)`")
 
 
 def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFrame]:
-    """Call the function with its `inputs`; return a frame for each, or the one of a View. Raises DeclarationError."""
+    """Call the function; return a frame for each input, or the one of a View. Raises DeclarationError."""
     kind = declaration.kind
     try:
         result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in inputs))
@@ -55,7 +55,6 @@ def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFram
 
 
 def prepared(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DataFrame]:
-    """Return the function's rows, checked and prepared for the kind."""
     try:
         return [
             declaration.kind.prepare(with_one_zero(_complete(declaration, rows, side)), side)
@@ -66,8 +65,6 @@ def prepared(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DataF
 
 
 class CarryingFrame(DataFrame):
-    """DataFrame that delegates to `frame`, as do the frames it returns."""
-
     def __new__(cls, _: DataFrame) -> CarryingFrame:
         return object.__new__(cls)
 
@@ -94,7 +91,7 @@ class CarryingFrame(DataFrame):
 
 
 def plain(frame: DataFrame) -> DataFrame:
-    """Return the DataFrame behind a carrying one, or any other unchanged."""
+    """Return the DataFrame behind a carrying one."""
     if isinstance(frame, CarryingFrame):
         inner: DataFrame = object.__getattribute__(frame, "_frame")
         return inner
@@ -147,7 +144,7 @@ def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame
 def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (), *, of: str) -> DeclarationError:
     """Return why `of` (the function, or the kind) failed, with the line of the job.
 
-    `columns` are those that it may have meant by an unknown one.
+    `columns` are candidates for an unknown one.
     """
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(declaration.file)]
     unknown = _UNKNOWN.search(str(error))
@@ -185,7 +182,7 @@ def _fault_of_braces(error: Exception) -> str:
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
-    """Return the rows that pass the table's parking rules; for a table of parked rows, those that do not."""
+    """Return the rows that pass the parking rules; for a table of parked rows, those that do not."""
     from pyspark.sql import functions as F
 
     for rule in declaration.parking:

@@ -47,12 +47,10 @@ def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:
 
 
 def empty_diff(table: Table) -> pa.Table:
-    """Return a diff without rows."""
     return table.schema().append(pa.field(CHANGE, pa.string())).append(pa.field(WAS, pa.uint64())).empty_table()
 
 
 def _of_few(evaluation: Evaluation, affected: AffectedKeys, version: int) -> pa.Table | None:
-    """Return the diff of the affected keys; None if there are too many rows for this process."""
     keys, table = affected.rows, evaluation.table
     if keys is None or keys.in_memory is None:
         return None
@@ -80,7 +78,6 @@ def _of_many(evaluation: Evaluation, affected: AffectedKeys, version: int) -> Ro
 
 
 def collected_if_small(evaluation: Evaluation, diff: DataFrame) -> Rows:
-    """Return `diff`, in this process if it turns out small."""
     return Rows(diff).within(evaluation.inputs.project.settings.small_diff_rows)
 
 
@@ -99,10 +96,7 @@ def _key(table: Table) -> str | None:
 
 
 def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
-    """Return the correct rows of the keys, in this process if `old` is and they are not too many.
-
-    The kind absorbs the changes if it can; keys that it marks as AGAIN are evaluated.
-    """
+    """Return the correct rows of the keys: absorbed if the kind can, evaluated for keys marked as AGAIN."""
     kind, local = evaluation.kind, old.in_memory is not None
     if affected.changes is None:
         rows = evaluation.all_rows() if affected.rows is None else evaluated_keys(evaluation, affected.rows)
@@ -127,19 +121,18 @@ def _local(evaluation: Evaluation, rows: DataFrame) -> Rows:
 
 
 def _split(absorbed: Rows, key: Sequence[str]) -> tuple[Rows, Rows]:
-    """Return the rows that absorption made, and the keys marked as AGAIN; without a key, the mark."""
+    """Return the absorbed rows, and the keys marked as AGAIN; without a key, the mark."""
     named = list(key) or [AGAIN]  # Arrow does not count rows without columns
     kept = absorbed.where(AGAIN, False).select([name for name in absorbed.columns if name != AGAIN])
     return kept, absorbed.where(AGAIN, True).select(named).distinct()
 
 
 def evaluated_keys(evaluation: Evaluation, keys: Rows) -> DataFrame:
-    """Return the rows of `keys`, evaluated from the inputs restricted to them."""
     return evaluation.rows_from(restrict(evaluation.inputs, evaluation.declaration, keys))
 
 
 def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: Rows | None) -> pa.Table | None:
-    """Return the updates of the rows that the horizon has `changed`; None if they are many."""
+    """Return the updates of rows that the horizon has `changed`; None if they are many."""
     table = evaluation.table
     keys = without.in_memory if without is not None else None
     old = table.rows_where(changed, version, without=keys, limit=cost.COMPARE_ROWS)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TEXT, NUMBER = 48, 8
-"""Bytes that a value takes in memory at most, as a rule: texts are short."""
+"""Bytes that a value takes in memory at most, as a rule."""
 UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -71,7 +71,7 @@ class Inputs(StoredRows):
             self.sound_logs |= streams
 
     def whole(self, source: Input, times: Span | None = None) -> DataFrame:
-        """As `stored`, from Spark's cache or evaluated if the input is recomputed."""
+        """Return `stored` rows from Spark's cache, or evaluated ones if the input is recomputed."""
         if times is None and source.name in self.cached and source.table is None:
             return self.cached[source.name]
         if source.table is not None and self._is_recomputed(source.table):
@@ -80,7 +80,7 @@ class Inputs(StoredRows):
         return self.stored(source, times)
 
     def columns(self, source: Input) -> dict[str, str]:
-        """As in `Catalog`; the version of a recomputed table at the cut may be deleted, so it is not read."""
+        """Return columns of an input; a recomputed table at the cut may be deleted, so it is not read."""
         if source.table is None or not self._is_recomputed(source.table):
             return super().columns(source)
         return visible_columns(self.no_rows(source).schema.json())
@@ -112,7 +112,7 @@ class Inputs(StoredRows):
             self.cached.clear()
 
     def no_rows(self, source: Input) -> DataFrame:
-        """Return a frame with the columns of `whole` and without rows; nothing is read."""
+        """Return a frame with the columns of `whole`; nothing is read."""
         if source.name not in self._no_rows:
             self._no_rows[source.name] = self._without_rows(source)
         return self._no_rows[source.name]
@@ -126,12 +126,11 @@ class Inputs(StoredRows):
         return ordered(empty, source.table)
 
     def filled(self, declaration: Declaration, frames: Sequence[DataFrame | None]) -> list[DataFrame]:
-        """Return `frames` of the table's inputs, with `no_rows` for None."""
         both = zip(declaration.inputs, frames, strict=True)
         return [self.no_rows(source) if frame is None else frame for source, frame in both]
 
     def no_stored_rows(self, source: Input) -> DataFrame:
-        """As `no_rows`, but with the schema of the stored table if it is at the cut."""
+        """Do as `no_rows`, but with the schema of the stored table if it is at the cut."""
         if source.table is None or not self.has(source.table):
             return self.no_rows(source)
         schema = self.scan(source).schema()
@@ -139,7 +138,7 @@ class Inputs(StoredRows):
         return ordered(to_frame(self.spark, rows), source.table)
 
     def probe(self, source: Input, side: int) -> DataFrame:
-        """As `no_rows`, but as a leaf: plans over it show which columns are read."""
+        """Do as `no_rows`, but as a leaf: plans over it show which columns are read."""
         if source.table is None:
             types = log_rows.types(self.project.contracts[source.name])
             return event_order(leaf_frame(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
@@ -147,14 +146,13 @@ class Inputs(StoredRows):
         return ordered(leaf_frame(self.spark, types, side), source.table)
 
     def probe_files(self, source: Input, side: int) -> tuple[DataFrame, list[str]]:
-        """As `probe`, with the names of the leaf's columns; for a log those of its files."""
+        """Do as `probe`, with the names of the leaf's columns; for a log those of its files."""
         if source.table is None:
             return self.files_of_log(source, side)
         types = dict(self.no_stored_rows(source).drop(ORDER, SIGN).dtypes)
         return ordered(leaf_frame(self.spark, types, side), source.table), [*types]
 
     def evaluate(self, declaration: Declaration) -> DataFrame:
-        """Return the whole table at the cut, state columns included."""
         if declaration.name not in self._evaluated:
             warn_of_spill(self.project.settings, declaration.name, lambda: self.file_size(declaration))
             sides = self.sides(declaration, [self.whole(source) for source in declaration.inputs])
@@ -162,18 +160,16 @@ class Inputs(StoredRows):
         return self._evaluated[declaration.name]
 
     def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
-        """Return what the kind makes of `sides`."""
         return self._finished(declaration, declaration.kind.evaluate(*sides))
 
     def absorbed(self, declaration: Declaration, old: DataFrame, changes: Sequence[DataFrame]) -> DataFrame:
-        """Return what the kind makes of its rows `old` and of `changes`."""
         return self._finished(declaration, declaration.kind.absorb(old, *changes))
 
     def _finished(self, declaration: Declaration, rows: DataFrame) -> DataFrame:
         return with_one_zero(declaration.kind.at_horizon(rows, *self.horizons(declaration)))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
-        """As `function_rows`, with the columns that the table was built with."""
+        """Return `function_rows` with the columns that the table was built with."""
         held = withheld(declaration, frames, self.given_columns(declaration))
         if any(held.values()):
             self.withheld[declaration.name] = held
@@ -203,13 +199,12 @@ class Inputs(StoredRows):
         return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in both)
 
     def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
-        """Drop broadcast events: a kind that does not use them never sees one."""
+        """Drop broadcast events of a kind that does not use them."""
         if not self.has_broadcasts(source) or ORDER not in rows.columns:
             return rows
         return rows.where(f"{ORDER}._bucket <> {log_rows.BROADCAST}")
 
     def given_columns(self, declaration: Declaration) -> Given:
-        """Return the columns that the function gets of each input. All of an input that is missing."""
         name = declaration.name
         if name in self.declared:
             return {}
@@ -263,7 +258,7 @@ class Evaluation:
         return self.inputs.horizons(self.declaration)
 
     def all_rows(self) -> DataFrame:
-        """Return the whole table at the cut. Raises LakeError if a log is damaged."""
+        """Raise LakeError if a log is damaged."""
         self.inputs.check_integrity(self.declaration)
         return self.inputs.evaluate(self.declaration)
 
@@ -271,11 +266,10 @@ class Evaluation:
         return self.inputs.evaluated(self.declaration, sides)
 
     def is_built(self) -> bool:
-        """Return whether the current definition has built the table."""
         return self.head is not None and self.inputs.project.is_built(self.declaration, self.head)
 
 
 def _bytes(memory: str) -> int:
-    """Return the bytes of a size as the JVM writes it: 512m, 2g."""
+    """Parse a size as the JVM writes it: 512m, 2g."""
     unit = UNITS.get(memory[-1].lower())
     return int(memory[:-1]) * unit if unit else int(memory)

@@ -19,12 +19,11 @@ from lake.store.scan import Span
 
 
 def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, LakeError | None]:
-    """Return None for a sound log. Each is read once."""
+    """Return each log's fault, or None."""
     return dict(_faults(project, _streams(project, declarations)))
 
 
 def fault_of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
-    """Return the first fault of the logs of `streams` or their key stores."""
     return next((fault for _, fault in _faults(project, streams) if fault), None)
 
 
@@ -37,7 +36,7 @@ def check_integrity(project: Project, declarations: Iterable[Declaration]) -> se
 
 
 def check_integrity_at(project: Project, times: Mapping[str, Span | None], *, known: Span | None = None) -> None:
-    """Raise LakeError if a log is damaged at these times (None: all); times within `known` were checked before."""
+    """Raise LakeError if a log is damaged at these times (None: all) outside those `known` to be sound."""
     read = cache(lambda: read_by_tables(project.settings))
     for stream, at in times.items():
         if at and known and known[0] <= at[0] and at[1] <= known[1]:
@@ -76,7 +75,7 @@ def _fault(
 
 
 def content_fault(settings: Settings, stream: str, times: Span | None = None) -> LakeError | None:
-    """Compare rows with their fingerprints, in batches with events at `times`."""
+    """Return how rows differ from their fingerprints in batches with events at `times`, if they do."""
     log = Log(settings, stream)
     path, heads = log.path, log.heads()[::-1]
     some = heads if times is None else heads_at(path, heads, times)

@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Few:
-    """Number of rows of each finding to show: the first, and the last."""
+    """Number of rows to show of each finding: the first, and the last."""
 
     first: int
     last: int
@@ -71,7 +71,6 @@ class Lookup:
     broadcast: str = "false"
 
     def matching(self) -> DataFrame:
-        """Return the rows found for any of `wanted`."""
         from pyspark.sql import functions as F
 
         test: Column = F.expr(self.broadcast)
@@ -81,7 +80,7 @@ class Lookup:
         return self.rows.where(test)
 
     def findings(self, few: Few) -> list[Finding]:
-        """Return the finding for each of `wanted`, in the order of a kind's places, else of ORDER."""
+        """Return a finding for each of `wanted`, in the order of a kind's places, else of ORDER."""
         if all(values is None for values in self.wanted):
             return [Finding() for _ in self.wanted]
         described = self._described()
@@ -125,7 +124,7 @@ def _equal(values: Mapping[str, Any]) -> Column:
 
 
 def _group(rows: Sequence[Values], wanted: Values, few: Few) -> Finding:
-    """Return the rows of one group, numbered here unless Spark has numbered them."""
+    """Number the rows of one group, unless Spark has."""
     group = [row for row in rows if {column: row["group"][column] for column in wanted} == wanted]
     if not group:
         return Finding()

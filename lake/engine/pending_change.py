@@ -36,14 +36,13 @@ if TYPE_CHECKING:
 
 NUMERIC: Final = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 SAMPLE: Final = 10
-"""Rows of a diff that are shown."""
 
 
 @dataclass(frozen=True)
 class PendingChange:
     """Change that an evaluation would make: `rows` are a diff, or if `whole` all rows of the new table.
 
-    `sample`: first changed rows, see `as_json_rows`. `columns`: changes of columns, {column: description}.
+    `sample`: see `as_json_rows`. `columns`: {changed column: description}.
     """
 
     evaluation: Evaluation
@@ -58,7 +57,6 @@ class PendingChange:
 
 
 def first_build(evaluation: Evaluation) -> PendingChange:
-    """Return the change that builds a table."""
     rows = first_rows(evaluation)
     return PendingChange(
         evaluation, rows, Counts() if rows.in_memory is None else Counts(rows.in_memory.num_rows), whole=True
@@ -66,7 +64,7 @@ def first_build(evaluation: Evaluation) -> PendingChange:
 
 
 def change_of_all(evaluation: Evaluation) -> PendingChange:
-    """Return the change of the whole table. Rows are compared only if fingerprints differ."""
+    """Compare rows only if fingerprints differ."""
     table = evaluation.table
     rows, old = evaluation.all_rows(), table.read(evaluation.spark, table.version())
     if evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
@@ -93,13 +91,12 @@ def change_between(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> P
 
 
 def change_by_diff(evaluation: Evaluation, diff: Rows) -> PendingChange:
-    """Return the change that a diff makes."""
     counts, sample = _counted(evaluation, diff)
     return PendingChange(evaluation, diff, counts, sample=sample)
 
 
 def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that are added, removed, or change their type: {name: description}."""
+    """Return added, removed and retyped columns: {name: description}."""
     removed = {name: f"removed ({kind})" for name, kind in old.items() if name not in new}
     added = {name: f"added ({kind})" for name, kind in new.items() if name not in old}
     retyped = {name: f"{old[name]} → {kind}" for name, kind in new.items() if old.get(name, kind) != kind}
@@ -107,7 +104,7 @@ def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, 
 
 
 def comparable(old: DataFrame, new: DataFrame) -> list[str]:
-    """Return the columns of both whose values can be compared: of one type, or numbers."""
+    """Return the common columns whose values can be compared: of one type, or numbers."""
     before = dict(old.dtypes)
 
     def alike(name: str, kind: str) -> bool:
@@ -134,7 +131,7 @@ def _sample(evaluation: Evaluation, diff: Rows) -> tuple[dict[str, Any], ...]:
 
 
 def check_columns_kept(inputs: Inputs, tables: Iterable[Declaration]) -> None:
-    """Raise DeclarationError if a build of `tables` would remove published columns, or narrow their types."""
+    """Raise DeclarationError if a build would remove published columns, or narrow their types."""
     if losses := column_losses(inputs, tables):
         fix = "add --yes, or make the function return them as they were"
         raise DeclarationError.all([inputs.project.tables[name].fault(what, fix=fix) for name, what in losses.items()])
@@ -185,8 +182,6 @@ class ColumnChange:
 
 @dataclass(frozen=True)
 class TableChange:
-    """Change of a table at its own `cut` by the declared definition."""
-
     table: str
     cut: int
     counts: Counts

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT: Final = re.compile(r"(.+?) (None|True|False|-?[0-9]\S*|'.*'|\".*\")( under .+)?", re.DOTALL)
-"""Definition of a field: its type, its default as text of Python, and the names it has in older events."""
+"""Definition of a field: type, default as text of Python, and names in older events."""
 State = Literal["unchanged", "changed", "wider", "follows", "new", "removed"]
-"""State of a table: `wider` if its inputs have new columns that it would pass on; until a deploy it lacks them."""
+"""State of a table: `wider` if its inputs have new columns that a deploy would pass on."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ def plan(
 ) -> list[Planned]:
     """Return the named tables (default: all) in dependency order, then those whose jobs are gone.
 
-    A table `follows` if only an input has changed. A session (default: the process's) is needed only if an input has
-    new columns.
+    A table `follows` if only an input has changed. A session is needed only if an input has new columns.
     """
     names = list(names)
     planning = _Planning(project, connect or (lambda: start(project.settings)))
@@ -82,7 +81,7 @@ def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
 
 
 def _field(recorded: str) -> str:
-    """Return a field for display; a definition records its default as text of Python."""
+    """Format a field; a definition records its default as text of Python."""
     match = DEFAULT.fullmatch(recorded)
     if match is None:
         return recorded
@@ -92,8 +91,6 @@ def _field(recorded: str) -> str:
 
 @dataclass(frozen=True)
 class _Planning:
-    """Comparison of a project with the heads of its tables."""
-
     project: Project
     connect: Callable[[], SparkSession]
 
@@ -131,7 +128,7 @@ class _Planning:
         return {*own, *self.project.below(*own)}
 
     def lost(self, declaration: Declaration) -> Iterator[str]:
-        """Yield the changes of columns that a table reads of other tables."""
+        """Yield changes of columns that a table reads of other tables."""
         head = self.heads[declaration.name]
         columns = head.columns if head else {}
         current = {
@@ -216,7 +213,7 @@ class _Planning:
                 yield f"column {source}.{column} is new: the table goes on without it until lake deploy"
 
     def _definition_changes(self, declaration: Declaration) -> Iterator[str]:
-        """Yield the changes of the definition since the table was last evaluated whole."""
+        """Yield changes since the table was last evaluated whole."""
         yield from self.lost(declaration)
         table, head = self.project.table(declaration), self.heads[declaration.name]
         if head is not None and self.project.is_built(declaration, head):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TIMES: Final = ("timestamp", "date")
 MICROSECOND: Final = timedelta(microseconds=1)
 FAR: Final = 1 << 62
-"""Microseconds beyond every event time, before or after; SQL can still add to it and subtract from it."""
+"""Microseconds beyond every event time; SQL can still add to it and subtract from it."""
 INSTANT: Final = pa.timestamp("us", "UTC")
 
 
@@ -87,7 +87,7 @@ def times_read(inputs: Inputs, declaration: Declaration, keys: Rows) -> dict[str
 
 
 def _large(inputs: Inputs, declaration: Declaration) -> dict[int, int]:
-    """Return the sizes of the logs worth narrowing: {input number: rows}."""
+    """Return the logs worth narrowing: {input number: rows}."""
     sizes = {
         side: inputs.size(source)
         for side, source in enumerate(declaration.inputs)
@@ -97,7 +97,7 @@ def _large(inputs: Inputs, declaration: Declaration) -> dict[int, int]:
 
 
 def _times(inputs: Inputs, declaration: Declaration, side: int, names: Mapping[str, str], keys: Rows) -> Span | None:
-    """Return the times of all events of `keys` in the log that is input number `side`; None if unknown."""
+    """Return the times of all events of `keys` in a log; None if unknown."""
     source = declaration.inputs[side]
     time = event_time(inputs.project.contracts[source.name])
     if time is None or time not in inputs.searchable(source):
@@ -119,7 +119,7 @@ def event_time(contract: Contract) -> str | None:
 
 
 def _ranges(keys: Rows, columns: Sequence[str]) -> Iterator[tuple[str, Span]]:
-    """Yield the least and greatest instant of the `columns` of keys without nulls."""
+    """Yield the least and greatest instant of `columns`, of keys without nulls."""
     if not columns:
         return
     ends_of = _extremes(keys.held, columns) if keys.in_memory is None else keys.in_memory

@@ -22,7 +22,7 @@ DRY_RUN = "dry run"
 
 @dataclass(frozen=True)
 class Recomputed(Advanced):
-    """Result of evaluating rows again; with the verb DRY_RUN nothing was committed."""
+    """With the verb DRY_RUN nothing was committed."""
 
     sample: tuple[dict[str, Any], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ def rebuild_all(
     yes: bool = False,
     on_progress: Callable[[Recomputed], None],
 ) -> list[Recomputed]:
-    """Rebuild the named tables (default: all), in the order of `after_inputs`. Raises LakeError if a log is damaged."""
+    """Raise LakeError if a log is damaged."""
 
     def work(declaration: Declaration) -> Recomputed:
         done = rebuild(inputs, declaration, dry_run=dry_run, yes=yes)
@@ -53,8 +53,8 @@ def rebuild_all(
 def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, yes: bool = False) -> Recomputed:
     """Make the table equal to its current definition at the cut; adopt a changed definition in place.
 
-    Raises as `advance` does, but not for a changed definition; without `yes` and `dry_run`, DeclarationError if a
-    column that readers have would be removed or change its type.
+    Raises as `advance` does; without `yes` and `dry_run`, DeclarationError if a published column would be removed or
+    change its type.
     """
     began = time.monotonic()
     inputs.declared.add(declaration.name)
@@ -94,7 +94,6 @@ def _damage(evaluation: Evaluation) -> str | None:
 
 
 def finish(change: PendingChange, began: float, *, verb: str, dry_run: bool) -> Recomputed:
-    """Commit the change and record the run; with `dry_run` only report it."""
     evaluation, counts = change.evaluation, asdict(change.counts)
     if dry_run:
         done = Advanced(

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows with named columns: a table of Arrow in this process, or a frame of Spark."""
+    """Rows with named columns: a table of Arrow, or a frame of Spark."""
 
     held: pa.Table | DataFrame
 
     @property
     def in_memory(self) -> pa.Table | None:
-        """The rows if they are in this process, else None."""
         return self.held if isinstance(self.held, pa.Table) else None
 
     @property
@@ -47,7 +46,6 @@ class Rows:
         return Rows(self.held.select(*columns))
 
     def where(self, column: str, *values: str | bool) -> Rows:
-        """Return the rows that have one of `values` in `column`."""
         if isinstance(self.held, pa.Table):
             return Rows(self.held.filter(pc.is_in(self.held.column(column), pa.array(values))))
         return Rows(self.held.where(f"{column} in ({', '.join(map(repr, values))})"))
@@ -79,11 +77,9 @@ class Rows:
         return F.broadcast(frame) if self.in_memory is not None else frame
 
     def within(self, limit: int) -> Rows:
-        """Collect the rows if they are at most `limit`."""
         return self if isinstance(self.held, pa.Table) else Rows(within(self.held, limit))
 
     def arrow(self) -> pa.Table:
-        """Collect the rows without a limit."""
         return self.held if isinstance(self.held, pa.Table) else to_arrow(self.held)
 
     def frame(self, spark: SparkSession) -> DataFrame:

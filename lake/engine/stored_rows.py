@@ -50,7 +50,7 @@ class StoredRows(Catalog):
         times: Span | None = None,
         only: Collection[str] | None = None,
     ) -> DataFrame:
-        """As `stored`, at least the rows that equal one of `keys`, nulls included.
+        """Return at least the `stored` rows that equal one of `keys`, nulls included.
 
         Columns of a log that do not derive from `only` may be null.
         """
@@ -61,11 +61,10 @@ class StoredRows(Catalog):
         return ordered(rows.select(*visible(rows.columns)), source.table)
 
     def broadcasts(self, source: Input) -> DataFrame | None:
-        """Return all broadcast events of a log; None if its contract has none."""
+        """Return the broadcast events of a log; None if its contract has none."""
         return self._events(source.name, after=0, bucket=log_rows.BROADCAST) if self.has_broadcasts(source) else None
 
     def refusals(self, source: Input) -> DataFrame | None:
-        """Return the rejected records of a log, or None."""
         settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
         if source.table is not None or not Log(settings, source.name).has_refusals(upto=upto):
             return None
@@ -146,7 +145,6 @@ class StoredRows(Catalog):
 
 
 def event_order(rows: DataFrame, *, sign: int | Column = 1) -> DataFrame:
-    """Add the order of events of a log, and their sign."""
     from pyspark.sql import functions as F
 
     return rows.withColumns({ORDER: F.struct("_batch", "_arrival", "_bucket", "_offset"), SIGN: F.lit(sign)})

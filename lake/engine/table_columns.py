@@ -22,7 +22,6 @@ from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
 
 
 def columns_when_built(evaluation: Evaluation) -> Columns:
-    """Return the entry `columns` of the head of a table that is built now."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     if evaluation.head is None or not is_as_built(evaluation):
         current = {source.name: inputs.columns(source) for source in declaration.inputs}
@@ -31,7 +30,6 @@ def columns_when_built(evaluation: Evaluation) -> Columns:
 
 
 def is_as_built(evaluation: Evaluation) -> bool:
-    """Return whether the table is built by its current definition, from the current columns."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = evaluation.since.columns
     if not evaluation.is_built():
@@ -43,7 +41,7 @@ def is_as_built(evaluation: Evaluation) -> bool:
 
 
 def check_columns(evaluation: Evaluation) -> None:
-    """Raise DeclarationError if an input table has lost a column that is read, or as `check_clocks` does."""
+    """Raise DeclarationError if an input table has lost a column that is read."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     check_clocks(inputs, declaration)
     columns = evaluation.since.columns
@@ -56,7 +54,7 @@ def check_columns(evaluation: Evaluation) -> None:
 
 
 def columns_when_advanced(evaluation: Evaluation) -> Columns:
-    """Return the entry `columns` of the head of a table that is advanced, with new columns of its inputs."""
+    """Return the entry `columns` of the head, with new columns of its inputs."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = evaluation.since.columns
     held = inputs.withheld.get(declaration.name, {})
@@ -79,7 +77,7 @@ def listed_new_columns(columns: Mapping[str, Any]) -> set[str]:
 
 
 def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return those of the columns `held` back, {input: columns}, that a function would read; all if it fails."""
+    """Return the columns `held` back, {input: columns}, that a function would read; all if it fails."""
     try:
         read = analyse(inputs, declaration).read
     except DeclarationError:
@@ -88,7 +86,6 @@ def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequen
 
 
 def meanings(inputs: Inputs, declaration: Declaration, columns: Columns) -> Meanings:
-    """Return the meanings of a table's columns; `columns` are those that its head records."""
     lines = declaration.comments
     handed_on = _handed_on(inputs, declaration, columns)
     of_kind = COLUMN_COMMENTS if declaration.parked_of is not None else declaration.kind.meanings

@@ -52,7 +52,7 @@ D = TypeVar("D", bound=Advanced)
 def recorded_verb(
     verb: str,
 ) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], D]], Callable[Concatenate[Inputs, Declaration, P], D]]:
-    """Decorate the work of a verb on one table: report its progress, and record its failure unless it is a dry run."""
+    """Report the progress of a verb on one table, and record its failure unless it is a dry run."""
 
     def decorate(
         work: Callable[Concatenate[Inputs, Declaration, P], D],
@@ -72,14 +72,13 @@ def recorded_verb(
 
 @contextmanager
 def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:
-    """Hold the table's lease. Errors of the block name the line of the job's function, and the events behind them."""
+    """Hold the table's lease. Errors of the block name the line of the job, and the events behind them."""
     table = inputs.table(declaration)
     with python_faults(declaration, Tracing(inputs, causes.places_behind)), lease(inputs.project.settings, table.lease):
         yield Evaluation.of(inputs, declaration)
 
 
 def check_definition(project: Project, declaration: Declaration, head: TableHead) -> None:
-    """Raise DeclarationError if the table was built by another definition."""
     if not project.is_built(declaration, head):
         now = project.fingerprint(declaration, head.columns)
         raise declaration.fault(
@@ -89,7 +88,6 @@ def check_definition(project: Project, declaration: Declaration, head: TableHead
 
 
 def record_done(evaluation: Evaluation, head: TableHead, began: float) -> Advanced:
-    """Record the run that committed `head`."""
     inputs, seconds = evaluation.inputs, round(time.monotonic() - began, 3)
     counts = asdict(head.counts)
     done = Advanced(evaluation.declaration.name, head.cut, head.verb, head.version, **counts, seconds=seconds)
@@ -102,8 +100,7 @@ def record_done(evaluation: Evaluation, head: TableHead, began: float) -> Advanc
 def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T], *, workers: int) -> list[T]:
     """Return the results of `work` on `tables`, in dependency order; `workers` run at a time.
 
-    Tables derived from one that fails fail too. Faults of declarations are raised together at the end, else the first
-    failure.
+    Tables derived from one that fails fail too. Raises the faults of declarations together, else the first failure.
     """
     futures: dict[str, Future[T]] = {}
 

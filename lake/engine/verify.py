@@ -59,10 +59,7 @@ def verify_all(
     shallow: bool = False,
     on_progress: Callable[[Verdict], None],
 ) -> list[Verdict]:
-    """Return the verdicts on the named tables (default: all), in the order of `after_inputs`.
-
-    Logs are not cached for several tables: a cached copy would prove nothing about the files.
-    """
+    """Do not cache logs for several tables: a cached copy would prove nothing about the files."""
     picked, proved = project.pick(names), dict[str, int]()
     damaged = integrity.faults(project, picked)
     cuts = {table.name: head.cut for table in picked if (head := project.table(table).head())}
@@ -98,7 +95,7 @@ def _record(project: Project, verdict: Verdict, began: datetime) -> None:
 
 
 def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
-    """Compare the table with its recomputation at the cut of `inputs`, its own; write nothing.
+    """Compare the table with its recomputation at its own cut, that of `inputs`; write nothing.
 
     With `inputs.recompute` its inputs are recomputed too, unless `inputs.proved`; an identical table is added to these.
     """
@@ -170,7 +167,6 @@ def _content_difference(table: Table, version: int) -> str:
 def first_differences(
     table: Table, version: int, diff: DataFrame, identity: tuple[str, ...]
 ) -> tuple[int, tuple[dict[str, Any], ...]]:
-    """Return the number of rows that differ, and the first ones."""
     kept = diff.persist()
     try:
         differing, few = kept.count(), first_changes(Rows(kept), identity, SAMPLE)

@@ -30,7 +30,6 @@ def first_rows(evaluation: Evaluation) -> Rows:
 
 
 def write_all(evaluation: Evaluation, rows: Rows, *, verb: str) -> TableHead:
-    """Commit `rows` as the whole table, if they pass the gate."""
     declaration, table = evaluation.declaration, evaluation.table
     rows = check_identity(declaration, rows)
     if not table.exists():
@@ -46,7 +45,6 @@ def write_all(evaluation: Evaluation, rows: Rows, *, verb: str) -> TableHead:
 
 
 def write(evaluation: Evaluation, diff: Rows, *, verb: str) -> TableHead:
-    """Commit `diff` to the table, if it passes the gate."""
     table, identity = evaluation.table, evaluation.identity
     suite, counts = judge(evaluation, diff), Counts.of(diff.held)
     content = content_proof.after_diff(table, evaluation.since, diff, identity, again=verb == "rebuild")
@@ -74,7 +72,6 @@ def judge(evaluation: Evaluation, rows: Rows) -> str | None:
 
 
 def arrow_types(rows: Rows) -> pa.Schema:
-    """Return the columns of `rows` as Arrow types."""
     return to_arrow(rows.held.limit(0)).schema if rows.in_memory is None else rows.in_memory.schema
 
 

@@ -34,7 +34,7 @@ class AfterPublish:
 
 
 def after_publish(settings: Settings) -> Iterator[AfterPublish]:
-    """Import and yield the work after a publication, in order. Raises DeclarationError as `connector` does."""
+    """Yield the work after a publication, in order. Raises DeclarationError as `connector` does."""
     for name in (*OURS, *settings.publish.after):
         hook: AfterPublish = connector("lake.after_publish", name, "setting 'publish.after'")
         yield hook
@@ -52,5 +52,4 @@ def sinks_of_connectors(settings: Settings) -> SoundSinks:
 
 
 def raise_failure(_: str, failure: LakeError) -> None:
-    """Raise the failure: for callers that stop at the first one."""
     raise failure

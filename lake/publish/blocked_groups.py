@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BlockedGroups:
-    """Held `groups` with the reason of each, and the `error` behind the first reasons. The `others` are published."""
+    """Held `groups` with the reason of each, and the `error` behind the first reasons; `others` are published."""
 
     groups: Mapping[str, str]
     others: tuple[str, ...]
@@ -52,7 +52,6 @@ def failure_of(project: Project, work: Callable[[], object]) -> Exception | None
 
 
 def raise_block(held: BlockedGroups) -> None:
-    """Raise the error that holds groups."""
     raise held.error
 
 
@@ -65,7 +64,7 @@ def tables_by_group(
 ) -> tuple[dict[str, EditionTable], BlockedGroups | None]:
     """Check all groups; return the tables of the next edition, and the held groups. `latest` is the last edition.
 
-    Raises the error if all groups are held; without groups, as `checked_tables` does.
+    Raises the error if all groups are held.
     """
     if not project.settings.publish.groups:
         return checked_tables(project, cut, spark, on_progress), None
@@ -103,7 +102,7 @@ def _waiting_groups(project: Project, cut: Cut) -> set[str]:
 
 
 def _as_before(latest: Edition | None, members: Iterable[Declaration], cut: Cut) -> dict[str, EditionTable]:
-    """Return the tables of a group as in the last edition, with their cut if it is not the next edition's."""
+    """Return a group's tables of the last edition, with their cut if it is not the next edition's."""
     if latest is None:
         return {}
     at = {table.name: latest.cut_of(table.name) for table in members if table.name in latest.tables}

@@ -37,10 +37,9 @@ def check(
 ) -> list[Check]:
     """Check the named tables (default: all) at `cut` (default: the latest) and record the results.
 
-    A table without a quality file is checked against the invariants of its kind, if it has some. A check is valid for
-    its cut only. Also checks whether too many new records of the tables' streams were rejected. Raises QualityError,
-    after all checks, if one stopped; DeclarationError for faulty quality files, for a table that is not at the cut, and
-    with `strict` for one without a quality file.
+    A table without a quality file is checked against the invariants of its kind. A check is valid for its cut only.
+    Also checks the limits on rejected records. Raises QualityError, after all checks, if one stopped; DeclarationError
+    for faulty quality files, for a table that is not at the cut, and with `strict` for one without a quality file.
     """
     picked_cut = pick_cut(project, cut)
     at = picked_cut.number
@@ -61,7 +60,7 @@ def check(
 
 
 def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, int | None]], cut: int) -> list[Check]:
-    """Judge versions of tables by their suites, and record the checks; after an error those made before it."""
+    """Judge versions of tables, and record the checks; after an error those made before it."""
     made: list[tuple[Table, Check]] = []
     try:
         for table, suite, version in tables:

@@ -30,10 +30,7 @@ def checked_tables(
     on_progress: Callable[[str], None],
     names: Iterable[str] = (),
 ) -> dict[str, EditionTable]:
-    """Return the versions of the named tables (default: all) at `cut` that passed the gate.
-
-    Raises as `tables_at_cut` and `check` do.
-    """
+    """Return the versions of the named tables (default: all) at `cut` that passed the gate."""
     names = list(names)
     while True:
         tables = tables_at_cut(project, cut, names)
@@ -45,7 +42,7 @@ def checked_tables(
 
 
 def tables_at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, EditionTable]:
-    """Return the version of each named table (default: all) at `cut`. Raises DeclarationError if any is missing."""
+    """Return the version of each table at `cut`. Raises DeclarationError if any is missing."""
     entries, faults = {}, []
     picked = project.pick(names)
     logs = sorted({stream for declaration in picked for stream in project.logs(declaration)})

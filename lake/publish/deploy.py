@@ -38,15 +38,14 @@ def deploy(
 ) -> Edition:
     """Publish all tables by their current definitions, at the newest cut, in one edition.
 
-    A table whose definition, or that of an input, has changed is built in a new home. The live table stays unchanged,
-    and its old jobs may run until the edition is published. Tables that an interrupted deploy has built are reused.
-    Pinned readers stay at their edition. Then the tables are copied to their usual folders, as an edition of the same
-    rows. A held publish group without built tables stays at its edition; built tables are then copied once it is
-    released.
+    A table whose definition, or that of an input, has changed is built in a new home, or was by an interrupted deploy.
+    The live table stays unchanged, and its old jobs may run until the edition is published. Pinned readers stay at
+    their edition. Then the tables are copied to their usual folders, as an edition of the same rows. A held publish
+    group without built tables stays at its edition; built tables are copied once it is released.
 
     Raises as `advance`, `check` and `finish_deploy` do; DeclarationError if without `yes` a visible column would be
-    removed or change its type; and Unavailable if another deploy, or an edition of a later cut, was first. Then readers
-    see what they saw before.
+    removed or change its type; and Unavailable if another deploy, or an edition of a later cut, was first. Then
+    readers see what they saw before.
     """
     settings = project.settings
     with runs.recording(settings, "deploy", runs.EDITION) as counts:
@@ -114,7 +113,7 @@ def _build(
 
 
 def confirmations_needed(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
-    """Return {table: why `deploy` needs --yes}. A session is started if any definition has changed.
+    """Return {table: why `deploy` needs --yes}. Starts a session if a definition has changed.
 
     Raises as `deploy` does before it builds anything.
     """

@@ -30,8 +30,8 @@ def finish_deploy(project: Project, edition: Edition, spark: Callable[[], SparkS
     """Copy the tables of `edition`, the newest, that are in other homes to the folders of their names.
 
     Publishes and returns an edition of the same rows there, and expires `edition` unless a consumer has it. Returns
-    `edition` if no table is in another home. Raises Unavailable if another writer holds a table or was first: then
-    readers see what they saw before.
+    `edition` if no table is away. Raises Unavailable if another writer holds a table or was first: then readers see
+    what they saw before.
     """
     away = {name for name, table in edition.tables.items() if table.home != name and _is_declared(project, name, table)}
     if not away:
@@ -51,7 +51,7 @@ def finish_deploy(project: Project, edition: Edition, spark: Callable[[], SparkS
 
 @dataclass(frozen=True)
 class _DeployFinish:
-    """The `tables` of an edition, and the names of those that are `away` from their usual folders."""
+    """`tables` of an edition, and names of those `away` from their usual folders."""
 
     project: Project
     away: set[str]

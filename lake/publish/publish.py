@@ -47,9 +47,9 @@ def publish(
     """Publish every table at `cut` as one edition; return the latest edition if nothing has changed.
 
     Checks unchecked tables, reports warnings and finishes a deploy. Raises QualityError if a gate stopped,
-    DeclarationError if a table is not at the cut or readers are pinned to an older edition. With publish groups, a held
-    group stays at the last edition, and `on_held` is called once the others are published; if all are held, none is
-    published and the error is raised.
+    DeclarationError if a table is not at the cut or readers are pinned to an older edition. With publish groups, a
+    held group stays at the last edition, and `on_held` is called once the others are published; if all are held, the
+    error is raised.
     """
     with runs.failing(project.settings, "publish", runs.EDITION, cut.number):
         edition, held = _publish(project, cut, spark, on_progress, datetime.now(UTC))
@@ -88,10 +88,7 @@ def _publish(
 
 
 def pin(settings: Settings, number: int | None) -> Edition:
-    """Pin readers to edition `number`; None removes the pin. Return the edition that they see now.
-
-    Raises DeclarationError if there is none.
-    """
+    """Pin readers to edition `number`; None removes the pin. Return the edition that they see now."""
     verb = "resume" if number is None else "rollback"
     with runs.recording(settings, verb, runs.EDITION, but=DeclarationError) as counts:
         shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
@@ -102,7 +99,7 @@ def pin(settings: Settings, number: int | None) -> Edition:
 
 
 def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
-    """Count the changed rows of the tables of `edition` that differ from the edition before.
+    """Count the changed rows of tables that differ from the edition before.
 
     All rows of a table that was rebuilt count as inserted.
     """

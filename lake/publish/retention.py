@@ -39,7 +39,7 @@ class Needed:
     """Versions and files needed at one moment, by `editions`, by live tables and by processes.
 
     `homes` are those of live tables: {folder: table}. Processes of this machine `began` at these moments; in a bucket,
-    those of other machines began at most `days` ago.
+    those of others at most `days` ago.
     """
 
     project: Project
@@ -65,7 +65,7 @@ class Needed:
         return cls(project, min(days, FOR_EVER), began, (*kept, *also), {table.path: table for table in tables})
 
     def by_editions(self, path: Address) -> dict[int, int]:
-        """Return the version of the table at `path` in each edition: {edition: version}."""
+        """Return {edition: version of the table at `path`}."""
         root = Warehouse(self.project.settings).root
         return {
             edition.number: table.version
@@ -94,8 +94,8 @@ class Needed:
     def is_abandoned(self, location: Location, *, drop_retired: bool) -> bool:
         """Return whether it is a home that is not live, that no edition has, and that no process may be building.
 
-        A recent unpublished home of a deploy is reused by the next one, unless the live table has its rows. The home of
-        an undeclared table waits `days`. With `drop_retired` both are deleted at once.
+        A recent unpublished home of a deploy is reused by the next one, unless the live table has its rows. The home
+        of an undeclared table waits `days`. With `drop_retired` both are deleted at once.
         """
         if location.kind != "table" or location.path in self.homes or self.by_editions(location.path):
             return False
@@ -107,7 +107,7 @@ class Needed:
         return all(changed < moment for moment in moments)
 
     def _is_copied(self, location: Location) -> bool:
-        """Return whether a deploy has copied this home: the live table has its definition."""
+        """Return whether the live table has this home's definition, so that a deploy has copied it."""
         live = next((t.head() for t in self.homes.values() if t.name == location.name.partition("@")[0]), None)
         built = next(heads(location), None)
         if live is None or built is None:
@@ -128,10 +128,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Retired:
-    """Home of a table that is not live (undeclared or superseded), and the kept `editions` that have it.
-
-    `drops`: it may be dropped, because readers see none of these editions.
-    """
+    """Home of a table that is not live, and the kept `editions` that have it; it `drops` if readers see none."""
 
     place: Location
     editions: tuple[int, ...]
@@ -147,7 +144,6 @@ class Retired:
 
 
 def retired(project: Project) -> list[Retired]:
-    """Return the existing tables that are not live."""
     settings, needed = project.settings, Needed.now(project)
     visible = {e.number for e in (editions.current_edition(settings), editions.latest_edition(settings)) if e}
     homes = [home for home in tables(settings) if home.kind == "table" and home.path not in needed.homes]

@@ -49,7 +49,7 @@ ROW: Final = ("before", "after")
 def verify_source(project: Project, connect: Callable[[], SparkSession], stream: str) -> list[Verdict]:
     """Return the verdicts on the tables that mirror the source of `stream`, as of one position of its log.
 
-    Raises DeclarationError if no table does, or the source cannot show its rows; else as `open_ingestion` does.
+    Raises DeclarationError if no table does, or the source cannot show its rows.
     """
     contract = known_stream(project.contracts, stream)
     tables = [table for table in project.tables.values() if _mirrors(table, stream)]

@@ -57,8 +57,6 @@ FIXES: Final[Mapping[str, str]] = {
 
 
 class UnsuitableExpectation(ValueError):
-    """An expectation whose arguments do not suit its columns."""
-
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
         self.fix = fix
@@ -66,7 +64,7 @@ class UnsuitableExpectation(ValueError):
 
 @dataclass(frozen=True)
 class ExpectationColumn:
-    """A column, or an `expression` over columns, with its Arrow type."""
+    """Column, or `expression` over columns, with its Arrow type."""
 
     name: str
     type: pa.DataType
@@ -111,7 +109,7 @@ class ExpectationColumn:
         return key
 
     def compare(self, operator: Operator, value: Any, argument: str) -> str:
-        """Return SQL that compares the column with an argument's value exactly; null for null."""
+        """Return SQL of the exact comparison with an argument's value; null for null."""
         key = self.key(value, argument)
         if isinstance(key, float):  # beyond all finite numbers
             if operator == "=":
@@ -150,7 +148,6 @@ class ExpectationColumn:
 
     @property
     def python(self) -> str:
-        """SQL of a value for `read`."""
         match self.kind:
             case "date":
                 return f"({self.sql} - DATE '1970-01-01')"
@@ -223,7 +220,6 @@ class ExpectationColumn:
         )
 
     def _constant(self, value: bool) -> str:
-        """Return SQL of a constant that is null for null."""
         return f"(CASE WHEN {self.sql} IS NOT NULL THEN {str(value).lower()} END)"
 
 
@@ -233,7 +229,6 @@ def exact(value: float | Decimal | Fraction) -> Fraction:
 
 
 def nearest_double(number: Fraction) -> float:
-    """Return the nearest double, or infinity."""
     try:
         return float(number)
     except OverflowError:
@@ -246,7 +241,7 @@ def display(key: Fraction) -> int | str:
 
 
 def _decimal_text(key: Fraction) -> str:
-    """Return decimal digits, exact up to 100, else rounded to 28."""
+    """Return digits, exact up to 100, else rounded to 28."""
     quotient = Context(prec=100).divide(key.numerator, Decimal(key.denominator))
     return format(quotient if Fraction(quotient) == key else Context(prec=28).plus(quotient), "f")
 

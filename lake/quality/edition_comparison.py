@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EditionComparison:
-    """A table `now`, and `had` of its last edition; only `current` rows count.
+    """Table `now`, and `had` of its last edition; only `current` rows count.
 
     DuckDB reads `columns` of the files, within the setting `client_memory`.
     """
@@ -49,7 +49,6 @@ class EditionComparison:
             return rows
 
     def aggregates(self, value: str) -> tuple[Any, Any]:
-        """Return the SQL aggregate `value` of the last edition, and of the table."""
         [row] = self.query_both(f"SELECT (SELECT {value} FROM had) AS had, (SELECT {value} FROM now) AS now")
         return row["had"], row["now"]
 
@@ -93,7 +92,6 @@ JUDGES: Final[Mapping[str, Callable[[EditionComparison, Expectation], Expectatio
 def judge_edition_changes(
     table: Table, kind: Kind, expectations: Iterable[Expectation], version: int
 ) -> list[ExpectationResult]:
-    """Judge expectations that compare with the last edition."""
     expectations = list(expectations)
     edition = latest_edition(table.settings) if expectations else None
     before = edition.tables.get(table.name) if edition else None
@@ -113,7 +111,7 @@ def judge_edition_changes(
 
 
 def _compare_numbers(expectation: Expectation, had: Key, now: Key) -> ExpectationResult:
-    """Compare two numbers. A number that is not finite must stay the same."""
+    """A number that is not finite must stay the same."""
     observed = f"{_text(now)}, where the last edition has {_text(had)}"
     if not (isinstance(had, Fraction) and isinstance(now, Fraction)):
         return ExpectationResult(expectation, str(had) == str(now), observed=observed)

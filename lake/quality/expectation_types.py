@@ -57,8 +57,6 @@ EDITION: Final = "Edition"
 
 @dataclass(frozen=True)
 class ExpectationRule:
-    """A type of expectation: its arguments and what it looks at."""
-
     type: str
     arguments: frozenset[str]
     required: frozenset[str]
@@ -71,7 +69,6 @@ class ExpectationRule:
 
     @property
     def is_row_local(self) -> bool:
-        """True if the answer for a row depends on that row alone."""
         return self.is_by_row and self.type not in ACROSS_ROWS
 
     @property
@@ -98,14 +95,12 @@ class ExpectationRule:
 
 @cache
 def known_types() -> Mapping[str, str]:
-    """Return the schema file of each type."""
     index = json.loads((_schemas() / "index.json").read_text("utf-8"))
     return {name: entry["schema_file"] for name, entry in index["expectations"].items()} | dict.fromkeys(SINCE, "")
 
 
 @cache
 def rule_of(expectation: str) -> ExpectationRule:
-    """Return the rule of a known type."""
     if expectation in SINCE:
         return ExpectationRule(expectation, *SINCE[expectation], domain=EDITION, issues=frozenset())
     schema = json.loads((_schemas() / known_types()[expectation]).read_text("utf-8"))

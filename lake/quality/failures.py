@@ -21,14 +21,13 @@ NO_ROWS: Final = (
 
 
 def stop_error(checks: Iterable[Check]) -> QualityError | None:
-    """Return one error for all `checks` that stopped, or None."""
     checks = list(checks)
     lines = stop_messages(checks)
     return QualityError("\n".join(lines), fix=fix_text(checks)) if lines else None
 
 
 def fix_text(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:
-    """Return the fix for `checks` that stopped; `event` is the place of an event behind the rows."""
+    """`event` is the place of an event behind the rows."""
     stopping = [check for check in checks if check.outcome == "stopped"]
     files = " and ".join(sorted({f"quality/{check.table}.json" for check in stopping}))
     of_rows = any(result["failed"] is not None for check in stopping for result in stopping_results(check))
@@ -39,19 +38,16 @@ def fix_text(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:
 
 
 def stop_messages(checks: Iterable[Check]) -> list[str]:
-    """Return a message for each expectation that stopped a check."""
     stopped = [check for check in checks if check.outcome == "stopped"]
     return [f"{check.table}: {failure_message(result)}" for check in stopped for result in stopping_results(check)]
 
 
 def warning_messages(checks: Iterable[Check]) -> list[str]:
-    """Return a message for each failed expectation of severity warn."""
     failed = [(check.table, result) for check in checks for result in check.results if not result["success"]]
     return [f"{table}: {failure_message(result)}" for table, result in failed if result["severity"] == "warn"]
 
 
 def failure_message(result: Mapping[str, Any]) -> str:
-    """Return the message of one failed result."""
     kwargs = result["kwargs"]
     about = ", ".join(named_columns(kwargs))
     what = result["type"] + (f"({about}) failed" if about else " failed")
@@ -69,5 +65,4 @@ def failure_message(result: Mapping[str, Any]) -> str:
 
 
 def stopping_results(check: Check) -> list[Mapping[str, Any]]:
-    """Return the failed results of severity stop."""
     return [result for result in check.results if not result["success"] and result["severity"] == "stop"]

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 
 class GateStopped(QualityError):
-    """A diff that failed its check."""
-
     def __init__(self, check: Check) -> None:
         super().__init__("\n".join(stop_messages([check])), fix=fix_text([check]))
         self.check = check
@@ -56,7 +54,7 @@ def warm_up(settings: Settings) -> None:
 
 
 def judge_diff(table: Table, kind: Kind, diff: pa.Table, *, cut: int) -> str | None:
-    """Judge a diff (new rows, without state columns) by the row-local expectations, and record failures.
+    """Judge new rows, without state columns, by the row-local expectations, and record failures.
 
     Returns the suite's hash, None if only warned. Raises GateStopped, or DeclarationError for a wrong quality file.
     """
@@ -68,7 +66,6 @@ def judge_diff(table: Table, kind: Kind, diff: pa.Table, *, cut: int) -> str | N
 
 
 def judge_diff_frame(table: Table, kind: Kind, diff: DataFrame, *, cut: int) -> str | None:
-    """Judge a diff on Spark's executors, as `judge_diff` does in memory."""
     suite = load_suite(table.settings, table.name)
     if suite is None or not suite.row_local:
         return suite.hash if suite else None
@@ -83,8 +80,8 @@ def judge_table(  # noqa: PLR0913 how the table is declared, and which version o
 ) -> Check:
     """Return the check of the table at `version`: the last one if it still holds, else a new, unrecorded one.
 
-    Skips row-local expectations if all diffs since the last check passed the suite. `where` is the table's declaration,
-    which messages of its kind's invariants name. Raises DeclarationError.
+    Skips row-local expectations if all diffs since the last check passed the suite. Messages of the kind's invariants
+    name `where`. Raises DeclarationError.
     """
     last = checks.last_checks(table.settings, "table").get(table.name)
     if last is not None and ((last.suite, last.home) != (suite.hash, table.home) or not _version_exists(table, last)):
@@ -136,7 +133,6 @@ def _recorded_results(table: Table, check: Check) -> Sequence[Mapping[str, Any]]
 
 
 def _without_values(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result without values of rows, except a count."""
     return {**result, "examples": [], "observed": result["observed"] if "_count_" in result["type"] else None}
 
 
@@ -157,7 +153,6 @@ def _passed_suite_since(table: Table, suite: Suite, last: Check, version: int) -
 
 
 def _all_commits_since(table: Table, last: Check, version: int, holds: Callable[[TableHead], bool]) -> bool:
-    """Return whether every later version is a commit of this project that `holds`."""
     since = last.version if last.version is not None else -1
     later = takewhile(lambda head: head.version > since, table.heads())
     return sum(holds(head) for head in later if head.version <= version) == version - since

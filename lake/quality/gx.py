@@ -70,13 +70,12 @@ def _json_value(value: Any) -> Any:
 def judge_rows(
     expectations: Sequence[Expectation], rows: pa.Table, identity: Sequence[str], *, zone: str | None = None
 ) -> list[ExpectationResult]:
-    """Judge rows in memory; times without an offset are in `zone`."""
+    """Times without an offset are in `zone`."""
     with duckdb_tables.connection() as con:
         return judge(expectations, register_rows(con, rows, zone, identity))
 
 
 def judge(expectations: Sequence[Expectation], rows: CheckedRows) -> list[ExpectationResult]:
-    """Judge a DuckDB table. Raises DeclarationError."""
     judges = build_judges(expectations)
     counts = rows.counts([expectation for expectation in expectations if expectation.rule.is_by_row])
     return [
@@ -86,7 +85,6 @@ def judge(expectations: Sequence[Expectation], rows: CheckedRows) -> list[Expect
 
 
 def row_result(expectation: Expectation, judge: Judge, count: FailureCounts) -> ExpectationResult:
-    """Return the result of a row expectation from its counts."""
     metric = getattr(judge, "map_metric", "")
     metrics = {
         "table.row_count": count.rows,
@@ -118,7 +116,6 @@ def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
 
 @cache
 def prepare() -> None:
-    """Import the library, which takes seconds."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # send no telemetry
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its internals, which users cannot fix
@@ -130,8 +127,6 @@ def prepare() -> None:
 
 
 class LazyModule(ModuleType):
-    """A module that is imported on first access."""
-
     def __getattr__(self, name: str) -> Any:
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]

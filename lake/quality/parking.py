@@ -24,11 +24,10 @@ COLUMN_COMMENTS: Final = {
     PLACE: "where it comes from: batch:bucket:offset of an event, the identity of a table's row as JSON",
     ROW: "tells rows of one event apart",
 }
-"""Columns added to a table of parked rows."""
 
 
 def parking_fault(type_: str, kwargs: Mapping[str, Any]) -> str:
-    """Return why an expectation cannot park; empty if it can."""
+    """Return why an expectation cannot park, or ""."""
     if type_ not in ROW_CONDITIONS:
         return "cannot park: it needs more than a single row"
     if kwargs.get("mostly", 1) != 1:
@@ -81,4 +80,3 @@ SPARK_TEXTS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], str]]] = {
     "expect_column_values_to_be_in_set": _in_set_text,
     "expect_column_values_to_not_be_in_set": lambda column, kwargs: f"NOT {_in_set_text(column, kwargs)}",
 }
-"""Definition texts by type."""

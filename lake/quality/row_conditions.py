@@ -50,8 +50,6 @@ CONDITION: Final = "row_condition"
 
 @dataclass(frozen=True)
 class ExpectationTerms:
-    """An expectation's arguments and the columns of its table."""
-
     kwargs: Mapping[str, Any]
     columns: Mapping[str, ExpectationColumn]
 
@@ -96,12 +94,11 @@ def failure_sql(type_: str, terms: ExpectationTerms) -> str:
 
 
 def expectation_columns(schema: pa.Schema, zone: str | None) -> dict[str, ExpectationColumn]:
-    """Return columns by name; times without an offset are in `zone`."""
+    """Times without an offset are in `zone`."""
     return {field.name: ExpectationColumn(field.name, field.type, zone or "UTC") for field in schema}
 
 
 def bounds_sql(column: ExpectationColumn, kwargs: Mapping[str, Any]) -> str:
-    """Return the SQL condition for the bounds in `kwargs`."""
     tests = [
         column.compare(f"{sign}{'' if kwargs.get(f'strict_{end}') else '='}", kwargs[f"{end}_value"], f"{end}_value")  # type: ignore[arg-type]
         for end, sign in (("min", ">"), ("max", "<"))
@@ -199,13 +196,13 @@ def _comparison_sql(a: ExpectationColumn, operator: Operator, b: ExpectationColu
 
 
 def _equality_sql(a: ExpectationColumn, b: ExpectationColumn) -> str:
-    """Return SQL of equality, with nulls equal and NaNs equal."""
+    """Nulls are equal, and NaNs."""
     nan = f" OR (isnan({a.double}) AND isnan({b.double}))" if FLOAT in {a.kind, b.kind} else ""
     return f"coalesce({_comparison_sql(a, '=', b)}{nan}, {a.sql} IS NULL AND {b.sql} IS NULL)"
 
 
 def _sum_equals_sql(columns: list[ExpectationColumn], value: Any, argument: str) -> str:
-    """Return SQL that compares a sum with `value`; doubles are added in column order if one is a float."""
+    """Compare a sum with `value`; doubles are added in column order if one is a float."""
     import pyarrow as pa
 
     if any(column.require_kind(*NUMBERS).kind == FLOAT for column in columns):
@@ -219,7 +216,6 @@ def _sum_equals_sql(columns: list[ExpectationColumn], value: Any, argument: str)
 
 
 def _in_common_type(columns: list[ExpectationColumn]) -> list[str]:
-    """Return SQL of integers and decimals in one type that keeps all digits."""
     whole, scale = (max(column.digits[part] for column in columns) for part in (0, 1))
     if whole + scale > MOST_DIGITS:
         return [column.unscaled(scale) for column in columns]
@@ -256,7 +252,6 @@ ROW_CONDITIONS: Final[Mapping[str, Callable[[ExpectationTerms], str]]] = {
     ),
     "expect_select_column_values_to_be_unique_within_record": _distinct_sql,
 }
-"""Condition on a considered row, by type."""
 OF_NULLS: Final = frozenset({"expect_column_values_to_not_be_null", "expect_column_values_to_be_null"})
 
 
@@ -279,7 +274,7 @@ def _row_condition_sql(condition: Any, columns: Mapping[str, ExpectationColumn])
 
 
 def evaluate_sql(sql: str, columns: Sequence[str], type_: str) -> Column:
-    """Return a Spark column with the result of DuckDB's `sql` over `columns`."""
+    """Return a Spark column: DuckDB's `sql` over `columns`, evaluated on the executors."""
     from lake.store.spark_upcast import by_python  # with Arrow
 
     return by_python(type_, partial(_evaluate_batch, sql, tuple(columns)), columns)

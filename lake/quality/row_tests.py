@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lake.quality.suite import Expectation
 
 EXAMPLES: Final = 10
-"""Maximum number of failing rows that are shown and recorded."""
 QUANTILES: Final = "column.quantile_values"
 QUERY: Final = "unexpected_rows_query"
 REPEATED: Final = '"is repeated"'
@@ -44,8 +43,6 @@ class RowTest:
 
 @dataclass(frozen=True)
 class FailureCounts:
-    """Row counts of a test."""
-
     rows: int
     considered: int
     failed: int
@@ -54,7 +51,7 @@ class FailureCounts:
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """Rows of the DuckDB table `source`; `identity` are the columns that identify a row."""
+    """Rows of the DuckDB table `source`, identified by `identity`."""
 
     con: duckdb.DuckDBPyConnection
     source: str
@@ -155,7 +152,7 @@ class CheckedRows:
 
 
 def exact_bounds(expectation: Expectation, columns: Mapping[str, ExpectationColumn], metric: str) -> dict[str, Any]:
-    """Return the exact bounds for a metric. Raises UnsuitableExpectation."""
+    """Raise UnsuitableExpectation for bounds that do not suit the columns."""
     kwargs = expectation.kwargs
     count = ExpectationColumn(metric, pa.decimal128(38, 0))
     column = count if metric in COUNTS or not metric.startswith("column.") else ExpectationTerms(kwargs, columns).column
@@ -181,7 +178,6 @@ def exact_bounds(expectation: Expectation, columns: Mapping[str, ExpectationColu
 def register_rows(
     con: duckdb.DuckDBPyConnection, rows: pa.Table, zone: str | None, identity: Sequence[str] = ()
 ) -> CheckedRows:
-    """Register rows as a table of the connection."""
     con.register("rows", rows)
     return CheckedRows(con, "rows", expectation_columns(rows.schema, zone), identity)
 
@@ -189,7 +185,6 @@ def register_rows(
 def find_unsuitable(
     expectations: Iterable[Expectation], schema: pa.Schema, zone: str | None
 ) -> Iterator[DeclarationError]:
-    """Yield a fault for each expectation that cannot be evaluated."""
     with duckdb_tables.connection() as con:
         rows = register_rows(con, schema.empty_table(), zone)
         for expectation in expectations:

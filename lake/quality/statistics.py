@@ -120,7 +120,6 @@ class ColumnValues:
         return [v for v in values if v is not None and self.column.key(v, "value_set") not in known]
 
     def values_at(self, ranks: Sequence[int]) -> list[Key]:
-        """Return values by 0-based rank."""
         places = sorted(set(ranks))
         found = self.rows(
             f"""SELECT {self.value.python} FROM (SELECT v, row_number() OVER (ORDER BY v) - 1 AS place FROM v)
@@ -136,7 +135,7 @@ class ColumnValues:
         return self.values_at([max(ceil(exact(share) * self.count) - 1, 0)])[0]
 
     def interpolated_quantile(self, share: Fraction) -> Key | None:
-        """Return the quantile, interpolated linearly between the two nearest values."""
+        """Interpolate linearly between the two nearest values."""
         if not self.count or not self.is_number:
             return nan if self.count else None
         position = share * (self.count - 1)
@@ -226,7 +225,6 @@ METRICS: Final[Mapping[str, Callable[[ColumnValues, Mapping[str, Any]], Any]]] =
     ),
 }
 COUNTS: Final = frozenset({"column.distinct_values.count", "column.unique_proportion", "column.non_null_proportion"})
-"""Metrics that are numbers for any column."""
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("column.sum", "column.mean", "column.median", "column.standard_deviation"), NUMBERS),
     **dict.fromkeys(("column.distinct_values.count", "column.unique_proportion"), SCALAR),

@@ -47,7 +47,7 @@ MEMBERS: Final = ("type", "kwargs", "severity", "doc")
 
 @dataclass(frozen=True, eq=False)
 class Expectation:
-    """One expectation; `where` is `quality/<table>.json:<line>`."""
+    """`where` is `quality/<table>.json:<line>`."""
 
     type: str
     kwargs: Mapping[str, Any]
@@ -111,12 +111,10 @@ class Suite:
 
     @property
     def row_local(self) -> tuple[Expectation, ...]:
-        """Expectations that judge diffs before a commit."""
         return tuple(expectation for expectation in self.expectations if expectation.is_row_local)
 
     @property
     def whole_table(self) -> tuple[Expectation, ...]:
-        """Expectations that judge the table before publication."""
         return tuple(expectation for expectation in self.expectations if not expectation.is_row_local)
 
     def faults(self, columns: Collection[str]) -> Iterator[DeclarationError]:
@@ -146,7 +144,7 @@ def load_suite(settings: Settings, table: str) -> Suite | None:
 
 
 def read_suite(file: Path) -> Suite:
-    """Parse a quality file. Raises DeclarationError with all faults."""
+    """Raise DeclarationError with all faults."""
     where = f"quality/{file.name}"
     try:
         text = file.read_text("utf-8")
@@ -264,7 +262,6 @@ def _invalid_bounds(kwargs: Mapping[str, Any]) -> list[str]:
 
 
 def named_columns(kwargs: Mapping[str, Any]) -> list[str]:
-    """Return the columns in arguments."""
     single = [kwargs[name] for name in ("column", "column_A", "column_B") if name in kwargs]
     several = kwargs.get("column_list", ())
     return [str(name) for name in [*single, *(several if isinstance(several, list) else ())]]

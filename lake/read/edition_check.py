@@ -17,7 +17,7 @@ from lake.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class TableVerdict:
-    """Verdict on `table` in `version`; `why` is the reason if it is not identical."""
+    """`why` is the reason if `table` in `version` is not identical."""
 
     table: str
     version: int
@@ -28,7 +28,7 @@ class TableVerdict:
 
 
 def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -> list[TableVerdict]:
-    """Verify the named tables of edition `number`. Raises DeclarationError for an unknown edition or table."""
+    """Raise DeclarationError for an unknown edition or table."""
     edition = get_edition(settings, number)
     if unknown := [name for name in names if name not in edition.tables]:
         raise DeclarationError(
@@ -38,7 +38,6 @@ def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -
 
 
 def verify_tables(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[TableVerdict]:
-    """Verify the named tables (default: all), reading every row."""
     return [_verify_table(settings, edition, name) for name in names or edition.tables]
 
 

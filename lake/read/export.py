@@ -1,4 +1,8 @@
-"""Export of a query's result: table, Markdown, CSV, JSON, JSON Lines or Parquet."""
+"""Export: the result of a query as table, Markdown, CSV, JSON, JSON Lines or Parquet; an edition as a DuckDB file.
+
+The file has tables in schemas of their layers, views in `main`, comments, and macros `<table>_at(moment)`.
+`lake.edition` and `lake.cuts` describe the edition.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +101,7 @@ def copy_result(  # noqa: PLR0913  what is asked, in which form, and where it go
 ) -> int:
     """Write at most `most` rows in a format of COPIES, and return their number.
 
-    Calls `begin` first, and raises what `write` raises. DuckDB writes to a pipe, the only thing it may write to.
+    Calls `begin` first. DuckDB writes to a pipe, the only thing it may write to.
     """
     read_end, write_end = os.pipe()
     reading, count = _PipeReader(read_end, write, begin), 0
@@ -122,7 +126,7 @@ def copy_result(  # noqa: PLR0913  what is asked, in which form, and where it go
 
 
 class _PipeReader(Thread):
-    """Thread that copies a pipe. On failure it keeps the error and closes the pipe to stop the writer."""
+    """On failure it keeps the error and closes the pipe to stop the writer."""
 
     def __init__(self, pipe: int, write: Callable[[bytes], Any], begin: Callable[[], None]) -> None:
         super().__init__(daemon=True)
@@ -194,7 +198,6 @@ def _output_file(output: Path | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def report_write_errors(where: str, *, device: bool = False) -> Iterator[None]:
-    """Convert OSErrors about writing to `where`."""
     try:
         yield
     except BrokenPipeError:
@@ -207,7 +210,7 @@ def report_write_errors(where: str, *, device: bool = False) -> Iterator[None]:
 
 
 def is_device(path: Path) -> bool:
-    """Return whether `path` is a device or pipe, which is written to and not replaced."""
+    """Return whether `path` is written to and not replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

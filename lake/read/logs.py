@@ -50,7 +50,7 @@ BUCKET: Final = r"/_bucket=(-?[0-9]+)/"
 
 
 def relation(settings: Settings, contract: Contract, cut: Cut) -> SystemRelation:
-    """Return the log of a stream at `cut`. Raises LakeError if batches are lost or unreadable by `contract`."""
+    """Raise LakeError if batches are lost or unreadable by `contract`."""
     log, upto = Log(settings, contract.name), cut.batches.get(contract.name, 0)
     contracts = evolution.with_current(log.contracts(log.must_reach(upto)), contract)
     bounds = {"_batch": (1, upto), "_bucket": (0, BUCKETS)}
@@ -96,7 +96,6 @@ def null_note(field: Field, contracts: Sequence[Contract]) -> str:
 
 
 def value_functions(contracts: Sequence[Contract]) -> tuple[Function, ...]:
-    """Return the functions that `fields_sql` calls."""
     from lake.records.extra_members import read_members  # with Arrow
 
     members = _members(contracts)

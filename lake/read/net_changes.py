@@ -33,7 +33,7 @@ NOTHING: Final = "SELECT NULL::VARCHAR AS change, NULL::VARCHAR AS before, NULL:
 
 @dataclass(frozen=True)
 class NetChange:
-    """A row: `change` is insert, update or delete; `before` or `after` is None if it does not exist."""
+    """`before` or `after` is None if it does not exist."""
 
     change: str
     key: dict[str, Any]
@@ -43,7 +43,7 @@ class NetChange:
 
 @dataclass(frozen=True)
 class TableInEdition:
-    """A table in an edition; `identity` is all columns if the edition records none."""
+    """`identity` is all columns if the edition records none."""
 
     edition: Edition
     table: Published
@@ -139,7 +139,6 @@ class NetChanges:
     def _differing(
         self, con: duckdb.DuckDBPyConnection, before: TableInEdition, after: TableInEdition
     ) -> tuple[str, str]:
-        """Return SQL of each side's rows that may differ."""
         old, new = before.entry, after.entry
         path = Warehouse(self.settings).root / new.path
         for first, last, sign in ((old, new, 1), (new, old, -1)):
@@ -164,5 +163,5 @@ class NetChanges:
 
 
 def net_changes(settings: Settings, name: str, old: Edition | None, new: Edition) -> NetChanges:
-    """Return the changes of table `name` from `old` (None: empty) to `new`. Raises LakeError."""
+    """Return the changes from `old` (None: empty) to `new`. Raises LakeError."""
     return NetChanges(settings, TableInEdition.of(settings, name, old), TableInEdition.of(settings, name, new))

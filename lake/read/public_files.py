@@ -37,7 +37,7 @@ FILE_BYTES: Final = 256 << 20
 
 @dataclass(frozen=True)
 class PublicFile:
-    """A file; `place` is a path in the warehouse (`w/…`) or in the copies (`c/…`)."""
+    """`place` is a path in the warehouse (`w/…`) or in the copies (`c/…`)."""
 
     place: str
     size: int
@@ -72,7 +72,6 @@ class PublicFiles:
         self._lock = Lock()
 
     def parts(self, reader: EditionReader, name: str) -> list[PublicFile]:
-        """Return a table's files. Raises LakeError."""
         table, entry = reader.table(name), reader.edition.tables[name]
         key = _key(table, entry)
         with self._lock:

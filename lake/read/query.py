@@ -27,8 +27,6 @@ NUMBERS: Final = INTEGERS | FLOATS | {"decimal", "bignum"}
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Columns of a result, and SQL of its rows in several forms."""
-
     names: Sequence[str]
     kinds: Sequence[DuckDBPyType]
     source: str
@@ -81,7 +79,6 @@ def run_query(con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
 
 
 def text_rows(relation: duckdb.DuckDBPyRelation) -> tuple[QueryResult, list[tuple[str | None, ...]]]:
-    """Return a relation's columns, and its rows as texts and nulls."""
     answer = QueryResult(relation.columns, relation.types, f"answer_{secrets.token_hex(8)}")
     texts = relation.query(answer.source, answer.texts)
     return answer, texts.fetchall() if texts else []
@@ -122,7 +119,6 @@ def as_json(kind: DuckDBPyType, value: str) -> str:
 
 
 def as_object(names: Iterable[str], kinds: Iterable[DuckDBPyType], values: Iterable[str]) -> str:
-    """Return SQL of one JSON object."""
     pairs = (f"{literal(name)}, {as_json(kind, value)}" for name, kind, value in zip(names, kinds, values, strict=True))
     return f"json_object({', '.join(pairs)})"
 
@@ -211,7 +207,6 @@ def _write_within(con: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def fix_for(what: str) -> str:
-    """Return a fix for an error message."""
     if re.search(r"[Ff]unction", what):
         return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
     if re.search(r"convert|cast|out of range|[Cc]onversion", what):

@@ -18,7 +18,7 @@ from lake.store.warehouse import LAYERS
 
 
 def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float | None = None) -> tuple[Grant, str]:
-    """Grant a new reader `tables`; return the grant and its token, which is not stored. Raises DeclarationError."""
+    """Return the new grant and its token, which is not stored. Raises DeclarationError."""
     if not tables:
         raise DeclarationError(
             "nothing is granted", fix=f"--table NAME for one table, --table '{EVERY}' for all tables"
@@ -33,14 +33,13 @@ def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float |
 
 
 def revoke(settings: Settings, name: str) -> None:
-    """Revoke a reader's grant. Raises DeclarationError if there is none."""
+    """Raise DeclarationError if there is no such grant."""
     if not grants.revoke(settings, name):
         hint = did_you_mean(name, [grant.name for grant in grants.grants(settings)])
         raise DeclarationError(f"no reader {name!r}", fix=hint)
 
 
 def listed(settings: Settings) -> list[dict[str, Any]]:
-    """Return one object per reader."""
     now = datetime.now(UTC)
     return [
         {

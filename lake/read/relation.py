@@ -37,10 +37,10 @@ class Function:
 
 @dataclass(frozen=True)
 class SystemRelation:
-    """A view `schema.name` of `query`, DuckDB SQL over `files` of the warehouse at `root`.
+    """View `schema.name` of `query`, DuckDB SQL over `files` of the warehouse at `root`.
 
-    A `copied` one is read before the connection is locked: a query cannot reach its files. An `optional` one is skipped
-    if unreadable.
+    A `copied` one is read before the connection is locked: a query cannot reach its files. An `optional` one is
+    skipped if unreadable.
     """
 
     schema: str
@@ -92,7 +92,6 @@ class SystemRelation:
 
 
 def stored_files(path: Address) -> list[str]:
-    """Return the files of the table at `path`, if any."""
     if not delta.exists(path):
         return []
     with delta.opened(path) as table:

@@ -29,7 +29,6 @@ NODES: Final = re.findall(
     BASE_TABLE CTE_NODE EMPTY EXPRESSION_LIST JOIN PIVOT RECURSIVE_CTE_NODE SELECT_NODE SET_OPERATION_NODE SHOW_REF
     TABLE_FUNCTION""",
 )
-"""Allowed expressions, row sources and kinds of query."""
 KINDS: Final = {"class", "sample", "cte_map"}
 """Members of a node that has a kind to be checked: an expression, a row source, a query."""
 CALLED: Final = {"function": "the function {}", "from": "the function {} in a FROM", "type": "the type {}"}
@@ -46,14 +45,14 @@ VALUES: Final = {duckdb.token_type.string_const, duckdb.token_type.numeric_const
 
 @dataclass(frozen=True)
 class SandboxedQuery:
-    """An accepted query: the tables, logs and ledgers it names, and its text without values."""
+    """Accepted query: the tables, logs and ledgers it names, and its text without values."""
 
     tables: tuple[str, ...]
     text: str
 
 
 def check_query(reader: EditionReader, query: str) -> SandboxedQuery:
-    """Return the accepted query. Raises DeclarationError unless it is one SELECT over allowed names."""
+    """Raise DeclarationError unless `query` is one SELECT over allowed names."""
     try:
         return _check_nodes(reader, query)
     except RecursionError:

@@ -70,15 +70,13 @@ KEYWORDS: Final = re.findall(
 
 @dataclass
 class Conversation:
-    """State of the shell: answers queries and commands."""
-
     reader: EditionReader
     rows: int = ROWS
     expanded: bool = False
     output: Path | None = None
 
     def answer(self, line: str) -> Iterator[str]:
-        """Yield the answer to a query or command. Raises LakeError, or EOFError for \\q."""
+        r"""Raise LakeError, or EOFError for \q."""
         line = line.strip().rstrip(";").strip()
         line = WORDS.get(line.lower(), line)
         if line.startswith("\\"):
@@ -173,8 +171,6 @@ def _expanded(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Ite
 
 
 class SqlCompleter(Completer):
-    """Completer of tables, columns, keywords and functions."""
-
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
 
@@ -224,7 +220,6 @@ def _functions() -> list[str]:
 
 
 def run_shell(reader: EditionReader, *, stdin: Input | None = None, stdout: Output | None = None) -> None:
-    """Run the shell until \\q or end of input."""
     pages = stdout is None and sys.stdout.isatty()
     conversation = Conversation(reader, PAGED if pages else ROWS)
     session: PromptSession[str] = PromptSession(
@@ -275,7 +270,7 @@ def _history(settings: Settings) -> History:
 
 
 def _keys() -> KeyBindings:
-    """Return key bindings: Enter submits a command, a query that ends with ;, or input after an empty line."""
+    """Enter submits a command, a query that ends with ;, or input after an empty line."""
     keys = KeyBindings()
 
     @keys.add("enter")

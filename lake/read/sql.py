@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lake.read.system_tables import SystemTables
 
 SCHEMAS: Final = frozenset({"log", "lake"})
-"""Schemas of logs and ledgers."""
 _SCHEMA: Final = re.compile(r"\b(log|lake)\b(?!\s*\()", re.I)
 """A schema name, except the function log(x)."""
 _LISTING: Final = re.compile(
@@ -57,7 +56,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class EditionChoice:
-    """An edition to read; first wait for batches `after`, and verify its tables if `verified`."""
+    """Edition to read; first wait for batches `after`, and verify its tables if `verified`."""
 
     edition: int | None = None
     cut: int | None = None
@@ -206,7 +205,6 @@ class EditionReader:
     def unreadable(
         self, error: duckdb.Error, tables: Iterable[Published], relations: Sequence[SystemRelation] = ()
     ) -> StorageError:
-        """Return the error about damaged or missing files for a DuckDB `error`."""
         for relation in relations:
             if damaged := relation.fault(error):
                 return damaged
@@ -285,7 +283,7 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
 
 
 def open_reader(settings: Settings, query: str | None, choice: EditionChoice) -> EditionReader:
-    """Return the reader of the chosen edition. Raises as `wait`, `reader` and `check_unchanged` do."""
+    """Raise as `wait`, `reader` and `check_unchanged` do."""
     if choice.after:
         from lake.read.wait import wait
 
@@ -340,7 +338,6 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def as_of(table: str) -> str:
-    """Return the name of the macro for versions of `table` at a moment."""
     return f"{table}_at"
 
 

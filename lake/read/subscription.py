@@ -124,8 +124,6 @@ def _changes(
 
 @dataclass
 class _AnonymousPosition:
-    """Position that is not stored."""
-
     settings: Settings
     table: str
     has: int | None

@@ -50,7 +50,7 @@ class SystemTables:
         return [title for title, schema, name in parts if schema in schemas and name in words]
 
     def relation(self, title: str) -> SystemRelation:
-        """Return the relation `title`. Raises LakeError if unknown or unreadable."""
+        """Raise LakeError if `title` is unknown or unreadable."""
         by_title = {other.lower(): other for other in self.titles}
         if title.lower() not in by_title:
             raise self.unknown(title)
@@ -63,14 +63,12 @@ class SystemTables:
         return logs.relation(self.settings, contracts[name], self._cut)
 
     def readable(self, *, but: Collection[str]) -> Iterator[SystemRelation]:
-        """Yield the readable relations, except those in `but`."""
         for title in self.titles:
             if title not in but:
                 with suppress(LakeError, delta.Unreadable):
                     yield replace(self.relation(title), optional=True)
 
     def unknown(self, title: str) -> DeclarationError:
-        """Return the error for a title that does not exist, or may not be read."""
         schema, _, name = title.lower().partition(".")
         what = "no stream" if schema == logs.SCHEMA else "no ledger"
         of_schema = [other for other in self.titles if other.startswith(f"{schema}.")]
@@ -200,7 +198,6 @@ UNNEST: Final = "unnest(CASE WHEN len(members) = 0 THEN [NULL] ELSE members END)
 
 
 def ledger_relation(settings: Settings, name: str, cut: Cut) -> SystemRelation:
-    """Return the ledger `name` of LEDGERS."""
     doc, columns, make = LEDGERS[name]
     files, query = make(settings, cut)
     typed = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind, _ in columns)
@@ -327,4 +324,3 @@ LEDGERS: Final[Mapping[str, tuple[str, Columns, Callable[[Settings, Cut], tuple[
     "reads": ("One row per read of a reader of lake serve http.", READS, _reads),
     "undelivered": ("One row per row whose changes a receiver has not taken.", UNDELIVERED, _undelivered),
 }
-"""Description, columns and query of each ledger."""

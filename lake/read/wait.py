@@ -99,7 +99,7 @@ def wait(
 ) -> editions.Edition:
     """Wait until readers see all `tokens` in the derived tables among `of(edition)`; return the edition.
 
-    Raises Unavailable after `timeout` seconds, StorageError if editions are lost, and as `parse_tokens`.
+    Raises Unavailable after `timeout` seconds, and StorageError if editions are lost.
     """
     wanted = parse_tokens(settings, tokens)
     deadline = time.monotonic() + timeout
@@ -141,7 +141,6 @@ def _timed_out(
 def _obstacle(
     settings: Settings, missing: list[BatchToken | RecordToken], edition: editions.Edition | None
 ) -> tuple[str, str]:
-    """Return why the tokens are not published, and the fix."""
     newest, cut = editions.latest_edition(settings), cuts.latest_cut(settings)
     if newest and edition and newest.number != edition.number:
         held = f"readers are pinned to edition {edition.number}; the newest is {newest.number}, of cut {newest.cut}"

@@ -28,7 +28,6 @@ WEAK: Final = ("superseded", "deleted", "voided", "dropped", "refused", "has no"
 
 
 def gate_error(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
-    """Return one error for the `checks` that stopped, or None."""
     checks = list(checks)
     error = failures.stop_error(checks)
     if error is None:

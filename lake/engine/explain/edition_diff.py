@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A row that differs: `change` is insert, update or delete; `before` or `after` is None if there is no such row."""
+    """`before` or `after` is None if there is no such row."""
 
     change: str
     identity: Values
@@ -52,8 +52,6 @@ class RowChange:
 
 @dataclass(frozen=True)
 class ColumnChanges:
-    """Columns that differ; `retyped` has the old and the new type."""
-
     added: tuple[str, ...]
     removed: tuple[str, ...]
     retyped: Mapping[str, tuple[str, str]]
@@ -61,8 +59,6 @@ class ColumnChanges:
 
 @dataclass(frozen=True)
 class TableVersions:
-    """One table in two editions."""
-
     before: Published
     after: Published
 
@@ -80,7 +76,7 @@ class TableVersions:
         return [column.name for column in self.after.columns if column.name not in self.columns.added]
 
     def identity(self, declaration: Declaration | None) -> list[str]:
-        """Return the columns that identify a row: the key, or all if an edition lacks a key column."""
+        """Return the key, or all columns if an edition lacks one of the key."""
         key = list(declaration.kind.identity) if declaration is not None else self.common
         return key if set(key) <= set(self.common) else self.common
 
@@ -94,7 +90,7 @@ class TableVersions:
 
 @dataclass(frozen=True)
 class EditionDiff:
-    """Difference of `table`, with a `sample` per kind of change; `notes` name reasons other than events."""
+    """`sample` has rows of each kind of change; `notes` name reasons other than events."""
 
     table: str
     editions: tuple[Edition, Edition]
@@ -273,7 +269,6 @@ class CauseSearch:
 
 
 def _merged_images(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
-    """Merge the findings for the images of one row, per input."""
     merged = []
     for side in range(inputs):
         different: list[Finding] = []

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cause:
-    """An input's row behind a table's row: an event, or a row of a table; number `nth` of its input."""
+    """Row of an input behind a table's row: an event, or a row of a table; number `nth` of its input."""
 
     role: str | None
     nth: int
@@ -41,8 +41,6 @@ class Cause:
 
 @dataclass(frozen=True)
 class InputCauses:
-    """Causes of a row from one input: their number, and some of them."""
-
     source: str
     is_log: bool
     count: int
@@ -51,7 +49,7 @@ class InputCauses:
 
 @dataclass(frozen=True)
 class ExplainedRow:
-    """A row and its causes; `values` are None if the table has no such row."""
+    """`values` are None if the table has no such row."""
 
     table: str
     identity: Values
@@ -61,7 +59,7 @@ class ExplainedRow:
 
 @dataclass(frozen=True)
 class RowExplanation:
-    """The requested rows of `table`: their number, and those explained.
+    """Requested rows of `table`: their number, and those explained.
 
     `version` is the table's Delta version at `cut`, None if it is not built there.
     """
@@ -230,13 +228,13 @@ def _table_causes(inputs: Inputs, parent: Declaration, shown: Sequence[Found], f
 
 
 def explain_identity(inputs: Inputs, declaration: Declaration, identity: Values, few: Few) -> ExplainedRow:
-    """Return the causes of the row with this identity, even if the table lacks it."""
+    """Explain the row with this identity, even if the table lacks it."""
     [sides] = _explain_findings(inputs, declaration, trace(inputs, declaration, [identity], few), few)
     return ExplainedRow(declaration.name, identity, None, sides)
 
 
 def _explain_missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) -> ExplainedRow:
-    """Return the events of a key without a row; none for a view without a key, to which all events belong."""
+    """Return the events of a key without a row; none for a view without a key, to which all belong."""
     kind, sides = declaration.kind, tuple[InputCauses, ...]()
     if kind.key or kind.row_by_row:
         [sides] = _explain_findings(inputs, declaration, trace(inputs, declaration, [key], few), few)

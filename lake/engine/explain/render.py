@@ -20,7 +20,7 @@ CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
 
 
 def as_data(explanation: RowExplanation) -> dict[str, Any]:
-    """Return an explanation as JSON: instants are ISO 8601 in UTC, lateness is in seconds."""
+    """Instants are ISO 8601 in UTC, lateness is in seconds."""
     data = {
         "table": explanation.table,
         "kind": explanation.kind,
@@ -36,7 +36,6 @@ def as_data(explanation: RowExplanation) -> dict[str, Any]:
 
 
 def sides_data(sides: Sequence[InputCauses]) -> list[dict[str, Any]]:
-    """Return the causes of a row as JSON."""
     return [
         {
             "input": side.source,
@@ -48,7 +47,6 @@ def sides_data(sides: Sequence[InputCauses]) -> list[dict[str, Any]]:
 
 
 def diff_data(diff: EditionDiff) -> dict[str, Any]:
-    """Return a difference of two editions as JSON."""
     data = {
         "table": diff.table,
         "from": {"edition": diff.editions[0].number, "cut": diff.cuts[0]},
@@ -73,7 +71,6 @@ def diff_data(diff: EditionDiff) -> dict[str, Any]:
 
 
 def diff_tree(diff: EditionDiff) -> Tree:
-    """Return a difference as a tree: changed rows, and their causes below them."""
     (old, new), (was, now), counts = diff.editions, diff.cuts, diff.counts
     editions = f"edition {old.number} of cut {was} → edition {new.number} of cut {now}"
     summary = f"{counts.inserted} inserted, {counts.updated} updated, {counts.deleted} deleted"
@@ -109,7 +106,6 @@ def _changed(row: RowChange) -> str:
 
 
 def as_tree(explanation: RowExplanation) -> Tree:
-    """Return an explanation as a tree: rows, their causes by input, down to events."""
     summary = f"{counted(explanation.count, 'row')} at cut {explanation.cut}"
     root = Tree(Text.assemble((explanation.table, "bold"), f"  {_pairs(explanation.asked)}  {summary}"))
     for note in explanation.notes:
@@ -124,7 +120,6 @@ def as_tree(explanation: RowExplanation) -> Tree:
 
 
 def add_sides(branch: Tree, sides: Sequence[InputCauses], values: Values) -> None:
-    """Add the causes of the row `values` below its `branch`."""
     for side in sides:
         count = counted(side.count, "event" if side.is_log else "row")
         inner = branch.add(Text.assemble((side.source, "cyan"), f"  {count}"))

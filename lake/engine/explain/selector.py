@@ -30,7 +30,7 @@ def head_at(table: Table, at_cut: int | None) -> TableHead | None:
 
 
 def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Table) -> list[Values]:
-    """Return the rows with these keys at a head. Raises DeclarationError if the files are deleted."""
+    """Raise DeclarationError if the files of the head are deleted."""
     try:
         rows: list[Values] = table.rows_of(keys, head.version).to_pylist()
     except duckdb.IOException:
@@ -44,7 +44,6 @@ def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Ta
 
 
 def schema_at(table: Table, version: int) -> pa.Schema:
-    """Return the columns of the table at a version."""
     return Scan(table.path, version).schema()
 
 
