@@ -35,7 +35,6 @@ from lake.store.log_head import LogHead
 from lake.store.log_rows import BROADCAST, REFUSAL
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"
-"""SQL list of the reasons of valid records that are no events."""
 REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
 
 
@@ -213,7 +212,6 @@ class Batch:
         return self.refused + self.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
 
     def rejects(self) -> DataFrame:
-        """Return the rows for the quarantine, after the faulty files. Texts about erased people are blanked."""
         refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
         if self.conflicts:
             same = "concat('same id as ', original, ', other content')"

@@ -27,8 +27,6 @@ SHOWN: Final = 3
 
 
 class Crashes(NamedTuple):
-    """Consecutive crashes: their number, the files of the last, and files of earlier ones still to be read."""
-
     deaths: int = 0
     now: tuple[Mark, ...] = ()
     left: tuple[Mark, ...] = ()

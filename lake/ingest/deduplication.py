@@ -129,8 +129,6 @@ NO_REPEATS: Final = RepeatedEvents.of(REPEATED_SCHEMA.empty_table())
 
 @dataclass(frozen=True)
 class RedeliverySearch:
-    """Search among `rows` accepted `events`, also in the log before batch `before`."""
-
     spark: SparkSession
     settings: Settings
     contracts: Sequence[Contract]

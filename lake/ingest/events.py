@@ -54,7 +54,6 @@ class Event:
 
 
 def events_at(settings: Settings, stream: str, places: Collection[Place], cut: Cut) -> dict[Place, Event]:
-    """Return the events as of `cut`. Needs no JVM."""
     if not places:
         return {}
     rows = _rows_at(Log(settings, stream), places, ENVELOPE)

@@ -1,8 +1,7 @@
 """The horizon of a log whose contract names producers: no event before it is expected.
 
 A producer's time is the greatest of its records. A record opens its producer; a batch of closings closes it. The
-horizon is the least time of an open producer, but never goes back: events before it are late. It is a pure function of
-batches and their arrival.
+horizon is the least time of an open producer, but never goes back. It is a pure function of batches and their arrival.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ class Horizon:
 
     @classmethod
     def of(cls, head: LogHead, contract: Contract) -> Horizon:
-        """Return a log's horizon; without producers if another field named them."""
         assert contract.horizon is not None
         recorded, names = head.horizon, contract.field(contract.horizon.producer).names
         same = recorded.get("producer") in names

@@ -1,8 +1,8 @@
 """Ingestion of a source: each delivery is committed to all of its logs before the next is read.
 
 A delivery is spooled, then appended to each log as a batch whose commit has the position in the source. Each run first
-commits the spool of the last one, and acknowledges the committed position again, because that run may have died before
-it did. A delivery without records is an empty batch of the source's first stream.
+commits the spool of the last one, and acknowledges the committed position again. A delivery without records is an empty
+batch of the source's first stream.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Splitter of JSON files into record texts: one per line, pretty-printed, concatenated, or items of arrays.
 
-Lines that are objects by themselves are taken as they are; elsewhere braces, brackets and strings are followed. A
-record's place is the line on which it begins, or the previous place plus 1 if several begin on one line.
+A record's place is the line on which it begins, or the previous place plus 1 if several begin on one line.
 
 All other text except blanks, byte order marks and commas of arrays is returned too, and rejected when decoded. A record
 without an end is broken up to the line that shows this, except for lines in between that are objects by themselves.

@@ -2,8 +2,7 @@
 
 Plain types stay Arrow arrays: bool, int64, float64, string, binary, date32, timestamp("us"), timestamp("us", "UTC") and
 decimal128. All others become lists. Floats of 32 and 16 bits become their shortest decimal, times are truncated to
-microseconds, invalid UTF-8 becomes bytes, intervals ISO 8601 durations, map keys texts. Arrow's extension types become
-their storage.
+microseconds, invalid UTF-8 becomes bytes, intervals ISO 8601 durations, map keys texts, extension types their storage.
 """
 
 from __future__ import annotations

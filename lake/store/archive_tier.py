@@ -1,8 +1,8 @@
 """Archived batches of a log: Delta tables at a colder place that are read as one table with the log.
 
-The log's metadata names these parts. The commit that adds a part removes its rows from the log, so each version of a
-log has every row once. A named part never changes, so several versions and copies of a log may name it. The batches'
-counts and the chain of their digests stay in the log's own commits.
+The log's metadata names these parts. The commit that adds a part removes its rows from the log, so each version has
+every row once. A named part never changes, so several versions and copies of a log may name it. The batches' counts and
+the chain of their digests stay in the log's own commits.
 """
 
 from __future__ import annotations

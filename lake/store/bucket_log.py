@@ -1,8 +1,8 @@
 """Delta log of a table in a bucket: listed once, and each commit read once.
 
 delta-rs itself reads every commit since the newest checkpoint twice, once more for a transaction, and a checkpoint in
-eleven requests. Here it opens a temporary local copy of the log, and the state is kept in memory. A table of N commits
-since its checkpoint costs a listing and N reads when first opened, later a listing and the new commits.
+eleven requests. Here it opens a temporary local copy of the log. A table of N commits since its checkpoint costs a
+listing and N reads when first opened, later a listing and the new commits.
 
 delta-rs also commits in such a copy, which has the table's files if the commit reads rows and they are small. The
 result is uploaded, the commit by put-if-absent.
@@ -47,8 +47,6 @@ STATES: Final = 4
 
 @dataclass(frozen=True)
 class _CopiedState:
-    """State read from a temporary copy in `folder`. It names the files of the table itself."""
-
     table: DeltaTable
     folder: str
     log: BucketLog
@@ -156,7 +154,6 @@ class BucketLog(TableLog):
         return max(self._commits, default=None)
 
     def _has_grown(self) -> bool:
-        """List files newer than the newest known commit; return whether that commit still exists."""
         if not (commits := self._commits):
             return False
         newest = commit_file(self.path, max(commits)).name
@@ -191,8 +188,8 @@ class BucketLog(TableLog):
     def commit(self, *, reads: bool = False) -> Iterator[str]:
         """Yield a local folder for one commit by delta-rs on top of the newest, then upload the result.
 
-        The folder is empty if there is no table. If the commit `reads` rows, it has the table's files. Raises
-        CommitFailedError if another writer was first, NotCopied as `copy` does and for a large table.
+        It has the table's files if the commit `reads` rows. Raises CommitFailedError if another writer was first,
+        NotCopied as `copy` does and for a large table.
         """
         newest = self.newest()
         with self.copy(-1 if newest is None else newest) as folder:

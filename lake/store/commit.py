@@ -142,7 +142,6 @@ def _with_meanings(rows: pa.Table, meanings: Meanings) -> pa.Table:
 
 
 def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
-    """Return SQL that compares `identity` null-safe, with literal bounds by which files are skipped."""
     tests = []
     for name in identity:
         column = diff.column(name)

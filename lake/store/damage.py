@@ -61,7 +61,6 @@ def name_of(path: Address) -> str:
 
 
 def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
-    """Yield damaged tables; `quickly`, only damage found without reading data files."""
     for location in Warehouse(settings).folders(*KINDS):
         if damaged := damage(location.path, quickly=quickly):
             yield damaged

@@ -64,7 +64,6 @@ class Position:
         return origin
 
     def again(self) -> Position:
-        """Return this position marked as repeated, for a commit that changes no row."""
         return Position(self.app, self.txn, {**self.data, "repeated": True, "origin": self.origin})
 
     @property
@@ -253,7 +252,6 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
 
 
 def commit_metadata(path: Address, version: int) -> dict[str, Any]:
-    """Return the `userMetadata` of commit `version`; {} if it has none or the commit was removed."""
     log = table_log(path)
     log.newest()
     try:
@@ -267,7 +265,6 @@ def has_rows(path: Address, version: int) -> bool:
 
 
 def feed_files(path: Address, actions: Iterable[tuple[str, dict[str, Any]]]) -> list[tuple[str, Address]]:
-    """Return the files that the change feed reads of a commit with these `actions`, each with its action."""
     files = [(kind, a) for kind, a in actions if kind == "cdc" or (kind in FILE_ACTIONS and a.get("dataChange", True))]
     read = [(kind, action) for kind, action in files if kind == "cdc"] or files
     return [(kind, path / unquote(action["path"])) for kind, action in read]

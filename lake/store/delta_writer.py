@@ -41,7 +41,6 @@ KEEP_LOGS: Final[Mapping[str, str | None]] = {
 
 
 def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
-    """Create an empty table if there is none, with `properties` and KEEP_LOGS; `how` are options of deltalake."""
     how |= {"mode": "ignore", "configuration": {**KEEP_LOGS, **properties}}
     try:
         with table_log(path).target() as (url, options):
@@ -117,7 +116,6 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
 
 
 def committing(path: Address, *, reads: bool = False) -> AbstractContextManager[DeltaTable]:
-    """Yield the table for one commit, which `reads` its rows or not. Raises as `TableLog.committing` does."""
     return table_log(path).committing(reads=reads)
 
 
@@ -163,7 +161,6 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
 
 
 def invalidate_unless_known(path: Address, writer: str) -> None:
-    """Invalidate the table after the commit of `writer`, unless its cached log has that commit."""
     if not table_log(path).knows(writer):
         invalidate(path)
 

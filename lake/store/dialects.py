@@ -22,8 +22,6 @@ MEMBERS: Final = "_members"
 
 
 class SparkDialect:
-    """Dialect of Spark's SQL, over the columns of a log with readable `_extra`, and MEMBERS."""
-
     quote = SPARK
 
     def __init__(self, carried: Iterable[ExtraMember]) -> None:
@@ -126,7 +124,6 @@ class SparkDialect:
         return f"map({', '.join(part for pair in pairs for part in pair)})"
 
     def key(self, item: str, at: str, *, of_map: bool) -> str:
-        """Return the text by which an item or a value is found among the missing members."""
         return at if of_map else self.text(at)
 
     def each(self, value: str, item: str, at: str, body: str, *, of_map: bool) -> str:
@@ -195,7 +192,6 @@ def fields_sql(contracts: Sequence[Contract]) -> list[str]:
 
 
 def unchanged(contracts: Sequence[Contract]) -> set[str]:
-    """Return the fields of the newest contract that are not upcast and that every version has under that name."""
     places, dialect, newest = origins(contracts), SparkDialect(members(contracts)), contracts[-1]
     upcast = {name for step in newest.upcast for name, _ in step.expressions}
     return {

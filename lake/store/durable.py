@@ -1,8 +1,8 @@
 """Durability of commits: a commit is on the disk before anything outside relies on it.
 
-Neither delta-rs nor Spark flushes files. An object storage has on disk what it acknowledged. On a local disk `flush`
-writes commits of any process by path. If a writer dies before its flush, the next one does it: until the first flush of
-a process, everything since the table's newest checkpoint counts as unwritten.
+Neither delta-rs nor Spark flushes files. An object store has on disk what it acknowledged. On a local disk `flush`
+writes commits of any process: until the first flush of a process, everything since the table's newest checkpoint counts
+as unwritten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from lake.store.storage import Address
 from lake.store.truncated_commit import commit_file
 
 _flushed: Final[dict[Address, int]] = {}
-"""Version up to which each table is known to be on the disk."""
 
 
 def flush(path: Address, since: Callable[[], int] | None = None) -> None:

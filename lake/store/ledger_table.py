@@ -1,8 +1,8 @@
 """Ledger table: an append-only Delta table that is small enough to be read completely without a JVM.
 
-An entry of a numbered table is one commit: one row, and in the commit's position the table's state after it; checks
-made together are rows of one commit. So the latest entry is read from one commit, however long the table is. Numbers
-have no gaps: they are taken and written under a lease, or a writer whose number is taken uses the next.
+An entry of a numbered table is one commit: one row, or several checks made together, and in the commit's position the
+table's state after it, so the latest entry is read from one commit. Numbers have no gaps: they are taken and written
+under a lease, or a writer whose number is taken uses the next.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class LedgerTable:
         return Warehouse(settings).book(self.name)
 
     def hold_lease(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[object]:
-        """Hold the lease also against other `hosts`. Raises as `lease` does."""
         return lease(settings, self.location(settings).lease, hosts=hosts)
 
     def head(self, settings: Settings) -> delta.Position:
@@ -102,7 +101,6 @@ class LedgerTable:
 
 
 def instant(value: str | int) -> datetime:
-    """Parse an instant from ISO text (a state) or from microseconds since 1970 (an entry)."""
     if isinstance(value, str):
         return datetime.fromisoformat(value)
     seconds, microseconds = divmod(value, 1_000_000)

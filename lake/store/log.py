@@ -177,7 +177,6 @@ class Log:
         return log_rows.current(rows, contracts, keys, [REFUSAL] if refusals else [])
 
     def _people(self, scan: Scan, keys: pa.Table | None) -> list[str] | None:
-        """Return the tokens of the persons in the rows that are read; None if there are many."""
         if encryption.SUBJECT not in scan.schema().names:
             return []
         if keys is None and scan.rows() > cost.SCAN_ROWS:
@@ -266,7 +265,6 @@ class Log:
             durable.flush(location.path)
 
     def _before_newest(self) -> int:
-        """Return the version of the batch before the newest, which its writer has flushed, else -1."""
         older = islice(self.backwards(), 1, 2)
         return next((head.version for head in older), -1)
 

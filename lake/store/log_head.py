@@ -40,7 +40,6 @@ class CommittedDelivery:
 
 
 def by_source(data: Mapping[str, Any]) -> dict[str, CommittedDelivery]:
-    """Return the newest delivery of each source, from the `data` of a commit of a log."""
     return {
         name: CommittedDelivery(name, int(one["delivery"]), tuple(one["streams"]), one["progress"], int(one["batch"]))
         for name, one in data.get("sources", {}).items()
@@ -113,7 +112,6 @@ class LogHead:
 
     @property
     def is_ended(self) -> bool:
-        """Return whether the log waited for producers and all of them are closed."""
         return bool(self.horizon.get("ended"))
 
     @property
@@ -128,7 +126,6 @@ class LogHead:
 
     @property
     def content(self) -> dict[str, Any]:
-        """Fingerprints and the digest of the newest batch, see `chain.entry`; {} before the first."""
         return self._recorded("content")
 
     def _recorded(self, key: str) -> dict[str, Any]:

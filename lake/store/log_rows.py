@@ -1,15 +1,13 @@
 """Rows of a log, and the events that they are by its newest contract.
 
-A log's own columns: `_batch` (1, 2, 3 … without gaps), `_arrival` (an ordinal over all buckets and broadcasts of the
-batch, in the order of the source; unique there, with gaps), `_bucket`, `_offset` (gap-free and increasing within a
-bucket, in the order of batch and arrival), `_id`, `_time` (event time), `_watermark` (the greatest `_time` of earlier
-batches; if the contract names producers, their horizon: see lake.ingest.horizon), `_ingested_at` (for people; no
-derivation may read it), `_source`, `_version` (of the contract), `_extra` (members that the contract does not know, as
-JSON).
+A log's own columns: `_batch` (1, 2, 3 … without gaps), `_arrival` (an ordinal over the batch in the order of the
+source; unique there, with gaps), `_bucket`, `_offset` (gap-free within a bucket, in the order of batch and arrival),
+`_id`, `_time` (event time), `_watermark` (the greatest `_time` of earlier batches; if the contract names producers,
+their horizon), `_ingested_at` (for people; no derivation may read it), `_source`, `_version` (of the contract),
+`_extra` (members that the contract does not know, as JSON).
 
-A log also has, as broadcasts, the rejections of its stream: a row with REFUSAL for each record that was quarantined,
-for each that was accepted later, and for each acceptance of everything rejected. They are no events: `Log.refusals`
-returns them, not `Log.read`.
+A log also has, as broadcasts, a row with REFUSAL for each record that was quarantined, for each that was accepted
+later, and for each acceptance of everything rejected. `Log.refusals` returns these, `Log.read` the events.
 """
 
 from __future__ import annotations

@@ -22,12 +22,11 @@ from lake.store.warehouse import Location
 
 @contextmanager
 def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterator[None]:
-    """Run the block, which commits `position`, if the table is just before it.
+    """Run the block, which commits `position`, if the table is just before it. Ignore its error if the commit is there.
 
-    Ignore its error if the commit is in the table afterwards. Raises `beaten` if another writer was first, and
-    StorageError if delta-rs cannot write to the table at all. delta-rs does not compare transaction numbers, so they
-    are compared here first. From then on the lease and the commit's number, which only one writer gets, keep other
-    writers out.
+    Raises `beaten` if another writer was first, and StorageError if delta-rs cannot write to the table at all. delta-rs
+    does not compare transaction numbers, so they are compared here first. From then on the lease and the commit's
+    number, which only one writer gets, keep other writers out.
     """
     if delta.head_or_start(at.path, at.app).txn != position.txn - 1:
         raise beaten
@@ -59,7 +58,6 @@ def confirm(at: Location, position: Position, beaten: Unavailable) -> Position:
 
 
 def commit_staged(staging: StagingTable, position: Position, *, overwrites: bool = False) -> None:
-    """Commit Spark's changes; with `overwrites`, in place of all files. Raises as `commit_actions` does."""
     info, actions = staging.changes()
     if overwrites:
         with delta.opened(staging.table, staging.version) as table:

@@ -33,7 +33,6 @@ RESTORE: Final = (
 
 
 def set_truncated_aside(path: Address) -> None:
-    """Set the newest commit aside if it was truncated, so that the next one takes its number."""
     version = truncated_commit.truncated_version(path)
     if version is not None:
         # If the table's past was deleted up to that version, only its checkpoint holds the state.
@@ -113,7 +112,6 @@ def lost_editions(settings: Settings) -> list[Damage]:
 
 
 def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
-    """Return damage that names the witness; `read` is the result of `read_by_tables`."""
     log = Warehouse(settings).log(stream)
     batch = _data(log).get("batch", 0)
     reached, witness = last_batch(settings, stream, read)

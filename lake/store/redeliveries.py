@@ -45,6 +45,5 @@ def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: in
 
 
 def counts(at: Location, *, upto: int) -> dict[int, int]:
-    """Return the number of rows of each batch in this table of a stream or in its quarantine."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
     return {row["_batch"]: row["n"] for row in duckdb_tables.rows(at.path, query, upto)}

@@ -1,8 +1,7 @@
-"""Reader of Delta tables at a version: small ones in this process by DuckDB, large ones by Spark.
+"""Reader of Delta tables at a version: small ones in this process by DuckDB, large ones by Spark (see `lake.cost`).
 
-A Spark read costs 0.4 to 1.4 s for any size. Listing files with `deltalake` and reading them with DuckDB costs about
-0.02 s, and handing the rows to Spark as Arrow 0.1 to 0.3 s. Spark's own reader skips unused columns and holds nothing
-in this process: `lake.cost` has the number of rows from which it is used.
+A Spark read costs 0.4 to 1.4 s for any size; DuckDB's about 0.02 s, and handing the rows to Spark 0.1 to 0.3 s. Spark's
+own reader skips unused columns and holds nothing in this process.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ RANGED: Final = frozenset({"string", "byte", "short", "integer", "long", "date",
 class Scan:
     """Delta table at one version, limited to `bounds`: {integer column: (least, greatest)}, inclusive.
 
-    A log can also be limited to the `times` of its events; events without a time are left out then. It is read with the
-    archived parts of that version that may have rows within the bounds.
+    A log is read with its archived parts, and may be limited to the `times` of its events; those without a time are
+    left out then.
     """
 
     path: Address
@@ -64,7 +63,7 @@ class Scan:
     def near(self, spark: SparkSession, keys: pa.Table, only: Collection[str] | None = None) -> DataFrame:
         """Return at least the rows that equal one of `keys`, nulls included; no others if those are few.
 
-        Columns that are not in `only` may be null, and are not read then.
+        Columns that are not in `only` may be null.
         """
         some = self.arrow(keys=keys, only=only, limit=cost.SCAN_ROWS + 1)
         return to_frame(spark, some) if some.num_rows <= cost.SCAN_ROWS else self.frame(spark)
@@ -74,7 +73,6 @@ class Scan:
             return [file for file, _ in self._listed(table, keys)]
 
     def ranges(self, column: str) -> list[tuple[float, float]]:
-        """Return the range of an integer column in each of the `files`; all numbers if it is unknown."""
         least, most = (quoted(f"{end}.{column}") for end in ("min", "max"))
         with opened(self.path, self.version) as table:
             found = self._listed(
@@ -325,8 +323,7 @@ def distinct(rows: pa.Table) -> pa.Table:
 def to_arrow(rows: DataFrame) -> pa.Table:
     """Collect a DataFrame, with all columns and their parts nullable.
 
-    Spark declares a struct's field as never null even if the struct may be, as that of an event's place. Arrow then
-    refuses a null struct.
+    Arrow refuses a null struct whose field Spark declares as never null, as that of an event's place.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F

@@ -1,8 +1,7 @@
 """Published table as a reader needs it: the exact files of one version, its visible columns and their types.
 
-In a bucket, where each file costs a request, an edition has a manifest in `manifests/NUMBER.json`: it saves readers the
-logs of the tables, which contain the same. If it is missing, truncated, altered, or of other versions, they open the
-tables.
+In a bucket an edition has a manifest in `manifests/NUMBER.json`, which saves readers the logs of the tables. If it is
+missing, truncated, altered, or of other versions, they open the tables.
 
     the SHA-256 of the second line, in hexadecimal digits
     {"number": 3, "published_at": "2024-03-31T00:00:00+00:00", "tables": {NAME: {
@@ -37,7 +36,6 @@ from lake.store.warehouse import Warehouse
 from lake.text import quoted
 
 MANIFEST_FILES: Final = 10_000
-"""Tables with more files are left out of a manifest."""
 # Reader features that do not change how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})
 
@@ -133,7 +131,6 @@ def write_manifest(settings: Settings, edition: Edition) -> None:
 
 
 def opened(settings: Settings, name: str, edition: Edition) -> Published:
-    """Return the table as its Delta log has it. Raises as `published` does."""
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
     try:

@@ -25,7 +25,6 @@ UPCAST = "_upcast"
 
 
 def with_members(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
-    """Add MEMBERS to `rows`: the members of `_extra` that fields of the newest contract are read from."""
     carried = members(contracts)
     if not carried:
         return rows
@@ -57,7 +56,6 @@ def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> 
 
 
 def with_undeclared(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
-    """Reduce `_extra` to members that none of the `contracts` declares, in one spelling."""
     if len(contracts) == 1:
         return rows  # it has nothing else, and is in that spelling
     known = by_names(field for contract in contracts for field in contract.fields)

@@ -1,9 +1,9 @@
 """Staging tables: Delta tables to which Spark commits the rows of a log or of a derived table.
 
-Spark never commits to a table of the warehouse itself. It writes to a staging table, a folder within the table's own,
-whose log begins with the columns and properties of the table and, if the statement changes rows, with its files. Then
-this process commits Spark's changes to the table in one conditional write (`positioned_commit.commit_actions`). A Spark
-job that outlives its client writes to a staging table that no reader knows, and `lake maintain` deletes it.
+Spark never commits to a table of the warehouse itself, but to a folder within the table's own, whose log begins with
+the table's columns and properties and, if the statement changes rows, with its files. Then this process commits Spark's
+changes in one conditional write (`positioned_commit.commit_actions`). A Spark job that outlives its client writes to a
+staging table that no reader knows, and `lake maintain` deletes it.
 
 Files of the table are named by their URIs, which Delta's protocol allows (PROTOCOL.md of delta-io/delta, "Add File and
 Remove File").
@@ -34,8 +34,6 @@ CHANGED: Final = ("schemaString", "configuration")
 
 @dataclass(frozen=True)
 class StagingTable:
-    """Staging table at `path` for `version` of the table at `table`, whose writer `features` it has."""
-
     table: Address
     version: int
     path: Address
@@ -87,7 +85,6 @@ def stage(path: Address, *, with_files: bool = False) -> StagingTable:
 
 
 def removed(table: TableState, files: Collection[str] | None = None, *, changes: bool) -> list[Action]:
-    """Return the actions that remove `files`, by default all; `changes`: rows are removed with them."""
     about = {"deletionTimestamp": int(datetime.now(UTC).timestamp() * 1000), "extendedFileMetadata": True}
     names = ("path", "partitionValues", "size")
     return [

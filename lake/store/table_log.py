@@ -59,7 +59,6 @@ class TableLog(ABC):
     _lock: RLock = field(default_factory=RLock)
 
     def newest(self) -> int | None:
-        """Return the newest version, looked up unless the view knows it; None if there is no table."""
         with self._lock:
             if not view.is_known(self.path):
                 if view.is_missing(self.path):
@@ -86,7 +85,6 @@ class TableLog(ABC):
             self._infos.clear()
 
     def info(self, version: int) -> dict[str, Any]:
-        """Return the commit information as of the last look-up. Raises FileNotFoundError."""
         with self._lock:
             info = self._infos.get(version)
             if info is None:
@@ -98,8 +96,7 @@ class TableLog(ABC):
             return info
 
     @abstractmethod
-    def opened(self, version: int | None = None) -> AbstractContextManager[TableState]:
-        """Yield the table at `version`, by default its newest, to be read. Raises as `writable` does."""
+    def opened(self, version: int | None = None) -> AbstractContextManager[TableState]: ...
 
     @abstractmethod
     def _look_up(self) -> int | None: ...
@@ -127,8 +124,7 @@ class TableLog(ABC):
         """
 
     @abstractmethod
-    def target(self) -> AbstractContextManager[tuple[str, dict[str, str] | None]]:
-        """Yield the URL and the storage options of one commit by delta-rs, which may make the table."""
+    def target(self) -> AbstractContextManager[tuple[str, dict[str, str] | None]]: ...
 
     def must_exist(self) -> int:
         """Return the newest version. Raises TableNotFoundError."""

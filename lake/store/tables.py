@@ -84,7 +84,6 @@ class Table:
         return open_store(self.settings).derived("content") if self.personal else ""
 
     def content(self, version: int) -> Fingerprint:
-        """Read all rows for their fingerprint. Raises as `content_key` does."""
         return of_version(self.path, version, self.content_key)
 
     def exists(self) -> bool:
@@ -110,7 +109,6 @@ class Table:
         return next((head for head in later if head.cut == cut), None)
 
     def stored(self, version: int) -> int:
-        """Return the newest version with the rows of `version`: that of a compaction if there was one since."""
         later = takewhile(lambda p: p.origin >= version, delta.positions(self.path, self.app))
         return max((p.version for p in later if p.origin == version), default=version)
 
@@ -206,7 +204,6 @@ class Table:
         return netted.where("_sign <> 0")
 
     def create(self, schema: pa.Schema, *, description: str) -> None:
-        """Create the empty table, with a protocol that every Delta reader understands."""
         fields = [Field(f.name, f.type, nullable=True) for f in Schema.from_arrow(schema).fields]
         feed = {"delta.enableChangeDataFeed": "true"}
         delta_writer.create(self.path, Schema(fields), feed, name=self.name, description=description)

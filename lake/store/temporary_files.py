@@ -39,7 +39,6 @@ def remove_uploads(addresses: Iterable[Address]) -> None:
 
 
 def abandoned_uploads(settings: Settings, before: datetime) -> list[Address]:
-    """Return the uploads that are older than `before`: their process has died."""
     folder = Warehouse(settings).root / FOLDER
     with suppress(FileNotFoundError):
         return [folder / entry.name for entry in folder.list(deep=True) if entry.time < before.timestamp()]
@@ -52,7 +51,6 @@ def _identity(file: Path) -> str:
 
 
 def leftover_files(settings: Settings, before: datetime) -> list[Path]:
-    """Return half-removed tables, and files staged or spilled `before` that instant."""
     scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
     old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
     gone = sorted(settings.warehouse_path.glob("*/.*.gone"))
@@ -60,7 +58,6 @@ def leftover_files(settings: Settings, before: datetime) -> list[Path]:
 
 
 def delete_files(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:
-    """Delete files and folders; another process may do so at the same time."""
     for file in files:
         if file.is_dir() and not file.is_symlink():
             with suppress(FileNotFoundError):

@@ -1,9 +1,8 @@
 """Truncated commit: the machine stopped while its JSON was written, so the file has only the beginning.
 
-It was never complete, so it does not count. Readers use the version before it. The next writer, once it holds the
-lease, moves the file to a hidden name, and its own commit takes the number. If the table's past was ended at the
-truncated commit, an empty one takes its place. Data files that only the truncated commit named belong to no table, and
-`lake maintain` deletes them.
+It does not count. Readers use the version before it. The next writer, once it holds the lease, moves the file to a
+hidden name, and its own commit takes the number. If the table's past was ended at the truncated commit, an empty one
+takes its place. `lake maintain` deletes data files that only it named.
 
 A signpost, by which 0.2.0 kept readers by path from a retired table, does not count either: the next writer deletes it.
 """
@@ -51,7 +50,6 @@ def truncated_version(path: Address) -> int | None:
 
 
 def set_aside(path: Address, version: int, *, empty: bool) -> None:
-    """Move the truncated commit `version` aside; with `empty`, replace it by a commit without actions."""
     if signpost(commit_file(path, version)) is not None:
         return commit_file(path, version).delete()
     truncated = commit_file(path, version).local

@@ -1,8 +1,8 @@
 """View: cache of the newest versions of tables in a warehouse during one step of work.
 
-Within a view the newest version of a table is looked up once, and again after `invalidate`: if this process has
-committed to the table or takes its lease. A table whose lease is held is looked up once for the lease. A commit is
-validated against the storage, never against a view: if another writer was first, its number is taken.
+A table is looked up once, and again after `invalidate`: if this process has committed to it or takes its lease. A table
+whose lease is held is looked up once for the lease. A commit is validated against the storage, never against a view: if
+another writer was first, its number is taken.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def is_known(path: Address) -> bool:
 
 
 def is_missing(path: Address) -> bool:
-    """Return whether the folder of the table has been listed without it."""
     view = _current.get()
     return view is not None and path.name not in view.folders.get(path.parent.url, {path.name})
 

@@ -53,7 +53,6 @@ Place = tuple[int, int, int]
 Target = tuple[int, int | None, int | None, str | None]
 """Batch, bucket, offset and source that a void names."""
 LINE: Final = ":[0-9]+$"
-"""Suffix of a `_source` after the name of its file."""
 
 
 @dataclass(frozen=True)

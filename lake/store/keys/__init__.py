@@ -1,7 +1,7 @@
 """Key store: one key for each person of each stream, outside the tables, in a SQLite file or in PostgreSQL.
 
-Without this store nobody can read personal values of the tables. It holds no names: persons are identified by tokens. A
-destroyed key leaves the token without a key, so it is never made again. The secret that makes the tokens never changes.
+Without it nobody can read personal values of the tables. Persons are identified by tokens, which a secret makes that
+never changes. A destroyed key leaves the token without a key, so it is never made again.
 """
 
 from __future__ import annotations
@@ -136,7 +136,6 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
 
 
 def copy_store(settings: Settings, file: Path) -> None:
-    """Copy the key store to the new `file`, and its secret to a file beside it."""
     open_store(settings).copy(new_file(file))
 
 

@@ -1,7 +1,7 @@
 """Consumers: readers that follow the editions of a table, and the edition each has. A table under `meta/`.
 
-An edition is offered before its changes are handed out, and acknowledged once they are applied. After a crash between
-the two, the same changes are handed out again; by the edition's number the consumer knows whether it applied them.
+An edition is offered before its changes are handed out, and acknowledged once they are applied. After a crash in
+between they are handed out again; by the edition's number the consumer knows whether it applied them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ def begin(settings: Settings, before: Consumer, edition: int | None) -> Consumer
 
 
 def forget(settings: Settings, name: str, table: str) -> bool:
-    """Return False if it was not recorded. No edition is kept for it then."""
     with _CONSUMERS.hold_lease(settings):
         before = consumer(settings, name, table)
         if before.is_listed:

@@ -34,7 +34,6 @@ def latest_cut(settings: Settings) -> Cut | None:
 
 
 def get_cut(settings: Settings, number: int) -> Cut:
-    """Return the cut, also one lost from the table. Raises DeclarationError if there is none."""
     latest = latest_cut(settings)
     if latest is not None and latest.number == number:
         return latest

@@ -74,7 +74,6 @@ def latest_edition(settings: Settings) -> Edition | None:
 
 
 def current_edition(settings: Settings) -> Edition | None:
-    """Return the edition that readers see: the pinned one, else the newest."""
     head = EDITIONS.head(settings)
     return _edition_of(head, "pin") or _edition_of(head, "edition")
 

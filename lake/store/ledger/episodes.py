@@ -1,7 +1,7 @@
 """Episodes of alerts on the project's state: from a measure's rise above its limit to its end. A ledger table.
 
-An episode is recorded before its message is sent, and so is the delivery of the message. After a crash between the two
-the same message is sent again with the same id.
+An episode is recorded before its message is sent, and so is the delivery. After a crash between the two the message is
+sent again with the same id.
 """
 
 from __future__ import annotations

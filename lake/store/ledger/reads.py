@@ -1,7 +1,7 @@
 """Reads by remote readers: who was given what, and when. A journal on the local disk, then a ledger table.
 
-A line of the journal is on the disk before the first byte of an answer is sent. From time to time the lines are
-recorded in one commit. A crash between that and the removal of the journal records them again, under the same ids.
+A line is on the disk before the first byte of an answer is sent. A crash between its commit and the removal of the
+journal records it again, under the same id.
 """
 
 from __future__ import annotations
@@ -79,8 +79,6 @@ assert {each.name for each in fields(Read)} == READS.columns.keys()
 
 
 class Journal:
-    """Journal file that this process appends to, locked while it lives."""
-
     def __init__(self, settings: Settings) -> None:
         """Raises OSError if this user may not write to the project."""
         self._settings = settings
@@ -108,7 +106,6 @@ class Journal:
             _record(self._settings, file)
 
     def close(self) -> None:
-        """Close the file; `record` records its lines, then or later."""
         os.close(self._file)
         self.lines = 0
 

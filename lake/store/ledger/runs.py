@@ -21,7 +21,6 @@ from lake.store.ledger_table import LedgerTable, instant
 WHOLE: Final = ("build", "rebuild")
 """Verbs that evaluate a whole table; their commits record the parts of its definition."""
 EDITION: Final = "edition"
-"""Subject of `publish` and of other verbs that change the edition readers see."""
 WAREHOUSE: Final = "warehouse"
 ADVANCE: Final = "advance"
 PUBLISH: Final = "publish"
@@ -148,7 +147,6 @@ def _runs(settings: Settings, numbers: str, *parameters: Any) -> list[Run]:
 def failing(
     settings: Settings, verb: str, subject: str, cut: int | None = None, *, but: type[LakeError] = Busy
 ) -> Iterator[None]:
-    """Record that the block failed, except by Unavailable or an error of the kind `but`."""
     began = datetime.now(UTC)
     try:
         yield

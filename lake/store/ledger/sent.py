@@ -1,7 +1,7 @@
 """Deliveries to receivers that cannot report their position, such as webhooks. A table under `meta/`.
 
-For each sink: its position, the progress of a delivery under way, and the rows whose changes the receiver rejected,
-with the edition it has of them. Progress and rejected rows are one commit.
+For each sink: its position, the progress of a delivery, and the rows whose changes the receiver rejected, with the
+edition it has of them. Progress and rejected rows are one commit.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered
 
 
 def forget(settings: Settings, sink: str) -> bool:
-    """Drop the undelivered rows of a sink, which starts over; return False if it is unknown."""
     rows = [row.now(action="dropped") for row in undelivered(settings, sink)]
     with SENT.hold_lease(settings):
         head = SENT.head(settings)

@@ -67,7 +67,6 @@ def leases(settings: Settings) -> Leases:
 
 
 def clear_dead_holders(settings: Settings, *, dry_run: bool) -> list[Path]:
-    """Repair what processes that died have left; delete and return their holder files."""
     dead = []
     for file in sorted(settings.warehouse_path.glob("locks/*.holder")):
         with suppress(Timeout, LeaseHeld):

@@ -1,8 +1,8 @@
 """Proof of a log's content: each batch's commit has a fingerprint of its rows in each bucket, and a digest.
 
 The digest (SHA-256) covers these and the digest of the batch before. A digest stored elsewhere proves later that the
-log is unchanged up to that batch. Personal values are summed separately, as stored, sealed: if a batch is written again
-after a person was forgotten, only these sums differ.
+log is unchanged up to that batch. Personal values, as stored, are summed separately: if a batch is written again after
+a person was forgotten, only these sums differ.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
 
 
 def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple[pa.Table | DataFrame, Fingerprints]:
-    """Return the rows of a batch and their fingerprints: as Arrow if they are `few` and fit into the driver."""
     table = _in_memory(rows) if few else None
     if table is not None:
         return table, of_batch(table, sealed)
@@ -114,7 +113,6 @@ def digest(before: str, batch: int, content: Mapping[str, Any]) -> str:
 
 
 def same_in_clear(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two contents of a batch differ at most in sealed values."""
     clear = [{bucket: prints[0] for bucket, prints in content["buckets"].items()} for content in (one, other)]
     return clear[0] == clear[1]
 

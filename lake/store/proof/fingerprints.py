@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Kind = str | Mapping[str, Any]
-"""Type in a Delta schema's JSON: its name, or an object."""
 Field = tuple[str, Kind]
 MODULUS: Final = 1 << 64
 KEY: Final = "content_key"
@@ -85,7 +84,6 @@ class _Dialect:
 
 
 def _plain_decimal(value: str, kind: str) -> str:
-    """DuckDB writes .5 if no digit may come before the point."""
     precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
     text = f"{value}::VARCHAR"
     if int(precision) != int(scale):

@@ -155,7 +155,6 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
 
 
 def released_files(at: Location, through: int) -> tuple[int, int]:
-    """Count files and bytes that leave the log with the batches up to `through`; smaller ones may replace some."""
     with delta.opened(at.path) as table:
         actions = _actions(table)
     old, _ = _old(actions, through)

@@ -1,11 +1,11 @@
 """Compaction: the rows of a log or table in fewer files, verified to be the same rows.
 
-There are two kinds. `lake maintain` makes large files of all. Writers pack the small files of their commits once there
-are CROWDED of them, so the cost of a commit does not grow.
+`lake maintain` makes large files of all. Writers pack the small files of their commits once there are CROWDED of them,
+so the cost of a commit does not grow.
 
-The commit changes no row, so it repeats the table's position: numbers, cuts and change feed are unaffected. `lake
-maintain` compacts logs by Spark, which spills what exceeds its memory, all else by delta-rs. It sorts the rows of a log
-by event time, and others in Z-order of their identity or key.
+The commit changes no row, so it repeats the table's position: numbers, cuts and change feed are unaffected. Logs are
+compacted by Spark, which spills what exceeds its memory, in the order of event time; all else by delta-rs, in Z-order
+of identity or key.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ CROWDED: Final = 32
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files that are compacted together: those of a bucket of a log, or (None) of a whole table."""
-
     bucket: int | None
     files: int
     size: int
@@ -94,7 +92,6 @@ def pack_table(path: Address, position: Position | None = None) -> None:
 
 
 def pack_log(path: Address, position: Position) -> None:
-    """Pack the small files of buckets that have many. Raises as `compact_table` does."""
     crowded = [part.bucket for part in file_groups(path) if part.crowded and part.bucket is not None]
     if crowded and not _foreign(path, position):
         compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
@@ -204,7 +201,6 @@ def count_and_hash(files: TableFiles, where: str = "true") -> tuple[int, str]:
 
 
 def _check_rows(path: Address, table: TableState, files: int, old: Iterable[str], new: Iterable[str]) -> Compacted:
-    """Return the result of replacing the files `old`, of `files` in all. Raises LawError if `new` has other rows."""
     old, new = sorted(old), sorted(new)
     before, after = (count_and_hash(TableFiles(path, table, some)) for some in (old, new))
     if before != after:

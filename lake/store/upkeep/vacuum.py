@@ -3,9 +3,8 @@
 deltalake lists the files that the newest version lacks. Files of kept versions and of the change feed are excluded, and
 the rest is deleted without a commit, so a table's versions are those of its rows.
 
-After a truncation (`begin_anew`, then `truncate`) only the newest version is left, and nothing reveals earlier rows:
-their values survive in old data files, in files of the change feed, and in the column statistics of old commits and
-checkpoints.
+After a truncation (`begin_anew`, then `truncate`) nothing reveals earlier rows. Their values are also in files of the
+change feed, and in the column statistics of old commits and checkpoints.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ UNNAMED: Final = timedelta(days=1)
 def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedelta = UNNAMED) -> dict[Address, int]:
     """Return files, with sizes, that no version of `keep`, none from `since` on, and no change feed after it reads.
 
-    Files that no commit names are returned once they are `unnamed` old. The caller holds the table's lease, so new
-    files of a writer are not among them.
+    Files that no commit names are returned once they are `unnamed` old. The caller holds the lease: no writer has new
+    ones.
     """
     # Removed files count as named, whether they still exist or not.
     stale = delta_table(path).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
@@ -142,7 +141,7 @@ def truncate(path: Address, *, upto: int | None = None) -> int:
     """Delete every version before the newest checkpoint, and files that no later version needs; return their number.
 
     With `upto`, before the newest checkpoint not beyond this version: it may be published, and the table newer. The
-    caller holds the table's lease, and has called `begin_anew`. After a crash a second call continues.
+    caller holds the lease, and has called `begin_anew`. After a crash a second call continues.
     """
     log, newest = path / "_delta_log", delta.newest_checkpoint(path)
     names = [entry.name for entry in log.list()]
