@@ -23,10 +23,9 @@ from lake.store.log_rows import BROADCAST, OWN, REFUSAL, ranged
 from lake.store.positioned_commit import commit_staged, confirm, only_writer
 from lake.store.scan import Scan, Span, spooled
 from lake.store.staging_table import StagingTable, stage
-from lake.store.storage import Address
 from lake.store.table_logs import invalidate
 from lake.store.voids import voids_between, without_voided
-from lake.store.warehouse import Location, Warehouse
+from lake.store.warehouse import Located, Location, Warehouse
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ EVERY: Final = EventFilter()
 
 
 @dataclass(frozen=True)
-class Log:
+class Log(Located):
     settings: Settings
     stream: str
 
@@ -67,21 +66,8 @@ class Log:
     def location(self) -> Location:
         return Warehouse(self.settings).log(self.stream)
 
-    @property
-    def path(self) -> Address:
-        return self.location.path
-
-    @property
-    def app(self) -> str:
-        return self.location.app
-
-    @property
-    def lease(self) -> str:
-        return self.location.lease
-
     def head(self) -> LogHead:
-        position = delta.head_or_start(self.path, self.app)
-        return LogHead.of(self.stream, position)
+        return LogHead.of(self.stream, delta.head_or_start(self.path, self.app))
 
     def heads(self) -> list[LogHead]:
         return [*self.backwards()]

@@ -18,9 +18,8 @@ from lake.store.feed import SIGNED, feed
 from lake.store.keys import open_store
 from lake.store.proof.fingerprints import Fingerprint, of_version
 from lake.store.scan import Scan, arrow_schema, distinct, has_key, to_frame
-from lake.store.storage import Address
 from lake.store.table_head import COMMENT, UNIT, Meanings, TableHead
-from lake.store.warehouse import Location, Warehouse
+from lake.store.warehouse import Located, Location, Warehouse
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FeedGap(Exception):
-    pass
+    """The change feed does not cover the requested versions."""
 
 
 def heads(at: Location) -> Iterator[TableHead]:
@@ -46,7 +45,7 @@ def visible_columns(schema: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Located):
     """Derived table of a project; it may not exist yet.
 
     `home` is the folder of its Delta table within its layer: its name, until a changed definition was built beside it.
@@ -62,18 +61,6 @@ class Table:
     @property
     def location(self) -> Location:
         return Warehouse(self.settings).table(self.layer, self.home)
-
-    @property
-    def path(self) -> Address:
-        return self.location.path
-
-    @property
-    def app(self) -> str:
-        return self.location.app
-
-    @property
-    def lease(self) -> str:
-        return self.location.lease
 
     @property
     def content_key(self) -> str:

@@ -5,6 +5,7 @@ logs/STREAM  quarantine/STREAM  redeliveries/STREAM  silver/TABLE  gold/TABLE  m
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -57,6 +58,26 @@ class Location:
     @property
     def has_positions(self) -> bool:
         return self.kind in {"log", "table"}
+
+
+class Located(ABC):
+    """A log or a derived table: it has the path, the app id and the lease of its location."""
+
+    @property
+    @abstractmethod
+    def location(self) -> Location: ...
+
+    @property
+    def path(self) -> Address:
+        return self.location.path
+
+    @property
+    def app(self) -> str:
+        return self.location.app
+
+    @property
+    def lease(self) -> str:
+        return self.location.lease
 
 
 @dataclass(frozen=True)
