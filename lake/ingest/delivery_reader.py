@@ -177,8 +177,8 @@ def _drop(frame: DataFrame) -> None:
 def _tally(parsed: DataFrame) -> pa.Table:
     """Count by bucket: `read`, of these `refused`, `control`, `textless`; and unreadable `files`.
 
-    Summed over accepted records: `latest` time, `numbers` with numbers in text fields (`numbers_in` names one),
-    `extras` with unknown fields, and the masks of missing fields.
+    Accepted records have a `latest` time, `numbers` with numbers in text fields (`numbers_in` names one), `extras` with
+    unknown fields, and the masks of missing fields.
     """
     return (
         parsed.groupBy("_bucket")
