@@ -128,8 +128,8 @@ class TableChanges:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes ordered by identity, once, and count them."""
         for batch in self.source.batches():
-            for change, count in _change_counts(batch):
-                self.counts[change] += count
+            for change in batch.column("change").value_counts().to_pylist():
+                self.counts[change["values"]] += change["counts"]
             if self.known:
                 self._changed |= self.known & {key_of(row, self.table.identity) for row in _changed_rows(batch)}
             yield batch
@@ -147,10 +147,6 @@ class TableChanges:
         if not self.whole:
             yield from (row for row in before if row.table == self.table.name and row.key not in self._changed)
         yield from self.rejected
-
-
-def _change_counts(batch: pa.RecordBatch) -> list[tuple[str, int]]:
-    return [(entry["values"], entry["counts"]) for entry in batch.column("change").value_counts().to_pylist()]
 
 
 def _changed_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:

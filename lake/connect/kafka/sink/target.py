@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from lake.connect.kafka.sink.topics import COMPACTED, KEPT, TargetTopic, Topics, TopicSpec, is_decided
-from lake.connect.kafka.sink.transaction import Headers, KafkaTransaction, headers_of
+from lake.connect.kafka.sink.transaction import Headers, KafkaTransaction
 from lake.connect.kafka.source.options import KafkaOptions
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import json_rows, typed_rows
@@ -191,8 +191,8 @@ class _TableSender:
         self, topics: Topics, transaction: KafkaTransaction, changes: TableChanges, delivery: SinkDelivery
     ) -> None:
         self.topics, self.transaction, self.changes, self.table = topics, transaction, changes, changes.table
-        at: list[tuple[str, Any]] = [("edition", delivery.edition), ("cut", delivery.cut)]
-        self.headers: dict[str, Headers] = {change: headers_of([("change", change), *at]) for change in CHANGES}
+        at = [("edition", str(delivery.edition).encode()), ("cut", str(delivery.cut).encode())]
+        self.headers: dict[str, Headers] = {change: [("change", change.encode()), *at] for change in CHANGES}
 
     def send(self) -> None:
         if not self.changes.whole or self.table.mode == "append":

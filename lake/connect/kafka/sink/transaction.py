@@ -6,7 +6,7 @@ Starting one fences off earlier producers with the same transactional id, and ab
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -169,7 +169,3 @@ class KafkaTransaction:
             )
         reason = self._fault if self._fault is not None else error
         return self._topics.as_error(reason, f"the transaction {self._id}: ")
-
-
-def headers_of(values: Iterable[tuple[str, object]]) -> Headers:
-    return [(name, str(value).encode()) for name, value in values]

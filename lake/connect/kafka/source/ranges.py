@@ -96,7 +96,7 @@ class KafkaOffsets:
                 "ranges": {str(p): list(taken.ranges[p]) for p in sorted(taken.ranges)},
                 **({"era": taken.era} if taken.era else {}),
                 **({"generation": taken.generation} if taken.generation else {}),
-                **({"barriers": [_by_text(barrier) for barrier in taken.barriers]} if taken.barriers else {}),
+                **({"barriers": [{str(p): b[p] for p in sorted(b)} for b in taken.barriers]} if taken.barriers else {}),
             }
             for name, taken in sorted(self.topics.items())
         }
@@ -192,10 +192,6 @@ def without_gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicS
         is_new = again and name in topics
         topics[name] = taken.restarted(topic.id, ranges) if is_new else replace(taken, id=topic.id, ranges=ranges)
     return KafkaOffsets(cluster, topics)
-
-
-def _by_text(barrier: Barrier) -> dict[str, int]:
-    return {str(partition): barrier[partition] for partition in sorted(barrier)}
 
 
 def waiting_ranges(position: KafkaOffsets, here: Mapping[str, TopicState]) -> list[Range]:

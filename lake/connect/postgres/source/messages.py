@@ -104,10 +104,6 @@ class Images:
         return any(old[at] != new[at] for at in self.key)
 
 
-def fill_unchanged(new: Row, old: Row) -> Row:
-    return tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
-
-
 Change = tuple[str, str, str]
 
 
@@ -120,7 +116,7 @@ def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Chang
     if old is None:
         return (("u", "null", images.whole(new)),)
     if message.whole:
-        new = fill_unchanged(new, old)
+        new = tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
     else:
         new = tuple(
             before if value is UNCHANGED and kept else value

@@ -12,14 +12,15 @@ from lake.connect.postgres.connection import Connection, fetch
 from lake.connect.postgres.source.options import PostgresOptions
 from lake.connect.postgres.source.server import PostgresServer
 from lake.contracts.contract import Contract
-from lake.contracts.fields import UNCHANGED, Field
+from lake.contracts.fields import UNCHANGED
 from lake.errors import DeclarationError, Unavailable, did_you_mean
 from lake.text import quoted
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 COLUMN_LISTS: Final = 150_000
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
-ARRAYS: Final = ("array<string>",)
+LISTED: Final = "array<string>"
+"""The only nested type that can express an unknown value, as one of its strings."""
 
 PUBLICATION: Final[LiteralString] = """
     SELECT oid, xmin::text, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s
@@ -183,7 +184,7 @@ def _unlike(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, st
     says_unchanged = any(field.path == UNCHANGED for field in contract.fields)
     names_text = f"published columns: {', '.join(columns)}"
     for field in contract.fields:
-        names = _row_columns(field)
+        names = () if field.path else field.names
         present = next((columns[name] for name in names if name in columns), None)
         if names and present is None and not field.nullable and not field.has_default:
             yield (
@@ -191,7 +192,7 @@ def _unlike(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, st
                 f"publish it, name it in the field's aliases, or let the field be null ({names_text})",
             )
         is_omitted = present is not None and present.large and table.identity != "f" and not says_unchanged
-        if present is not None and is_omitted and _cannot_say_unknown(field):
+        if present is not None and is_omitted and field.nested and field.type != LISTED:
             yield (
                 f"an update may omit the column {present.name!r}, and a field of type {field.type} cannot express that",
                 f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL",
@@ -201,14 +202,6 @@ def _unlike(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, st
                 f"a delete omits the column {present.name!r}, which is the contract's key",
                 f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL, or USING INDEX one of that column",
             )
-
-
-def _row_columns(field: Field) -> tuple[str, ...]:
-    return () if field.path else field.names
-
-
-def _cannot_say_unknown(field: Field) -> bool:
-    return field.nested and field.type not in ARRAYS
 
 
 @dataclass(frozen=True)
