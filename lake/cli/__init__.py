@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from lake.config import Settings
     from lake.errors import LakeError
+    from lake.project.project import Project
 
 # {command: its module in this package}. A command imports only its own module; connectors add commands.
 COMMANDS = {
@@ -179,6 +180,11 @@ class Shell:
         with step("load", "Headwater and Spark's client"):
             for module in SPARK_IMPORTS:
                 import_module(module)
+
+    def load_project(self) -> Project:
+        from lake.project.project import load
+
+        return load(self.settings)
 
     def _show(self) -> None:
         if not self.quiet:

@@ -112,12 +112,8 @@ def as_lines(changes: Changes) -> Iterator[str]:
     yield f"edition {changes.edition} of cut {changes.cut}, {way}{'' if first else ': no changes'}"
     if first is not None:
         columns = list({**(first.before or {}), **(first.after or {})})
-        lines = (_cells(row, columns) for row in chain([first], rows))
+        lines = ([row.change, *(_cell(row, column) for column in columns)] for row in chain([first], rows))
         yield from as_table(["change", *columns], lines)
-
-
-def _cells(row: NetChange, columns: list[str]) -> list[str]:
-    return [row.change, *(_cell(row, column) for column in columns)]
 
 
 def _cell(row: NetChange, column: str) -> str:

@@ -36,9 +36,8 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
     shell.load()
     from lake.engine.explain.explain import explain as run
     from lake.engine.explain.render import as_data, as_tree
-    from lake.project.project import load
 
-    explanation = run(load(shell.settings), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
+    explanation = run(shell.load_project(), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
     shell.draw(as_data(explanation), as_tree(explanation))
 
 
@@ -61,8 +60,7 @@ def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events:
         shell.load()
     from lake.engine.explain.edition_diff import diff_editions
     from lake.engine.explain.render import diff_data, diff_tree
-    from lake.project.project import load
 
     connect = None if no_events else lambda: shell.spark
-    changes = diff_editions(load(shell.settings), connect, table, old=old, new=new, limit=limit)
+    changes = diff_editions(shell.load_project(), connect, table, old=old, new=new, limit=limit)
     shell.draw(diff_data(changes), diff_tree(changes))

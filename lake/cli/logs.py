@@ -122,7 +122,10 @@ def _log_text(log: LogReport) -> list[str]:
         | {**one.counts, "contract": one.contract, "sources": read_from(one)}
         for one in log.batches
     ]
-    offsets = [{"bucket": _bucket(bucket), "next offset": offset} for bucket, offset in sorted(head.offsets.items())]
+    offsets = [
+        {"bucket": str(bucket) if bucket >= 0 else "without a key", "next offset": offset}
+        for bucket, offset in sorted(head.offsets.items())
+    ]
     voids = [{"void": one.number, "event": one.place, "at": moment(one.at), "reason": one.reason} for one in log.voids]
     lines = table(rows, "batch", "at", *counts_of(rows), "contract", "sources")
     lines += [
@@ -138,10 +141,6 @@ def _log_text(log: LogReport) -> list[str]:
     ]
     lines += ["", *table(voids, "void", "event", "at", "reason")] if voids else []
     return lines + (["", *table(archived, "archived", "rows", "place")] if archived else [])
-
-
-def _bucket(number: int) -> str:
-    return str(number) if number >= 0 else "without a key"
 
 
 def _producers(producers: list[dict[str, Any]]) -> list[str]:

@@ -240,12 +240,11 @@ def graph(shell: Shell, kind: str | None) -> None:
     lake graph --json > graph.json && mv graph.json dags/graph.json
     """
     from lake.ops import graph as graphs
-    from lake.project.project import load
 
     if shell.json and kind not in {None, "json"}:
         raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
     shell.json = shell.json or kind == "json"
-    lineage = graphs.graph(load(shell.settings))
+    lineage = graphs.graph(shell.load_project())
     draw = {"mermaid": graphs.as_mermaid, "dot": graphs.as_dot}.get(kind or "text", graphs.as_tree)
     shell.emit(lineage.data(), draw(lineage))
 
@@ -259,9 +258,8 @@ def tables(shell: Shell) -> None:
     lake tables
     """
     from lake.ops.catalog import catalogue
-    from lake.project.project import load
 
-    rows = catalogue(load(shell.settings))
+    rows = catalogue(shell.load_project())
     shown = [{**row, "key": ", ".join(row["key"])} for row in rows]
     columns = (*COLUMNS, "damage") if any(row["damage"] for row in rows) else COLUMNS
     shell.emit(rows, table(shown, *columns))

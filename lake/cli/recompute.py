@@ -133,7 +133,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     shell.load()
     from lake.engine.backfill import backfill as again
 
-    declared = project(shell)
+    declared = shell.load_project()
     [declaration] = declared.pick([name])
     first, last = _instant("--from", start), _instant("--to", end)
     if first >= last:
@@ -175,7 +175,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
 
     if diff and not tables:
         raise DeclarationError("--diff needs the names of tables to evaluate", fix="lake plan TABLE… --diff")
-    declared = project(shell)
+    declared = shell.load_project()
     planned = [asdict(row) for row in compare(declared, tables, lambda: shell.spark)]
     asked = _deploy_questions(shell, declared, planned)
     for row in planned:
@@ -207,23 +207,17 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     shell.load()
     from lake.publish.deploy import deploy as publish
 
-    edition = publish(project(shell), lambda: connect(shell), _line_reporter(shell), shell.report, yes=yes)
+    edition = publish(shell.load_project(), lambda: connect(shell), _line_reporter(shell), shell.report, yes=yes)
     tables = {name: {"path": entry.path, "version": entry.version} for name, entry in edition.tables.items()}
     data = {"edition": edition.number, "cut": edition.cut, "tables": tables}
     shell.emit(data, f"edition {edition.number} of cut {edition.cut}: {len(tables)} tables")
-
-
-def project(shell: Shell) -> Project:
-    from lake.project.project import load
-
-    return load(shell.settings)
 
 
 def inputs_at(shell: Shell, number: int | None, *, recompute: bool = False) -> Inputs:
     from lake.engine.inputs import Inputs
     from lake.publish.cut import pick_cut
 
-    declared = project(shell)
+    declared = shell.load_project()
     return Inputs(lambda: connect(shell), declared, pick_cut(declared, number), recompute=recompute)
 
 

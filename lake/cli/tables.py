@@ -26,10 +26,9 @@ def cut(shell: Shell, label: str | None) -> None:
     lake cut
     lake cut --label nightly-2013-01-31
     """
-    from lake.project.project import load
     from lake.publish.cut import cut as record
 
-    made = record(load(shell.settings), label=label)
+    made = record(shell.load_project(), label=label)
     shell.emit({"cut": made.number, "batches": dict(made.batches), "voids": made.voids}, f"cut {made.number}")
 
 
@@ -68,12 +67,11 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     lake check --strict
     """
     shell.load()
-    from lake.project.project import load
     from lake.publish.check import check as judge
     from lake.publish.cut import pick_cut
     from lake.quality.failures import warning_messages
 
-    project = load(shell.settings)
+    project = shell.load_project()
     at = pick_cut(project, number)
     judged = judge(project, lambda: shell.spark, tables=tables or None, cut=at.number, strict=strict)
     for warning in warning_messages(judged):
@@ -102,14 +100,13 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     held: list[BlockedGroups] = []
     if to_newest:
         shell.load()
-    from lake.project.project import load
     from lake.publish.cut import pick_cut
     from lake.publish.publish import changes, pin
     from lake.publish.publish import publish as move
 
     _check_target(edition, number, resume=resume)
     if to_newest:
-        project = load(shell.settings)
+        project = shell.load_project()
         published = move(project, pick_cut(project, number), lambda: shell.spark, shell.report, on_held=held.append)
     else:
         published = pin(shell.settings, edition)

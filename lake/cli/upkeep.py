@@ -60,9 +60,8 @@ def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
     lake backup /backups/2013-01-31 --keys /elsewhere/keys.sqlite
     """
     from lake.ops.backup import backup as copy
-    from lake.project.project import load
 
-    done = copy(load(shell.settings), folder, keys=keys, on_progress=shell.report)
+    done = copy(shell.load_project(), folder, keys=keys, on_progress=shell.report)
     if done.left_out:
         shell.report(f"skipped (unencrypted personal data): {', '.join(done.left_out)}")
     shell.emit(asdict(done), f"{len(done.tables)} tables in {folder}")
@@ -119,7 +118,6 @@ def maintain(
     shell.load()
     from lake.ops.maintenance import Policy
     from lake.ops.maintenance import maintain as run
-    from lake.project.project import load
 
     if yes and (dry_run or not drop_retired):
         what = "--yes and --dry-run cannot be combined" if dry_run else "--yes needs --drop-retired"
@@ -130,7 +128,7 @@ def maintain(
     editions = settings.keep_editions if keep_editions is None else keep_editions
     days = settings.keep_days if keep_days is None else keep_days
     policy = Policy(editions, days, limit or settings.maintain_bytes, drop_retired=drop_retired, dry_run=dry_run)
-    done = run(load(settings), lambda: shell.spark, policy, shell.report)
+    done = run(shell.load_project(), lambda: shell.spark, policy, shell.report)
     shell.emit(_data(done), _text(done, dry_run=dry_run))
     if done.skipped:
         skipped = "\n".join(f"{place} was skipped: {why}" for place, why in done.skipped.items())
@@ -175,7 +173,6 @@ def archive(shell: Shell, stream: str, through: int, dry_run: bool) -> None:
 
 
 def _list_retired(shell: Shell, *, alone: bool) -> None:
-    from lake.project.project import load
     from lake.publish.retention import retired
 
     if not alone:
@@ -183,7 +180,7 @@ def _list_retired(shell: Shell, *, alone: bool) -> None:
             "--drop-retired alone only lists retired tables: it neither keeps editions nor compacts",
             fix="add --yes or --dry-run, or leave out the other options",
         )
-    homes = retired(load(shell.settings))
+    homes = retired(shell.load_project())
     rows = [
         {"table": home.place.name, "path": str(home.place.path), "editions": home.editions, "drops": home.drops}
         for home in homes

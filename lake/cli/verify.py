@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lake.cli import Shell, common_options, table
-from lake.cli.recompute import ALL, TABLES, changed_rows, connect, project
+from lake.cli.recompute import ALL, TABLES, changed_rows, connect
 from lake.errors import DeclarationError, LawError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _verify_tables(shell: Shell, tables: Sequence[str], *, shallow: bool) -> Non
 
     verdicts = verify_all(
         lambda: shell.spark,
-        project(shell),
+        shell.load_project(),
         tables,
         shallow=shallow,
         on_progress=lambda verdict: shell.report(f"verify  {verdict.table}: {verdict.verdict}"),
@@ -92,7 +92,7 @@ def _verify_source(shell: Shell, stream: str, *, alone: bool) -> None:
 
     if not alone:
         raise DeclarationError("--source cannot be combined", fix=f"lake verify --source {stream}")
-    verdicts = verify_source(project(shell), lambda: connect(shell), stream)
+    verdicts = verify_source(shell.load_project(), lambda: connect(shell), stream)
     shell.emit({"stream": stream, "tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
     if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:
         raise LawError(

@@ -259,14 +259,11 @@ def unproven(project: Project, stream: str) -> Iterator[str]:
     sinks |= sinks_of_connectors(project.settings)[0]
     for name in faults:
         yield f"sink {name}, whose declaration is faulty"
+    derived = {name for name, table in project.tables.items() if stream in project.logs(table)}
     for sink in sinks.values():
-        tables = [name for name in sink.tables if name in _derived(project, stream)]
+        tables = [name for name in sink.tables if name in derived]
         if tables:
             yield from _unproven_copies(project, sink, tables)
-
-
-def _derived(project: Project, stream: str) -> set[str]:
-    return {name for name, table in project.tables.items() if stream in project.logs(table)}
 
 
 def _unproven_copies(project: Project, sink: DeclaredSink, tables: list[str]) -> Iterator[str]:

@@ -55,13 +55,12 @@ def forget(
     shell.load()
     from lake.privacy.audit import prove
     from lake.privacy.forget import preview
-    from lake.project.project import load
 
     if lost and (person is not None or proof or values):
         raise DeclarationError("--lost can be combined with STREAM and --yes only", fix=f"lake forget {stream} --lost")
     if values and not proof:
         raise DeclarationError("--value needs --proof", fix="add --proof")
-    project = load(shell.settings)
+    project = shell.load_project()
     if lost:
         return _give_up(shell, project, stream, yes=yes)
     subject = _subject(person)

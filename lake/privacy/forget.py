@@ -25,7 +25,7 @@ from lake.ingest.field_encryption import BLANKED
 from lake.privacy import search
 from lake.project.project import Project
 from lake.store import delta, delta_writer, durable, erasures
-from lake.store.keys import KeyStore, open_store
+from lake.store.keys import open_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import Run, failing, record_run
 from lake.store.locks.lease import lease
@@ -144,7 +144,8 @@ def give_up(project: Project, stream: str) -> LostKeysResult:
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
             _record(settings, stream, began, people=len(lost))
-    return LostKeysResult(len(lost), _is_secret_lost(store, Log(settings, stream).head().keys))
+    recorded = Log(settings, stream).head().keys
+    return LostKeysResult(len(lost), bool(recorded) and recorded["secret"] != store.fingerprint)
 
 
 def destroy_keys(settings: Settings) -> None:
@@ -161,10 +162,6 @@ def destroy_keys(settings: Settings) -> None:
     for stream, tokens in gone.items():
         if left := tokens - store.destroyed(stream):
             store.destroy(stream, left)
-
-
-def _is_secret_lost(store: KeyStore, recorded: dict[str, Any]) -> bool:
-    return bool(recorded) and recorded["secret"] != store.fingerprint
 
 
 def _check_personal_fields(contract: Contract) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from lake.contracts import evolution
-from lake.contracts.origins import ValueOrigin, origins
+from lake.contracts.origins import origins
 from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
@@ -154,8 +154,12 @@ class CommittedState:
         rows.sort(key=lambda row: (row["_batch"], row["_arrival"], row["_offset"]))
         places = origins(evolution.append_version(tuple(log.contracts(head)), rule.contract))
         versions = [*zip(*(places[name] for name in every), strict=True)]
-        missing = [[name for name, found in zip(every, v, strict=True) if _has_no_column(found)] for v in versions]
-        carried = [[name for name, found in zip(every, v, strict=True) if _is_carried(found)] for v in versions]
+        missing = [
+            [name for name, found in zip(every, v, strict=True) if not any(o.column for o in found)] for v in versions
+        ]
+        carried = [
+            [name for name, found in zip(every, v, strict=True) if not all(o.column for o in found)] for v in versions
+        ]
         for row in rows:
             version = row["_version"] - 1
             self._check_carried(row, [name for name in carried[version] if name in names])
@@ -184,14 +188,6 @@ def fold_event(rule: CommandRule, state: State | None, values: Mapping[str, Any]
         return outcome
     before = {**dict.fromkeys(rule.folding.types.names), REFUSED: 0, **(rule.folding.start if state is None else state)}
     return before | {REFUSED: before[REFUSED] + 1}
-
-
-def _has_no_column(found: Sequence[ValueOrigin]) -> bool:
-    return not any(origin.column for origin in found)
-
-
-def _is_carried(found: Sequence[ValueOrigin]) -> bool:
-    return not all(origin.column for origin in found)
 
 
 def _rows(table: pa.Table, names: Collection[str]) -> Iterator[Key]:
