@@ -73,7 +73,6 @@ NAMING: Final = {"ops/backup.py", "config.py", "file_modes.py", "ops/doctor.py",
 """Modules that name the local folder of the warehouse. All others have its addresses."""
 LOCALLY: Final = {
     "ops/backup.py",
-    "store/temporary_files.py",
     "store/durable.py",
     "store/truncated_commit.py",
     "read/public_files.py",
