@@ -278,20 +278,20 @@ def load_settings(project: Path | None = None) -> Settings:
 
 
 def _storage_settings(values: Mapping[str, Any], folder: Path) -> type[StorageSettings]:
-    """Return the class of `storage`. Raises DeclarationError if places are in two kinds of storage, or in none."""
-    installed = connectors("lake.storage")
-    urls = {name: url_of(os.environ.get(variable(name), values.get(name))) for name in STORED}
-    schemes = {url.partition(":")[0]: name for name, url in reversed(urls.items()) if url}
-    for scheme, name in schemes.items():
-        if scheme not in installed:
-            what = f"setting {name!r}: no storage for {scheme}:// is installed, found {urls[name]}"
+    """Return the class of `storage`. Raises DeclarationError if places are in several storages, or an unknown one."""
+    given = {name: os.environ.get(variable(name), values.get(name)) for name in STORED}
+    urls = {name: url for name, where in given.items() if (url := url_of(where))}
+    for name, url in urls.items():
+        scheme = url.partition(":")[0]
+        if scheme not in (installed := connectors("lake.storage")):
+            what = f"setting {name!r}: no storage for {scheme}:// is installed, found {url}"
             usable = ", ".join(f"{one}://" for one in installed) or "none"
             fix = f"installed: {usable}; name a path on this machine, or install the package with that storage"
             raise fault(what, name, folder, fix)
-    if len(schemes) > 1:
-        what = f"setting {name!r}: folders are in several storages: {', '.join(filter(None, urls.values()))}"
+    if len({url.partition(":")[0] for url in urls.values()}) > 1:
+        what = f"setting {name!r}: folders are in several storages: {', '.join(urls.values())}"
         raise fault(what, name, folder, "name folders of one of them, or paths on this machine")
-    return next((_storage_of(urls[name], f"setting {name!r}").settings for name in schemes.values()), StorageSettings)
+    return _storage_of(url, f"setting {name!r}").settings if urls else StorageSettings
 
 
 def _storage_of(url: str, where: str) -> StorageAccess:

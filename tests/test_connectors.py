@@ -203,7 +203,7 @@ def test_storage_of_another_package_has_the_warehouse(tmp_path: Path, monkeypatc
         ('archive = "gs://a/b"', "'archive': no storage for gs:// is installed, found gs://a/b", "mem://, s3://; name"),
         (
             'landing = "mem://a/b"\narchive = "s3://abc/d"',
-            "'landing': folders are in several storages",
+            "'archive': folders are in several storages",
             "of one of them",
         ),
         ('landing = "mem://a/b"\n[tool.lake.storage]\nsise = 1', "unknown setting 'storage.sise'", "mean 'size'?"),

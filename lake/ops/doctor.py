@@ -155,8 +155,8 @@ def _cold(settings: Settings) -> Iterator[Diagnosis]:
     # Copies of a warehouse may share a bucket, so writers race there. A folder needs no locks, even on another machine:
     # archiving holds a lease of the warehouse.
     if settings.cold is not None:
-        yield _access("cold", settings, settings.cold, "commit")
-        if folder := address_of(settings, settings.cold).on_disk:
+        yield (cold := _access("cold", settings, settings.cold, "commit"))
+        if cold.ok and (folder := address_of(settings, settings.cold).on_disk):
             yield _space(folder, "cold disk")
 
 
