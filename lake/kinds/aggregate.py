@@ -206,7 +206,7 @@ class Aggregate(WithFinality):
         return Totals(self.measures, rows, self.identity)
 
     def _fill(self, rows: DataFrame, totals: Totals) -> DataFrame:
-        """Return one row per group: the state of `rows` alone with open sums, and RETRACTED if the group lost a row."""
+        """Return one row per group: the state of `rows` alone with open sums, and RETRACTED if it lost a row."""
         from pyspark.sql import functions as F
 
         plain = {name: state.fill for name, state in self._state.items() if not state.per} | totals.fills
@@ -233,7 +233,7 @@ class Aggregate(WithFinality):
         return filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(not_null(name))).drop(*groups.values())
 
     def _combiners(self, new: DataFrame, totals: Totals) -> Mapping[str, tuple[str, Callable[[str, str], str]]]:
-        """Return {state column: (SQL type with open sums, function that writes the SQL of two values combined)}."""
+        """Return {state column: (SQL type with open sums, SQL of two values combined)}."""
         merged = {name: (_sql_type(new, name), state.merged) for name, state in self._state.items()}
         added = {name: (adding.open, adding.added) for name, adding in totals.adding.items()}
         return {**merged, **added}

@@ -25,7 +25,7 @@ AGAIN: Final = "_again"
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return column names as a tuple, from one name or several. Raises DeclarationError for other values."""
+    """Return one name or several as a tuple. Raises DeclarationError for other values."""
     columns = (given,) if isinstance(given, str) else given
     if not isinstance(columns, Sequence) or not all(isinstance(name, str) for name in columns):
         raise DeclarationError(f"expected names of columns, found {given!r}", fix='write "a" or ("a", "b")')
@@ -33,7 +33,6 @@ def names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def as_sql(*names: str) -> tuple[str, ...]:
-    """Quote column names as SQL."""
     return tuple(f"`{name}`" for name in names)
 
 
@@ -46,7 +45,6 @@ def check_not_returned(reserved: Iterable[str], rows: DataFrame, kind: str) -> N
 
 
 def visible(columns: Iterable[str]) -> list[str]:
-    """Return the columns that readers see."""
     return [column for column in columns if not column.startswith("_")]
 
 
@@ -61,7 +59,7 @@ def same(left: DataFrame, right: DataFrame, columns: Sequence[str]) -> Column:
 
 
 def digest(rows: DataFrame, columns: Iterable[str]) -> str:
-    """Return SQL for an identifier of the values of `columns`: 32 hexadecimal digits of the SHA-256 of an encoding.
+    """Return SQL of 32 hexadecimal digits of the SHA-256 of an encoding of the values of `columns`.
 
     The encoding marks nulls and prefixes lengths, so no two lists of values share one. Nested values are written as
     text and as JSON: text does not distinguish ["a, b"] from ["a", "b"], and JSON has no microseconds.
@@ -84,7 +82,7 @@ def place(*sequence: str) -> str:
 
 
 def with_stored_order(rows: DataFrame) -> DataFrame:
-    """Reduce the order of a log's rows to the form of state, (batch, arrival), which is unique in its log."""
+    """Reduce the order of a log's rows to that of state, (batch, arrival), which is unique in its log."""
     from pyspark.sql import functions as F
 
     is_log = "_arrival" in rows.select(f"{ORDER}.*").columns
@@ -92,12 +90,11 @@ def with_stored_order(rows: DataFrame) -> DataFrame:
 
 
 def in_log_order(rows: DataFrame) -> bool:
-    """Return whether `rows` come from a log, where later rows are newer, and not from a table."""
+    """Return whether `rows` come from a log, where later rows are newer."""
     return "_batch" in rows.select(f"{ORDER}.*").columns
 
 
 def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return the last row of each `key` in log order."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -124,7 +121,7 @@ def with_one_zero(rows: DataFrame) -> DataFrame:
 
 
 def one_zero(value: str, type_: DataType, depth: int = 0) -> str:
-    """Return SQL of `value` with one zero; unchanged if its type has no floats. Spark makes no map with a key -0.0."""
+    """Return SQL of `value` with one zero; unchanged without floats. Spark makes no map with a key -0.0."""
     from pyspark.sql import types as T
 
     item = f"v{depth}"

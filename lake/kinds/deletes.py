@@ -33,7 +33,7 @@ class Removal:
     def of(
         cls, key: Sequence[str], deletes: str | None, truncate: str | None, former: Mapping[str, str] | None = None
     ) -> Removal:
-        """Build from the options of a kind. Raises DeclarationError if `former` names a column outside `key`."""
+        """Raise DeclarationError if `former` names a column outside `key`."""
         for column in former or ():
             if column not in key:
                 raise DeclarationError(f"former: {column!r} is not a key column", fix=did_you_mean(column, key))
@@ -49,13 +49,11 @@ class Removal:
 
     @property
     def gone(self) -> str:
-        """SQL over prepared rows, true of deletes of a key."""
         deletes = f"coalesce({self.deletes}, false)" if self.deletes else "false"
         return f"({FORMER} or {deletes})" if self.former else deletes
 
     @property
     def kept(self) -> str:
-        """SQL over prepared rows, true of rows that concern one key."""
         return f"not coalesce({self.truncate}, false)" if self.truncate else "true"
 
     def prepare(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:

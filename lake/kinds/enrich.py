@@ -181,7 +181,7 @@ class Enrich(WithFinality):
         return rows
 
     def absorb(self, old: DataFrame, changes: DataFrame, *dimensions: DataFrame) -> DataFrame:
-        """Evaluate the affected events. If a table's row changed, its id is marked: another row may be the newest."""
+        """Evaluate the affected events. If a table's row changed, its id is marked: another row may be newest."""
         from pyspark.sql import functions as F
 
         columns = visible(changes.columns)
@@ -227,7 +227,7 @@ class Enrich(WithFinality):
         return rows.select("*", *self._final_columns(columns, state))
 
     def _join_as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
-        """Add to `events` the columns of the version that held, in one pass over both in the order of time."""
+        """Add the columns of the version that held, in one pass over both in the order of time."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -263,5 +263,4 @@ class Enrich(WithFinality):
 
 
 def _state(side: int) -> str:
-    """Return the state column with the start of the version from input number `side`."""
     return f"_from_{side}"

@@ -23,9 +23,9 @@ OPEN: Final = (1 << 63) - 1  # an event of any time could change the row
 
 
 def until(side: int) -> str:
-    """Return the state column with the last event time at which input number `side` can change the row.
+    """Name the state column with the last event time at which input number `side` can change the row.
 
-    It is in microseconds since 1970; null if no event can.
+    In microseconds since 1970; null if no event can.
     """
     return f"_until_{side}_us"
 
@@ -33,7 +33,7 @@ def until(side: int) -> str:
 def is_past(column: str, horizon: datetime | None, lateness: timedelta) -> str:
     """Return SQL, for Spark and DuckDB, true if `horizon` is more than `lateness` past the microseconds in `column`.
 
-    None is the horizon of a log without events: it is past nothing.
+    None, the horizon of a log without events, is past nothing.
     """
     if horizon is None or horizon == ALL_FINAL:
         return str(horizon == ALL_FINAL).lower()
@@ -83,7 +83,7 @@ class WithFinality(Kind):
         )
 
     def _final_columns(self, columns: Iterable[str], state: Mapping[int, str]) -> list[Column]:
-        """Return FINAL and the state columns of `state`, {input number: SQL}, to be added to `columns`."""
+        """Return FINAL and the columns of `state`, {input number: SQL}, to be added to `columns`."""
         from pyspark.sql import functions as F
 
         if FINAL in columns:
@@ -93,16 +93,12 @@ class WithFinality(Kind):
 
 
 def check_lateness(lateness: timedelta) -> None:
-    """Raise DeclarationError if `lateness` is negative."""
     if lateness < timedelta(0):
         raise DeclarationError(f"invalid lateness {lateness}", fix="use zero or more")
 
 
 def instant(rows: DataFrame, column: str, *, of: str = "") -> str:
-    """Return SQL of a time as microseconds since 1970; `of` is the alias of `rows`, with its dot.
-
-    Raises DeclarationError if the column is not a time.
-    """
+    """Return SQL of a time as microseconds since 1970; `of` is the alias of `rows`, with its dot."""
     type_ = dict(rows.dtypes)[column]
     if type_ not in TIMES:
         raise DeclarationError(f"is_final needs a time, but {column!r} is of type {type_}", fix="use an event's time")

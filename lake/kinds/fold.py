@@ -161,7 +161,7 @@ class Fold(Kind):
         return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """Continue from a key's state if all its changes are newer than that state."""
+        """Continue from a key's state if all its changes are newer."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 

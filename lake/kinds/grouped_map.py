@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Work = Callable[[pa.RecordBatch], pa.RecordBatch]
 Place = str | Mapping[str, str]
-"""BATCH:BUCKET:OFFSET or BATCH::ARRIVAL of an event; {column: text} of the identity of a table's row; "" if unknown."""
+"""BATCH:BUCKET:OFFSET or BATCH::ARRIVAL of an event; {column: text} of a table's row; "" if unknown."""
 
 SIDE: Final = "_input"  # field of the order of rows of several inputs: the input's number
 
@@ -41,7 +41,7 @@ class WorkerFault(Exception):
 
 
 def fault_of(error: BaseException) -> tuple[DeclarationError, int, Place] | None:
-    """Return the fault of a job's Python function behind Spark's `error`, the input's number and the row's place."""
+    """Return the fault of a job's Python function behind `error`, the input's number and the row's place."""
     match = _FAULT.search(str(error))
     if not match:
         return None
@@ -50,7 +50,6 @@ def fault_of(error: BaseException) -> tuple[DeclarationError, int, Place] | None
 
 
 def place_of(order: Mapping[str, Any]) -> Place:
-    """Return the place of a row from its order."""
     if "_batch" not in order:
         return {name: "null" if value is None else str(value) for name, value in order.items()}
     if "_bucket" not in order:  # the form of state
@@ -59,7 +58,6 @@ def place_of(order: Mapping[str, Any]) -> Place:
 
 
 def with_keys_together(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Bring all rows of a key into one partition."""
     return rows.repartition(*key) if key else rows.repartition(1)
 
 
@@ -68,8 +66,8 @@ def by_key(
 ) -> DataFrame:
     """Apply `work` to batches that hold all rows of their keys, sorted by `key`, then `order`; nulls come first.
 
-    `rows` must have all rows of a key in one partition. Objects of `lake` and of the job's package in `work` are sent
-    to the workers.
+    All rows of a key must be in one partition. Objects of `lake` and of the job's package in `work` are sent to the
+    workers.
     """
     payload, columns = pickled(work), tuple(key)
     whole = pickled(whole_keys)
@@ -108,7 +106,7 @@ def key_starts(batch: pa.RecordBatch, key: Sequence[str]) -> list[int]:
 
 
 def _comparable(column: pa.Array) -> list[Any]:
-    """Return the values of `column` with one NaN object, which Python's tuples, lists and dictionaries find equal."""
+    """Return values with one NaN object, which Python's tuples, lists and dictionaries find equal."""
     values = column.to_pylist()
     may_hold_nan = pa.types.is_floating(column.type) or pa.types.is_nested(column.type)
     return [_with_one_nan(value) for value in values] if may_hold_nan else values
@@ -123,7 +121,6 @@ def _with_one_nan(value: Any) -> Any:
 
 
 def records(batch: pa.RecordBatch, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of `batch` as plain dictionaries of `columns`."""
     if not columns:
         return [{} for _ in range(batch.num_rows)]
     values = (batch.column(name).to_pylist() for name in columns)
@@ -138,13 +135,12 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """Return the source location of `function`: `aircraft_log.py:12`."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}" if code else repr(function)
 
 
 def pickled(work: Any) -> bytes:
-    """Pickle `work` for a Spark worker, with everything that it refers to in `lake` and in the job's package."""
+    """Pickle `work` for a Spark worker, with all that it refers to in `lake` and in the job's package."""
     from pyspark import cloudpickle
 
     try:

@@ -253,7 +253,7 @@ class History(Kind):
         return timed.selectExpr(*columns, *marks, SIGN)
 
     def _with_instants(self, events: DataFrame) -> DataFrame:
-        """Add to `events` their instants, and SINCE, at which a version opened by the event begins.
+        """Add instants, and SINCE, at which a version opened by the event begins.
 
         The instant is null if neither the event nor one before it is dated.
         """

@@ -152,7 +152,7 @@ class Join(WithFinality):
         return [0, 1]
 
     def _until(self, alone: DataFrame, side: int) -> str:
-        """Return SQL over joined rows: the last time of a row of input number `side` that could match one `alone`."""
+        """Return SQL of the last time of a row of input number `side` that could match one `alone`."""
         ours, there = "rl"[side], f"{'lr'[side]}._there"
         key = "true" if self._bare else " and ".join(f"{ours}.`{column}` is not null" for column in self.key)
         last = f"{OPEN}L"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ALL_FINAL: Final = datetime.max.replace(tzinfo=UTC)
-"""The horizon of a log that waits for no producer any more: all its rows are final."""
+"""The horizon of a log that waits for no producer: all its rows are final."""
 
 # Columns of `Kind.traced`.
 INTO: Final = "_into"  # struct: the identity of the table's row
@@ -42,10 +42,7 @@ def newest_of(key: Sequence[str]) -> str:
 
 
 class Kind(Locality):
-    """Rule by which a table follows from its inputs. It knows neither Delta nor a clock.
-
-    Its own members serve plans, gates, expectations and explanations.
-    """
+    """Rule by which a table follows from its inputs. It knows neither Delta nor a clock."""
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         """Yield errors if this declaration is not repeatable or would round the function's rows; reads types alone."""
@@ -63,12 +60,11 @@ class Kind(Locality):
 
     @property
     def current(self) -> str:
-        """DuckDB SQL over rows of the table, true of rows that are valid now: those that editions are compared by."""
+        """DuckDB SQL over rows of the table, true of valid ones: those that editions are compared by."""
         return "true"
 
     @property
     def current_identity(self) -> tuple[str, ...]:
-        """The columns that identify a current row."""
         return self.identity
 
     @property
@@ -83,18 +79,18 @@ class Kind(Locality):
 
     @property
     def zone(self) -> str | None:
-        """The time zone of its times; None if none is declared."""
+        """The time zone of its times, if declared."""
         return None
 
     @property
     def keeping_late(self) -> Self:
-        """This kind without the dropping of late rows."""
         return self
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """Return the given rows, of some keys of input number `side`, once for each row of the table that they go into.
+        """Return the given rows, of some keys of input number `side`, once for each row of the table that they go
+        into.
 
-        Adds INTO and ROLE. The rows must be prepared by the kind `keeping_late`.
+        Adds INTO and ROLE. The rows must be prepared by the kind `keeping_late`, which drops no late rows.
         """
         from pyspark.sql import functions as F
 

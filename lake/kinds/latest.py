@@ -70,7 +70,7 @@ class FirstOrLatest(Kind):
         return self._winners(self._with_places(rows)).drop(AGAIN)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """Mark a key as AGAIN if it lost a row, or if the log may have a delete of it that the table does not show."""
+        """Mark a key as AGAIN if it lost a row, or if the log may have a delete that the table does not show."""
         from pyspark.sql import functions as F
 
         news = self._with_places(changes)
@@ -115,7 +115,7 @@ class FirstOrLatest(Kind):
 
     @property
     def _needs_newest_delete(self) -> bool:
-        """True if rows beside the newest one count, so that the place of the newest delete must be known."""
+        """True if rows beside the newest one count, so that the newest delete's place must be known."""
         return self.removal.by_key and not self.newest
 
     @property
@@ -123,7 +123,7 @@ class FirstOrLatest(Kind):
         return f"partition by {', '.join(f'`{column}`' for column in self.by) or 'null'}"
 
     def _with_places(self, rows: DataFrame) -> DataFrame:
-        """Return the rows of keys with their place, those of column groups, and the place that deletes older rows."""
+        """Add the rows' places, those of column groups, and the place that deletes older rows."""
         from pyspark.sql import functions as F
 
         at = place(*self.sequence)

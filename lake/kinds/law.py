@@ -35,7 +35,7 @@ class Law(ABC):
 
     @property
     def digested(self) -> tuple[str, ...]:
-        """The function's columns that an id is made of. If one is nested, the `revision` grows by one.
+        """Columns of the function that an id is made of. If one is nested, the `revision` grows by one.
 
         Earlier revisions gave ["a, b"] and ["a", "b"] one id.
         """

@@ -63,8 +63,6 @@ class StepLink:
 
 @dataclass(frozen=True)
 class Fork:
-    """Either in a chain."""
-
     chains: list[Chain]
 
 
@@ -78,7 +76,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class MatchWork:
-    """Work on a batch of whole keys: return the rows of their matches, with MATCH, PLACE and STEP.
+    """Work on whole keys: return the rows of their matches, with MATCH, PLACE and STEP.
 
     until: the column for the last time of a row that could change the match; "" if none is wanted
     absent_us: time after a match in which no row may have the bit after those of the steps
@@ -153,10 +151,7 @@ class KeyRows:
         absent: int | None = None,
         bit: int = 0,
     ) -> KeyRows:
-        """Build from `holds` and `times`.
-
-        Matches are `within` a time. No row with `bit` comes in the time `absent` after their last row.
-        """
+        """Matches are `within` a time. No row with `bit` comes in the time `absent` after their last row."""
         number, shown = len(holds), [*times, LATEST]
         stops, bounds = [number] * number, [LATEST] * number
         if within is not None:
@@ -176,7 +171,7 @@ class KeyRows:
 
 
 def matches(find: Find, rows: KeyRows, *, past_last: bool) -> Iterator[tuple[int, list[int], int]]:
-    """Yield the first row of each match, the rows of each step, and the last time of a row that could change the match.
+    """Yield the first row of each match, the rows of each step, and the last time of a row that could change it.
 
     With `past_last`, rows examined by earlier searches may change it too.
     """
@@ -211,7 +206,7 @@ class LinearMatcher:
         return SearchResult(counts, self.seen if self.times else LATEST)
 
     def _take(self, chain: Chain, row: int, stop: int, counts: list[int]) -> int:
-        """Put into `counts` the rows that the links of `chain` take from `row` on; return the row after them."""
+        """Put into `counts` the rows that the links take from `row` on; return the row after them."""
         for link in chain.links:
             if isinstance(link, Fork):
                 number = next(number for number, each in enumerate(link.chains) if each.ahead.ends[row] <= stop)
@@ -256,7 +251,7 @@ class LinearMatcher:
         return Chain(links[::-1], after)
 
     def _earliest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
-        """Return for each row the earliest end of `step` and the rest of the pattern, whose ends are `after`."""
+        """Return for each row the earliest end of `step` and the rest, whose ends are `after`."""
         least, most, never = step.least, step.most, self.never
         if most is not None:
             return [
@@ -270,7 +265,7 @@ class LinearMatcher:
         return [star[row + least] if run >= least else never for row, run in enumerate(runs)]
 
     def _furthest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
-        """Return for each row how far a failing search for `step` and the rest of the pattern looks."""
+        """Return for each row how far a failing search for `step` and the rest looks."""
         least, most = step.least, step.most
         own = [self.times[self._last_examined(step, row, run)] for row, run in enumerate(runs)]
         if most is not None:
@@ -311,7 +306,7 @@ class BacktrackingMatcher:
         return SearchResult(counts, self.rows.times[self.last_examined])
 
     def _match(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
-        """Match `parts` from `row` on and return True; leave nothing matched if that is impossible."""
+        """Match `parts` from `row` on; leave nothing matched if that is impossible."""
         if not parts:
             return self.rows.ends[row] == row
         step, later = parts[0], parts[1:]

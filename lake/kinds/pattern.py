@@ -127,7 +127,7 @@ class Pattern(WithFinality):
 
     @property
     def absorbs(self) -> bool:
-        """False: a late row may undo a match and a new one complete one, so affected keys are matched again."""
+        """False: a late row may undo a match and a new one complete one."""
         return False
 
     @property
@@ -275,7 +275,7 @@ def _unite(sides: Sequence[DataFrame]) -> DataFrame:
 
 
 def _least_horizon(horizons: Sequence[datetime | None]) -> datetime | None:
-    """Return the least horizon of the logs; None if one has no events, or none is given."""
+    """Return the least horizon; None if a log has no events, or none is given."""
     known = [horizon for horizon in horizons if horizon is not None]
     return min(known) if known and len(known) == len(horizons) else None
 

@@ -24,7 +24,7 @@ SHOWN: Final = 40
 
 @contextmanager
 def many_digits() -> Iterator[None]:
-    """Calculate decimals with DIGITS during the block; nothing else of the thread's context changes."""
+    """Calculate decimals with DIGITS during the block, in this thread."""
     with localcontext(prec=DIGITS):
         yield
 
@@ -107,7 +107,7 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
 
 
 def too_long(value: Any, kind: pa.DataType) -> Any:
-    """Return a number in `value` that a column of type `kind` would round or not hold; None if there is none."""
+    """Return a number in `value` that a column of type `kind` would round or not hold, if any."""
     if isinstance(value, Mapping) and pa.types.is_struct(kind):
         parts = (too_long(value[field.name], field.type) for field in kind if field.name in value)
         return next((part for part in parts if part is not None), None)

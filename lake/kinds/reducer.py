@@ -60,11 +60,10 @@ class Reducer(Protocol):
         """
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """Return the refused events of `rows`: columns `events` and REASON."""
+        """Return the refused events: columns `events` and REASON."""
 
 
 def state_struct(reducer: Reducer) -> Column:
-    """Return the state in the rows of a table, as one column."""
     from pyspark.sql import functions as F
 
     return F.struct(*reducer.fields, *([REFUSED] if reducer.refuses else []))
@@ -74,7 +73,7 @@ def state_struct(reducer: Reducer) -> Column:
 class SqlReducer:
     """Reducer in Spark SQL: {field: expression over `state.x` and `event.y`}; a field without one stays.
 
-    `refuse`: SQL over both, the reason why an event is refused; null if it is not.
+    `refuse`: SQL over both, the reason why an event is refused, or null.
     """
 
     fields: Mapping[str, str]
@@ -149,7 +148,7 @@ class SqlReducer:
 class PythonReducer:
     """Reducer in Python: `step(state, event)` returns the new state, or a Refusal.
 
-    Both are plain dictionaries of Arrow's values; a timestamp is aware, in UTC. The function must be pure. Decimals are
+    Both are dictionaries of Arrow's values; a timestamp is aware, in UTC. The function must be pure. Decimals are
     calculated with a thousand digits; a result that does not fit its column is refused.
     """
 
@@ -186,8 +185,6 @@ class PythonReducer:
 
 @dataclass(frozen=True)
 class FoldWork:
-    """Work on a batch of whole keys: fold each key's events."""
-
     key: tuple[str, ...]
     events: tuple[str, ...]
     start: Mapping[str, Any]

@@ -60,7 +60,6 @@ def differences(
 def check_options(
     sequence: Sequence[str], removal: Removal, *, snapshots: bool, marker: str | None, partition: Sequence[str]
 ) -> None:
-    """Raise DeclarationError if options contradict each other."""
     if not snapshots:
         for option, value in (("marker", marker), ("partition", partition)):
             if value:
@@ -81,7 +80,6 @@ def check_options(
 
 
 def only_events(rows: DataFrame) -> DataFrame:
-    """Leave out rows that are not events."""
     return rows.where(EVENT) if DELIVERED in rows.columns else rows
 
 
@@ -105,7 +103,7 @@ def _dumps_in_order(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> Dat
 
 
 def _with_next_dump(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str, str]) -> DataFrame:
-    """Add to each of the `counting` dumps NEXT_DUMP, the next dump of its partition that is not in `partial`."""
+    """Add to each of the `counting` dumps NEXT_DUMP, the next of its partition that is not in `partial`."""
     from pyspark.sql import functions as F
 
     if partial is None:
@@ -129,9 +127,9 @@ def _partition_by(parts: Mapping[str, str]) -> str:
 
 
 def _partial_dumps(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str, str], marker: str) -> DataFrame:
-    """Return the dumps with a refused record: distinct DUMP and `parts`.
+    """Return the dumps with a refused record, which may be of any partition: distinct DUMP and `parts`.
 
-    A refused record may be of any partition. `marker`: SQL, true of rows with which a dump arrives.
+    `marker`: SQL, true of rows with which a dump arrives.
     """
     from pyspark.sql import functions as F
 
@@ -165,7 +163,7 @@ def _partial_dumps(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mappi
 
 
 def _outstanding(refusals: DataFrame) -> DataFrame:
-    """Return the refused records, with `_id`, that are neither repaired since nor accepted."""
+    """Return the refused records that are neither repaired since nor accepted."""
     from pyspark.sql import functions as F
 
     events = refusals.withColumns({"_id": F.expr(f"{DELIVERED}.id"), "_what": F.expr(f"{DELIVERED}.refusal")})

@@ -22,7 +22,7 @@ class NoRoom:
 
 
 def no_room(error: BaseException) -> NoRoom | None:
-    """Return the number that `error` reports as too large; None if it reports something else."""
+    """Return the number that `error` reports as too large, if any."""
     if (found := raised_facts(NO_ROOM, error)) is None:
         return None
     facts, key = found
@@ -30,7 +30,7 @@ def no_room(error: BaseException) -> NoRoom | None:
 
 
 def raise_sql(mark: str, columns: Sequence[str], **facts: str) -> str:
-    """Return SQL that fails with `mark`, `facts`, and the values of a row's `columns`; `raised_facts` reads them."""
+    """Return SQL that fails with `mark`, `facts`, and the values of `columns`; `raised_facts` reads them."""
     text = literal(mark + json.dumps(facts), SPARK)
     if not columns:
         return f"raise_error(concat({text}, '{{}}'))"
@@ -39,7 +39,7 @@ def raise_sql(mark: str, columns: Sequence[str], **facts: str) -> str:
 
 
 def raised_facts(mark: str, error: BaseException) -> tuple[dict[str, str], dict[str, Any]] | None:
-    """Return the facts and the {column: value} with which `mark` raised `error`; None if it did not."""
+    """Return the facts and {column: value} with which `mark` raised `error`, if it did."""
     for cause in causes(error):
         _, found, text = str(cause).partition(mark)
         if found and text.startswith("{"):
@@ -49,7 +49,7 @@ def raised_facts(mark: str, error: BaseException) -> tuple[dict[str, str], dict[
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and the chain of its causes. An error that is raised again may be its own cause."""
+    """Yield `error` and its causes. An error that is raised again may be its own cause."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and not any(cause is earlier for earlier in seen):

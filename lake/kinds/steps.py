@@ -112,7 +112,7 @@ class Absent:
 
 
 def every_step(parts: Sequence[Part]) -> Iterator[Step]:
-    """Yield the steps of a pattern, those of all alternatives too, in the order in which they are written."""
+    """Yield the steps of a pattern and of all alternatives, in written order."""
     for part in parts:
         if isinstance(part, Step):
             yield part
@@ -122,7 +122,6 @@ def every_step(parts: Sequence[Part]) -> Iterator[Step]:
 
 
 def least_rows(parts: Sequence[Part]) -> int:
-    """Return the least number of rows that `parts` match."""
     return sum(part.least if isinstance(part, Step) else min(map(least_rows, part.alternatives)) for part in parts)
 
 

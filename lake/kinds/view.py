@@ -68,7 +68,7 @@ class View(Kind):
         return self.recursive
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Log order decides nothing: a query reads it only from columns of the log that it names."""
+        """None: a query reads log order only from columns of the log that it names."""
         return []
 
     def requires(self, side: int = 0, /) -> dict[str, str]:

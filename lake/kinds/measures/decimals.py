@@ -25,8 +25,6 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 @dataclass(frozen=True)
 class SumType:
-    """Addition of numbers of the SQL type `type`."""
-
     type: str
 
     @property
@@ -41,7 +39,6 @@ class SumType:
 
     @property
     def open(self) -> str:
-        """SQL type of an open sum."""
         precision, scale = self.digits
         if self.type == "bigint":
             return WHOLE
@@ -69,13 +66,12 @@ class SumType:
         return let("u", f"coalesce({self._units(closed)}, 0BD)", _pair(cut_off("u", BASE), f"u % {BASE}"))
 
     def added(self, a: str, b: str) -> str:
-        """Return SQL of the sum of two open sums."""
         if self.is_wide:
             return _pair(f"{a}.high + {b}.high", f"{a}.low + {b}.low")
         return f"cast({a} + {b} as {self.open})"
 
     def fitted(self, open_: str, type_: str) -> str:
-        """Return SQL of an open sum as a number of the SQL type `type_`; null if it does not fit."""
+        """Return SQL of an open sum as `type_`; null if it does not fit."""
         if not self.is_wide:
             return f"try_cast({open_} as {type_})"
         negative = f"p.high + {cut_off(f'(p.low - pmod(p.low, {BASE}))', BASE)} < 0"
@@ -130,7 +126,7 @@ def divided(text: str, by: str, places: int) -> str:
 def mean(total: str, count: str, scale: int) -> str:
     """Return SQL of a decimal or integer divided by a bigint above zero, as decimal(38, `scale`), half up.
 
-    Rounded once. Null if the divisor is zero or null, or if the quotient does not fit. The number may have any scale.
+    Rounded once. Null if the divisor is zero or null, or if the quotient does not fit.
     """
     places = "if(locate('.', x) > 0, length(x) - locate('.', x), 0)"
     quotient = divided("regexp_replace(x, '[-.]', '')", count, scale + 1)
@@ -151,7 +147,6 @@ def signed_sum(of: str) -> str:
 
 
 def cut_off(number: str, by: str) -> str:
-    """Return SQL of the quotient of two decimals, cut off to a whole number."""
     return f"cast(({number} - {number} % {by}) / {by} as {WHOLE})"
 
 

@@ -41,7 +41,7 @@ class StateColumn:
     per: str = ""
 
     def merged(self, a: str, b: str) -> str:
-        """Return SQL that combines two values of the column; either may be null."""
+        """Combine two values in SQL; either may be null."""
         if not self.per:
             return self.combine.format(a=a, b=b)
         both = f"map_from_entries({not_null(a)}), map_from_entries({not_null(b)})"
@@ -80,7 +80,7 @@ class Measure(ABC):
         return None
 
     def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
-        """Yield errors if column `name` would be rounded over the function's `rows`; reads types alone."""
+        """Yield errors if column `name` would be rounded; reads types alone."""
         yield from ()
 
     @abstractmethod
@@ -270,11 +270,10 @@ class Totals:
 
     @property
     def fills(self) -> dict[str, str]:
-        """{state column: SQL aggregate over signed rows, its open sum}."""
         return {column: self.adding[column].fill(total.of) for column, (_, total) in self.totals.items()}
 
     def close(self, groups: DataFrame) -> tuple[DataFrame, dict[str, str]]:
-        """Return `groups` with closed sums, and {measure: SQL of its value over them}.
+        """Return `groups` with closed sums, and {measure: SQL of its value}.
 
         The query fails if a sum does not fit, but for groups marked as AGAIN.
         """

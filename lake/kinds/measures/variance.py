@@ -106,5 +106,5 @@ class Stddev(Variance):
 
 
 def _nonzero(of: str, type_: str) -> StateColumn:
-    """Return a state column for the sum of `of`; null for zero, so that a sum of no rows is always alike."""
+    """Null for zero, so that a sum of no rows is always alike."""
     return StateColumn(f"nullif(cast({signed_sum(of)} as {type_}), 0)", f"nullif(cast({ADD} as {type_}), 0)")

@@ -48,7 +48,7 @@ _FIX: Final = (
 
 
 def faults(column: str, sql: str, frame: DataFrame) -> Iterator[DeclarationError]:
-    """Yield errors if `sql`, over `frame`, would cost `column` decimal places."""
+    """Yield errors if `sql` would cost `column` decimal places."""
     parts = parsed(sql)
     scope = _Scope(sql, frame, parts)
     for loss in dict.fromkeys(loss for part in parts for loss in _losses(part, scope)):
@@ -79,7 +79,7 @@ def type_of(frame: DataFrame, sql: str) -> DataType | None:
 
 
 def storage_loss(given: DataType, held: DataType) -> str:
-    """Describe the loss if a value of type `given` is stored as `held`; empty if there is none."""
+    """Describe the loss if a value of type `given` is stored as `held`, or ""."""
     return next(filter(None, (_loss(*pair) for pair in _leaves(given, held))), "")
 
 
@@ -99,7 +99,7 @@ def _loss(given: DataType, held: DataType) -> str:
 
 
 def _narrowed(given: DataType, held: DataType) -> tuple[int, int] | None:
-    """Return (kept, given) decimal places if one decimal becomes another with fewer; else None."""
+    """Return (kept, given) decimal places if one decimal becomes another with fewer."""
     from pyspark.sql import types as T
 
     if isinstance(given, T.DecimalType) and isinstance(held, T.DecimalType) and given.scale > held.scale:
@@ -108,7 +108,7 @@ def _narrowed(given: DataType, held: DataType) -> tuple[int, int] | None:
 
 
 def _leaves(given: DataType | None, held: DataType | None) -> Iterator[tuple[DataType, DataType]]:
-    """Pair the types within one type with those of the other that take their values; an array takes its items too."""
+    """Pair the types within one type with those of the other that take their values."""
     from pyspark.sql import types as T
 
     if given is None or held is None:
@@ -141,7 +141,7 @@ class _Scope:
         return self._types.get(self.text(part))
 
     def stored_operands(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
-        """Return the type of each operand of `part`, with the type that takes its values."""
+        """Return the type of each operand, with the type that takes its values."""
         from pyspark.sql import types as T
 
         held, given = self.type(part), [self.type(operand) for operand in part.operands]
@@ -157,7 +157,7 @@ class _Scope:
         return [(type_, held) for type_, is_one in zip(given, literal, strict=True) if not (is_one and _is_float(held))]
 
     def compared_operands(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
-        """Return the type of each compared operand of `part`, with the type in which Spark compares them."""
+        """Return the type of each compared operand, with the type in which Spark compares them."""
         texts = [self.text(operand) for operand in part.operands]
         if part.made_by == "=":  # a whole number has the digits that are written
             texts = [f"{text}BD" if _WHOLE.fullmatch(text) else text for text in texts]

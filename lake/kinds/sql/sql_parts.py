@@ -60,12 +60,11 @@ class SqlPart:
 
 
 def parsed(sql: str) -> list[SqlPart]:
-    """Return the parts of `sql`: one, if it is an expression."""
     return _SqlReader(sql).items("")
 
 
 def _separate_conditions(call: SqlPart) -> SqlPart:
-    """Separate the operands and conditions of a call that chooses among values, as CASE does."""
+    """Separate operands and conditions of a call that chooses among values, as CASE does."""
     first, *others = call.operands or (None,)
     if first is None:
         return call
@@ -83,7 +82,7 @@ def _separate_conditions(call: SqlPart) -> SqlPart:
 
 
 def _with_comparisons(whole: SqlPart, compared: SqlPart, others: Sequence[SqlPart]) -> SqlPart:
-    """Add to `whole` conditions that compare one part with each of others."""
+    """Add conditions that compare one part with each of others."""
     return replace(
         whole,
         conditions=tuple(replace(whole, made_by="=", operands=(compared, each), conditions=()) for each in others),
@@ -183,7 +182,7 @@ class _SqlReader:
         return _separate_conditions(SqlPart(begin, self.end, name.rpartition(".")[2].strip("`"), operands))
 
     def _postfix(self, part: SqlPart) -> SqlPart:
-        """Read an index, a field, a type, or the rest of a literal of several words after `part`."""
+        """Read an index, a field, a type, or the rest of a literal of several words."""
         while self.next:
             if self.take("["):
                 part = SqlPart(part.begin, self.end, "[]", (part, *self.items("]")))

@@ -34,7 +34,7 @@ FIELD: Final = re.compile(r"(`[^`]+`|\w+)\s*(?::|\s)\s*(.+)", re.DOTALL)
 
 
 def arrow_type(sql: str) -> pa.DataType:
-    """Return the Arrow type of a SQL type, "decimal(9, 2)" or "array<struct<x: int>>". Raises ValueError for others."""
+    """Return the Arrow type of "decimal(9, 2)" or "array<struct<x: int>>". Raises ValueError for others."""
     text = sql.strip()
     if text.lower() in PLAIN:
         return PLAIN[text.lower()]

@@ -68,7 +68,7 @@ class Hopping(AlignedWindow):
         return f"filter({dates}, _day -> {local_date(midnight('_day', zone), zone)} = _day)"
 
     def _instants(self) -> str:
-        """Return SQL of the starts, in microseconds, of the windows that contain a row's time."""
+        """SQL of the starts, in microseconds, of the windows that contain a row's time."""
         last = f"unix_micros({self._starts.columns(f'`{self.on}`')[START]})"
         length, every = micros(self.length), micros(self.every)
         spaced = f"sequence({last} - {length} + {every}, {last}, {every})"
@@ -80,7 +80,7 @@ class Hopping(AlignedWindow):
         return stepped
 
     def _starts_one_by_one(self, last: str) -> str:
-        """Find the starts one by one: before a start lies that of the window which contains the instant before it."""
+        """Before a start lies that of the window which contains the instant before it."""
         most = self.length // self.every + self.length // DAY + 2
         earlier = self._starts.columns("timestamp_micros(_starts[0] - 1)")[START]
         step = f"(_starts, _k) -> concat(array(unix_micros({earlier})), _starts)"
@@ -129,14 +129,14 @@ class Cumulative(AlignedWindow):
         return int(-1 in date_moves(self.zone) or (self.step >= DAY and 2 in date_moves(self.zone)))
 
     def _instants(self) -> str:
-        """Return SQL of the ends, in microseconds, after a row's time, the last perhaps beyond the whole window."""
+        """SQL of the ends, in microseconds, after a row's time, the last perhaps beyond the whole window."""
         start, end, step = f"unix_micros({FROM})", f"unix_micros({TO})", micros(self.step)
         first = f"{start} + ((unix_micros(`{self.on}`) - {start}) div {step} + 1) * {step}"
         return f"sequence({first}, {end} + {step} - 1, {step})"
 
 
 def _explode(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFrame:
-    """Repeat `rows` for each element of the SQL array `elements`, with `columns` made from the ELEMENT."""
+    """Repeat `rows` for each of the SQL array `elements`, with `columns` made from the ELEMENT."""
     from pyspark.sql import functions as F
 
     rows = rows.withColumn(ELEMENT, F.explode(F.expr(elements)))

@@ -98,7 +98,7 @@ class Window:
 
 
 class AlignedWindow(Window):
-    """Window with a fixed place in the calendar: of `zone` for instants, of the rows themselves for other times."""
+    """Window with a fixed place in the calendar: of `zone` for instants, of the rows for other times."""
 
     if TYPE_CHECKING:
 
@@ -259,7 +259,7 @@ class Tumbling(AlignedWindow):
         return f"date_from_unix_date({number} - pmod({number}, {days}))"
 
     def day(self, date: str) -> str:
-        """Return SQL of the instant at which windows of the SQL local `date` begin."""
+        """Return SQL of the instant at which windows of the local `date` begin."""
         return f"({midnight(date, self.zone or UTC)} + {interval(self.offset)})"
 
     def _bounds_within_day(self, at: str) -> tuple[str, str]:
@@ -301,5 +301,5 @@ def late(frame: DataFrame, *, by: timedelta = timedelta(0)) -> DataFrame:
 
 
 def is_late(by: timedelta) -> str:
-    """Return SQL over a log's rows, true of a row more than `by` behind the watermark; false in the first batch."""
+    """Return SQL, true of a row more than `by` behind the watermark; false in the first batch."""
     return f"coalesce({TIME} < {WATERMARK} - {interval(by)}, false)"

@@ -18,7 +18,7 @@ MOVED: Final = 2 * DAY
 
 
 def check_zone(zone: str | None) -> None:
-    """Raise DeclarationError unless `zone` is None or a name of the IANA time zone database."""
+    """Raise DeclarationError unless `zone` is None or an IANA name."""
     if zone is None:
         return
     try:
@@ -48,7 +48,6 @@ def date_moves(zone: str | None) -> frozenset[int]:
 
 
 def local_date(instant: str, zone: str) -> str:
-    """Return SQL of the date in `zone` at an instant."""
     return f"cast(from_utc_timestamp({instant}, '{zone}') as date)"
 
 
@@ -63,17 +62,14 @@ def day_of(instant: str, zone: str) -> str:
 
 
 def midnight(date: str, zone: str) -> str:
-    """Return SQL of the instant at which a local date begins in `zone`."""
     return f"to_utc_timestamp(cast({date} as timestamp), '{zone}')"
 
 
 def micros(length: timedelta) -> str:
-    """Return `length` in microseconds, as a SQL bigint."""
     return f"{length // timedelta(microseconds=1)}L"
 
 
 def interval(length: timedelta) -> str:
-    """Return `length` as a SQL interval."""
     seconds = Decimal(length // timedelta(microseconds=1)).scaleb(-6)
     return f"make_dt_interval(0, 0, 0, {seconds:f})"
 
