@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import file_modes
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
 from lake.ingest.append import keep_stdin
 from lake.read.sql import reader
 from lake.serve import spark_server as serve
+from lake.session import file_modes
 from lake.session.spark_session import embedded_conf, properties
 from lake.store.locks import activity
 from lake.store.locks.lease import lease

@@ -75,9 +75,8 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, storages
     lake setup
     lake setup --from /media/jars
     """
-    from lake import file_modes
     from lake.config import Settings, StorageAccess, find_project
-    from lake.session import jars
+    from lake.session import file_modes, jars
 
     if source is not None and ivy_settings is not None:
         raise DeclarationError("--from and --ivy-settings cannot be combined", fix="use only one of them")

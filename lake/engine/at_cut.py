@@ -15,7 +15,6 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 
-from lake import file_modes
 from lake.engine import integrity
 from lake.engine.analysis import analyse
 from lake.engine.columns import head_columns
@@ -31,6 +30,7 @@ from lake.kinds.columns import visible
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.read.sql import EditionReader, as_of
+from lake.session import file_modes
 from lake.session.spark_session import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable

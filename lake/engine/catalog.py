@@ -10,12 +10,12 @@ from lake import cost
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.errors import DeclarationError
-from lake.file_modes import free
 from lake.kinds.columns import visible
 from lake.kinds.kind import ALL_FINAL
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.quality import failures
+from lake.session.file_modes import free
 from lake.session.spark_session import is_here, local_dir
 from lake.store.dialects import unchanged
 from lake.store.ledger import checks, contract_versions

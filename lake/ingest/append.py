@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from lake import cost, file_modes
+from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
@@ -26,6 +26,7 @@ from lake.ingest.delivery import Acceptance, Delivery, FileDelivery, ReplayDeliv
 from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import Mark, mark_as_json
+from lake.session import file_modes
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine, redeliveries
 from lake.store.ledger import contract_versions, runs

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from lake import file_modes
 from lake.config import Settings
 from lake.ingest.files import File, Mark
+from lake.session import file_modes
 from lake.session.spark_session import Gone, gone
 from lake.store.log import Log
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
-from lake import file_modes
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.errors import DeclarationError, Unavailable
+from lake.session import file_modes
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
 

@@ -14,11 +14,11 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from lake import file_modes
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Completeness, Contract
 from lake.ingest.horizon import EPOCH, MICROSECOND
+from lake.session import file_modes
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log import Log

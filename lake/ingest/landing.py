@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from lake import file_modes
 from lake.config import Settings
 from lake.ingest.files import (
     File,
@@ -28,6 +27,7 @@ from lake.ingest.files import (
     move,
     printable,
 )
+from lake.session import file_modes
 from lake.store import delta
 from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log

@@ -13,12 +13,12 @@ from urllib.parse import quote_from_bytes
 
 import pyarrow as pa
 
-from lake import file_modes
 from lake.config import Settings
 from lake.ingest.files import Content, File
 from lake.kinds.grouped_map import pickled
 from lake.records.decompression import OVERSIZED
 from lake.records.read_tasks import FILES, TEXTS, FileTask, TextTask
+from lake.session import file_modes
 from lake.session.spark_session import shares_disk
 from lake.store import temporary_files
 from lake.store.scan import to_frame

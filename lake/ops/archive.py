@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable, full
 from lake.progress import step
+from lake.session import file_modes
 from lake.session.spark_session import first_line
 from lake.store import archive_tier, delta, durable
 from lake.store.archive_tier import ArchivedPart

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
-from lake.file_modes import free, nearest
 from lake.session import jars
+from lake.session.file_modes import free, nearest
 from lake.session.remote import server, shown
 from lake.session.spark_session import DELTA, EXTENSIONS, first_line, is_local, start
 from lake.store import archive_tier

@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream
 from lake.contracts.fields import Field
@@ -33,6 +32,7 @@ from lake.project.project import Project
 from lake.publish.cut import cut
 from lake.records.read_tasks import TextTask
 from lake.records.reader import RecordReader
+from lake.session import file_modes
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import SnapshotSource, SourceRecord

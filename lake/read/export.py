@@ -20,10 +20,10 @@ from typing import IO, Any, Final
 import duckdb
 
 from lake.errors import DeclarationError, LakeError, full
-from lake.file_modes import flush
 from lake.read.query import QueryResult, run_query
 from lake.read.sql import AS_OF, EditionReader, as_of, select, spill
 from lake.session.duck import connect
+from lake.session.file_modes import flush
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
 from lake.text import as_markdown, as_table, escape_controls, literal, quoted

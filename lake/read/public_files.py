@@ -19,10 +19,10 @@ from typing import Final
 
 import duckdb
 
-from lake import file_modes
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.read.sql import EditionReader, select, spill
+from lake.session import file_modes
 from lake.session.duck import connect
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import EditionTable, kept_editions

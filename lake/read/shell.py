@@ -26,13 +26,13 @@ from prompt_toolkit.lexers import PygmentsLexer
 from prompt_toolkit.output import Output
 from pygments.lexers.sql import PostgresLexer
 
-from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.read import export
 from lake.read.query import run_query
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader, as_of, reader
+from lake.session import file_modes
 from lake.session.duck import connect
 from lake.store.snapshot import Published
 from lake.text import as_table, counted, escape_controls, moment, printable, shown

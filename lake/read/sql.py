@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 import duckdb
 
-from lake import file_modes
 from lake.config import Settings
 from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
 from lake.read.query import check_statement, fix_for, place_in_query
+from lake.session import file_modes
 from lake.session.duck import connect
 from lake.session.spark_session import first_line
 from lake.store import recovery

@@ -11,12 +11,12 @@ from secrets import compare_digest
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, from_environment
 from lake.serve.tokens import bearer_token, generated_token
+from lake.session import file_modes
 
 SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 

@@ -27,9 +27,9 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
-from lake import file_modes
 from lake.config import Settings
 from lake.errors import StorageError, Unavailable
+from lake.session import file_modes
 from lake.store.log_head import GENERATION
 
 FOLDER: Final = ".http"

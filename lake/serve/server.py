@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from lake import file_modes
 from lake.config import ServeSettings, Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable, install
@@ -25,6 +24,7 @@ from lake.project.project import load
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules
 from lake.serve.source import DeclaredIntake, find_declaration_if_any, intake_writer
+from lake.session import file_modes
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.ops.doctor import java
 from lake.progress import step
 from lake.serve.tokens import generated_token
+from lake.session import file_modes
 from lake.session.remote import TOKEN, connected, token_file
 from lake.session.spark_session import embedded_conf, first_line, properties
 from lake.store.ledger.editions import Edition, current_edition

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lake import cost, file_modes
+from lake import cost
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
-from lake.session import jars, remote
+from lake.session import file_modes, jars, remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake import file_modes
 from lake.config import Settings
+from lake.session import file_modes
 from lake.sources.source import Progress, SourceRecord
 
 FOLDER: Final = "spool"

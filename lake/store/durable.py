@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from lake import file_modes
 from lake.errors import StorageError, full
+from lake.session import file_modes
 from lake.store import delta
 from lake.store.storage import Address
 from lake.store.truncated_commit import commit_file

@@ -11,10 +11,9 @@ from typing import Final
 
 import duckdb
 
-from lake import file_modes
 from lake.config import Settings, load_settings
 from lake.errors import DELETED, EXPIRED, LakeError, Unavailable, forbidden, full, unreached
-from lake.session import duck
+from lake.session import duck, file_modes
 from lake.session.spark_session import first_line, lost
 from lake.store.locks import activity
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lake import cost, file_modes
+from lake import cost
 from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.contracts import encryption
@@ -41,6 +41,7 @@ from lake.privacy.forget import LostKeysResult, destroy_keys, forget, give_up
 from lake.privacy.purge import purge
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
+from lake.session import file_modes
 from lake.store import duckdb_tables, erasures, quarantine
 from lake.store.keys import KeyStore, open_store
 from lake.store.keys.home import secret_file

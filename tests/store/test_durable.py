@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lake import file_modes
 from lake.errors import StorageError
+from lake.session import file_modes
 from lake.store import delta, delta_writer, durable
 from lake.store.storage import Address
 

@@ -22,13 +22,13 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Final
 
-from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.ingest.append import BatchCounts
 from lake.ingest.source_ingestion import append_source
 from lake.records.raw_values import NO_CHARACTER
+from lake.session import file_modes
 from lake.sources.declared import DeclaredSource
 from lake.sources.json_text import InvalidJson, is_json, members, whole
 from lake.sources.source import Lag, Progress, SourceDeclaration, SourceFact, SourceKind, SourceRecord, Spool

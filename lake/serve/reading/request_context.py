@@ -12,7 +12,6 @@ from typing import Final
 
 from starlette.requests import Request
 
-from lake import file_modes
 from lake.config import ServeSettings, Settings
 from lake.errors import LakeError
 from lake.read.public_files import PublicFiles
@@ -23,6 +22,7 @@ from lake.serve.reading.query_pool import QueryPool, RunningQuery
 from lake.serve.reading.query_worker import CopyTask
 from lake.serve.reading.stored_answers import StoredAnswers
 from lake.serve.tokens import ReaderTokens
+from lake.session import file_modes
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Journal, Read
 from lake.store.snapshot import Published

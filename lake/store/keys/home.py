@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from lake import cost, file_modes
+from lake import cost
 from lake.errors import DeclarationError, forbidden, full
+from lake.session import file_modes
 from lake.session.spark_session import first_line
 
 COPY: Final = "restore its newest backup; without one, lake forget STREAM --lost forgets the people whose keys are lost"

@@ -18,8 +18,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from lake import file_modes
 from lake.config import Settings
+from lake.session import file_modes
 from lake.store.ledger_table import LedgerTable
 
 READS: Final = LedgerTable(

@@ -19,8 +19,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from lake import file_modes
 from lake.config import Settings
+from lake.session import file_modes
 from lake.store import delta
 from lake.store.warehouse import Warehouse
 

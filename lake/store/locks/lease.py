@@ -10,8 +10,8 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
-from lake import file_modes
 from lake.config import Settings
+from lake.session import file_modes
 from lake.store.locks import Lease, LeaseHeld, Leases, activity
 from lake.store.locks.bucket_leases import BucketLeases
 from lake.store.locks.folder_leases import FolderLeases

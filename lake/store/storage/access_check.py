@@ -12,7 +12,7 @@ from threading import Barrier
 from typing import Final
 
 from lake.errors import LakeError
-from lake.file_modes import nearest
+from lake.session.file_modes import nearest
 from lake.store.storage import Address, Use
 
 WRITERS: Final = 2
