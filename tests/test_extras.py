@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from lake.serve.server import PACKAGES
+from lake.serve import PACKAGES
 from tests.warehouse import published
 
 ROOT: Final = Path(__file__).parents[1]

@@ -46,6 +46,9 @@ IMPORTS: Final = (
     "a job may import pyspark, lake, jobs by their full names, and the standard library except "
     + ", ".join(sorted(_FORBIDDEN_MODULES))
 )
+_lake: Final = sys.modules["lake"]  # its public names, which cannot be imported here
+_KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
+_NAME: Final = re.compile(r"^name '(\w+)' is not defined")
 
 
 @dataclass(frozen=True)
@@ -231,11 +234,6 @@ def _normal_text(node: Any) -> str:
         else:
             fields.append(f"{name}={_normal_text(value)}")
     return f"{type(node).__name__}({','.join(fields)})"
-
-
-_lake: Final = sys.modules["lake"]  # its public names, which cannot be imported here
-_KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
-_NAME: Final = re.compile(r"^name '(\w+)' is not defined")
 
 
 class UpstreamFailed(Exception):

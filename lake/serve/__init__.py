@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, closing
+from importlib.util import find_spec
 from typing import Any, Final
 
 from lake.config import Settings
+from lake.errors import DeclarationError, install
 from lake.sources.source import DecisionRequest, Source, SourceDeclaration, SourceFact, SourceKind
 
+PACKAGES: Final = ("httptools", "starlette", "uvicorn", "uvloop", "standardwebhooks")
 FACTS: Final = (
     SourceFact("http.id", "string", "the id of the request or the CloudEvent"),
     SourceFact("http.received", "timestamp-micros", "when the server had the request's head, by its clock"),
@@ -21,6 +24,13 @@ FACTS: Final = (
 )
 
 
+def check_installed(command: str) -> None:
+    """Raise DeclarationError if the extra `serve` is not installed."""
+    if missing := [package for package in PACKAGES if find_spec(package) is None]:
+        what = f"{command} needs {', '.join(missing)}, which the extra `serve` installs"
+        raise DeclarationError(what, fix=install("serve"))
+
+
 def _open(declaration: SourceDeclaration) -> Source:
     from lake.serve.source import HttpSource, read_declaration
 
@@ -29,6 +39,7 @@ def _open(declaration: SourceDeclaration) -> Source:
 
 class _IntakeDecider:
     def append(self, settings: Settings, command: DecisionRequest) -> dict[str, Any]:
+        check_installed("lake append --decide")
         from lake.serve.append_decided import append_decided
 
         return append_decided(settings, command)

@@ -30,7 +30,7 @@ from lake.serve.decisions import Decisions, expected_version
 from lake.serve.describe import is_idempotent
 from lake.serve.intake_folder import GroupWriter
 from lake.serve.problems import KINDS, Problem
-from lake.serve.server import address_of, check_installed
+from lake.serve.server import address_of
 from lake.serve.source import DeclaredIntake, find_declaration, intake_writer
 from lake.sources.declared import decided_by
 from lake.sources.source import DecisionRequest
@@ -58,7 +58,6 @@ def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, An
     Raises Refused for a rejected event or another version, ContractError for a bad record, DeclarationError without a
     rule, Unavailable if another process has locked the folder.
     """
-    check_installed()
     contracts = load_contracts(settings)
     declared, ends = _deciding(settings, contracts, command.streams), time.monotonic() + PATIENCE
     while True:

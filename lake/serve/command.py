@@ -63,6 +63,9 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
     \b
     Example: lake serve http --port 8480
     """
+    from lake.serve import check_installed
+
+    check_installed("lake serve http")
     from lake.serve.server import Serving, serve
 
     def ready(serving: Serving) -> None:

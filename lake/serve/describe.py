@@ -38,6 +38,26 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "timestamp": TIME,
     "timestamp_ntz": TIME[:-1],
 }
+_TEXTS: Final = {name: {"type": "string"} for name in ("type", "title", "detail", "fix", "reason", "stream")}
+_BAD: Final = {
+    "type": "object",
+    "description": "A record that is not taken: its number in the request, from 1, and why.",
+    "properties": {"record": {"type": "integer"}, **{name: _TEXTS[name] for name in ("stream", "reason", "detail")}},
+}
+_PROBLEM: Final = {
+    "type": "object",
+    "description": "RFC 9457",
+    "properties": _TEXTS | {"status": {"type": "integer"}, "errors": {"type": "array", "items": _BAD}},
+}
+_WAIT: Final = (
+    {"name": "wait", "in": "query", "schema": {"enum": ["edition"]}, "description": "Answer when readers see it."},
+    {"name": "timeout", "in": "query", "schema": {"type": "number"}, "description": "Seconds to wait at most."},
+)
+_DECIDED: Final = (
+    ("decide", "query", True, "Events are kept if the state of their key allows them all."),
+    ("If-Match", "header", False, "The version of the key, in quotes: as an earlier answer had it."),
+    ("If-None-Match", "header", False, "*: the key has no event yet."),
+)
 
 
 def posted_fields(contract: Contract) -> list[Field]:
@@ -146,28 +166,6 @@ def _value(field: Field) -> Any:  # noqa: PLR0911  one return a type
     if field.minimum is not None and field.type in {"int", "bigint", "float", "double"}:
         return json.loads(field.minimum)
     return EXAMPLES.get(field.type, "…")
-
-
-_TEXTS: Final = {name: {"type": "string"} for name in ("type", "title", "detail", "fix", "reason", "stream")}
-_BAD: Final = {
-    "type": "object",
-    "description": "A record that is not taken: its number in the request, from 1, and why.",
-    "properties": {"record": {"type": "integer"}, **{name: _TEXTS[name] for name in ("stream", "reason", "detail")}},
-}
-_PROBLEM: Final = {
-    "type": "object",
-    "description": "RFC 9457",
-    "properties": _TEXTS | {"status": {"type": "integer"}, "errors": {"type": "array", "items": _BAD}},
-}
-_WAIT: Final = (
-    {"name": "wait", "in": "query", "schema": {"enum": ["edition"]}, "description": "Answer when readers see it."},
-    {"name": "timeout", "in": "query", "schema": {"type": "number"}, "description": "Seconds to wait at most."},
-)
-_DECIDED: Final = (
-    ("decide", "query", True, "Events are kept if the state of their key allows them all."),
-    ("If-Match", "header", False, "The version of the key, in quotes: as an earlier answer had it."),
-    ("If-None-Match", "header", False, "*: the key has no event yet."),
-)
 
 
 def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:

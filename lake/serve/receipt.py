@@ -20,6 +20,8 @@ from lake.store.ledger import editions
 from lake.store.log import Log
 from lake.store.log_head import by_source
 
+POLL_SECONDS: Final = 0.2
+
 
 @dataclass(frozen=True)
 class StreamReceipt:
@@ -69,9 +71,6 @@ def decision_json(decided: Decision, contracts: Mapping[str, Contract]) -> dict[
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, int | str) else str(value)
-
-
-POLL_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)

@@ -6,34 +6,49 @@ At shutdown it rejects new connections, answers pending requests, and commits th
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
+import re
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+import uvicorn
+import uvloop
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
 from lake.config import ServeSettings, Settings
 from lake.contracts.contract import load_contracts
-from lake.errors import DeclarationError, Unavailable, install
+from lake.errors import Unavailable
 from lake.project.project import load
+from lake.serve import pages
+from lake.serve.access import Access
+from lake.serve.app import Intake
+from lake.serve.connections import ACCEPTED_AT_ONCE, protocol
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules
+from lake.serve.describe import openapi
+from lake.serve.problems import Problem, handle_problems
+from lake.serve.reading.app import ReadingApp
+from lake.serve.reading.describe import home_section
 from lake.serve.source import DeclaredIntake, find_declaration_if_any, intake_writer
 from lake.session import file_modes
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from lake.serve.problems import Endpoint
 
-    from lake.serve.app import Intake
-
-PACKAGES: Final = ("httptools", "starlette", "uvicorn", "uvloop", "standardwebhooks")
 GRACE_SECONDS: Final = 20
 IDLE_SECONDS: Final = 30
+HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::[0-9]*)?")
 
 
 @dataclass(frozen=True)
@@ -53,13 +68,9 @@ def serve(
 ) -> None:
     """Serve readers, and the intake of `source` (None: the only HTTP source, if any). Calls `ready` once it listens.
 
-    Raises DeclarationError for a wrong declaration or a missing extra, Unavailable if the port is in use or another
-    process serves the source.
+    Raises DeclarationError for a wrong declaration, Unavailable if the port is in use or another process serves the
+    source.
     """
-    check_installed()
-    from lake.serve.reading.app import ReadingApp
-    from lake.serve.site import Site, is_loopback
-
     declared = find_declaration_if_any(settings, source)
     with _bound(host, port) as listening, ExitStack() as ends:
         url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
@@ -73,9 +84,6 @@ def serve(
 
 
 def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitStack) -> Intake:
-    from lake.serve.access import Access
-    from lake.serve.app import Intake
-
     contracts = load_contracts(settings)
     access = Access.of(settings, declared)
     validator = CommandValidator(declared, rules(load(settings), declared)) if declared.decide else None
@@ -103,20 +111,7 @@ def address_of(settings: Settings, source: str) -> Path:
     return file_modes.scratch(settings, "http") / f"{source}.address"
 
 
-def check_installed() -> None:
-    if missing := [package for package in PACKAGES if find_spec(package) is None]:
-        raise DeclarationError(
-            f"lake serve http needs {', '.join(missing)}, which the extra `serve` installs",
-            fix=install("serve"),
-        )
-
-
 def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop: Callable[[], None]) -> None:
-    import uvicorn
-    import uvloop
-
-    from lake.serve.connections import ACCEPTED_AT_ONCE, protocol
-
     class Ending(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             stop()
@@ -166,3 +161,98 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+@dataclass
+class Site:
+    """`shared`: other machines can reach it."""
+
+    reading: ReadingApp
+    intake: Intake | None = None
+    shared: bool = False
+    ready: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        taken, decides = (self.intake.accepted_contracts, self.intake.decides) if self.intake else ([], ())
+        self.described = openapi(taken, decides, self.reading.described)
+
+    @property
+    def app(self) -> Starlette:
+        routes = [
+            *(self.intake.routes if self.intake else []),
+            *self.reading.routes,
+            Route("/", handle_problems(self._looking(self.home))),
+            Route("/problems", handle_problems(self._looking(self.problems))),
+            Route("/openapi.json", handle_problems(self._looking(self.openapi))),
+            Route("/health", handle_problems(self.health)),
+        ]
+        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: page_not_found})
+
+    def stop(self) -> None:
+        self.reading.stop()
+        if self.intake:
+            self.intake.stop()
+
+    async def home(self, request: Request) -> Response:
+        base = str(request.base_url).rstrip("/")
+        posted = [self.intake.page(base, local=self._is_local(request))] if self.intake else []
+        return HTMLResponse(pages.home([home_section(base, alone=not posted), *posted]))
+
+    async def problems(self, _: Request) -> Response:
+        return HTMLResponse(pages.problems())
+
+    async def openapi(self, _: Request) -> Response:
+        return JSONResponse(self.described)
+
+    async def health(self, _: Request) -> Response:
+        """Answer 503 if the disk or the backlog prevents intake. Reveals nothing else."""
+        if self.intake:
+            self.intake.check_capacity()
+        return JSONResponse({"status": "ok"})
+
+    def _looking(self, page: Endpoint) -> Endpoint:
+        async def guarded(request: Request) -> Response:
+            if not self._is_local(request) and not self._may_look(request):
+                host = request.headers.get("host", "")
+                raise Problem("no-token", f"no token, which only pages of http://localhost need not (Host: {host!r})")
+            return await page(request)
+
+        return guarded
+
+    def _is_local(self, request: Request) -> bool:
+        return not self.shared and is_loopback_header(request.headers.get("host", ""))
+
+    def _may_look(self, request: Request) -> bool:
+        posts = self.intake is not None and self.intake.access.has_any_token(request.headers)
+        return posts or self.reading.has_any_token(request.headers)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as parts:
+            await parts.enter_async_context(self.reading.lifespan())
+            if self.intake:
+                await parts.enter_async_context(self.intake.lifespan())
+            self.ready()
+            yield
+
+
+async def page_not_found(request: Request, error: Exception) -> Response:
+    method = isinstance(error, HTTPException) and error.status_code == 405
+    return Problem("wrong-method" if method else "no-page", f"{request.method} {request.url.path}").response
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost" or host.lower().endswith(".localhost")
+
+
+def is_loopback_header(header: str) -> bool:
+    """Return whether an untrusted Host header names this machine.
+
+    A browser sends the name in the page's address, so a foreign name that resolves to this machine (DNS rebinding)
+    fails.
+    """
+    host = HOST.fullmatch(header)
+    return host is not None and is_loopback(host[1] or host[2])

@@ -27,6 +27,7 @@ from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceRec
 BATCH_BYTES: Final = 64 << 20
 FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 GIVE_UP: Final = "find out who removed it; lake ingest {name} --give-up goes on with what is there"
+KIND: Final = "http"
 
 
 @dataclass(frozen=True)
@@ -226,9 +227,6 @@ def _variables(
         else:
             variables[stream] = name[1]
     return variables
-
-
-KIND: Final = "http"
 
 
 def find_declaration_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:

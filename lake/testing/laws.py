@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     Part = DataFrame | Sequence[DataFrame]
+NOWHERE: Final = Project(Settings(project=Path()), {}, {}, {})
 
 
 @dataclass
@@ -135,9 +136,6 @@ def _net_rows(rows: pa.Table) -> pa.Table:
         con.register("t", rows)
         netted = f"SELECT * REPLACE (1 AS {SIGN}) FROM t GROUP BY ALL HAVING sum(t.{SIGN}) > 0"
         return con.sql(netted).to_arrow_table().cast(rows.schema)
-
-
-NOWHERE: Final = Project(Settings(project=Path()), {}, {}, {})
 
 
 def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:

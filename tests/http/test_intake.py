@@ -273,15 +273,17 @@ def test_server_reports_wrong_declarations_before_it_listens(
     assert told in done.stderr
 
 
-def test_server_names_its_extra_when_it_is_not_installed(tmp_path: Path) -> None:
-    hidden = (
-        "import sys; sys.modules['starlette'] = None; sys.modules['uvicorn'] = None; from lake.cli import main; main()"
-    )
-    command = [sys.executable, "-c", hidden, "serve", "http", "--project", str(shop(tmp_path / "shop").project)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("words", ["serve http", "append readings events.jsonl --decide"])
+def test_command_names_its_extra_when_it_is_not_installed(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = "import sys; sys.modules['starlette'] = sys.modules['uvicorn'] = None; from lake.cli import main; main()"
+    monkeypatch.chdir(shop(tmp_path / "shop").project)
+    Path("events.jsonl").write_text("{}")
+    done = subprocess.run([sys.executable, "-c", hidden, *words.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     fault, fix = done.stderr.splitlines()
-    assert fault.startswith("lake: lake serve http needs starlette, uvicorn, which the extra `serve` installs")
+    assert re.match("lake: lake (serve http|append --decide) needs starlette, uvicorn, which the extra `serve`", fault)
     assert fix.startswith('  fix: pip install "headwater[serve] @ file:///')
 
 
@@ -443,7 +445,7 @@ def test_openapi_document_describes_every_path(tmp_path: Path) -> None:
     from lake.serve.access import Access
     from lake.serve.app import Intake
     from lake.serve.reading.app import ReadingApp
-    from lake.serve.site import Site
+    from lake.serve.server import Site
 
     settings = shop(tmp_path / "shop")
     contracts = load_contracts(settings)

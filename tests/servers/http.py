@@ -13,7 +13,7 @@ import pytest
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.serve.server import PACKAGES
+from lake.serve import PACKAGES
 from lake.serve.source import HttpSource
 from lake.sources.declared import sound_sources
 from lake.sources.source import Progress, SourceRecord

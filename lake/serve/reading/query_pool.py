@@ -26,6 +26,13 @@ PS: Final = ("ps", "-o", "rss=", "-p")
 COMMAND: Final = (sys.executable, "-P", "-m", "lake.serve.reading.query_worker")
 OVERHEAD: Final = (128 << 20) + (os.cpu_count() or 1) * (32 << 20)
 """Bytes that a worker maps besides those of a query: stacks of threads, and reserves of their allocators."""
+Take = Callable[[bytes], Awaitable[None]]
+PATIENCE: Final = 30.0
+WAITING: Final = 1_000
+LOOK: Final = 0.01
+"""Seconds between two measurements of a worker's memory: it allocates little meanwhile."""
+GROWTH: Final = 1.5
+"""A worker is killed if its resident memory grows to this multiple of `query_memory`, at which DuckDB spills."""
 
 
 class WorkerEnded(Exception):
@@ -55,9 +62,7 @@ class WorkerProcess:
             raise
         return worker
 
-    async def run(
-        self, task: Task, take: Callable[[bytes], Awaitable[None]], check: Callable[[Report], None]
-    ) -> Report:
+    async def run(self, task: Task, take: Take, check: Callable[[Report], None]) -> Report:
         """Give the CHECKED frame to `check`, each block to `take`. Raises WorkerEnded, and whatever `take` raises."""
         self.busy = True
         content = pickle.dumps(replace(task, reader=replace(task.reader, _opened={})))
@@ -134,15 +139,6 @@ class WorkerProcess:
             return kind, await stdout.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError):
             raise WorkerEnded from None
-
-
-Take = Callable[[bytes], Awaitable[None]]
-PATIENCE: Final = 30.0
-WAITING: Final = 1_000
-LOOK: Final = 0.01
-"""Seconds between two measurements of a worker's memory: it allocates little meanwhile."""
-GROWTH: Final = 1.5
-"""A worker is killed if its resident memory grows to this multiple of `query_memory`, at which DuckDB spills."""
 
 
 class AnswerClosed(Exception):

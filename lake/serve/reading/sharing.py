@@ -41,6 +41,22 @@ BODY_BYTES: Final = 1 << 20
 CURRENT: Final = EditionRequest()
 PARQUET: Final = "responseformat=parquet"
 DELTA: Final = "responseformat=delta"
+_SHARE: Final = f"{PREFIX}/shares/{{share}}"
+_TABLE: Final = f"{_SHARE}/schemas/{{schema}}/tables/{{table}}"
+ROUTES: Final = (
+    (f"{PREFIX}/shares", "shares", "GET"),
+    (_SHARE, "share", "GET"),
+    (f"{_SHARE}/schemas", "schemas", "GET"),
+    (f"{_SHARE}/schemas/{{schema}}/tables", "tables", "GET"),
+    (f"{_SHARE}/all-tables", "tables", "GET"),
+    (f"{_TABLE}/version", "version", "GET"),
+    (f"{_TABLE}/metadata", "metadata", "GET"),
+    (f"{_TABLE}/query", "query", "POST"),
+    (f"{_TABLE}/changes", "changes", "GET"),
+    (f"{PREFIX}/files/{{link}}", "file", "GET"),
+)
+WITHOUT_ZONE: Final = re.compile(r"\bTIMESTAMP\b")
+FEATURES: Final = ("timestampNtz",)
 
 
 @dataclass(frozen=True)
@@ -221,26 +237,6 @@ async def answer(sharing: Sharing, name: str, request: Request) -> Response:
         problem.more |= {"errorCode": problem.kind.upper().replace("-", "_"), "message": problem.detail}
         raise
     return response
-
-
-_SHARE: Final = f"{PREFIX}/shares/{{share}}"
-_TABLE: Final = f"{_SHARE}/schemas/{{schema}}/tables/{{table}}"
-ROUTES: Final = (
-    (f"{PREFIX}/shares", "shares", "GET"),
-    (_SHARE, "share", "GET"),
-    (f"{_SHARE}/schemas", "schemas", "GET"),
-    (f"{_SHARE}/schemas/{{schema}}/tables", "tables", "GET"),
-    (f"{_SHARE}/all-tables", "tables", "GET"),
-    (f"{_TABLE}/version", "version", "GET"),
-    (f"{_TABLE}/metadata", "metadata", "GET"),
-    (f"{_TABLE}/query", "query", "POST"),
-    (f"{_TABLE}/changes", "changes", "GET"),
-    (f"{PREFIX}/files/{{link}}", "file", "GET"),
-)
-
-
-WITHOUT_ZONE: Final = re.compile(r"\bTIMESTAMP\b")
-FEATURES: Final = ("timestampNtz",)
 
 
 @dataclass(frozen=True)
