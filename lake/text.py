@@ -154,7 +154,6 @@ def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
-    """Return a count with its noun: `1 file`, `2 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
 
 

@@ -44,7 +44,6 @@ def init(shell: Shell, folder: Path, example: str | None) -> None:
 
 
 def _storage_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each kind of object storage that is installed, named as its scheme."""
     for name in connectors("lake.storage"):
         words = f"Fetch those for the storage {name}:// too."
         command = click.option(f"--{name}", "storages", flag_value=name, multiple=True, help=words)(command)

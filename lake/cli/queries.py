@@ -24,8 +24,6 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 
 
 def _edition_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose an edition, and pass them as one `choice`."""
-
     @click.option("--edition", type=WholeNumber(), metavar="N", help="Read edition N instead of the current one.")
     @click.option("--cut", type=WholeNumber(), metavar="N", help="Read the newest edition at or before cut N.")
     @click.option(

@@ -72,9 +72,9 @@ def archive(  # noqa: PLR0913  which batches, and who does it
 ) -> Archived:
     """Archive the batches 1 to `through` of `stream`, and move older parts to the place in the settings.
 
-    Raises DeclarationError if there is no such stream or batch, or no place; StorageError if the rows are not those
-    that the log recorded, or an archived part is gone; Unavailable if another process archives, or the log has changed
-    meanwhile. Then the log has all that it had.
+    Raises DeclarationError if there is no such stream, batch or place; StorageError if rows are not those that the log
+    recorded, or an archived part is gone; Unavailable if another archives, or the log has changed meanwhile. Then the
+    log has all that it had.
     """
     contract = load_contract(settings, stream)
     place = _place(settings)

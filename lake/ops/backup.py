@@ -175,10 +175,10 @@ def _has_people(project: Project, location: Location) -> bool:
 
 
 def _copy_table(location: Location, target: Address) -> int | None:
-    """Copy the newest version, with the versions before, to the folder `target`; return the version.
+    """Copy the newest version, with those before, to `target`; return the version, None if there is no table.
 
-    None if there is no table. The caller is registered as active, so that files of the version are not vacuumed
-    meanwhile. Raises Unavailable if the table's past is ended nevertheless, as `lake forget` does.
+    The caller is registered as active, so that its files are not vacuumed meanwhile. Raises Unavailable if the table's
+    past is ended nevertheless, as `lake forget` does.
     """
     source = location.path
     if not delta.exists(source):
@@ -198,7 +198,7 @@ def _copy_table(location: Location, target: Address) -> int | None:
 def _copy_archived(location: Location, target: Address) -> int | None:
     """Copy the archived parts of the log, of which `target` is a copy, into the warehouse of `target`.
 
-    Returns the version of the copy that names them there; None if nothing was archived.
+    Return the version of the copy that names them there; None if nothing was archived.
     """
     parts = archive_tier.parts_of(target)
     if not parts:

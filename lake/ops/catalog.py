@@ -81,7 +81,6 @@ class ContractStatus:
 
 
 def contract_statuses(settings: Settings) -> list[ContractStatus]:
-    """A damaged log has no unknown fields. Raises DeclarationError."""
     contracts = []
     project: Project | None = None
     unknown: tuple[UnknownField, ...]

@@ -49,14 +49,12 @@ class Graph:
         return {node.name: node for node in (*self.streams, *self.tables)}
 
     def depth(self, name: str) -> int:
-        """Return the longest path from a stream: 0 for a stream itself."""
         return max((1 + self.depth(source) for source in self.nodes[name].inputs), default=0)
 
     def readers(self, name: str) -> list[Node]:
         return [table for table in self.tables if name in table.inputs]
 
     def data(self) -> dict[str, Any]:
-        """Return the graph as JSON, as `dags/graph.json` holds it."""
         return {
             "streams": [stream.name for stream in self.streams],
             "tables": [
@@ -120,7 +118,6 @@ def _branches(graph: Graph, name: str, indent: str, width: int) -> Iterator[str]
 
 
 def as_mermaid(graph: Graph) -> Iterator[str]:
-    """Yield a flowchart for Markdown: one group a layer."""
     yield "flowchart LR"
     for layer in dict.fromkeys(node.layer for node in graph.nodes.values()):
         yield f"  subgraph {layer}_ [{layer}]"

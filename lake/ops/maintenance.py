@@ -180,7 +180,6 @@ class _Work:
         return kept
 
     def _due(self, place: Location, table: Table | None, position: Position | None) -> list[FileGroup]:
-        """Return none if `place` is not live, damaged, or written by another tool."""
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         timed = live and place.kind == "log" and self.project.contracts[place.name].time is not None
         due = [part for part in compaction.file_groups(place.path, timed=timed) if part.due] if live else []

@@ -118,8 +118,8 @@ def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bo
 def is_short_run(project: Project) -> bool:
     """Return whether the run is too short for optimizing compilation to pay off.
 
-    It is if the last edition has all events of the logs, logs and tables are small, and few bytes are pending. With
-    sources it is not, as their pending records are unknown.
+    It is if the last edition has all events, logs and tables are small, and few bytes are pending; never with sources,
+    as their pending records are unknown.
     """
     settings = project.settings
     if source_names(settings):
@@ -154,7 +154,7 @@ def catch_up(
     """Bring tables and readers to the newest batches; then do what follows each publication, such as deliveries.
 
     `on_undelivered` is called for each sink or connector that fails. With publish groups, an error of a table holds
-    only its own group: `on_held` is called once the others are published, and the error is raised if none is.
+    only its own group: `on_held` is called once the others are published; if none is, the error is raised.
     """
     now = cut(project)
     on_progress(f"cut     {now.number}")

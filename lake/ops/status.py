@@ -290,7 +290,6 @@ def _group_statuses(project: Project, newest: editions.Edition | None) -> list[G
 def _stopped_checks(
     checks: Mapping[str, checks.Check], project: Project, newest: editions.Edition | None
 ) -> Iterator[StoppedCheck]:
-    """Yield checks that stopped, unless an edition of their cut or a later one was published."""
     settings = project.settings
     for check in checks.values():
         overcome = newest is not None and check.cut <= editions.cut_of(settings, newest, check.table)

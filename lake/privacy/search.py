@@ -31,7 +31,6 @@ ESCAPES: Final = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 
 
 def whole_word(expressions: Iterable[str]) -> str:
-    """Return a regular expression, for RE2 and Python, of any of `expressions` as a whole word."""
     return f"(?:^|[^0-9A-Za-z])(?:{'|'.join(sorted(expressions))})(?:$|[^0-9A-Za-z])"
 
 

@@ -124,7 +124,6 @@ class JobFile:
         return parts | {"rest of the file": _hash(rest)}
 
     def faults(self) -> list[DeclarationError]:
-        """Return imports that would escape the fingerprint, and functions whose value does not follow from the log."""
         faults = [
             self._fault(line, f"imports {name}", IMPORTS) for name, line in self._imports() if not _may_import(name)
         ]

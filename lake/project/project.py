@@ -138,7 +138,6 @@ class Project:
         return hashlib.sha256("\n".join([self.fingerprint(declaration, every), *parents]).encode()).hexdigest()[:8]
 
     def fields(self, stream: str) -> dict[str, str]:
-        """Return the fields of a contract: type, default, older names, upcasts."""
         if stream not in self._names_by_stream:
             stored = contract_versions.versions(self.settings, stream)
             self._names_by_stream[stream] = several_names(append_version(stored, self.contracts[stream]))

@@ -90,7 +90,6 @@ def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) 
 
 
 def tables_by_stream(project: Project, tables: Iterable[Declaration]) -> dict[str, list[str]]:
-    """Return the names of the `tables` derived from each stream, directly or not."""
     readers: dict[str, list[str]] = {}
     for table in tables:
         for stream in project.logs(table):
@@ -99,13 +98,11 @@ def tables_by_stream(project: Project, tables: Iterable[Declaration]) -> dict[st
 
 
 def find_excesses(project: Project, readers: Mapping[str, Iterable[str]], cut: Cut) -> list[RejectionExcess]:
-    """Return the excesses at `cut`; `readers` are the derived tables by stream."""
     every = (find_excess(project, stream, cut, readers[stream]) for stream in sorted(readers))
     return [over for over in every if over is not None]
 
 
 def stop_error(project: Project, tables: Iterable[Declaration], cut: Cut) -> QualityError | None:
-    """Return one error for all excesses that hold `tables` at `cut`, or None."""
     readers = tables_by_stream(project, tables)
     lines = [
         f"{over}; held: {', '.join(readers[over.stream])} ({over.where})\n  fix: {over.fix}"

@@ -25,7 +25,6 @@ FACTS: Final = (
 
 
 def check_installed(command: str) -> None:
-    """Raise DeclarationError if the extra `serve` is not installed."""
     if missing := [package for package in PACKAGES if find_spec(package) is None]:
         what = f"{command} needs {', '.join(missing)}, which the extra `serve` installs"
         raise DeclarationError(what, fix=install("serve"))

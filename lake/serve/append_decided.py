@@ -53,10 +53,10 @@ def _headers(command: DecisionRequest) -> dict[str, str]:
 
 
 def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, Any]:
-    """Return the server's answer: token or tokens, records, idempotent, again, and version or versions.
+    """Return the server's answer: token or tokens, records, idempotent, again, version or versions.
 
     Raises Refused for a rejected event or another version, ContractError for a bad record, DeclarationError without a
-    rule, Unavailable if another process has locked the folder.
+    rule, Unavailable if the folder is in use.
     """
     contracts = load_contracts(settings)
     declared, ends = _deciding(settings, contracts, command.streams), time.monotonic() + PATIENCE

@@ -93,7 +93,6 @@ def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
 def openapi(
     contracts: Iterable[Contract], decides: Collection[str] = (), reading: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """`decides`: streams with a rule; `reading`: more paths."""
     contracts = list(contracts)
     posts = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
     several = {"/streams": {"post": _to_several(contracts, decides)}} if contracts else {}

@@ -205,7 +205,6 @@ class Site:
         return JSONResponse(self.described)
 
     async def health(self, _: Request) -> Response:
-        """Answer 503 if the disk or the backlog prevents intake. Reveals nothing else."""
         if self.intake:
             self.intake.check_capacity()
         return JSONResponse({"status": "ok"})

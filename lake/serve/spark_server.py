@@ -65,8 +65,8 @@ class Server:
 def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -> None:
     """Run a Spark Connect server on `port` of loopback until SIGTERM or SIGINT. Calls `ready` once it listens.
 
-    Clients need the token: that of the environment, else of a file for its owner alone, made on first use. Raises
-    DeclarationError if Java or the jars are missing, Unavailable if the port is taken or the server ends by itself.
+    Its token is that of the environment, else of a file for its owner alone, made on first use. Raises DeclarationError
+    if Java or the jars are missing, Unavailable if the port is taken or the server ends by itself.
     """
     activity.end()  # the clients register themselves as readers
     log = settings.path(".lake/spark/connect.log")
@@ -244,7 +244,6 @@ def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path
 
 
 def _ending_text(code: int, log: Path) -> str:
-    """Return how the server ended: by a signal, or with the last error in its log, else its last line."""
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["no message"]
