@@ -102,7 +102,7 @@ def stack_traces_wanted() -> bool:
     return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
-def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
+def as_fault(error: BaseException, *, settings: Settings | None) -> LakeError:
     if stack_traces_wanted():
         click.echo(escape_controls("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     if isinstance(error, click.ClickException):

@@ -53,7 +53,7 @@ class Diagnosis:
         return not self.fix
 
 
-def examine(project: Path | None = None) -> list[Diagnosis]:
+def examine(project: Path | None) -> list[Diagnosis]:
     findings = [_python(), java(), *_packages()]
     try:
         settings = load_settings(project)

@@ -83,16 +83,14 @@ def example(contract: Contract) -> dict[str, Any]:
     return {field.name: _value(field) for field in posted_fields(contract)}
 
 
-def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
+def curl(contract: Contract, base: str, *, decides: bool) -> str:
     record = json.dumps(example(contract), ensure_ascii=False, indent=2).replace("'", "'\\''")
     needed = " \\\n  -H 'Idempotency-Key: order-4711'" if needs_id(contract) else ""
     address = f"'{base}/streams/{contract.name}?decide'" if decides else f"{base}/streams/{contract.name}"
     return f"curl {address} -H \"Authorization: Bearer $TOKEN\"{needed} \\\n  --json '{record}'"
 
 
-def openapi(
-    contracts: Iterable[Contract], decides: Collection[str] = (), reading: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def openapi(contracts: Iterable[Contract], decides: Collection[str], reading: Mapping[str, Any]) -> dict[str, Any]:
     contracts = list(contracts)
     posts = {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts}
     several = {"/streams": {"post": _to_several(contracts, decides)}} if contracts else {}
@@ -104,7 +102,7 @@ def openapi(
         "paths": {
             **posts,
             **several,
-            **(reading or {}),
+            **reading,
             **{path: {"get": _page(path, *about)} for path, about in PAGES.items()},
         },
         "components": {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from lake.config import Settings
@@ -17,10 +18,13 @@ from lake.errors import LakeError
 from lake.serve.problems import Problem, handle_problems, report_faults
 from lake.serve.reading import sharing
 from lake.serve.reading.describe import list_tables, paths
-from lake.serve.reading.queries import Queries
+from lake.serve.reading.queries import get_table, post_query
 from lake.serve.reading.request_context import RequestContext
 from lake.serve.reading.sharing import Sharing
 from lake.serve.reading.signed_urls import UrlSigner
+
+if TYPE_CHECKING:
+    from lake.serve.problems import Endpoint
 
 TICK_SECONDS: Final = 2.0
 SWEEP_TICKS: Final = 30
@@ -46,19 +50,16 @@ class ReadingApp:
 
     @property
     def routes(self) -> list[Route]:
-        async def tables(request: Request) -> Any:
-            return await list_tables(self.context, request)
+        def endpoint(answer: Callable[[RequestContext, Request], Awaitable[Response]]) -> Endpoint:
+            async def answered(request: Request) -> Response:
+                return await answer(self.context, request)
 
-        async def table(request: Request) -> Any:
-            return await Queries(self.context).table(request)
-
-        async def query(request: Request) -> Any:
-            return await Queries(self.context).query(request)
+            return handle_problems(report_faults(answered))
 
         return [
-            Route("/tables", handle_problems(report_faults(tables))),
-            Route("/tables/{table}", handle_problems(report_faults(table))),
-            Route("/sql", handle_problems(report_faults(query)), methods=["POST"]),
+            Route("/tables", endpoint(list_tables)),
+            Route("/tables/{table}", endpoint(get_table)),
+            Route("/sql", endpoint(post_query), methods=["POST"]),
             *(
                 Route(path, handle_problems(self._shared(name)), methods=[method])
                 for path, name, method in sharing.ROUTES
@@ -84,8 +85,8 @@ class ReadingApp:
                 await ticking
             await self.context.close()
 
-    def _shared(self, name: str) -> Any:
-        async def answer(request: Request) -> Any:
+    def _shared(self, name: str) -> Endpoint:
+        async def answer(request: Request) -> Response:
             return await sharing.answer(Sharing(self.context, self.links), name, request)
 
         return answer

@@ -22,7 +22,6 @@ from lake.serve.reading.query_pool import AnswerClosed, RunningQuery, stop_on_di
 from lake.serve.reading.query_worker import QueryTask
 from lake.serve.reading.request_context import RequestContext
 from lake.serve.reading.stored_answers import AnswerResponse, StoredAnswer
-from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Read
 from lake.store.snapshot import Published
 from lake.text import quoted
@@ -37,71 +36,68 @@ PRIVATE: Final = {
 """Headers of every answer: no shared cache may store it, and no browser may guess its type."""
 
 
-@dataclass(frozen=True)
-class Queries:
-    context: RequestContext
+async def get_table(context: RequestContext, request: Request) -> Response:
+    grant = await context.grant(request)
+    given = parameters(request, "edition", "cut", "format")
+    name, kind = _named(request)
+    kind = negotiated_format(request, given.get("format", kind))
+    with context.editions.keep_files():
+        reader = await context.reader(grant, edition_request(given))
+        table = await asyncio.to_thread(_found, reader, name)
+        cut = reader.edition.cut_of(table.name)
+        tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
+        headers = PRIVATE | edition_headers(reader, cut) | {"etag": tag}
+        headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
+        read = Read(grant.name, grant.id, "table", (table.name,), None, reader.edition.number, cut, kind)
+        if {tag, "*"} & _tags(request):
+            await context.access_log.record(read.ended("unchanged"))
+            return Response(None, 304, headers)
+        if request.method == "HEAD":
+            response = Response(None, 200, headers, MEDIA[kind])
+            del response.headers["content-length"]  # as for GET, whose answer is streamed
+            return response
+        query = f"FROM {quoted(table.layer)}.{quoted(table.name)}"
+        return await Download(context, reader, query, kind, read).response(request, headers)
 
-    async def table(self, request: Request) -> Response:
-        grant = await self.context.grant(request)
-        given = parameters(request, "edition", "cut", "format")
-        name, kind = _named(request)
-        kind = negotiated_format(request, given.get("format", kind))
-        with self.context.editions.keep_files():
-            reader = await self.context.reader(grant, edition_request(given))
-            table = await asyncio.to_thread(_found, reader, name)
-            cut = reader.edition.cut_of(table.name)
-            tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
-            headers = PRIVATE | edition_headers(reader, cut) | {"etag": tag}
-            headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
-            read = Read(grant.name, grant.id, "table", (table.name,), None, reader.edition.number, cut, kind)
-            if {tag, "*"} & _tags(request):
-                await self.context.access_log.record(read.ended("unchanged"))
-                return Response(None, 304, headers)
-            if request.method == "HEAD":
-                response = Response(None, 200, headers, MEDIA[kind])
-                del response.headers["content-length"]  # as for GET, whose answer is streamed
-                return response
-            query = f"FROM {quoted(table.layer)}.{quoted(table.name)}"
-            return await Download(self.context, reader, query, kind, read).response(request, headers)
 
-    async def query(self, request: Request) -> Response:
-        grant = await self.context.grant(request)
-        given = parameters(request, "edition", "cut", "format")
-        text, in_body = await _sql_and_options(request)
-        if both := sorted(given.keys() & in_body.keys()):
-            raise Problem("bad-request", f"{both[0]} is given twice, in the address and in the body")
-        chosen = {**given, **in_body}
-        kind = negotiated_format(request, chosen.get("format"))
-        with self.context.editions.keep_files():
-            reader = await self.context.reader(grant, edition_request(chosen))
-            answer = self.context.answers.add(RunningQuery())
-            try:
-                async with stop_on_disconnect(request, answer.work):
-                    return await self._answer(reader, grant, text, kind, answer)
-            except BaseException:
-                answer.close()
-                raise
-
-    async def _answer(
-        self, reader: EditionReader, grant: Grant, text: str, kind: str, answer: StoredAnswer
-    ) -> Response:
-        edition, serve, work = reader.edition, self.context.serve, answer.work
-        read = Read(grant.name, grant.id, "sql", (), None, edition.number, edition.cut, kind)
-        size = min(serve.query_bytes, serve.answers_bytes)
-        task = QueryTask(reader, text, kind, checked=True, rows=serve.query_rows, size=size)
+async def post_query(context: RequestContext, request: Request) -> Response:
+    grant = await context.grant(request)
+    given = parameters(request, "edition", "cut", "format")
+    text, in_body = await _sql_and_options(request)
+    if both := sorted(given.keys() & in_body.keys()):
+        raise Problem("bad-request", f"{both[0]} is given twice, in the address and in the body")
+    chosen = {**given, **in_body}
+    kind = negotiated_format(request, chosen.get("format"))
+    with context.editions.keep_files():
+        reader = await context.reader(grant, edition_request(chosen))
+        at = reader.edition
+        read = Read(grant.name, grant.id, "sql", (), None, at.number, at.cut, kind)
+        size = min(context.serve.query_bytes, context.serve.answers_bytes)
+        task = QueryTask(reader, text, kind, checked=True, rows=context.serve.query_rows, size=size)
+        answer = context.answers.add(RunningQuery())
         try:
-            rows = (await self.context.pool.run(work, task, answer.write, serve.query_seconds))["rows"]
-        except Problem as problem:
-            await self.context.access_log.record(replace(read, **work.checked).ended(outcome(problem, work)))
+            async with stop_on_disconnect(request, answer.work):
+                return await _answered(context, task, read, answer)
+        except BaseException:
+            answer.close()
             raise
-        answer.end()
-        read = replace(read, **work.checked)
-        headers = PRIVATE | edition_headers(reader, edition.cut)
-        headers |= {"lake-rows": str(rows), "content-length": str(answer.size)}
-        if note := reader.across_cuts(read.tables):
-            headers["lake-note"] = note
-        await self.context.access_log.record(read.ended("answered", rows=rows, size=answer.size))
-        return AnswerResponse(answer, kind, headers)
+
+
+async def _answered(context: RequestContext, task: QueryTask, read: Read, answer: StoredAnswer) -> Response:
+    reader, work = task.reader, answer.work
+    try:
+        rows = (await context.pool.run(work, task, answer.write, context.serve.query_seconds))["rows"]
+    except Problem as problem:
+        await context.access_log.record(replace(read, **work.checked).ended(outcome(problem, work)))
+        raise
+    answer.end()
+    read = replace(read, **work.checked)
+    headers = PRIVATE | edition_headers(reader, reader.edition.cut)
+    headers |= {"lake-rows": str(rows), "content-length": str(answer.size)}
+    if note := reader.across_cuts(read.tables):
+        headers["lake-note"] = note
+    await context.access_log.record(read.ended("answered", rows=rows, size=answer.size))
+    return AnswerResponse(answer, task.kind, headers)
 
 
 def _found(reader: EditionReader, name: str) -> Published:
