@@ -85,7 +85,7 @@ def test_row_of_an_old_cut_is_explained_by_its_events(shop: Lakehouse) -> None:
     assert row["row"]["customer"] == "joan"
     assert [event["batch"] for event in row["from"][0]["events"]] == [1]
     [note] = explained["notes"]
-    assert note.startswith("of cut 1 nothing is kept")
+    assert note.startswith("cut 1 is not kept")
 
 
 def test_query_of_an_old_cut_reads_only_that_cut(shop: Lakehouse) -> None:
