@@ -1,4 +1,4 @@
-"""Pending change of a table: its rows, their counts, and columns that readers would lose."""
+"""Pending change of a table: its rows, columns that readers would lose, and the effect on values column by column."""
 
 from __future__ import annotations
 

@@ -23,6 +23,10 @@ CARRIED: Final = (ORDER, SIGN, TIME, WATERMARK, DELIVERED)
 # Column of `absorb`: true if the key must be evaluated again.
 AGAIN: Final = "_again"
 
+AT: Final = "_at"  # state: the place of the row that gave a table's row
+STORED_ORDER: Final = f"struct({ORDER}._batch, {ORDER}._arrival)"
+FLOATS: Final = ("float", "double")
+
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
     """Return one name or several as a tuple. Raises DeclarationError for other values."""
@@ -71,11 +75,6 @@ def digest(rows: DataFrame, columns: Iterable[str]) -> str:
     return f"left(sha2(concat({', '.join(parts)}), 256), 32)"
 
 
-AT: Final = "_at"  # state: the place of the row that gave a table's row
-
-STORED_ORDER: Final = f"struct({ORDER}._batch, {ORDER}._arrival)"
-
-
 def place(*sequence: str) -> str:
     """Return SQL of a row's place: a struct of `sequence` and log order; a null is older than any value."""
     return f"struct({', '.join(f'`{column}`' for column in (*sequence, ORDER))})"
@@ -100,9 +99,6 @@ def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
     order = Window.partitionBy(*key).orderBy(F.desc(ORDER))
     return rows.withColumn("_nth", F.row_number().over(order)).where("_nth = 1").drop("_nth")
-
-
-FLOATS: Final = ("float", "double")
 
 
 def with_one_zero(rows: DataFrame) -> DataFrame:

@@ -28,6 +28,7 @@ from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
 from lake.text import as_markdown, as_table, escape_controls, literal, quoted
 
+ABOUT: Final = "lake"  # the schema of a database about its edition
 FETCH_ROWS: Final = 10_000
 BLOCK: Final = 1 << 16
 EXTENSIONS: Final = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".md": "md", ".parquet": "parquet"}
@@ -212,9 +213,6 @@ def report_write_errors(where: str, *, device: bool = False) -> Iterator[None]:
 def is_device(path: Path) -> bool:
     """Return whether `path` is written to and not replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
-
-
-ABOUT: Final = "lake"
 
 
 def write_database(

@@ -23,6 +23,13 @@ INTEGERS: Final = frozenset({*_SIZES, *(f"u{size}" for size in _SIZES)})
 FLOATS: Final = frozenset({"float", "double"})
 LAMBDA_NAME: Final = "each"
 NUMBERS: Final = INTEGERS | FLOATS | {"decimal", "bignum"}
+READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
+"""Statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
+
+# Comments are not recognized: only DuckDB's parser knows where one ends. One before ANALYZE is an error.
+_EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|FORMAT)\b[\w\s,]*\))?", re.I | re.A)
+_WRITE_NODE: Final = re.compile(r'"type":"(COPY|INSERT|UPDATE|DELETE|MERGE)_QUERY_NODE"')
+_WRITE_WORD: Final = re.compile(rb"(?:COPY|INSERT|UPDATE|DELETE|MERGE)\b(?!\s*\))", re.I)
 
 
 @dataclass(frozen=True)
@@ -159,15 +166,6 @@ _NESTED: Final[dict[str, Callable[[DuckDBPyType, str], str]]] = {
     "struct": _struct,
     "map": _map,
 }
-
-
-READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
-"""Statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
-
-# Comments are not recognized: only DuckDB's parser knows where one ends. One before ANALYZE is an error.
-_EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|FORMAT)\b[\w\s,]*\))?", re.I | re.A)
-_WRITE_NODE: Final = re.compile(r'"type":"(COPY|INSERT|UPDATE|DELETE|MERGE)_QUERY_NODE"')
-_WRITE_WORD: Final = re.compile(rb"(?:COPY|INSERT|UPDATE|DELETE|MERGE)\b(?!\s*\))", re.I)
 
 
 def check_statement(con: duckdb.DuckDBPyConnection, query: str) -> None:

@@ -32,6 +32,10 @@ from lake.store.warehouse import Location, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Key = tuple[Any, ...]
+Images = tuple[Values | None, Values | None]
+"""A row before and after a change, with state columns."""
+
 
 @dataclass(frozen=True)
 class RowChange:
@@ -179,11 +183,6 @@ def _notes(
         yield f"edition {new.number} is of the earlier cut: the events shown are those only in edition {old.number}"
     if declaration is None:
         yield "its job was removed: rows are compared as a whole, without the events behind them"
-
-
-Key = tuple[Any, ...]
-Images = tuple[Values | None, Values | None]
-"""A row before and after a change, with state columns."""
 
 
 @dataclass(frozen=True)
