@@ -117,7 +117,6 @@ def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Aff
 
 
 def _keys_of_few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> AffectedKeys:
-    """`frames` and `local` hold the same rows."""
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     keys = _keys(evaluation, frames, local) if kind.key else None
     if keys is not None and keys.is_empty:

@@ -189,7 +189,6 @@ def check_deterministic(declaration: Declaration, rows: DataFrame, inputs: list[
 
 
 def check_together(declaration: Declaration, sides: Sequence[DataFrame]) -> None:
-    """Check a kind for faults that only its inputs together show."""
     if len(sides) > 1 and (faults := _of_kind(declaration, sides)):
         raise DeclarationError.all(faults)
 

@@ -95,8 +95,6 @@ def _advance_children(
 
 @dataclass(frozen=True)
 class Between:
-    """Events with start <= time < end in the logs up to the cut."""
-
     inputs: Inputs
     start: datetime
     end: datetime

@@ -44,7 +44,6 @@ class Catalog:
         return self.table(declaration).head_at(self.cut.number) is not None
 
     def at_cut(self, declaration: Declaration) -> TableHead:
-        """Raise DeclarationError if the table is not at the cut."""
         head = self.table(declaration).head_at(self.cut.number)
         if head is None:
             raise not_at(self.project, declaration, self.cut.number)
@@ -148,7 +147,6 @@ def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) ->
 
 
 def not_at(project: Project, declaration: Declaration, cut: int) -> DeclarationError:
-    """Return the error that a table is not at a cut, with the fix of the gate if that stopped it."""
     stopped = _stopped(project, declaration, cut)
     if stopped is None:
         return declaration.fault(

@@ -129,7 +129,6 @@ class DuplicateIdentity(LakeError):
 
 
 def fault_of(declaration: Declaration, error: Exception) -> DuplicateIdentity | None:
-    """Return the error of a `failing_on_duplicates` frame behind `error`, or None."""
     if twice := next((cause for cause in causes(error) if isinstance(cause, DuplicateIdentity)), None):
         return twice
     identity = raised_facts(_TWICE, error)

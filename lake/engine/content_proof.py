@@ -64,7 +64,6 @@ def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
 
 
 def with_fingerprints(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
-    """Add missing fingerprints to the `tables` of an edition, except personal ones."""
     edition = latest_edition(project.settings)
     before = edition.tables if edition else {}
     completed = {}

@@ -154,7 +154,6 @@ class _Search:
         return f"{event['_batch']}:{event['_bucket']}:{event['_offset']}"
 
     def _first(self, count: int, prefix: Callable[[int], Prefix]) -> int:
-        """Return the first of `count` growing prefixes that fails."""
         sound, failing = -1, count - 1
         while failing - sound > 1:
             middle = (sound + failing) // 2

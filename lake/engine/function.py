@@ -91,7 +91,6 @@ class CarryingFrame(DataFrame):
 
 
 def plain(frame: DataFrame) -> DataFrame:
-    """Return the DataFrame behind a carrying one."""
     if isinstance(frame, CarryingFrame):
         inner: DataFrame = object.__getattribute__(frame, "_frame")
         return inner
@@ -123,7 +122,6 @@ def _carrying(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
-    """Check that `rows` have the columns that the kind needs, and apply the parking rules."""
     kind = (declaration.parked_of or declaration).kind
     if twice := [name for name, count in Counter(visible(rows.columns)).items() if count > 1]:
         raise declaration.fault(f"the function returns two columns {twice[0]!r}", fix="leave one out, or rename it")
@@ -182,7 +180,6 @@ def _fault_of_braces(error: Exception) -> str:
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
-    """Return the rows that pass the parking rules; for a table of parked rows, those that do not."""
     from pyspark.sql import functions as F
 
     for rule in declaration.parking:

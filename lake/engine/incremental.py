@@ -121,7 +121,6 @@ def _local(evaluation: Evaluation, rows: DataFrame) -> Rows:
 
 
 def _split(absorbed: Rows, key: Sequence[str]) -> tuple[Rows, Rows]:
-    """Return the absorbed rows, and the keys marked as AGAIN; without a key, the mark."""
     named = list(key) or [AGAIN]  # Arrow does not count rows without columns
     kept = absorbed.where(AGAIN, False).select([name for name in absorbed.columns if name != AGAIN])
     return kept, absorbed.where(AGAIN, True).select(named).distinct()

@@ -71,7 +71,6 @@ class Inputs(StoredRows):
             self.sound_logs |= streams
 
     def whole(self, source: Input, times: Span | None = None) -> DataFrame:
-        """Return `stored` rows from Spark's cache, or evaluated ones if the input is recomputed."""
         if times is None and source.name in self.cached and source.table is None:
             return self.cached[source.name]
         if source.table is not None and self._is_recomputed(source.table):
@@ -169,7 +168,6 @@ class Inputs(StoredRows):
         return with_one_zero(declaration.kind.at_horizon(rows, *self.horizons(declaration)))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
-        """Return `function_rows` with the columns that the table was built with."""
         held = withheld(declaration, frames, self.given_columns(declaration))
         if any(held.values()):
             self.withheld[declaration.name] = held
@@ -258,7 +256,6 @@ class Evaluation:
         return self.inputs.horizons(self.declaration)
 
     def all_rows(self) -> DataFrame:
-        """Raise LakeError if a log is damaged."""
         self.inputs.check_integrity(self.declaration)
         return self.inputs.evaluate(self.declaration)
 

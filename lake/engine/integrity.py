@@ -19,7 +19,6 @@ from lake.store.scan import Span
 
 
 def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, LakeError | None]:
-    """Return each log's fault, or None."""
     return dict(_faults(project, _streams(project, declarations)))
 
 

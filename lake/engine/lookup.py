@@ -30,8 +30,6 @@ class Found:
 
 @dataclass(frozen=True)
 class Finding:
-    """Rows found for one row: their number, and those to show, in order."""
-
     count: int = 0
     shown: tuple[Found, ...] = ()
 
@@ -124,7 +122,6 @@ def _equal(values: Mapping[str, Any]) -> Column:
 
 
 def _group(rows: Sequence[Values], wanted: Values, few: Few) -> Finding:
-    """Number the rows of one group, unless Spark has."""
     group = [row for row in rows if {column: row["group"][column] for column in wanted} == wanted]
     if not group:
         return Finding()

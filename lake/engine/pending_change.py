@@ -75,7 +75,6 @@ def change_of_all(evaluation: Evaluation) -> PendingChange:
 
 
 def change_between(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> PendingChange:
-    """Return the change from the rows `old` to `rows`, whose columns may differ."""
     identity, before = evaluation.identity, evaluation.table.rows(evaluation.table.version())
     columns = column_changes(dict(old.dtypes), dict(rows.dtypes))
     common = comparable(old, rows)
@@ -138,7 +137,6 @@ def check_columns_kept(inputs: Inputs, tables: Iterable[Declaration]) -> None:
 
 
 def column_losses(inputs: Inputs, tables: Iterable[Declaration]) -> dict[str, str]:
-    """Return by table the published columns that a build would remove or narrow."""
     latest = editions.latest_edition(inputs.project.settings)
     published = latest.tables if latest else {}
     return {

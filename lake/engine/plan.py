@@ -81,7 +81,6 @@ def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
 
 
 def _field(recorded: str) -> str:
-    """Format a field; a definition records its default as text of Python."""
     match = DEFAULT.fullmatch(recorded)
     if match is None:
         return recorded
@@ -128,7 +127,6 @@ class _Planning:
         return {*own, *self.project.below(*own)}
 
     def lost(self, declaration: Declaration) -> Iterator[str]:
-        """Yield changes of columns that a table reads of other tables."""
         head = self.heads[declaration.name]
         columns = head.columns if head else {}
         current = {
@@ -213,7 +211,6 @@ class _Planning:
                 yield f"column {source}.{column} is new: the table goes on without it until lake deploy"
 
     def _definition_changes(self, declaration: Declaration) -> Iterator[str]:
-        """Yield changes since the table was last evaluated whole."""
         yield from self.lost(declaration)
         table, head = self.project.table(declaration), self.heads[declaration.name]
         if head is not None and self.project.is_built(declaration, head):

@@ -63,7 +63,6 @@ def inputs_with_keys(
 def file_columns_read(
     inputs: Inputs, declaration: Declaration, evaluate: Callable[[list[DataFrame]], DataFrame]
 ) -> dict[str, frozenset[str]]:
-    """Return the columns of each log's files that `evaluate` reads."""
     probes = [inputs.probe_files(source, side) for side, source in enumerate(declaration.inputs)]
     frames, names = zip(*probes, strict=True)
     read: dict[str, frozenset[str]] = {}
@@ -113,7 +112,6 @@ def _times(inputs: Inputs, declaration: Declaration, side: int, names: Mapping[s
 
 
 def event_time(contract: Contract) -> str | None:
-    """Return the field that is the event time unchanged, or None."""
     fields = {field.name: field.type for field in contract.fields}
     return contract.time if contract.clock is None and fields.get(contract.time or "") in TIMES else None
 

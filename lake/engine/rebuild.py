@@ -36,8 +36,6 @@ def rebuild_all(
     yes: bool = False,
     on_progress: Callable[[Recomputed], None],
 ) -> list[Recomputed]:
-    """Raise LakeError if a log is damaged."""
-
     def work(declaration: Declaration) -> Recomputed:
         done = rebuild(inputs, declaration, dry_run=dry_run, yes=yes)
         on_progress(done)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows with named columns: a table of Arrow, or a frame of Spark."""
-
     held: pa.Table | DataFrame
 
     @property

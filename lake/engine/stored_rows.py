@@ -61,7 +61,6 @@ class StoredRows(Catalog):
         return ordered(rows.select(*visible(rows.columns)), source.table)
 
     def broadcasts(self, source: Input) -> DataFrame | None:
-        """Return the broadcast events of a log; None if its contract has none."""
         return self._events(source.name, after=0, bucket=log_rows.BROADCAST) if self.has_broadcasts(source) else None
 
     def refusals(self, source: Input) -> DataFrame | None:

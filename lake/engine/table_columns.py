@@ -54,7 +54,6 @@ def check_columns(evaluation: Evaluation) -> None:
 
 
 def columns_when_advanced(evaluation: Evaluation) -> Columns:
-    """Return the entry `columns` of the head, with new columns of its inputs."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = evaluation.since.columns
     held = inputs.withheld.get(declaration.name, {})
@@ -72,7 +71,6 @@ def columns_when_advanced(evaluation: Evaluation) -> Columns:
 
 
 def listed_new_columns(columns: Mapping[str, Any]) -> set[str]:
-    """Return the new columns of an input that a head lists."""
     return {*columns.get(WAITING, ()), *columns.get(IGNORED, ())}
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 LAST: Final = 2**62
 FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}
-"""Name of a difference, by the change that would correct the table."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ def as_sql(*names: str) -> tuple[str, ...]:
 
 
 def check_not_returned(reserved: Iterable[str], rows: DataFrame, kind: str) -> None:
-    """Raise DeclarationError if `rows` have one of the columns that the kind adds."""
     for column in reserved:
         if column in rows.columns:
             what = f"the function returns a column {column!r}, which {kind} itself adds"

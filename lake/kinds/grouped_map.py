@@ -98,7 +98,6 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterato
 
 
 def key_starts(batch: pa.RecordBatch, key: Sequence[str]) -> list[int]:
-    """Return the row at which each key begins in `batch`, which is sorted by `key`."""
     if not key:
         return [0]
     keys = list(zip(*(_comparable(batch.column(name)) for name in key), strict=True))
@@ -128,7 +127,6 @@ def records(batch: pa.RecordBatch, columns: Sequence[str]) -> list[dict[str, Any
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return a frame's schema as Arrow types, in which `work` must return its rows."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

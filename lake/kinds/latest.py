@@ -325,5 +325,4 @@ class ColumnGroup:
 
     @property
     def at(self) -> str:
-        """SQL of the place at which a row gives the columns; null if it does not."""
         return f"if(`{self.by}` is null, null, {self.full_place})"

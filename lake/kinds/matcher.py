@@ -281,7 +281,6 @@ class LinearMatcher:
 
 
 def _runs(holds: Sequence[int], bit: int) -> list[int]:
-    """Return for each row and the end how many consecutive rows from it have `bit`."""
     runs = [0]
     for held in reversed(holds):
         runs.append(runs[-1] + 1 if held & bit else 0)

@@ -102,7 +102,6 @@ def _waiting_groups(project: Project, cut: Cut) -> set[str]:
 
 
 def _as_before(latest: Edition | None, members: Iterable[Declaration], cut: Cut) -> dict[str, EditionTable]:
-    """Return a group's tables of the last edition, with their cut if it is not the next edition's."""
     if latest is None:
         return {}
     at = {table.name: latest.cut_of(table.name) for table in members if table.name in latest.tables}

@@ -30,7 +30,6 @@ def checked_tables(
     on_progress: Callable[[str], None],
     names: Iterable[str] = (),
 ) -> dict[str, EditionTable]:
-    """Return the versions of the named tables (default: all) at `cut` that passed the gate."""
     names = list(names)
     while True:
         tables = tables_at_cut(project, cut, names)

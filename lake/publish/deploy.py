@@ -39,13 +39,13 @@ def deploy(
     """Publish all tables by their current definitions, at the newest cut, in one edition.
 
     A table whose definition, or that of an input, has changed is built in a new home, or was by an interrupted deploy.
-    The live table stays unchanged, and its old jobs may run until the edition is published. Pinned readers stay at
-    their edition. Then the tables are copied to their usual folders, as an edition of the same rows. A held publish
-    group without built tables stays at its edition; built tables are copied once it is released.
+    The live table and its old jobs go on until the edition is published, and pinned readers stay at theirs. Then the
+    tables are copied to their usual folders, as an edition of the same rows. A held publish group stays at its
+    edition; built tables are copied once it is released.
 
     Raises as `advance`, `check` and `finish_deploy` do; DeclarationError if without `yes` a visible column would be
-    removed or change its type; and Unavailable if another deploy, or an edition of a later cut, was first. Then
-    readers see what they saw before.
+    removed or change its type; Unavailable if another deploy, or an edition of a later cut, was first. Then readers
+    see what they saw before.
     """
     settings = project.settings
     with runs.recording(settings, "deploy", runs.EDITION) as counts:
@@ -89,8 +89,6 @@ def _build(
     on_progress: Callable[[Advanced], None],
     warn: Callable[[str], None],
 ) -> tuple[Cut, dict[str, EditionTable], BlockedGroups | None]:
-    """Build the staged tables and advance the others to the newest cut; return the next edition's tables."""
-
     def build(declaration: Declaration) -> Advanced:
         head = staged.table(declaration).head()
         is_current = head is None or staged.is_built(declaration, head)

@@ -59,7 +59,6 @@ class _DeployFinish:
     spark: Callable[[], SparkSession]
 
     def affected(self) -> list[Declaration]:
-        """Return the tables that are away, and those derived from one, in dependency order."""
         return [
             table
             for table in self.project.tables.values()

@@ -1,7 +1,7 @@
 """Retention: the versions and files that kept editions, derived tables and running processes need.
 
-Processes of this machine are known. In a bucket, those of other machines are assumed to have begun at most `keep_days`
-ago, by this machine's clock and the times in the commits.
+In a bucket, processes of other machines are assumed to have begun at most `keep_days` ago, by this machine's clock and
+the times in the commits.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ class Needed:
         return cls(project, min(days, FOR_EVER), began, (*kept, *also), {table.path: table for table in tables})
 
     def by_editions(self, path: Address) -> dict[int, int]:
-        """Return {edition: version of the table at `path`}."""
         root = Warehouse(self.project.settings).root
         return {
             edition.number: table.version

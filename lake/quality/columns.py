@@ -142,7 +142,6 @@ class ExpectationColumn:
         return f"CAST({f'CAST({self.sql} AS VARCHAR)' if self.kind == DECIMAL else self.sql} AS DOUBLE)"
 
     def unscaled(self, scale: int) -> str:
-        """Return SQL of an exact number as an integer, with `scale` implied digits."""
         text = f"replace(CAST({self.sql} AS VARCHAR), '.', '')"
         return f"CAST({text} || '{'0' * (scale - self.digits[1])}' AS BIGNUM)"
 

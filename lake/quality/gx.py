@@ -96,7 +96,6 @@ def row_result(expectation: Expectation, judge: Judge, count: FailureCounts) -> 
 
 
 def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
-    """Return the library's objects. Raises DeclarationError for arguments that it rejects."""
     prepare()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 

@@ -51,15 +51,12 @@ class FailureCounts:
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """Rows of the DuckDB table `source`, identified by `identity`."""
-
     con: duckdb.DuckDBPyConnection
     source: str
     columns: Mapping[str, ExpectationColumn]
     identity: Sequence[str] = ()
 
     def counts(self, expectations: Sequence[Expectation]) -> dict[Expectation, FailureCounts]:
-        """Count the failures, with one query per source table."""
         tests: dict[Expectation, RowTest] = {}
         for expectation in expectations:
             with expectation.convert_errors():
@@ -152,7 +149,6 @@ class CheckedRows:
 
 
 def exact_bounds(expectation: Expectation, columns: Mapping[str, ExpectationColumn], metric: str) -> dict[str, Any]:
-    """Raise UnsuitableExpectation for bounds that do not suit the columns."""
     kwargs = expectation.kwargs
     count = ExpectationColumn(metric, pa.decimal128(38, 0))
     column = count if metric in COUNTS or not metric.startswith("column.") else ExpectationTerms(kwargs, columns).column

@@ -65,8 +65,6 @@ class PowerSums:
 
 @dataclass(frozen=True)
 class ColumnValues:
-    """Values of a `column` where `where` is true, in the DuckDB table `source`."""
-
     con: duckdb.DuckDBPyConnection
     source: str
     column: ExpectationColumn

@@ -144,7 +144,6 @@ def load_suite(settings: Settings, table: str) -> Suite | None:
 
 
 def read_suite(file: Path) -> Suite:
-    """Raise DeclarationError with all faults."""
     where = f"quality/{file.name}"
     try:
         text = file.read_text("utf-8")

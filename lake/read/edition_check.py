@@ -17,8 +17,6 @@ from lake.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class TableVerdict:
-    """`why` is the reason if `table` in `version` is not identical."""
-
     table: str
     version: int
     verdict: Literal["identical", "differs", "unknown"]

@@ -110,7 +110,6 @@ class NetChanges:
         return NetChange(row["change"], key, before, after)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield an empty batch with the schema, then rows."""
         import pyarrow as pa
 
         with connect() as con:
@@ -150,7 +149,6 @@ class NetChanges:
         return before.sql(con, without=shared), after.sql(con, without=shared)
 
     def _replaced(self, con: duckdb.DuckDBPyConnection) -> str:
-        """Return SQL of all rows as deletes, then inserts."""
         parts, order = list[str](), ["change"]
         for change, image, side in (("delete", "before", self.before), ("insert", "after", self.after)):
             if side is not None:

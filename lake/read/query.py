@@ -92,7 +92,6 @@ def text_rows(relation: duckdb.DuckDBPyRelation) -> tuple[QueryResult, list[tupl
 
 
 def _statement(query: str) -> str:
-    """Return the first statement of `query` without its semicolon."""
     written = query.encode()
     ends = (at for at, _ in duckdb.tokenize(query) if written[at : at + 1] == b";")
     return written[: next(ends, len(written))].decode()

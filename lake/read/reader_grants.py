@@ -55,7 +55,6 @@ def listed(settings: Settings) -> list[dict[str, Any]]:
 
 
 def profile(grant: Grant, token: str, url: str) -> str:
-    """Return a Delta Sharing profile file."""
     fields = {"shareCredentialsVersion": 1, "endpoint": f"{url.rstrip('/')}/delta-sharing/", "bearerToken": token}
     if grant.expires is not None:
         fields["expirationTime"] = grant.expires.isoformat(timespec="milliseconds").replace("+00:00", "Z")

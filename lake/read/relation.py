@@ -23,8 +23,6 @@ FILE: Final = "_file"
 
 @dataclass(frozen=True)
 class Function:
-    """Python function for queries, on Arrow columns."""
-
     name: str
     work: Callable[..., pa.Array]
     takes: Sequence[str]

@@ -48,8 +48,6 @@ _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) 
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """Bytes of `memory`, and of `disk` for spilling."""
-
     memory: int
     disk: int
 
@@ -283,7 +281,6 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
 
 
 def open_reader(settings: Settings, query: str | None, choice: EditionChoice) -> EditionReader:
-    """Raise as `wait`, `reader` and `check_unchanged` do."""
     if choice.after:
         from lake.read.wait import wait
 

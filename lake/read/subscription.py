@@ -154,8 +154,6 @@ class _AnonymousPosition:
 
 @dataclass
 class _ConsumerPosition:
-    """Stored position of a consumer, for which one process at a time reads."""
-
     settings: Settings
     consumer: Consumer
     from_edition: int | None

@@ -32,8 +32,6 @@ from lake.text import literal, quoted
 
 LEDGER_SCHEMA: Final = "lake"
 Columns = tuple[tuple[str, str, str], ...]
-"""Name, type and comment of each column."""
-
 RUNS: Final[Columns] = (
     ("number", "BIGINT", "1, 2, 3 …"),
     ("verb", "VARCHAR", "ingest, append, replay, void, build, advance, verify, publish, deploy, maintain and so on"),
@@ -150,12 +148,10 @@ class SystemTables:
         return tuple(filter(self.may_read, (*streams, *(f"{LEDGER_SCHEMA}.{name}" for name in LEDGERS))))
 
     def named(self, schemas: Collection[str], words: Collection[str]) -> list[str]:
-        """Return the titles that a query with these lower-case words may read."""
         parts = ((title, *title.lower().split(".")) for title in self.titles)
         return [title for title, schema, name in parts if schema in schemas and name in words]
 
     def relation(self, title: str) -> SystemRelation:
-        """Raise LakeError if `title` is unknown or unreadable."""
         by_title = {other.lower(): other for other in self.titles}
         if title.lower() not in by_title:
             raise self.unknown(title)

@@ -27,8 +27,6 @@ POLL_SECONDS: Final = 0.2
 
 @dataclass(frozen=True)
 class BatchToken:
-    """Batch number `batch` of a stream's log."""
-
     stream: str
     batch: int
 

@@ -80,7 +80,6 @@ class TableVersions:
         return [column.name for column in self.after.columns if column.name not in self.columns.added]
 
     def identity(self, declaration: Declaration | None) -> list[str]:
-        """Return the key, or all columns if an edition lacks one of the key."""
         key = list(declaration.kind.identity) if declaration is not None else self.common
         return key if set(key) <= set(self.common) else self.common
 
@@ -216,8 +215,6 @@ def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
 
 @dataclass(frozen=True)
 class CauseSearch:
-    """Search for input changes up to the cut of `inputs`, from a table down to the logs."""
-
     inputs: Inputs
     notes: list[str] = field(default_factory=list)
 

@@ -30,7 +30,6 @@ def head_at(table: Table, at_cut: int | None) -> TableHead | None:
 
 
 def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Table) -> list[Values]:
-    """Raise DeclarationError if the files of the head are deleted."""
     try:
         rows: list[Values] = table.rows_of(keys, head.version).to_pylist()
     except duckdb.IOException:

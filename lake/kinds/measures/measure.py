@@ -254,7 +254,6 @@ class LastValue(Ranked):
 
 
 def not_null(entries: str) -> str:
-    """Return SQL of `entries`, an empty array for null."""
     return f"coalesce({entries}, array())"
 
 

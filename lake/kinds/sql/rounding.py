@@ -127,8 +127,6 @@ def _leaves(given: DataType | None, held: DataType | None) -> Iterator[tuple[Dat
 
 
 class _Scope:
-    """Types of the `parts` of `sql` over `frame`."""
-
     def __init__(self, sql: str, frame: DataFrame, parts: Sequence[SqlPart]) -> None:
         self.sql, self.frame = sql, frame
         texts = list(dict.fromkeys(filter(None, (self.text(part) for whole in parts for part in whole.within()))))

@@ -41,7 +41,6 @@ class Session(Window):
 
     @property
     def ends(self) -> str:
-        """SQL aggregate over a session's rows: its `window_end`."""
         return f"max(`{self.on}`) + {interval(self.gap)}"
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:

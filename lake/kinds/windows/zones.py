@@ -18,7 +18,6 @@ MOVED: Final = 2 * DAY
 
 
 def check_zone(zone: str | None) -> None:
-    """Raise DeclarationError unless `zone` is None or an IANA name."""
     if zone is None:
         return
     try:
