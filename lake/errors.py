@@ -1,15 +1,10 @@
 """Exceptions of Headwater. The type shows who has to act, and determines the exit code.
 
 LakeError
-├── DeclarationError   a job, contract, expectation or setting is wrong    exit 2
-├── ContractError      events break their contract                         exit 1
-├── QualityError       a gate stopped                                      exit 1
-├── Refused            an event that its key's state does not allow        exit 1
-├── LawError           a table and its recomputation differ                exit 1
-├── StorageError       stored files are damaged, missing or not readable   exit 1
-├── StartOver          a consumer is behind all that is kept               exit 2
-└── Unavailable        storage or cluster; try again                       exit 75
-    └── Busy           another process holds the lease
+├── DeclarationError, StartOver                                      exit 2
+├── ContractError, QualityError, Refused, LawError, StorageError     exit 1
+└── Unavailable                                                      exit 75
+    └── Busy
 """
 
 from __future__ import annotations
@@ -95,7 +90,7 @@ class Unavailable(LakeError):
 
 
 class Busy(Unavailable):
-    pass
+    """Raised if another process does work of the same kind, and records it."""
 
 
 def install(extra: str) -> str:
