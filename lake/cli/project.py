@@ -80,17 +80,16 @@ def setup(shell: Shell, source: Path | None, ivy_settings: Path | None, storages
     if source is not None and ivy_settings is not None:
         raise DeclarationError("--from and --ivy-settings cannot be combined", fix="use only one of them")
     folder = Settings.jars
-    kinds: dict[str, StorageAccess] = {name: connector("lake.storage", name, f"--{name}") for name in storages}
+    kinds: list[StorageAccess] = [connector("lake.storage", name, f"--{name}") for name in storages]
     with suppress(DeclarationError):  # outside a project, the jars are for all projects
         shell.project = shell.project or find_project(Path.cwd())
     if shell.project is not None:
         folder = shell.settings.path(shell.settings.jars)
-        if kind := shell.settings.object_storage:
-            kinds[kind.scheme] = kind
+        kinds += filter(None, [shell.settings.object_storage])
     above = (folder.parent,) if folder.resolve() == Settings.jars.resolve() else ()  # created for all projects
     with file_modes.for_all(folder, *above):
         fetched = count = 0
-        for name, file in {"": jars.LIST, **{kind.scheme: kind.jars for kind in kinds.values()}}.items():
+        for name, file in {"": jars.LIST, **{kind.scheme: kind.jars for kind in kinds}}.items():
             origin = source and source / name
             fetched += jars.provide(folder / name, shell.report, file=file, source=origin, ivy_settings=ivy_settings)
             count += len(jars.listed(file))

@@ -212,7 +212,7 @@ class BucketLog(TableLog):
         """Raises CommitFailedError if its number is taken."""
         self.invalidate()
         file = commit_file(self.path, version)
-        tag = file.put_tagged(content)
+        tag = file.storage.put_if_absent(file.url, content)
         if tag is None:
             raise CommitFailedError(f"another writer has committed _delta_log/{file.name} of {self.path.name}")
         with self._lock:

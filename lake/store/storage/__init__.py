@@ -282,11 +282,7 @@ class Address:
 
     def put_if_absent(self, content: bytes) -> bool:
         """Write the file atomically unless it exists. Return whether it was written."""
-        return self.put_tagged(content) is not None
-
-    def put_tagged(self, content: bytes) -> str | None:
-        """Write as `put_if_absent` does. Return the new file's tag, "" if unknown; None if the file exists."""
-        return self.storage.put_if_absent(self.url, content)
+        return self.storage.put_if_absent(self.url, content) is not None
 
     def put_file(self, file: Path) -> None:
         self.storage.put_file(self.url, file)
