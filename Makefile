@@ -152,7 +152,7 @@ $(VENV)/.opensearch: infra/opensearch/jars.txt infra/server.py $(VENV)/.headwate
 	@$(BIN)/python -m infra.opensearch.server --fetch
 	@touch $@
 
-$(VENV)/.s3: infra/s3/jars.txt infra/server.py lake/s3.txt $(VENV)/.jars
+$(VENV)/.s3: infra/s3/jars.txt infra/server.py lake/connect/s3/jars.txt $(VENV)/.jars
 	@$(BIN)/python -m infra.s3.server --fetch
 	@$(BIN)/lake setup --s3
 	@touch $@
