@@ -221,7 +221,7 @@ class Settings:
 
 
 STORED: Final = ("warehouse", "landing", "archive")
-"""Settings that may name a folder of an object storage."""
+"""Settings that may name a folder of an object storage; `cold` is where the warehouse is."""
 
 
 def url_of(where: Path | str | None) -> str:

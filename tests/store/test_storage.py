@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,10 @@ from typing import Final
 import pytest
 
 import lake
-from lake.store.storage import Address
+from lake.store.storage import LOCAL as FOLDER
+from lake.store.storage import Address, Storage
+from tests.store.memory import Bucket
+from tests.store.storage_contract import CONTRACT
 
 LAKE: Final = Path(lake.__file__).parent
 ROOMS: Final = (
@@ -85,42 +88,17 @@ def folder(tmp_path: Path) -> Address:
     return Address(str(tmp_path))
 
 
-def test_file_is_put_once_read_listed_and_deleted(folder: Address) -> None:
-    file = folder / "a.json"
-    assert (file.head(), file.exists()) == (None, False)
-    assert [file.put_if_absent(content) for content in (b"first", b"second")] == [True, False]
-    assert file.read() == b"first"
-    with file.open() as opened:
-        assert (opened.seek(-2, 2), opened.read()) == (3, b"st")
-    [entry] = folder.list()
-    assert (entry.name, entry.size, entry) == ("a.json", 5, file.head())
-    for _ in range(2):
-        file.delete()
-    assert list(folder.list()) == []
-    with pytest.raises(FileNotFoundError):
-        file.read()
+@pytest.mark.parametrize("storage", [FOLDER, None], ids=["folder", "memory"])
+@pytest.mark.parametrize("part", CONTRACT, ids=lambda part: part.__name__)
+def test_storage_keeps_its_contract(part: Callable[[Address], None], storage: Storage | None, tmp_path: Path) -> None:
+    part(Address(str(tmp_path), storage or Bucket()))
 
 
-def test_listing_is_sorted_by_name_and_deep_on_request(folder: Address) -> None:
-    (folder / "t/_delta_log").local.mkdir(parents=True)
-    for name in ("z", "t/b.parquet", "t/_delta_log/0.json"):
-        (folder / name).put_if_absent(name.encode())
+def test_listing_of_a_folder_has_links_but_does_not_follow_them(folder: Address) -> None:
+    (folder / "z").put_if_absent(b"z")
     (folder / "link").local.symlink_to("z")
-    assert [entry.name for entry in folder.list()] == ["link", "t/", "z"]
-    deep = {entry.name: entry.size for entry in folder.list(deep=True)}
-    assert deep == {name: len(name) for name in ("t/_delta_log/0.json", "t/b.parquet", "z")}
-    with pytest.raises(FileNotFoundError):
-        next((folder / "none").list())
-
-
-def test_concurrent_puts_of_a_file_have_one_winner(folder: Address) -> None:
-    contents = [f"{number}".encode() * 1000 for number in range(8)]
-    with ThreadPoolExecutor() as pool:
-        for number in range(20):
-            file = folder / f"{number}.json"
-            won = list(pool.map(file.put_if_absent, contents))
-            assert won.count(True) == 1
-            assert file.read() == contents[won.index(True)]
+    assert [entry.name for entry in folder.list()] == ["link", "z"]
+    assert [entry.name for entry in folder.list(deep=True)] == ["z"]
 
 
 def test_address_has_names_and_an_order() -> None:
