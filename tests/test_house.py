@@ -10,8 +10,8 @@ from infra.house import ROOT, Figures, house
 
 MOST = {
     "packages on the main floor": 19,
-    "files on the main floor": 9,
-    "import layers": 16,
+    "files on the main floor": 8,
+    "import layers": 15,
     "modules over 400 lines": 0,
     "functions over 40 lines": 0,
     "functions of more than 6 parameters": 5,
