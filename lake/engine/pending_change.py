@@ -64,7 +64,7 @@ def first_build(evaluation: Evaluation) -> PendingChange:
 
 
 def change_of_all(evaluation: Evaluation) -> PendingChange:
-    """Compare rows only if fingerprints differ."""
+    """Return the change of the whole table; rows are compared only if fingerprints differ."""
     table = evaluation.table
     rows, old = evaluation.all_rows(), table.read(evaluation.spark, table.version())
     if evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):

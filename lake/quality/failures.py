@@ -27,7 +27,7 @@ def stop_error(checks: Iterable[Check]) -> QualityError | None:
 
 
 def fix_text(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:
-    """`event` is the place of an event behind the rows."""
+    """Return the fix for checks that stopped; `event` is the place of an event behind the rows."""
     stopping = [check for check in checks if check.outcome == "stopped"]
     files = " and ".join(sorted({f"quality/{check.table}.json" for check in stopping}))
     of_rows = any(result["failed"] is not None for check in stopping for result in stopping_results(check))

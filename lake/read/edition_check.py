@@ -26,7 +26,7 @@ class TableVerdict:
 
 
 def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -> list[TableVerdict]:
-    """Raise DeclarationError for an unknown edition or table."""
+    """Verify the named tables (default: all). Raises DeclarationError for an unknown edition or table."""
     edition = get_edition(settings, number)
     if unknown := [name for name in names if name not in edition.tables]:
         raise DeclarationError(

@@ -50,7 +50,7 @@ BUCKET: Final = r"/_bucket=(-?[0-9]+)/"
 
 
 def relation(settings: Settings, contract: Contract, cut: Cut) -> SystemRelation:
-    """Raise LakeError if batches are lost or unreadable by `contract`."""
+    """Return the log at `cut`. Raises LakeError if batches are lost or unreadable by `contract`."""
     log, upto = Log(settings, contract.name), cut.batches.get(contract.name, 0)
     contracts = evolution.with_current(log.contracts(log.must_reach(upto)), contract)
     bounds = {"_batch": (1, upto), "_bucket": (0, BUCKETS)}

@@ -52,7 +52,7 @@ class SandboxedQuery:
 
 
 def check_query(reader: EditionReader, query: str) -> SandboxedQuery:
-    """Raise DeclarationError unless `query` is one SELECT over allowed names."""
+    """Return the accepted query. Raises DeclarationError unless it is one SELECT over allowed names."""
     try:
         return _check_nodes(reader, query)
     except RecursionError:

@@ -76,7 +76,7 @@ class Conversation:
     output: Path | None = None
 
     def answer(self, line: str) -> Iterator[str]:
-        r"""Raise LakeError, or EOFError for \q."""
+        r"""Yield the answer to a query or command. Raises LakeError, or EOFError for \q."""
         line = line.strip().rstrip(";").strip()
         line = WORDS.get(line.lower(), line)
         if line.startswith("\\"):
