@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -10,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
@@ -44,7 +42,7 @@ from lake.store.ledger.runs import RUNS, background_recording
 from lake.store.locks import activity
 from lake.store.locks.lease import leases
 from lake.store.log import Log
-from lake.store.process import fault_of
+from lake.store.process import end_signals_handled, fault_of
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
 
@@ -253,12 +251,11 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: O
     """
     stop, cycles = threading.Event(), 0
 
-    def end(_: int, __: FrameType | None) -> None:
+    def end(_: int) -> None:
         on_progress("stopping after this cycle")
         stop.set()
 
-    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with end_signals_handled(end):
         while not stop.is_set():
             activity.renew(settings)
             waiting = False
@@ -279,9 +276,6 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: O
                 _check_session(spark)
             free_jvm_objects(keep=cycles == 1)
             stop.wait(0 if waiting else every)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _is_behind(settings: Settings, done: Cycle, on_progress: OnProgress) -> bool:

@@ -9,7 +9,6 @@ import asyncio
 import ipaddress
 import os
 import re
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
@@ -42,6 +41,7 @@ from lake.serve.reading.app import ReadingApp
 from lake.serve.reading.describe import home_section
 from lake.serve.source import DeclaredIntake, find_declaration_if_any, intake_writer
 from lake.session import file_modes
+from lake.store.process import end_signals_handled
 
 if TYPE_CHECKING:
     from lake.serve.problems import Endpoint
@@ -129,19 +129,9 @@ def _run(app: Starlette, serve: ServeSettings, listening: socket.socket, *, stop
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    with _signals_ignored(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    # Uvicorn raises the signals again after it has shut down for them.
+    with end_signals_handled(lambda _: None), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(Ending(config).serve([listening]))
-
-
-@contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """Ignore the signals that uvicorn raises again after it has shut down for them."""
-    previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
@@ -27,6 +26,7 @@ from lake.session.remote import TOKEN, connected, token_file
 from lake.session.spark_session import embedded_conf, first_line, properties
 from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
+from lake.store.process import end_signals_handled
 from lake.store.snapshot import published
 from lake.store.warehouse import LAYERS, Warehouse
 from lake.text import SPARK, literal, quoted
@@ -217,16 +217,12 @@ def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> 
 def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
     came: list[int] = []
 
-    def end(number: int, _: FrameType | None) -> None:
+    def end(number: int) -> None:
         came.append(number)
         process.terminate()
 
-    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with end_signals_handled(end):
         yield came
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,19 @@ def begin(project: Path | None, command: str) -> Settings:
 def end() -> None:
     """Undo `begin`. The process's exit does so too."""
     activity.end()
+
+
+@contextmanager
+def end_signals_handled(handle: Callable[[int], object]) -> Iterator[None]:
+    """Call `handle` with each SIGTERM and SIGINT while the block runs, instead of what handles them outside."""
+    previous = {
+        number: signal.signal(number, lambda number, _: handle(number)) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def last_durations(settings: Settings, verb: str) -> Mapping[str, float]:
