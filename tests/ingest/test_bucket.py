@@ -25,6 +25,7 @@ from lake.serve.intake_folder import IntakeFolder
 from lake.session import spark_session
 from lake.store.storage import Address, access_check, address_of, objects
 from lake.store.storage.objects import Object
+from lake.store.storage.positioned import SizedCache
 from tests.checks import present
 from tests.ingest.every_file import CONTRACTS
 from tests.ingest.every_file import files as every
@@ -53,7 +54,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     made = Bucket()
     made.at = AT
     monkeypatch.setattr("lake.connect.s3.bucket.bucket", lambda *_: made)
-    monkeypatch.setattr(objects, "_MEMORY", objects._Memory())
+    monkeypatch.setattr(objects, "_PARTS", SizedCache())
     return made
 
 

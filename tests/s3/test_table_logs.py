@@ -27,6 +27,7 @@ from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.storage import Address, Entry, ranged
+from lake.store.storage.positioned import SizedCache
 from lake.store.table_log import TableState
 from lake.store.table_logs import invalidate, table_log
 from lake.store.view import view
@@ -216,7 +217,7 @@ def test_change_of_a_table_with_a_lost_file_is_rejected_as_damage(
     appended(table, 1)
     gone = delta.files(another(table))[0]
     table.at(gone).delete()
-    monkeypatch.setattr(ranged, "_MEMORY", ranged.Memory())
+    monkeypatch.setattr(ranged, "_ENDS", SizedCache())
     with pytest.raises(DeltaError) as raised, delta_writer.changing(table) as (current, properties):
         current.delete("n = 1", commit_properties=properties)
     fault = blamed(settings, raised.value)

@@ -10,18 +10,17 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from threading import Lock
 from typing import BinaryIO, Final
 
 from lake.store.storage import Address, Entry, Item, Result, Storage, Use
-from lake.store.storage.positioned import Positioned
+from lake.store.storage.positioned import Positioned, SizedCache
 
 FIRST: Final = 1 << 16
 """Bytes of the first request at a new position; doubled for each sequential read."""
@@ -29,13 +28,9 @@ MOST: Final = 8 << 20
 """Maximum bytes of one request."""
 WHOLE: Final = 1 << 20
 """Maximum size of an object that is fetched by one request."""
-REMEMBERED: Final = 64 << 20
-"""Bytes of beginnings and ends that a process caches."""
 AT_ONCE: Final = 16
 """Maximum number of objects that are looked up or opened in parallel."""
 COPIES_AT_ONCE: Final = 4
-
-
 THREADS: Final = 8
 """Maximum number of parallel requests about tables."""
 FETCHED: Final = 32
@@ -210,33 +205,18 @@ def _copy(one: Object, file: Path) -> None:
         shutil.copyfileobj(content, copy, MOST)
 
 
-class _Memory:
-    """Cache of short parts of objects; the least recently used go first. Thread-safe."""
+_PARTS: Final = SizedCache[bytes]()
 
-    def __init__(self) -> None:
-        self._parts: OrderedDict[tuple[str, str, int, int], bytes] = OrderedDict()
-        self._size = 0
-        self._lock = Lock()
 
-    def part(self, one: Object, start: int, size: int) -> bytes:
-        """Return a part of an object. Raises FileNotFoundError if it is gone or replaced and not cached."""
-        key = (str(one), one.tag, start, size)
-        with self._lock:
-            if key in self._parts:
-                self._parts.move_to_end(key)
-                return self._parts[key]
+def _part(one: Object, start: int, size: int) -> bytes:
+    """Return a part of an object; cache short ones. Raises FileNotFoundError if it is gone or replaced."""
+    key = (str(one), one.tag, start, size)
+    part = _PARTS.get(key)
+    if part is None:
         part = remote(one.address).part(str(one), start, size, one.tag)
         if size <= FIRST or size == one.size <= WHOLE:
-            with self._lock:
-                if key not in self._parts:
-                    self._parts[key] = part
-                    self._size += size
-                while self._size > REMEMBERED:
-                    self._size -= len(self._parts.popitem(last=False)[1])
-        return part
-
-
-_MEMORY: Final = _Memory()
+            _PARTS.put(key, part, size)
+    return part
 
 
 class _Content(Positioned):
@@ -258,4 +238,4 @@ class _Content(Positioned):
             return
         self._ahead = min(2 * self._ahead, MOST) if is_sequential and self._at else FIRST
         start, length = (0, size) if size <= WHOLE else (self._at, min(max(wanted, self._ahead), size - self._at))
-        self._part, self._start = _MEMORY.part(self._source, start, length), start
+        self._part, self._start = _part(self._source, start, length), start

@@ -1,9 +1,39 @@
-"""Base of files that are read in parts: a position from which reading continues."""
+"""Files that are read in parts: a position from which reading continues, and a cache of parts."""
 
 from __future__ import annotations
 
 import io
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar
+
+REMEMBERED: Final = 64 << 20
+"""Bytes that a process keeps in each cache."""
+Value = TypeVar("Value")
+
+
+class SizedCache(Generic[Value]):
+    """Cache of at most REMEMBERED bytes; the least recently used go first. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
+        self._size = 0
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> Value | None:
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: Hashable, value: Value, size: int) -> None:
+        with self._lock:
+            self._size += size - self._values.pop(key, (value, 0))[1]
+            self._values[key] = value, size
+            while self._size > REMEMBERED:
+                self._size -= self._values.popitem(last=False)[1][1]
 
 
 class Positioned(io.RawIOBase):

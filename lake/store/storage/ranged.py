@@ -6,33 +6,27 @@ ends are cached up to a limit, and of small files everything that was read at on
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from threading import Lock
 from typing import Any, Final, Protocol
 
 from fsspec import AbstractFileSystem
 
 from lake.session import duck
-from lake.store.storage.positioned import Positioned
+from lake.store.storage.positioned import Positioned, SizedCache
 
 END: Final = 1 << 20
 """Bytes of a file's end that the first request asks for."""
 WHOLE: Final = 4 << 20
 """Maximum size of a file that is cached completely once all of it was read."""
-REMEMBERED: Final = 64 << 20
-"""Bytes of data files that a process caches."""
 
 
 class Parts(Protocol):
-    """Storage that returns parts of files by their URLs."""
+    """Storage of which parts of files are read: see RemoteStorage."""
 
-    def end(self, url: str, most: int) -> tuple[bytes, int, float]:
-        """Return at most `most` last bytes of a file, its size and its time. Raises FileNotFoundError."""
+    def end(self, url: str, most: int) -> tuple[bytes, int, float]: ...
 
-    def part(self, url: str, start: int, size: int) -> bytes:
-        """Return `size` bytes of a file from `start` on. Raises FileNotFoundError."""
+    def part(self, url: str, start: int, size: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -44,48 +38,32 @@ class FileEnd:
     time: float
 
 
-class Memory:
-    """Cache of ends of data files, or whole ones; the least recently used go first. Thread-safe."""
+_ENDS: Final = SizedCache[FileEnd]()
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, FileEnd] = OrderedDict()
-        self._size = 0
-        self._lock = Lock()
 
-    def of(self, storage: Parts, url: str) -> FileEnd:
-        """Return the end of a file, read if it is not cached. Raises FileNotFoundError."""
-        with self._lock:
-            if url in self._known:
-                self._known.move_to_end(url)
-                return self._known[url]
+def _end(storage: Parts, url: str) -> FileEnd:
+    """Return the end of a file, read if it is not cached. Raises FileNotFoundError."""
+    known = _ENDS.get(url)
+    if known is None:
         known = FileEnd(*storage.end(url, END))
-        self.keep(url, known)
-        return known
-
-    def keep(self, url: str, known: FileEnd) -> None:
-        if not url.endswith(".parquet"):
-            return
-        with self._lock:
-            if before := self._known.pop(url, None):
-                self._size -= len(before.end)
-            self._known[url] = known
-            self._size += len(known.end)
-            while self._size > REMEMBERED:
-                self._size -= len(self._known.popitem(last=False)[1].end)
+        _keep(url, known)
+    return known
 
 
-_MEMORY: Final = Memory()
+def _keep(url: str, known: FileEnd) -> None:
+    if url.endswith(".parquet"):  # a data file, which never changes
+        _ENDS.put(url, known, len(known.end))
 
 
 def remember(url: str, content: bytes, time: float) -> None:
     """Cache the content of a small file that was uploaded at `time`."""
-    _MEMORY.keep(url, FileEnd(content, len(content), time))
+    _keep(url, FileEnd(content, len(content), time))
 
 
 def exists(storage: Parts, url: str) -> bool:
     """Return whether the file exists; its end is read if it is not cached."""
     try:
-        _MEMORY.of(storage, url)
+        _end(storage, url)
     except FileNotFoundError:
         return False
     return True
@@ -97,7 +75,7 @@ class Ranged(Positioned):
     def __init__(self, storage: Parts, url: str) -> None:
         """Read the end. Raises FileNotFoundError."""
         self._storage, self._url = storage, url
-        self.known = _MEMORY.of(storage, url)
+        self.known = _end(storage, url)
         super().__init__(url, self.known.size)
 
     def _next(self, most: int) -> bytes:
@@ -112,7 +90,7 @@ class Ranged(Positioned):
         content = self._storage.part(self._url, start, min(end, before) - start)
         if len(content) == before and self.known.size <= WHOLE:
             self.known = FileEnd(content + known, self.known.size, self.known.time)
-            _MEMORY.keep(self._url, self.known)
+            _keep(self._url, self.known)
         return content + known[: max(end - before, 0)]
 
 
@@ -148,7 +126,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
         return Ranged(self._storage(path), self._url(path))
 
     def _known(self, path: str) -> FileEnd:
-        return _MEMORY.of(self._storage(path), self._url(path))
+        return _end(self._storage(path), self._url(path))
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         known = self._known(path)
