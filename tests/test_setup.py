@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -17,13 +18,13 @@ import pytest
 from click.testing import CliRunner
 
 from lake.cli import lake
-from lake.config import load_settings
+from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ops import doctor
 from lake.ops.scaffold import init
 from lake.project.project import load
-from lake.session import jars
+from lake.session import class_archive, jars
 
 pytestmark = pytest.mark.slow
 
@@ -267,7 +268,7 @@ def test_second_list_of_jars_is_provided_separately(tmp_path: Path) -> None:
 
 
 def setup(*arguments: str) -> Any:
-    return CliRunner().invoke(lake, ["setup", *arguments, "--json"])
+    return CliRunner().invoke(lake, ["setup", "--no-archive", *arguments, "--json"])
 
 
 def test_setup_installs_the_jars_of_the_list(jar_folder: Path, tmp_path: Path) -> None:
@@ -275,13 +276,59 @@ def test_setup_installs_the_jars_of_the_list(jar_folder: Path, tmp_path: Path) -
     target.mkdir()
     (target / "a-0.jar").write_text("of an earlier list")
     (target / "jars.txt").write_text(f"{'0' * 64}  org.example:a:0  Apache-2.0")
-    assert json.loads(setup("--from", str(jar_folder)).stdout) == {"jars": str(target), "listed": 2, "fetched": 2}
+    assert json.loads(setup("--from", str(jar_folder)).stdout) == {
+        "jars": str(target),
+        "listed": 2,
+        "fetched": 2,
+        "archived": False,
+    }
     assert {file.name for file in target.iterdir()} == {"a-1.jar", "b-1.jar", "jars.txt"}
     assert json.loads(setup("--from", str(tmp_path)).stdout)["fetched"] == 0, "what is in place needs no source"
     assert findings(tmp_path)["jars"].ok
     (target / "mine.jar").touch()
     assert "they would be loaded too: mine.jar" in str(setup("--from", str(jar_folder)).exception)
     assert (target / "mine.jar").exists()
+
+
+@pytest.mark.parametrize("record", ['{"bytes": 4}', '{"bytes": 2}', "{}", "[]", "{", None])
+def test_jvm_uses_an_archive_of_classes_only_if_it_is_whole(tmp_path: Path, record: str | None) -> None:
+    (tmp_path / class_archive.ARCHIVE).write_text("1234")
+    if record is not None:
+        (tmp_path / class_archive.RECORD).write_text(record)
+    options = class_archive.java_options(tmp_path)
+    assert ("SharedArchiveFile" in options) == (record == '{"bytes": 4}')
+
+
+@pytest.mark.long
+def test_setup_archives_classes_again_if_java_or_jars_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(shutil.copytree(Settings.jars, tmp_path / "jars"))
+    for name in (class_archive.ARCHIVE, class_archive.RECORD):
+        (folder / name).unlink(missing_ok=True)
+    told: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setenv("LAKE_WAREHOUSE", str(tmp_path / "warehouse"))
+        assert class_archive.make(folder, told.append)
+    options = class_archive.java_options(folder)
+    assert class_archive.make(folder, told.append)
+    assert len(told) == 1
+    project = tmp_path / "shop"
+    init(project)
+    conf = '{"spark.driver.defaultJavaOptions": "-Xlog:class+load"}'
+    environment = os.environ | {"LAKE_JARS": str(folder), "LAKE_SPARK__CONF": conf}
+    command = [*class_archive.LAKE, "run", "--project", str(project)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "source: shared objects file (top)" in done.stdout
+    with (folder / "jars.txt").open("a") as file:
+        file.write("# changed\n")
+    assert class_archive.make(folder, told.append)
+    assert len(told) == 2
+    assert class_archive.java_options(folder) == options
+    assert sorted(file.name for file in folder.iterdir() if "jar" not in file.suffix) == [
+        "classes.json",
+        "classes.jsa",
+        "jars.txt",
+    ]
+    assert not (tmp_path / "warehouse").exists()
 
 
 def test_setup_makes_its_files_readable_for_services(

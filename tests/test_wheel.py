@@ -108,7 +108,7 @@ def test_wheel_installs_a_project_and_its_list_of_jars(environment: Path, tmp_pa
     assert made.returncode == 0, made.stderr
     assert "next: cd shop && lake setup && lake run" in made.stderr
     assert {"dags/dags.py", "dags/graph.json", ".gitignore"} <= set(json.loads(made.stdout)["files"])
-    jars = lake("setup", "--from", sys.prefix + "/share/headwater/jars")
+    jars = lake("setup", "--no-archive", "--from", sys.prefix + "/share/headwater/jars")
     assert (jars.returncode, json.loads(jars.stdout)["jars"]) == (0, str(environment / "share/headwater/jars"))
     graph = lake("graph", "--project", "shop")
     assert json.loads((tmp_path / "shop/dags/graph.json").read_text()) == json.loads(graph.stdout)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
-from lake.session import jars
+from lake.session import class_archive, jars
 from lake.session.file_modes import free, nearest
 from lake.session.remote import server, shown
 from lake.session.spark_session import DELTA, EXTENSIONS, first_line, is_local, start
@@ -125,7 +125,8 @@ def _jars(folder: Path) -> Diagnosis:
     wanted = jars.listed()
     if faults := jars.faults(folder, wanted):
         return Diagnosis("jars", ", ".join(faults), fix)
-    return Diagnosis("jars", f"{len(wanted)} verified in {folder}")
+    archived = ", with an archive of classes" if class_archive.java_options(folder) else ""
+    return Diagnosis("jars", f"{len(wanted)} verified in {folder}{archived}")
 
 
 def _loopback() -> Diagnosis:

@@ -169,7 +169,7 @@ def _fetch(jars: Sequence[Jar], folder: Path, settings: Path | None) -> None:
     if spark is None or not spark.submodule_search_locations:
         raise DeclarationError("pyspark is not installed", fix="install headwater with its dependencies")
     ivy = next((Path(spark.submodule_search_locations[0]) / "jars").glob("ivy-*.jar"))
-    command = [_java(), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(folder / "cache"), "-ivy", str(module)]
+    command = [java(), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(folder / "cache"), "-ivy", str(module)]
     if settings is not None:
         command += ["-settings", str(settings)]
     command += ["-confs", "default", "-retrieve", str(folder / "[artifact]-[revision].[ext]")]
@@ -210,9 +210,10 @@ def _ivy_module(jars: Sequence[Jar]) -> bytes:
     return ElementTree.tostring(root)
 
 
-def _java() -> str:
+def java() -> str:
+    """Return the program that starts a JVM, as Spark's scripts choose it."""
     home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin/java") if home else "java"
+    return str(Path(home) / "bin/java") if home else shutil.which("java") or "java"
 
 
 def _sha256(file: Path) -> str:

@@ -18,7 +18,7 @@ from lake import cost
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
-from lake.session import file_modes, jars, remote
+from lake.session import class_archive, file_modes, jars, remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -256,13 +256,14 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
     """Return the static settings of an embedded session or of this project's own server."""
     scratch = settings.path(".lake/spark")
     compiled = COMPILED_SOON if _Started.brief else ""
+    options = f"-XX:+UseParallelGC{STARTING}{compiled}{class_archive.java_options(settings.path(settings.jars))}"
     storage = settings.object_storage
     return {
         "spark.app.name": "headwater",
         "spark.master": settings.spark.master,
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraClassPath": class_path(settings),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC{STARTING}{compiled}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} {options}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "1000",
