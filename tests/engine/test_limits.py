@@ -131,7 +131,7 @@ def exceeded_limits(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     counted(Table, "_changes_by_spark", lambda _: True)
     counted(RedeliverySearch, "find", lambda rows: isinstance(rows, DataFrame))
-    counted(affected_keys, "reached", lambda keys: isinstance(keys, DataFrame))
+    counted(affected_keys, "reached_keys", lambda keys: keys.in_memory is None)
     counted(affected_keys, "_many", bool)
     counted(incremental, "_local", lambda rows: rows.in_memory is None)
     counted(incremental, "_at_horizon", lambda rows: rows is None)
