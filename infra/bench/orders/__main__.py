@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -198,20 +199,14 @@ class Orders:
             for _ in range(batches):
                 before, cpu, began = published(), cpu_of(process.pid), time.monotonic()
                 self.land(BATCH)
-                until(
-                    lambda before=before: all(batch > before[name] for name, batch in published().items()), seconds=600
-                )
+                until(partial(is_newer, before), seconds=600)
                 yield Used(cpu_of(process.pid) - cpu, time.monotonic() - began, 0)
 
     def by_duckdb(self) -> Used:
         """Make the tables from all changes in a process of its own."""
-        script = "\n".join(
-            ["import duckdb", f"con = duckdb.connect({str(self.project / 'peer.duckdb')!r})", "con.begin()"]
-        )
-        script += (
-            "".join(f"\ncon.execute({query!r})" for query in self.statements("OR REPLACE TABLE")) + "\ncon.commit()"
-        )
-        return measured([sys.executable, "-c", script], self.project)
+        lines = ["import duckdb", f"con = duckdb.connect({str(self.project / 'peer.duckdb')!r})", "con.begin()"]
+        lines += [f"con.execute({query!r})" for query in self.statements("OR REPLACE TABLE")]
+        return measured([sys.executable, "-c", "\n".join([*lines, "con.commit()"])], self.project)
 
     def statements(self, what: str) -> Iterator[str]:
         for stream in CHANGES:
