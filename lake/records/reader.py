@@ -50,7 +50,7 @@ class RecordReader:
         if self._messages:
             self.names, self._nested = (), ()
         self._by_names = by_names(self._declared)
-        self._subject = contract.subject if contract.sealed else None
+        self._kept = {contract.subject if contract.sealed else None, contract.dump}
         self._rejects_unknown = contract.unknown == "refuse"
         self._rejects_missing = contract.missing == "refuse"
         self._masks = {name: tuple(field.name for field in fields) for name, fields in masks(contract).items()}
@@ -74,8 +74,8 @@ class RecordReader:
     def read(self, part: TextRecords | ColumnRecords, facts: Mapping[str, Sequence[str | None]]) -> pa.Table:
         """Return records with the columns of `schema`. `facts` has the texts of fields that are facts, by name.
 
-        Fields are null if there is a `_reason`, except the subject of personal fields: the texts of a rejected record
-        are blanked if its person was forgotten.
+        Fields are null if there is a `_reason`, except the subject of personal fields, as the texts of a rejected
+        record are blanked if its person was forgotten, and the dump, which is then partial.
         """
         members = (
             self._members_of_texts(part.texts) if isinstance(part, TextRecords) else self._members_of_columns(part)
@@ -166,7 +166,7 @@ class RecordReader:
             is_rejected[[*refused]] = True
             rows = pa.array(np.arange(size), mask=is_rejected)
             values = [
-                column if name == self._subject else column.take(rows)
+                column if name in self._kept else column.take(rows)
                 for name, column in zip(read, values, strict=True)
             ]
         columns += values

@@ -219,6 +219,18 @@ def test_rejected_record_keeps_the_subject_of_its_personal_fields() -> None:
     assert (row["_reason"], row["who"], row["phone"]) == ("wrong type", "ada", None)
 
 
+def test_rejected_record_keeps_its_dump_which_is_then_partial() -> None:
+    dump, pieces = {"name": "dump", "type": "int"}, {"name": "pieces", "type": "int"}
+    reader = _reader(ID, dump, pieces, lake={"dump": "dump"})
+    texts = [b'{"id": 1, "dump": 4, "pieces": "many"}', b'{"id": 1, "dump": "x", "pieces": 1}', b'{"id": 1, "dump": 4']
+    rows = _rows(reader, *texts)
+    assert [(row["dump"], row["pieces"], row["_reason"]) for row in rows] == [
+        (4, None, Reason.WRONG_TYPE),
+        (None, None, Reason.WRONG_TYPE),
+        (None, None, Reason.UNPARSEABLE),
+    ]
+
+
 def test_landed_file_has_null_for_facts_of_a_source() -> None:
     file: Declared = {"name": "file", "type": "string", "from": "file.name"}
     reader = _reader(ID, _optional("who", "string") | {"from": "kafka.key"}, file)
