@@ -166,8 +166,7 @@ class RecordReader:
             is_rejected[[*refused]] = True
             rows = pa.array(np.arange(size), mask=is_rejected)
             values = [
-                column if name in self._kept else column.take(rows)
-                for name, column in zip(read, values, strict=True)
+                column if name in self._kept else column.take(rows) for name, column in zip(read, values, strict=True)
             ]
         columns += values
         columns += [_text_column(size, {index: text for index, text in extra.items() if index not in refused})]
