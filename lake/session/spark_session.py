@@ -256,7 +256,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
     """Return the static settings of an embedded session or of this project's own server."""
     scratch = settings.path(".lake/spark")
     compiled = COMPILED_SOON if _Started.brief else ""
-    options = f"-XX:+UseParallelGC{STARTING}{compiled}{class_archive.java_options(settings.path(settings.jars))}"
+    options = f"-XX:+UseParallelGC{STARTING}{class_archive.java_options(settings.path(settings.jars))}{compiled}"
     storage = settings.object_storage
     return {
         "spark.app.name": "headwater",

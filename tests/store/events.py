@@ -13,7 +13,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import ingest
-from lake.store.log import Log
+from lake.store.log import EventFilter, Log
 from tests import shop
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -56,11 +56,10 @@ def take(project: Settings, spark: SparkSession, *, now: datetime = NOW) -> Batc
     return ingest(project, lambda: spark, load_contracts(project), now=now)["readings"]
 
 
-def events(project: Settings, spark: SparkSession, **where: int) -> list[dict[str, Any]]:
+def events(project: Settings, spark: SparkSession, *, after: int = 0, **bounds: int) -> list[dict[str, Any]]:
     """Return the events of the log in log order."""
-    contract = load_contracts(project)["readings"]
-    bounds: dict[str, Any] = {"upto": Log(project, "readings").head().batch} | where
-    rows = Log(project, contract.name).read(spark, contract, **bounds)
+    contract, log = load_contracts(project)["readings"], Log(project, "readings")
+    rows = log.read(spark, contract, **{"upto": log.head().batch, **bounds}, events=EventFilter(after=after))
     return [row.asDict(recursive=True) for row in rows.orderBy("_batch", "_bucket", "_offset").collect()]
 
 
