@@ -59,7 +59,7 @@ def test_messages_are_signed_and_replayed_they_are_the_edition(shop: WebhookShop
     assert len(shop.server.tried) == 4, "a rebuild tells nothing"
 
 
-def test_by_default_only_what_changes_from_now_on_is_told(webhook: Webhook, tmp_path: Path) -> None:
+def test_sink_sends_only_changes_after_its_first_delivery_by_default(webhook: Webhook, tmp_path: Path) -> None:
     shop = WebhookShop.made(webhook, tmp_path)
     shop.things.change({1: 1, 2: 2})
     shop.deliver()
@@ -89,7 +89,7 @@ def moody(chance: random.Random, most: float) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_editions_come_and_however_it_fails_the_receiver_follows(
+def test_receiver_has_the_edition_after_random_changes_and_failures(
     webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.001)
@@ -128,7 +128,7 @@ def without_more(rows: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(({**row, "more": None} for row in rows.values()), key=repr)
 
 
-def test_a_deploy_that_adds_a_column_tells_nothing_of_rows_that_stay(shop: WebhookShop) -> None:
+def test_deploy_of_a_new_column_sends_no_unchanged_rows(shop: WebhookShop) -> None:
     told = len(shop.server.tried)
     shop.things.deploy()
     shop.deliver()
@@ -142,7 +142,7 @@ def test_a_deploy_that_adds_a_column_tells_nothing_of_rows_that_stay(shop: Webho
 
 
 @pytest.mark.parametrize("point", ["begin.after", "window.after", "target.after"])
-def test_delivery_goes_on_with_the_same_ids_when_it_is_killed(shop: WebhookShop, kills: Commands, point: str) -> None:
+def test_delivery_resumes_with_the_same_ids_after_a_kill(shop: WebhookShop, kills: Commands, point: str) -> None:
     shop.declare(f"{ALL}parallel = 1\n")
     for number in range(3, 8):
         rows: dict[int | None, int] = {key: key + number for key in range(100)}
@@ -164,7 +164,7 @@ def noted(shop: WebhookShop) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in rows]
 
 
-def test_a_delivery_that_is_finished_after_a_crash_is_shown_and_is_a_run(shop: WebhookShop, kills: Commands) -> None:
+def test_delivery_finished_after_a_crash_is_printed_and_recorded_as_a_run(shop: WebhookShop, kills: Commands) -> None:
     shop.declare(f"{ALL}parallel = 1\n")
     settings = shop.things.settings
     for another in (False, True):
@@ -180,7 +180,7 @@ def test_a_delivery_that_is_finished_after_a_crash_is_shown_and_is_a_run(shop: W
         assert shop.in_step()
 
 
-def test_what_cannot_be_proved_is_no_difference_and_no_repair_is_advised(shop: WebhookShop) -> None:
+def test_verify_reports_a_webhook_as_not_proved_and_advises_no_repair(shop: WebhookShop) -> None:
     project = str(shop.things.settings.project)
     done = CliRunner().invoke(lake, ["verify", "--sink", SINK, "--project", project])
     assert isinstance(done.exception, LawError)
@@ -189,7 +189,7 @@ def test_what_cannot_be_proved_is_no_difference_and_no_repair_is_advised(shop: W
     assert done.exception.fix == f"lake changes {NAME} lists what it should have"
 
 
-def test_a_delivery_that_was_cut_short_goes_on_where_it_was_though_another_edition_came(shop: WebhookShop) -> None:
+def test_interrupted_delivery_is_finished_before_a_newer_edition_is_sent(shop: WebhookShop) -> None:
     """A row that changed, was told, and changed back, is told once more: the net change alone would hide it."""
     taken = set[str]()
 
@@ -214,7 +214,7 @@ def test_a_delivery_that_was_cut_short_goes_on_where_it_was_though_another_editi
     assert shop.in_step()
 
 
-def test_what_is_refused_is_kept_and_what_comes_later_of_its_row_waits(shop: WebhookShop) -> None:
+def test_rejected_message_is_kept_and_later_changes_of_its_row_wait(shop: WebhookShop) -> None:
     shop.server.behave = lambda got: 422 if got.body["data"]["key"] == {"k": 1} else 200
     shop.things.change({1: 5, 2: 6})
     shop.deliver()
@@ -233,7 +233,7 @@ def test_what_is_refused_is_kept_and_what_comes_later_of_its_row_waits(shop: Web
     assert shop.in_step()
 
 
-def test_a_message_that_is_tried_again_later_has_its_id(shop: WebhookShop) -> None:
+def test_retried_message_keeps_its_id(shop: WebhookShop) -> None:
     shop.server.behave = lambda _: 400
     shop.things.change({1: 5, 2: 2})
     shop.deliver()
@@ -247,7 +247,7 @@ def test_a_message_that_is_tried_again_later_has_its_id(shop: WebhookShop) -> No
     assert shop.in_step()
 
 
-def test_where_rows_need_not_wait_their_later_changes_are_told(shop: WebhookShop) -> None:
+def test_later_change_of_a_rejected_row_is_sent_if_the_sink_is_unordered(shop: WebhookShop) -> None:
     shop.declare(f"{ALL}ordered = false\n")
     shop.server.behave = lambda _: 400
     shop.things.change({1: 5, 2: 2})
@@ -261,7 +261,7 @@ def test_where_rows_need_not_wait_their_later_changes_are_told(shop: WebhookShop
     assert not shop.undelivered
 
 
-def test_a_row_whose_editions_have_expired_is_told_as_it_is(shop: WebhookShop) -> None:
+def test_row_with_expired_editions_is_retried_with_its_current_content(shop: WebhookShop) -> None:
     shop.server.behave = lambda _: 400
     shop.things.change({1: 5})
     shop.deliver()
@@ -277,7 +277,7 @@ def test_a_row_whose_editions_have_expired_is_told_as_it_is(shop: WebhookShop) -
     assert not shop.undelivered
 
 
-def test_what_is_undelivered_can_be_given_up(shop: WebhookShop) -> None:
+def test_undelivered_rows_can_be_given_up(shop: WebhookShop) -> None:
     shop.server.behave = lambda _: 400
     shop.things.change({1: 5})
     shop.deliver()
@@ -289,7 +289,7 @@ def test_what_is_undelivered_can_be_given_up(shop: WebhookShop) -> None:
     assert shop.server.changes()[-1]["after"]["amount"] == "1.50"
 
 
-def test_a_delivery_stops_where_too_much_is_undelivered(shop: WebhookShop) -> None:
+def test_delivery_stops_if_too_many_rows_are_undelivered(shop: WebhookShop) -> None:
     shop.declare(f"{ALL}undelivered = 5\nparallel = 1\n")
     shop.server.behave = lambda _: 400
     shop.things.change({key: key for key in range(3, 100)})
@@ -305,7 +305,7 @@ def test_a_delivery_stops_where_too_much_is_undelivered(shop: WebhookShop) -> No
     assert shop.in_step()
 
 
-def test_a_message_that_alone_is_failed_at_is_undelivered_and_all_others_are_taken(shop: WebhookShop) -> None:
+def test_message_that_fails_alone_is_undelivered_and_all_others_are_accepted(shop: WebhookShop) -> None:
     shop.server.behave = lambda got: None if got.body["data"]["key"] == {"k": 7} else slowly(0.02)(got)
     shop.things.change({key: key for key in range(100)})
     shop.deliver()
@@ -323,9 +323,7 @@ def test_a_message_that_alone_is_failed_at_is_undelivered_and_all_others_are_tak
         ((503, {"retry-after": "3600"}), "asks to be left alone for 3600 s"),
     ],
 )
-def test_where_nobody_takes_anything_the_delivery_stops_and_nothing_is_lost(
-    shop: WebhookShop, answer: Answer, found: str
-) -> None:
+def test_delivery_stops_without_loss_if_every_message_fails(shop: WebhookShop, answer: Answer, found: str) -> None:
     shop.server.behave = lambda _: answer
     shop.things.change({1: 5, 2: 6})
     with pytest.raises(Unavailable, match=found):
@@ -336,7 +334,7 @@ def test_where_nobody_takes_anything_the_delivery_stops_and_nothing_is_lost(
     assert shop.in_step()
 
 
-def test_a_receiver_that_is_not_there_stops_the_delivery(shop: WebhookShop) -> None:
+def test_unreachable_receiver_stops_the_delivery(shop: WebhookShop) -> None:
     shop.server.stop()
     shop.things.change({1: 5, 2: 6})
     try:
@@ -348,7 +346,7 @@ def test_a_receiver_that_is_not_there_stops_the_delivery(shop: WebhookShop) -> N
     assert shop.in_step()
 
 
-def test_a_receiver_that_is_too_slow_stops_the_delivery(shop: WebhookShop) -> None:
+def test_slow_receiver_stops_the_delivery(shop: WebhookShop) -> None:
     shop.declare(f"{ALL}seconds = 1\nattempts = 2\n")
     shop.server.behave = slowly(2)
     shop.things.change({1: 5, 2: 2})
@@ -360,7 +358,7 @@ def test_a_receiver_that_is_too_slow_stops_the_delivery(shop: WebhookShop) -> No
     assert shop.in_step()
 
 
-def test_what_a_receiver_asks_for_is_waited(shop: WebhookShop) -> None:
+def test_sink_waits_as_long_as_the_receiver_asks(shop: WebhookShop) -> None:
     asked, came = list[datetime](), list[datetime]()
 
     def behave(_: Got) -> Answer:
@@ -386,7 +384,7 @@ def test_what_a_receiver_asks_for_is_waited(shop: WebhookShop) -> None:
 @pytest.mark.parametrize(
     ("answer", "found"), [(410, "gone for good"), ((302, {"location": "http://127.0.0.1:1/elsewhere"}), "elsewhere")]
 )
-def test_a_receiver_that_is_gone_or_elsewhere_stops_the_sink(shop: WebhookShop, answer: Answer, found: str) -> None:
+def test_receiver_that_is_gone_or_has_moved_stops_the_sink(shop: WebhookShop, answer: Answer, found: str) -> None:
     shop.server.behave = lambda _: answer
     shop.things.change({1: 5, 2: 6})
     with pytest.raises(DeclarationError, match=found) as stopped:
@@ -395,7 +393,7 @@ def test_a_receiver_that_is_gone_or_elsewhere_stops_the_sink(shop: WebhookShop, 
     assert not shop.undelivered
 
 
-def test_a_message_that_is_too_large_is_undelivered(shop: WebhookShop) -> None:
+def test_message_above_the_size_limit_is_undelivered(shop: WebhookShop) -> None:
     shop.declare(f"{ALL}bytes = 10\n")
     shop.things.change({1: 5, 2: 2})
     shop.deliver()
@@ -412,7 +410,7 @@ def test_neither_address_nor_secrets_are_logged(shop: WebhookShop, caplog: pytes
     assert SECRET not in said
 
 
-def test_only_changes_that_meet_the_condition_are_told(shop: WebhookShop) -> None:
+def test_sink_sends_only_changes_that_meet_its_condition(shop: WebhookShop) -> None:
     shop.declare(ALL, 'on = ["update"]\nwhen = "after.amount > 1 and before.amount <= 1"\n')
     told = len(shop.server.tried)
     shop.things.change({1: 5, 2: 3, 7: 19})
@@ -433,7 +431,7 @@ def test_only_changes_that_meet_the_condition_are_told(shop: WebhookShop) -> Non
         ("(select max(amount) from thing) > 1", "thing"),
     ],
 )
-def test_a_condition_sees_the_changes_and_nothing_else(shop: WebhookShop, condition: str, found: str) -> None:
+def test_condition_can_read_only_the_changes(shop: WebhookShop, condition: str, found: str) -> None:
     shop.declare(ALL, f'when = "{condition}"')
     shop.things.change({1: 5})
     with pytest.raises(DeclarationError, match="when: ") as fault:
@@ -442,7 +440,7 @@ def test_a_condition_sees_the_changes_and_nothing_else(shop: WebhookShop, condit
     assert "sinks/crm.toml, table thing" in str(fault.value)
 
 
-def test_nothing_is_kept_for_other_sinks_to_be_sent_again(webhook: Webhook, tmp_path: Path) -> None:
+def test_retry_is_refused_for_sinks_that_keep_no_messages(webhook: Webhook, tmp_path: Path) -> None:
     settings = empty(tmp_path / "shop")
     settings.path("sinks").mkdir()
     settings.path("sinks/crm.toml").write_text('kind = "kafka"\nbootstrap = "x:1"\n[tables.thing]\n')
@@ -450,14 +448,14 @@ def test_nothing_is_kept_for_other_sinks_to_be_sent_again(webhook: Webhook, tmp_
         send_again(settings, declared_sinks(settings)[0])
 
 
-def test_a_target_says_what_is_under_way(shop: WebhookShop) -> None:
+def test_target_has_a_position_and_no_edition_underway_after_a_delivery(shop: WebhookShop) -> None:
     target = shop.sink.open()
     assert isinstance(target, WebhookTarget)
     assert target.underway() is None
     assert json.loads(target.position().to_json())["edition"] == 1  # type: ignore[union-attr]  # it has one
 
 
-def test_of_two_deliverers_one_waits(shop: WebhookShop) -> None:
+def test_delivery_is_refused_while_another_process_holds_the_lease(shop: WebhookShop) -> None:
     """The position is in the warehouse, so its lease keeps them apart."""
     shop.things.change({1: 5, 2: 2})
     with other_process(shop.things.settings, f"sink.{SINK}"):
