@@ -39,7 +39,7 @@ def shop(kafka: Kafka, tmp_path: Path) -> KafkaShop:
     return shop
 
 
-def test_a_compacted_topic_is_the_edition_after_each_delivery(shop: KafkaShop) -> None:
+def test_compacted_topic_equals_the_edition_after_each_delivery(shop: KafkaShop) -> None:
     assert shop.in_step()
     shop.things.change({1: 1, 2: 5, None: 4})
     assert shop.deliver().tables[0].inserted == 1
@@ -97,7 +97,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
     return delivery
 
 
-def test_of_two_deliverers_the_earlier_is_fenced_off(shop: KafkaShop, interrupted: Interrupted) -> None:
+def test_earlier_of_two_deliveries_is_fenced_off(shop: KafkaShop, interrupted: Interrupted) -> None:
     """As from two machines, which no lease keeps apart."""
     shop.things.change({1: 7, 3: 3})
     first, half = interrupted(shop, shop.deliver)
@@ -112,7 +112,7 @@ def test_of_two_deliverers_the_earlier_is_fenced_off(shop: KafkaShop, interrupte
     assert shop.in_step()
 
 
-def test_an_aborted_half_is_not_seen(shop: KafkaShop, interrupted: Interrupted) -> None:
+def test_aborted_half_of_a_delivery_is_not_seen(shop: KafkaShop, interrupted: Interrupted) -> None:
     before, high = shop.read, shop.server.high(shop.topic)
     shop.things.change({number: number for number in range(500)})
 
@@ -128,7 +128,7 @@ def test_an_aborted_half_is_not_seen(shop: KafkaShop, interrupted: Interrupted) 
     assert shop.server.high(shop.topic) > high
 
 
-def test_a_broker_that_dies_midway_is_waited_for_no_longer_than_said(shop: KafkaShop, interrupted: Interrupted) -> None:
+def test_delivery_fails_and_is_not_seen_if_the_broker_dies_midway(shop: KafkaShop, interrupted: Interrupted) -> None:
     before = shop.read
     shop.things.change({number: number for number in range(50)})
     target, delivery = interrupted(shop, shop.server.stop)
@@ -142,7 +142,7 @@ def test_a_broker_that_dies_midway_is_waited_for_no_longer_than_said(shop: Kafka
     assert shop.in_step()
 
 
-def test_a_delivery_that_takes_longer_than_its_transaction_may_is_not_seen(
+def test_delivery_longer_than_its_transaction_may_take_is_not_seen(
     kafka: Kafka, tmp_path: Path, interrupted: Interrupted
 ) -> None:
     shop = KafkaShop.made(kafka, tmp_path, "transaction_seconds = 1")
@@ -163,14 +163,14 @@ def test_a_delivery_that_takes_longer_than_its_transaction_may_is_not_seen(
     assert shop.in_step()
 
 
-def test_a_transaction_longer_than_the_cluster_allows_is_refused(kafka: Kafka, tmp_path: Path) -> None:
+def test_transaction_longer_than_the_cluster_allows_is_refused(kafka: Kafka, tmp_path: Path) -> None:
     shop = KafkaShop.made(kafka, tmp_path, "transaction_seconds = 100000")
     shop.things.change({1: 1})
     with pytest.raises(DeclarationError, match="the cluster allows no transaction of 100000 s"):
         shop.deliver()
 
 
-def test_a_million_rows_are_one_transaction(kafka: Kafka, tmp_path: Path) -> None:
+def test_delivery_of_a_million_rows_is_one_transaction(kafka: Kafka, tmp_path: Path) -> None:
     settings = empty(tmp_path / "large")
     version = write(settings, "silver", "large", "SELECT range AS k, 'word ' || range AS word FROM range(1000000)")
     publish(settings, large=version)
@@ -194,7 +194,7 @@ def declared(project: Path, kafka: Kafka, table: str, id: str) -> None:
     (project / f"sinks/{SINK}.toml").write_text(about)
 
 
-def test_a_topic_that_was_recreated_is_filled_anew(shop: KafkaShop, caplog: pytest.LogCaptureFixture) -> None:
+def test_recreated_topic_is_filled_again(shop: KafkaShop, caplog: pytest.LogCaptureFixture) -> None:
     shop.server.drop(shop.topic)
     with caplog.at_level(logging.WARNING, "lake"):
         [sent] = preview(shop.things.settings, shop.sink).tables
@@ -205,7 +205,7 @@ def test_a_topic_that_was_recreated_is_filled_anew(shop: KafkaShop, caplog: pyte
     assert shop.in_step()
 
 
-def test_a_cluster_that_is_another_is_filled_anew(shop: KafkaShop, tmp_path: Path) -> None:
+def test_new_cluster_is_filled_again_even_if_the_position_was_mirrored(shop: KafkaShop, tmp_path: Path) -> None:
     """Also where the position was copied there, as by tools that mirror topics."""
     kafka_installed()
     other = Kafka(tmp_path / "other")
@@ -224,7 +224,7 @@ def test_a_cluster_that_is_another_is_filled_anew(shop: KafkaShop, tmp_path: Pat
         other.stop()
 
 
-def test_partitions_that_were_added_are_told_as_keys_lie_elsewhere(shop: KafkaShop) -> None:
+def test_added_partitions_are_reported_because_keys_move(shop: KafkaShop) -> None:
     from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # its stub forgets to export it
 
     done(shop.server.admin.create_partitions([NewPartitions(shop.topic, 3)]))
@@ -233,7 +233,7 @@ def test_partitions_that_were_added_are_told_as_keys_lie_elsewhere(shop: KafkaSh
         shop.deliver()
 
 
-def test_with_append_a_topic_has_the_changes(kafka: Kafka, tmp_path: Path) -> None:
+def test_append_topic_has_the_changes(kafka: Kafka, tmp_path: Path) -> None:
     shop = KafkaShop.made(kafka, tmp_path, 'begin = "now"', table='mode = "append"')
     shop.things.change({1: 1, 2: 2})
     shop.deliver()
@@ -258,7 +258,7 @@ def test_with_append_a_topic_has_the_changes(kafka: Kafka, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("mode", "policy"), [("mirror", "delete"), ("append", "compact")])
-def test_a_topic_that_is_cleaned_up_otherwise_is_refused(kafka: Kafka, tmp_path: Path, mode: str, policy: str) -> None:
+def test_topic_with_a_lossy_cleanup_policy_is_refused(kafka: Kafka, tmp_path: Path, mode: str, policy: str) -> None:
     shop = KafkaShop.made(kafka, tmp_path, table=f'mode = "{mode}"')
     shop.things.change({1: 1})
     kafka.topic(shop.topic, cleanup_policy=policy)
@@ -266,7 +266,7 @@ def test_a_topic_that_is_cleaned_up_otherwise_is_refused(kafka: Kafka, tmp_path:
         shop.deliver()
 
 
-def test_topics_are_not_made_where_the_file_says_so(kafka: Kafka, tmp_path: Path) -> None:
+def test_topics_are_not_created_if_the_sink_forbids_it(kafka: Kafka, tmp_path: Path) -> None:
     shop = KafkaShop.made(kafka, tmp_path, "create = false")
     shop.things.change({1: 1})
     with pytest.raises(DeclarationError, match="no topic"):
@@ -277,7 +277,7 @@ def test_topics_are_not_made_where_the_file_says_so(kafka: Kafka, tmp_path: Path
     assert shop.in_step()
 
 
-def test_headers_say_what_changed_and_in_which_edition(shop: KafkaShop) -> None:
+def test_headers_have_the_kind_of_change_and_its_edition(shop: KafkaShop) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     shop.things.change({1: 9})
@@ -291,7 +291,7 @@ def test_headers_say_what_changed_and_in_which_edition(shop: KafkaShop) -> None:
     assert [told["edition"] for told in headers] == [b"1", b"1", b"2", b"2"]
 
 
-def test_a_broker_with_tls_and_passwords_is_a_target_and_no_secret_is_told(
+def test_delivery_supports_tls_and_prints_no_password_when_sasl_fails(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = KafkaShop.made(kafka, tmp_path)
@@ -317,7 +317,7 @@ def test_a_broker_with_tls_and_passwords_is_a_target_and_no_secret_is_told(
     assert "not-that-secret" not in str(refused.value)
 
 
-def test_a_setting_that_librdkafka_does_not_know_is_told(tmp_path: Path) -> None:
+def test_setting_unknown_to_librdkafka_is_reported(tmp_path: Path) -> None:
     settings = empty(tmp_path / "shop")
     settings.path("sinks").mkdir()
     settings.path("sinks/crm.toml").write_text(
@@ -328,7 +328,7 @@ def test_a_setting_that_librdkafka_does_not_know_is_told(tmp_path: Path) -> None
         sink.open().position()
 
 
-def test_a_position_that_is_none_is_told() -> None:
+def test_stored_position_is_read_back_and_an_invalid_one_is_reported() -> None:
     from lake.connect.kafka.sink.target import StoredPosition
 
     with pytest.raises(LakeError, match="cannot be read"):
