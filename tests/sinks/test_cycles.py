@@ -70,7 +70,7 @@ def rows(sql: str, url: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql.encode()).fetchall()
 
 
-def test_a_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: Commands, shop: Lakehouse) -> None:
+def test_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: Commands, shop: Lakehouse) -> None:
     def lake(*words: str) -> None:
         done = commands.lake(*words, at=shop)
         assert done.code == 0, done.err
@@ -98,7 +98,7 @@ def test_a_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: 
     assert (sent(done), done.tables[0].whole) == ([(3, 0, 0), (0, 0, 0)], True), "its column has another type"
 
 
-def test_a_run_delivers_where_the_sink_says_so_and_tells_what_fails(
+def test_run_delivers_to_a_sink_with_after_publish_and_reports_its_failure(
     commands: Commands, shop: Lakehouse, url: str
 ) -> None:
     declare(shop, url, "after_publish = true\n")
@@ -115,7 +115,7 @@ def test_a_run_delivers_where_the_sink_says_so_and_tells_what_fails(
     assert "deliver crm failed: PostgreSQL does not answer" in done.err
 
 
-def test_a_purge_waits_for_a_sink_which_gets_what_became_null(shop: Lakehouse, url: str) -> None:
+def test_purge_waits_until_the_sink_has_the_erased_rows(shop: Lakehouse, url: str) -> None:
     delivered(shop)
     assert rows("SELECT count(*) FROM lake.current_order WHERE customer = 'joan'", url) == [(1,)]
     forget(shop.project, lambda: shop.spark, "orders", "joan")
@@ -130,7 +130,7 @@ def test_a_purge_waits_for_a_sink_which_gets_what_became_null(shop: Lakehouse, u
     assert not any(sent(delivered(shop))), "the purge changes no row"
 
 
-def test_a_purge_does_not_wait_for_ever_and_all_rows_are_sent_then(shop: Lakehouse) -> None:
+def test_purge_stops_waiting_at_its_limit_and_the_sink_gets_all_rows_again(shop: Lakehouse) -> None:
     delivered(shop)
     impatient = replace(shop.project, settings=replace(shop.settings, keep_consumer_days=0))
     forget(impatient, lambda: shop.spark, "orders", "joan")
@@ -139,9 +139,7 @@ def test_a_purge_does_not_wait_for_ever_and_all_rows_are_sent_then(shop: Lakehou
     assert all(table.whole for table in done.tables)
 
 
-def test_the_proof_lists_a_sink_of_before_the_purge_and_tables_that_keep_what_was(
-    commands: Commands, shop: Lakehouse
-) -> None:
+def test_proof_lists_sinks_behind_the_purge_and_tables_that_keep_old_rows(commands: Commands, shop: Lakehouse) -> None:
     delivered(shop)
     text = shop.source.path("sinks/crm.toml")
     text.write_text(f'{text.read_text()}name = "seen"\nmode = "append"\n')

@@ -215,26 +215,26 @@ def tried(r: random.Random, kinds: dict[str, Kind], rows: int) -> None:
 
 
 @pytest.mark.long
-def test_json_is_that_of_plain_and_comes_back_whatever_the_types() -> None:
+def test_json_of_random_types_equals_plain_and_is_read_back() -> None:
     for r, kinds in kinds_of(0):
         tried(r, kinds, 40)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_json_is_that_of_plain_and_comes_back_for_many_more_types(seed: int) -> None:
+def test_json_of_many_more_types_equals_plain_and_is_read_back(seed: int) -> None:
     for r, kinds in kinds_of(seed):
         tried(r, kinds, 300)
 
 
 @pytest.mark.long
-def test_each_simple_type_at_its_extremes() -> None:
+def test_json_of_extreme_values_equals_plain_and_is_read_back() -> None:
     r = random.Random(0)
     for kind in SIMPLE:
         tried(r, {"k": kind, "l": listed(kind), "m": mapped(kind, kind)}, 200)
 
 
-def test_a_delivery_without_changes_has_no_rows() -> None:
+def test_delivery_without_changes_has_no_rows() -> None:
     far = table({"k": SIMPLE[4]}, ("k",))
     empty = pa.RecordBatchReader.from_batches(pa.schema([("change", pa.string())]), [])
 

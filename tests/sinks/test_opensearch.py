@@ -40,7 +40,7 @@ def hits(client: opensearchpy.OpenSearch, index: str, query: dict[str, Any]) -> 
     return sorted(hit["_source"]["id"] for hit in found["hits"]["hits"])
 
 
-def test_a_deliverer_that_wakes_up_late_brings_back_no_older_row(project: Settings) -> None:
+def test_late_write_does_not_restore_older_rows(project: Settings) -> None:
     edition(project, 1, "id", one="SELECT range AS id, 'old' AS word FROM range(3)")
     search = sink(project, "search", f"{URL}[tables.one]\n")
     deliver(project, search)
@@ -53,7 +53,7 @@ def test_a_deliverer_that_wakes_up_late_brings_back_no_older_row(project: Settin
     assert identical(project, search) == 2
 
 
-def test_a_server_that_is_killed_and_comes_back_has_one_edition(
+def test_server_killed_during_a_delivery_has_one_edition_after_its_restart(
     project: Settings, opensearch: OpenSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = sink(project, "search", f"{URL}[tables.one]\n")
@@ -85,7 +85,7 @@ def sent_to_one_that_dies(sent: Any, trips: Any, nth: int, server: OpenSearch, *
     return done
 
 
-def test_a_column_mapped_as_what_its_values_are_not_and_a_row_too_large_are_told(
+def test_value_unfit_for_its_mapping_and_a_row_too_large_are_rejected(
     project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edition(project, 1, "id", one="SELECT * FROM (VALUES (1, '2024-01-01'), (2, 'never'), (3, NULL)) t(id, word)")
@@ -98,7 +98,7 @@ def test_a_column_mapped_as_what_its_values_are_not_and_a_row_too_large_are_told
     assert told["rejected"] == [{"table": "one", "key": '{"id": 1}', "reason": "it is larger than a request may be"}]
 
 
-def test_every_type_is_searched_as_what_it_is(project: Settings, client: opensearchpy.OpenSearch) -> None:
+def test_columns_of_every_type_are_searched_by_their_type(project: Settings, client: opensearchpy.OpenSearch) -> None:
     edition(project, 1, "id", one=every_type(40), two="SELECT 1 AS id, 'a blue fox' AS word")
     deliver(project, sink(project, "search", f"{URL}[tables.one]\n[tables.two]\n"))
     assert hits(client, "search-two", {"match": {"word": "Blue FOX"}}) == [1]
@@ -118,7 +118,7 @@ def test_every_type_is_searched_as_what_it_is(project: Settings, client: opensea
     assert hits(client, "search-one", {"exists": {"field": "double"}}) != hits(client, "search-one", {"match_all": {}})
 
 
-def test_a_document_that_is_not_the_row_that_its_id_says_is_named(
+def test_verify_names_a_document_that_is_not_the_row_of_its_id(
     project: Settings, client: opensearchpy.OpenSearch
 ) -> None:
     edition(project, 1, "id", one=every_type(5))
@@ -129,7 +129,7 @@ def test_a_document_that_is_not_the_row_that_its_id_says_is_named(
         verify_sink(project, search)
 
 
-def test_an_index_that_somebody_alters_midway_is_told_and_made_anew(
+def test_index_altered_during_a_swap_is_reported_and_rebuilt_by_a_resync(
     project: Settings, client: opensearchpy.OpenSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = sink(project, "search", f"{URL}[tables.one]\n")
@@ -153,7 +153,7 @@ def test_an_index_that_somebody_alters_midway_is_told_and_made_anew(
         assert identical(project, search) == cut + 3
 
 
-def test_table_of_another_mapping_begins_anew(project: Settings, client: opensearchpy.OpenSearch) -> None:
+def test_table_with_a_changed_mapping_is_filled_again(project: Settings, client: opensearchpy.OpenSearch) -> None:
     def kind_of_word() -> str:
         mapping = client.indices.get_mapping(index="search-one").popitem()[1]["mappings"]
         return str(mapping["properties"]["word"]["type"])
@@ -184,7 +184,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "said", "code"), BAD)
-def test_what_a_file_says_wrongly_is_told_and_nothing_is_delivered(
+def test_fault_of_a_sink_file_is_reported_and_nothing_is_delivered(
     project: Settings, client: opensearchpy.OpenSearch, line: str, said: str, code: int
 ) -> None:
     edition(project, 1, "id", one=every_type(3))
@@ -196,7 +196,7 @@ def test_what_a_file_says_wrongly_is_told_and_nothing_is_delivered(
     assert not client.indices.exists(index="search-one")
 
 
-def test_a_server_that_takes_nothing_is_quoted_and_the_delivery_tried_again(
+def test_blocked_index_is_reported_and_an_overloaded_server_is_tried_again(
     project: Settings, client: opensearchpy.OpenSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edition(project, 1, "id", one=every_type(3))
@@ -223,7 +223,9 @@ def test_a_server_that_takes_nothing_is_quoted_and_the_delivery_tried_again(
         deliver(project, search)
 
 
-def test_a_switch_is_finished_by_who_asks_for_the_position(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_swap_is_finished_by_a_later_reader_of_the_position(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     search = sink(project, "search", f"{URL}[tables.one]\n")
     edition(project, 1, "id", one=every_type(10))
     deliver(project, search)

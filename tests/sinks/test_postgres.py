@@ -59,7 +59,7 @@ def test_readers_see_one_edition_whole_while_it_is_delivered(
     assert seen == {(f"{n}{n}", f"{n}{n}", n) for n in (1, 2, 3)}
 
 
-def test_keys_that_no_index_takes_and_keys_with_nul_are_rejected(
+def test_keys_too_long_for_an_index_and_keys_with_nul_are_rejected(
     project: Settings, database: psycopg.Connection[Any]
 ) -> None:
     edition(project, 1, "id", one="SELECT id FROM (VALUES ('a'), (repeat('x', 2601)), ('b' || chr(0)), (NULL)) t(id)")
@@ -70,7 +70,7 @@ def test_keys_that_no_index_takes_and_keys_with_nul_are_rejected(
     assert identical(project, crm) == 2
 
 
-def test_a_deploy_with_other_columns_replaces_the_table_and_views_on_it_are_told(
+def test_deploy_with_other_columns_replaces_the_table_unless_a_view_uses_it(
     project: Settings, database: psycopg.Connection[Any]
 ) -> None:
     edition(project, 1, "id", one="SELECT 1 AS id, 2 AS old")
@@ -107,7 +107,7 @@ def test_table_that_was_altered_is_replaced_only_when_asked(
     assert identical(project, crm) == 2
 
 
-def test_modes_keep_what_goes_or_every_change_and_begin_anew_only_when_asked(
+def test_modes_keep_removed_rows_or_every_change_and_start_over_only_when_asked(
     project: Settings, database: psycopg.Connection[Any]
 ) -> None:
     text = f'{URL}[tables.one]\nmode = "upsert"\n[tables.two]\nmode = "append"\ncolumns = ["id", "word"]\n'

@@ -89,7 +89,7 @@ def _say(project: Settings) -> None:
         table.alter.set_column_metadata(column, {COMMENT: comment, **({UNIT: unit} if unit else {})})
 
 
-def test_a_program_on_the_jvm_sees_types_comments_keys_and_values(served: Served) -> None:
+def test_jdbc_program_sees_types_comments_keys_and_values(served: Served) -> None:
     jars = sorted(JDBC.glob("*.jar"))
     needed(jars or None, "pgjdbc is missing: make test S=postgres")
     java = str(Path(os.environ["JAVA_HOME"]) / "bin/java") if os.environ.get("JAVA_HOME") else "java"
@@ -120,7 +120,7 @@ def test_a_program_on_the_jvm_sees_types_comments_keys_and_values(served: Served
     assert lines[-2:] == ["cancelled 57014", "refused 42501"]
 
 
-def test_a_program_by_odbc_sees_tables_types_and_values(served: Served) -> None:
+def test_odbc_program_sees_tables_types_and_values(served: Served) -> None:
     needed(find_spec("pyodbc"), "pyodbc is missing: make setup")
     needed(DRIVER if DRIVER.exists() else None, "psqlODBC is missing: apt install odbc-postgresql")
     import pyodbc

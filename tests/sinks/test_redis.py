@@ -93,7 +93,7 @@ def test_readers_see_one_edition_whole_while_it_is_delivered_in_one_step(project
     assert seen == {(n, n, n, n) for n in range(1, 6)}
 
 
-def test_a_switch_in_steps_shows_rows_of_both_editions_and_the_old_position_until_its_end(
+def test_stepwise_swap_shows_both_editions_and_the_old_position_until_its_end(
     project: Settings, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staged_swap, "STEP", 10)
@@ -121,7 +121,7 @@ def test_a_switch_in_steps_shows_rows_of_both_editions_and_the_old_position_unti
 
 
 @pytest.mark.parametrize("at_once", [10, 10_000])
-def test_a_server_that_is_killed_and_comes_back_has_one_edition(
+def test_server_killed_during_a_delivery_has_one_edition_after_the_next(
     project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     with another(tmp_path, monkeypatch) as server:
@@ -150,7 +150,9 @@ def put_and_die(put: Callable[..., None], trips: Iterator[int], nth: int, server
 
 
 @pytest.mark.parametrize("value", ["no JSON", '{"id": 8}', "[1]", "{}"])
-def test_a_key_that_holds_another_row_or_none_is_named(project: Settings, redis: Redis, value: str) -> None:
+def test_verify_names_a_key_with_wrong_content_and_repair_restores_a_deleted_one(
+    project: Settings, redis: Redis, value: str
+) -> None:
     edition(project, 1, "id", one=every_type(5))
     cache = sink(project, "cache", f"{URL}[tables.one]\n")
     deliver(project, cache)
@@ -165,7 +167,7 @@ def test_a_key_that_holds_another_row_or_none_is_named(project: Settings, redis:
         verify_sink(project, cache)
 
 
-def test_a_row_without_a_value_is_no_hash_and_is_told(project: Settings, redis: Redis) -> None:
+def test_row_without_a_value_is_rejected_as_a_hash(project: Settings, redis: Redis) -> None:
     edition(project, 1, "id", one="SELECT * FROM (VALUES (1, 'a'), (NULL, NULL)) t(id, word)")
     cache = sink(project, "cache", f'{URL}[tables.one]\nform = "hash"\n')
     assert deliver(project, cache).rejected == 1
@@ -188,7 +190,7 @@ def test_a_row_without_a_value_is_no_hash_and_is_told(project: Settings, redis: 
         ([], "redis://127.0.0.1:{port}/99", "DB index", 1),
     ],
 )
-def test_a_server_that_refuses_is_quoted_and_a_password_is_never_told(
+def test_error_of_the_server_is_quoted_and_no_password_is_printed(
     project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[list[str], str, str, int]
 ) -> None:
     settings, environment, said, code = case
@@ -201,7 +203,7 @@ def test_a_server_that_refuses_is_quoted_and_a_password_is_never_told(
         assert "xxx" not in done.stderr, "no row is told"
 
 
-def test_a_cluster_is_refused(project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_is_refused(project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with another(tmp_path, monkeypatch, "--cluster-enabled", "yes") as server:
         server.client().execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
         edition(project, 1, "id", one=every_type(20))

@@ -39,7 +39,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("kind", "said", "what", "fix"), WRONG)
-def test_a_fault_is_told_with_its_fix(project: Settings, kind: str, said: str, what: str, fix: str) -> None:
+def test_fault_is_reported_with_its_file_and_fix(project: Settings, kind: str, said: str, what: str, fix: str) -> None:
     needed(find_spec(PACKAGES[kind]), f"the extra `{kind}` is not installed: make setup")
     with pytest.raises(DeclarationError) as told:
         sink(project, "far", f'kind = "{kind}"\n{said}').open()
@@ -50,7 +50,7 @@ def test_a_fault_is_told_with_its_fix(project: Settings, kind: str, said: str, w
 
 
 @pytest.mark.parametrize("kind", PACKAGES)
-def test_all_faults_of_a_file_are_told_at_once(project: Settings, kind: str) -> None:
+def test_faults_of_one_file_are_reported_together(project: Settings, kind: str) -> None:
     needed(find_spec(PACKAGES[kind]), f"the extra `{kind}` is not installed: make setup")
     with pytest.raises(DeclarationError, match="3 faults:"):
         sink(project, "far", f'kind = "{kind}"\nurl = "ftp://x"\npassword = "p"\nseconds = 0\n{TABLE}').open()

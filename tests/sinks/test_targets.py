@@ -96,7 +96,7 @@ def updated(target: AnyTarget, rows: int, shift: int) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(6))
 @over("postgres", "redis", "redis:1", "redis:4", "opensearch", "kafka")
-def test_target_has_the_published_edition_whatever_happens_to_editions(target: AnyTarget, seed: int) -> None:
+def test_target_has_the_published_edition_after_random_steps(target: AnyTarget, seed: int) -> None:
     chance, things = random.Random(seed), Things(target.settings)
     far, settings = target.declare(THING, table=target.table_options(seed)), target.settings
     things.change({1: 1, 2: 2, None: 3})
@@ -120,9 +120,7 @@ def counts(done: Any) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("point", DELIVERY)
 @over(*TARGETS, "redis:9")
-def test_target_has_an_edition_and_the_next_delivery_goes_on_when_one_is_killed(
-    target: AnyTarget, kills: Commands, point: str
-) -> None:
+def test_next_delivery_completes_after_a_kill_at_any_point(target: AnyTarget, kills: Commands, point: str) -> None:
     far, settings = target.declare("one", "two"), target.settings
     for number in range(1, target.editions + 1):
         one = target.every_type(30 + 5 * number, shift=number)
@@ -137,7 +135,7 @@ def test_target_has_an_edition_and_the_next_delivery_goes_on_when_one_is_killed(
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("first", range(1, 4))
 @over("redis", "redis:9", "opensearch")
-def test_nothing_of_a_delivery_stays_under_the_next_when_it_is_killed_at_a_request(
+def test_target_keeps_no_leftovers_of_a_delivery_killed_at_any_request(
     target: AnyTarget, kills: Commands, first: int, moment: str
 ) -> None:
     """The edition that the next delivery brings may be a later one. Each request is the last of one delivery."""
@@ -335,7 +333,7 @@ def test_upsert_keeps_rows_that_go_and_mirror_does_not(target: AnyTarget) -> Non
 
 
 @over(*STATES)
-def test_upsert_begins_anew_only_when_asked(target: AnyTarget) -> None:
+def test_upsert_starts_over_only_when_asked(target: AnyTarget) -> None:
     settings, far = target.settings, target.declare("one", table='mode = "upsert"')
     publish(settings, 1, _1="a", _2="b")
     deliver(settings, far)
@@ -358,7 +356,7 @@ def test_table_gets_a_new_column(target: AnyTarget) -> None:
 
 
 @over(*STATES)
-def test_identities_are_told_apart(target: AnyTarget) -> None:
+def test_different_identities_stay_different(target: AnyTarget) -> None:
     texts = ["a", "b", "a:b", "", "%null", "%", "%3A", "a%3Ab", "ä🙂", "[x]*?", "x y\\n", "y" * 600, "y" * 601]
     listed = ", ".join([*(f"('{text}')" for text in texts), "(NULL)"])
     far, settings = target.declare("one"), target.settings
