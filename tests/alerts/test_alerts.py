@@ -74,7 +74,7 @@ def messages(webhook: Webhook) -> list[str]:
 
 
 @pytest.mark.smoke
-def test_who_crosses_a_threshold_is_told_once_and_nothing_of_before(things: Things, webhook: Webhook) -> None:
+def test_row_crossing_a_threshold_is_sent_once_and_earlier_rows_are_not(things: Things, webhook: Webhook) -> None:
     assert told(things.settings)[0]["sent"] == 0, "what was there before the first look is not told"
     things.change({1: 12, 2: 21, 3: 1, 4: 16})
     [shown] = told(things.settings, "--dry-run")
@@ -91,7 +91,7 @@ def test_who_crosses_a_threshold_is_told_once_and_nothing_of_before(things: Thin
     assert len(webhook.tried) == 2
 
 
-def test_a_rollback_is_an_edition_like_any_other(things: Things, webhook: Webhook) -> None:
+def test_rollback_sends_alerts_like_any_other_edition(things: Things, webhook: Webhook) -> None:
     from lake.store.ledger import editions
 
     alert(things.settings)
@@ -106,7 +106,7 @@ def test_a_rollback_is_an_edition_like_any_other(things: Things, webhook: Webhoo
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_told_is_what_a_model_says(things: Things, webhook: Webhook, seed: int) -> None:
+def test_messages_equal_those_of_a_model_under_random_failures(things: Things, webhook: Webhook, seed: int) -> None:
     chance = random.Random(seed)
     alert(things.settings)
     expected: list[tuple[int | None, str]] = []
@@ -137,7 +137,7 @@ def shown(things: Things) -> dict[Any, dict[str, Any]]:
     return things.as_of(reader(things.settings).edition.number)
 
 
-def test_an_alert_that_nobody_takes_holds_up_no_other(things: Things, webhook: Webhook) -> None:
+def test_failed_alert_does_not_delay_the_others(things: Things, webhook: Webhook) -> None:
     declare(things.settings, webhook, "other", f'table = "{NAME}"')
     alert(things.settings)
     things.change({1: 12, 2: 20})
@@ -150,7 +150,7 @@ def test_an_alert_that_nobody_takes_holds_up_no_other(things: Things, webhook: W
     assert [got.body["type"] for got in webhook.taken] == ["alert.other", "alert.large"]
 
 
-def test_after_publication_those_alerts_are_looked_at_that_say_so(things: Things, webhook: Webhook) -> None:
+def test_alert_with_after_publish_is_sent_after_publication(things: Things, webhook: Webhook) -> None:
     """As `lake run` does, which needs Spark for what comes before."""
     declare(things.settings, webhook, "other", f'table = "{NAME}"', "after_publish = true")
     declare(things.settings, webhook, "wrong", f'table = "{NAME}"', "after_publish = 7")
@@ -164,7 +164,7 @@ def test_after_publication_those_alerts_are_looked_at_that_say_so(things: Things
     assert list(failed) == ["alert wrong"]
 
 
-def test_one_that_is_behind_all_that_is_kept_says_so_and_may_begin_anew(things: Things, webhook: Webhook) -> None:
+def test_alert_behind_expired_editions_is_reported_and_can_start_from_now(things: Things, webhook: Webhook) -> None:
     alert(things.settings)
     with_limits = things.settings.path("pyproject.toml")
     with_limits.write_text(with_limits.read_text() + "keep_consumer_days = 0\n")
@@ -183,7 +183,7 @@ def test_one_that_is_behind_all_that_is_kept_says_so_and_may_begin_anew(things: 
     assert len(webhook.taken) == 1
 
 
-def test_a_chat_gets_its_text(things: Things, webhook: Webhook) -> None:
+def test_text_format_sends_only_the_text_of_the_message(things: Things, webhook: Webhook) -> None:
     declare(
         things.settings, webhook, "large", f'table = "{NAME}"', 'format = "text"', 'message = "{change} {before.word}"'
     )
@@ -197,7 +197,7 @@ LOOKS = [("messages.after", 1), ("note.after", 1), ("note.after", 2), ("note.aft
 
 
 @pytest.mark.parametrize(("point", "nth"), LOOKS)
-def test_after_a_crash_the_same_message_has_the_same_id(
+def test_message_has_the_same_id_after_a_crash(
     things: Things, webhook: Webhook, kills: Commands, point: str, nth: int
 ) -> None:
     alert(things.settings)
@@ -223,7 +223,7 @@ def land(settings: Settings) -> None:
         file.unlink()
 
 
-def test_an_episode_is_told_when_it_begins_and_when_it_is_over(shop: Settings, webhook: Webhook) -> None:
+def test_episode_is_reported_when_it_begins_and_when_it_ends(shop: Settings, webhook: Webhook) -> None:
     declare(shop, webhook, "waiting", 'measure = "pending"', "above = 1", 'message = "{of}: {what} is {state}"')
     [shown] = told(shop, "--dry-run")
     assert (shown["sent"], webhook.tried, episodes.newest(shop)) == (1, [], {})
@@ -247,7 +247,7 @@ def test_an_episode_is_told_when_it_begins_and_when_it_is_over(shop: Settings, w
     assert len({got.id for got in webhook.taken}) == 3
 
 
-def test_an_episode_that_nobody_took_is_told_later_with_what_came_of_it(shop: Settings, webhook: Webhook) -> None:
+def test_undelivered_episode_is_sent_later_with_its_outcome(shop: Settings, webhook: Webhook) -> None:
     declare(shop, webhook, "waiting", 'measure = "pending"')
     webhook.behave = lambda _: 503
     assert isinstance(alert(shop).exception, Unavailable)
@@ -260,7 +260,7 @@ def test_an_episode_that_nobody_took_is_told_later_with_what_came_of_it(shop: Se
 
 
 @pytest.mark.parametrize(("point", "nth"), LOOKS[:3])
-def test_after_a_crash_an_episode_has_the_same_id(
+def test_episode_has_the_same_id_after_a_crash(
     shop: Settings, webhook: Webhook, kills: Commands, point: str, nth: int
 ) -> None:
     declare(shop, webhook, "waiting", 'measure = "pending"')
@@ -288,14 +288,16 @@ MEASURES = [
 
 @pytest.mark.turns
 @pytest.mark.parametrize(("measure", "of", "above", "fires"), MEASURES)
-def test_what_is_measured(shop: Settings, webhook: Webhook, measure: str, of: str, above: int, *, fires: bool) -> None:
+def test_measure_fires_only_above_its_limit(
+    shop: Settings, webhook: Webhook, measure: str, of: str, above: int, *, fires: bool
+) -> None:
     declare(shop, webhook, "watch", f'measure = "{measure}"', f'of = "{of}"', f"above = {above}")
     assert (told(shop)[0]["sent"] == 1) is fires
 
 
 @pytest.mark.turns
 @pytest.mark.parametrize(("measure", "of"), sorted({(measure, of) for measure, of, _, fires in MEASURES if fires}))
-def test_no_place_of_a_message_is_empty(shop: Settings, webhook: Webhook, measure: str, of: str) -> None:
+def test_message_fills_every_placeholder(shop: Settings, webhook: Webhook, measure: str, of: str) -> None:
     places = ("alert", "measure", "of", "above", "value", "what", "state")
     message = "|".join(f"{{{place}}}" for place in places)
     declare(shop, webhook, "watch", f'measure = "{measure}"', f'of = "{of}"', "above = 0", f'message = "{message}"')
@@ -307,7 +309,7 @@ def test_no_place_of_a_message_is_empty(shop: Settings, webhook: Webhook, measur
     assert text.split("|")[places.index("of")] == expected[measure]
 
 
-def test_rows_that_nobody_took_are_shown_and_measured(things: Things, webhook: Webhook) -> None:
+def test_undelivered_rows_are_shown_and_measured(things: Things, webhook: Webhook) -> None:
     for _ in range(2):
         cuts.record_cut(things.settings, {}, 0)
     declare(things.settings, webhook, "watch", 'measure = "undelivered"', 'of = "alert-large"')
@@ -348,7 +350,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "found"), BAD)
-def test_what_cannot_be_is_told_with_its_place(
+def test_invalid_declaration_is_reported_with_its_file(
     project: Settings, monkeypatch: pytest.MonkeyPatch, text: str, found: str
 ) -> None:
     monkeypatch.setenv(VARIABLE, SECRET)
@@ -368,7 +370,7 @@ def test_what_cannot_be_is_told_with_its_place(
         ('message = "{after.nothing}"', "no column 'nothing' in after"),
     ],
 )
-def test_what_does_not_fit_the_table_is_told_and_nobody_is_told_anything(
+def test_declaration_unfit_for_its_table_is_reported_and_nothing_is_sent(
     things: Things, webhook: Webhook, about: str, found: str
 ) -> None:
     declare(things.settings, webhook, "large", f'table = "{NAME}"')
@@ -383,7 +385,7 @@ def test_what_does_not_fit_the_table_is_told_and_nobody_is_told_anything(
     assert not webhook.tried
 
 
-def test_options_that_do_not_go_together_and_unknown_alerts_are_told(project: Settings) -> None:
+def test_conflicting_options_and_unknown_alerts_are_reported(project: Settings) -> None:
     assert "cannot be combined" in str(alert(project, "--dry-run", "--retry").exception)
     assert "no alert is declared" in str(alert(project).exception)
     project.path("alerts").mkdir()
@@ -391,7 +393,7 @@ def test_options_that_do_not_go_together_and_unknown_alerts_are_told(project: Se
     assert "did you mean 'large'?" in str(alert(project, "larg").exception)
 
 
-def test_a_receiver_that_got_it_twice_knows_by_the_id(things: Things, webhook: Webhook) -> None:
+def test_message_sent_again_after_a_lost_answer_has_the_same_id(things: Things, webhook: Webhook) -> None:
     alert(things.settings)
     things.change({1: 12, 2: 20})
     answers: list[Got] = []
@@ -405,7 +407,7 @@ def test_a_receiver_that_got_it_twice_knows_by_the_id(things: Things, webhook: W
     assert [got.id for got in webhook.tried] == [webhook.taken[0].id] * 2
 
 
-def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, webhook: Webhook) -> None:
+def test_alerts_page_prints_its_documented_output(tmp_path: Path, commands: Commands, webhook: Webhook) -> None:
     environment = {"ALERTS_URL": webhook.url, "ALERTS_SECRET": SECRET}
     play([SHOP, "docs/how-to/alerts.md"], tmp_path, {**commands.environment, **environment})
     assert [got.body for got in webhook.taken] == [{"text": "ada has ordered for 30.00 on 2024-03-30"}]
