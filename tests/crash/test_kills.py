@@ -34,14 +34,14 @@ def shop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.mark.long
 @pytest.mark.parametrize("crash", [each for each in OF_PYTHON if each.name in SHORT], ids=lambda each: each.name)
-def test_one_command_mends_what_a_crash_left(shop: Shop, commands: Commands, crash: Crash) -> None:
+def test_next_command_repairs_the_damage_of_a_crash(shop: Shop, commands: Commands, crash: Crash) -> None:
     outcome = happen(shop, commands, crash)
     assert outcome.faults == ()
     assert outcome.landed
 
 
 @pytest.mark.long
-def test_a_kill_counts_only_where_it_landed(commands: Commands, tmp_path: Path) -> None:
+def test_kill_counts_only_if_it_landed(commands: Commands, tmp_path: Path) -> None:
     shop = Shop(tmp_path, random.Random(1))
     for kill, landed in ((Kill("meta.before", 2), False), (Kill("meta.before"), True), (Kill("meta.after"), True)):
         (tmp_path / "warehouse").mkdir(exist_ok=True)
@@ -51,7 +51,7 @@ def test_a_kill_counts_only_where_it_landed(commands: Commands, tmp_path: Path) 
 
 
 @pytest.mark.long
-def test_a_full_disk_is_told_with_its_place_and_leaves_nothing_half_done(commands: Commands, tmp_path: Path) -> None:
+def test_full_disk_is_reported_with_its_path_and_the_next_command_succeeds(commands: Commands, tmp_path: Path) -> None:
     shop = Shop(tmp_path, random.Random(1))
     done = commands.lake("cut", at=shop.lakehouse, file_bytes=1000)
     assert done.code == 75

@@ -34,9 +34,7 @@ def make(commands: Commands, tmp_path: Path) -> Callable[[], Shop]:
 
 
 @pytest.mark.long
-def test_the_commits_of_a_cycle_count_though_the_answer_of_each_was_lost(
-    make: Callable[[], Shop], commands: Commands
-) -> None:
+def test_commits_of_a_cycle_count_if_the_answer_of_each_is_lost(make: Callable[[], Shop], commands: Commands) -> None:
     shop = make()
     for point in ("log.after", "table.after", "edition.after", "quarantine.after"):
         shop.land_some()
@@ -48,7 +46,7 @@ def test_the_commits_of_a_cycle_count_though_the_answer_of_each_was_lost(
 @pytest.mark.long
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_every_commit_of_every_command_may_fail_or_lose_its_answer(
+def test_commands_recover_if_any_commit_fails_or_loses_its_answer(
     make: Callable[[], Shop], commands: Commands, loss: Loss, moment: str
 ) -> None:
     faults = [fault for what in COMMITS for fault in loss.happen(make, commands, f"{what}.{moment}")]

@@ -9,5 +9,5 @@ from tests.crash.machine import run_machine
 
 
 @pytest.mark.long
-def test_whatever_happens_the_tables_are_the_model_and_the_recomputation(commands: Commands) -> None:
+def test_tables_equal_the_model_and_the_recomputation_after_random_steps(commands: Commands) -> None:
     run_machine(lambda: commands, number=2, steps=6)

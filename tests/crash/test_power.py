@@ -121,9 +121,7 @@ def missing(house: Lakehouse, lacking: list[Path], *folders: str) -> list[Path]:
     ]
 
 
-def test_an_archived_file_is_in_the_log_and_an_edition_in_its_tables_after_a_power_cut(
-    traced: Recorded, tmp_path: Path
-) -> None:
+def test_archived_file_and_published_edition_are_on_disk_after_a_power_cut(traced: Recorded, tmp_path: Path) -> None:
     house = shop(tmp_path / "shop")
     house.land("orders", {"number": 1}, {"number": "?"}, {"number": 1})
     after, _ = after_cut(traced, house, Kill("archive.after"), LAKE_ARCHIVE=str(house.home / "archive"))
@@ -167,7 +165,7 @@ def test_rows_of_a_tap_are_in_the_log_with_its_state_after_a_power_cut(traced: R
 
 
 @pytest.mark.long
-def test_a_file_that_was_appended_is_in_the_log_after_a_power_cut(traced: Recorded, tmp_path: Path) -> None:
+def test_appended_file_is_in_the_log_after_a_power_cut(traced: Recorded, tmp_path: Path) -> None:
     house, file = shop(tmp_path / "shop"), tmp_path / "orders.jsonl"
     file.write_text('{"number": 1}\n')
     disk = Disk.of(house.home)
@@ -178,9 +176,7 @@ def test_a_file_that_was_appended_is_in_the_log_after_a_power_cut(traced: Record
 
 
 @pytest.mark.long
-def test_what_a_writer_committed_before_it_died_is_on_the_disk_before_its_successor_archives_it(
-    traced: Recorded, tmp_path: Path
-) -> None:
+def test_commit_of_a_dead_writer_is_on_disk_before_its_file_is_archived(traced: Recorded, tmp_path: Path) -> None:
     house = shop(tmp_path / "shop")
     archive: dict[str, Any] = {"LAKE_ARCHIVE": str(house.home / "archive")}
     for number in (1, 2):
@@ -195,7 +191,7 @@ def test_what_a_writer_committed_before_it_died_is_on_the_disk_before_its_succes
 
 
 @pytest.mark.long
-def test_a_batch_that_a_cut_counts_and_a_replayed_record_are_there_after_a_power_cut(
+def test_batch_of_a_cut_and_a_replayed_record_are_in_the_log_after_a_power_cut(
     traced: Recorded, tmp_path: Path
 ) -> None:
     house, repairs = shop(tmp_path / "shop"), tmp_path / "repairs.json"
@@ -212,7 +208,7 @@ def test_a_batch_that_a_cut_counts_and_a_replayed_record_are_there_after_a_power
 
 
 @pytest.mark.long
-def test_a_void_that_was_reported_is_there_after_a_power_cut(traced: Recorded, tmp_path: Path) -> None:
+def test_reported_void_is_on_disk_after_a_power_cut(traced: Recorded, tmp_path: Path) -> None:
     house = shop(tmp_path / "shop")
     house.land("orders", {"number": 1}, {"number": 2})
     disk = Disk.of(house.home)
@@ -223,7 +219,7 @@ def test_a_void_that_was_reported_is_there_after_a_power_cut(traced: Recorded, t
 
 
 @pytest.mark.long
-def test_batches_and_tables_that_spark_writes_are_on_the_disk_as_well(by_jvm: Recorded, tmp_path: Path) -> None:
+def test_batches_and_tables_written_by_spark_are_on_disk_after_a_power_cut(by_jvm: Recorded, tmp_path: Path) -> None:
     house = shop(tmp_path / "shop", "small_diff_rows = 0\n")
     archive: dict[str, Any] = {"LAKE_ARCHIVE": str(house.home / "archive")}
     for number in (1, 2):
@@ -238,7 +234,7 @@ def test_batches_and_tables_that_spark_writes_are_on_the_disk_as_well(by_jvm: Re
     assert published.table("order") == [{"number": 1}, {"number": 2}]
 
 
-def test_what_a_group_has_committed_is_in_the_logs_after_a_power_cut(
+def test_records_committed_by_a_group_are_in_the_logs_after_a_power_cut(
     traced: Recorded, kafka: Kafka, tmp_path: Path
 ) -> None:
     broker = Broker(kafka, tmp_path / "shop")
@@ -247,7 +243,7 @@ def test_what_a_group_has_committed_is_in_the_logs_after_a_power_cut(
     assert {*commits} == {"acknowledge.before"}
 
 
-def test_what_a_slot_has_confirmed_is_in_the_logs_after_a_power_cut(
+def test_changes_confirmed_by_a_slot_are_in_the_logs_after_a_power_cut(
     traced: Recorded, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with database(postgres, monkeypatch) as tables:
@@ -272,7 +268,7 @@ def told_and_cut(outside: Outside, traced: Recorded, **environment: Any) -> Disk
     return disk
 
 
-def test_a_disk_has_what_was_flushed_and_nothing_else(tmp_path: Path) -> None:
+def test_simulated_disk_keeps_only_flushed_data(tmp_path: Path) -> None:
     root, trace = tmp_path / "root", tmp_path / "trace"
     (root / "new").mkdir(parents=True)
     for name in ("old", "written", "flushed", "new/a", "unnamed"):
