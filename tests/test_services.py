@@ -173,7 +173,7 @@ def with_secrets(folder: Path, *command: str, **environment: str) -> subprocess.
     return subprocess.run(line, env=there, capture_output=True, text=True, check=False)
 
 
-def test_with_secrets_reads_secrets_from_files(tmp_path: Path) -> None:
+def test_secrets_wrapper_reads_secrets_from_files(tmp_path: Path) -> None:
     (tmp_path / "pgpassword").write_text("opensesame\n")
     (tmp_path / CLUSTER).write_text("0123456789abcdef")
     (tmp_path / "..data").mkdir()
@@ -207,7 +207,9 @@ def test_with_secrets_reads_secrets_from_files(tmp_path: Path) -> None:
         (None, "cannot be read: Is a directory"),
     ],
 )
-def test_with_secrets_names_an_invalid_file_without_its_content(tmp_path: Path, secret: str | None, said: str) -> None:
+def test_secrets_wrapper_names_an_invalid_file_without_its_content(
+    tmp_path: Path, secret: str | None, said: str
+) -> None:
     file = tmp_path / "pgpassword"
     if secret is None:
         file.mkdir()
@@ -221,7 +223,7 @@ def test_with_secrets_names_an_invalid_file_without_its_content(tmp_path: Path, 
     assert "fix:" in done.stderr
 
 
-def test_with_secrets_reports_a_missing_command(tmp_path: Path) -> None:
+def test_secrets_wrapper_reports_a_missing_command_and_invalid_conf(tmp_path: Path) -> None:
     (tmp_path / CLUSTER).write_text("0123456789abcdef")
     assert "no command" in with_secrets(tmp_path).stderr
     assert "No such file or directory: no-such" in with_secrets(tmp_path, "no-such").stderr

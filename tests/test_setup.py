@@ -59,7 +59,7 @@ def scheduled(flight: dict[str, Any]) -> datetime:
 
 
 @pytest.mark.long
-def test_three_days_of_flights_have_the_documented_digests(landing_files: Path) -> None:
+def test_flights_of_three_days_have_the_documented_digests(landing_files: Path) -> None:
     assert {name: digest[:16] for name, digest in digests(landing_files).items()} == {
         "airlines/airlines.csv": "162551bd3401a12d",
         "airports/airports.parquet": ANY,  # Contains the version of DuckDB

@@ -19,7 +19,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs/how-to/commands.md"
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_how_to_about_commands_prints_its_output(tmp_path: Path) -> None:
+def test_commands_page_shows_the_true_output_of_its_commands(tmp_path: Path) -> None:
     installed()
     page = PAGE.read_text("utf-8")
     blocks = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE))

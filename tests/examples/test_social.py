@@ -101,7 +101,7 @@ def by(column: str, rows: Sequence[dict[str, Any]]) -> dict[Any, dict[str, Any]]
 
 @pytest.mark.long
 @pytest.mark.parametrize("parts", [1, 3])
-def test_the_tables_are_those_of_the_model(spark: SparkSession, tmp_path: Path, parts: int) -> None:
+def test_tables_equal_the_model(spark: SparkSession, tmp_path: Path, parts: int) -> None:
     chance, lakehouse = random.Random(1), new(tmp_path)
     arrived = events(chance, 300)
     for part in slices(chance, arrived, parts):
@@ -152,7 +152,7 @@ class Network:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_index_cache_and_alerts_are_those_of_the_model_however_the_log_is_cut_and_whatever_is_killed(
+def test_index_cache_and_alerts_equal_the_model_for_random_slices_and_kills(
     commands: Commands, tmp_path: Path, others: Others, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -180,21 +180,21 @@ def test_index_cache_and_alerts_are_those_of_the_model_however_the_log_is_cut_an
     network.lake("verify", "--sink", "cache")
 
 
-def test_the_page_prints_what_it_shows(tmp_path: Path, commands: Commands, others: Others) -> None:
+def test_social_page_prints_its_documented_output(tmp_path: Path, commands: Commands, others: Others) -> None:
     play([PAGE], tmp_path, {**commands.environment, **others.environment})
     [message] = others.webhook.taken
     shown = next(text for language, _, text in BLOCK.findall((ROOT / PAGE).read_text("utf-8")) if language == "json")
     assert shown_as(shown, json.dumps(message.body, indent=2, ensure_ascii=False) + "\n")
 
 
-def test_the_page_shows_files_as_they_are_in_the_project() -> None:
+def test_social_page_shows_files_as_they_are_in_the_project() -> None:
     files = [step for step in session(PAGE) if step.file]
     assert len(files) >= 5
     for step in files:
         assert (SOCIAL / step.file).read_text("utf-8") == step.expected, step.file
 
 
-def test_every_example_is_in_the_package_and_offered() -> None:
+def test_examples_of_the_package_are_those_that_init_offers() -> None:
     from lake.cli.project import init as command
 
     [option] = [option for option in command.params if option.name == "example"]

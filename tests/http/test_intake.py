@@ -409,7 +409,7 @@ def test_page_shows_each_stream_and_commands_that_work(http: Http) -> None:
         assert json.loads(done.stdout)["records"] == 1, done
 
 
-def test_how_to_page_shows_the_true_output_of_its_commands(tmp_path: Path) -> None:
+def test_http_page_shows_the_true_output_of_its_commands(tmp_path: Path) -> None:
     needed(shutil.which("curl"), "curl is not installed")
     page = (DOCS / "how-to/http.md").read_text("utf-8")
     blocks = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE))

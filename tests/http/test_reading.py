@@ -50,7 +50,7 @@ MEDIA = {
 }
 
 
-def test_how_to_page_shows_the_true_output_of_its_commands(tmp_path: Path) -> None:
+def test_serve_page_shows_the_true_output_of_its_commands(tmp_path: Path) -> None:
     installed()
     needed(shutil.which("curl"), "curl is not installed")
     page = (DOCS / "how-to/serve.md").read_text("utf-8")

@@ -373,7 +373,7 @@ def test_lost_half_of_a_delivery_is_given_up_on_request(bank: Lakehouse, spark: 
 
 
 @pytest.mark.long
-def test_lost_half_of_a_delivery_is_copied_anew_from_a_database(
+def test_lost_half_of_a_delivery_is_copied_again_from_a_database(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, declaration = ingest_half(bank, spark), bank.source.project / "sources/bank.toml"
@@ -503,7 +503,9 @@ def test_source_position_is_described_for_each_kind() -> None:
         ("kind = 'fake'\nfile = 'x'\nstreams = ['debit']", "did you mean 'debits'?"),
     ],
 )
-def test_wrong_file_of_a_source_is_reported_and_streams_go_on(bank: Lakehouse, text: str, told: str) -> None:
+def test_wrong_file_of_a_source_is_reported_and_other_sources_stay_usable(
+    bank: Lakehouse, text: str, told: str
+) -> None:
     (bank.source.project / "sources/wrong.toml").write_text(text)
     sound, faults = sound_sources(bank.settings, load_contracts(bank.settings))
     assert sorted(sound) == ["bank"]

@@ -179,7 +179,7 @@ class Deaf(Aggregate):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("key", "window"), [("key", None), ((), WINDOWS["session"][0])], ids=["key", "whole"])
-def test_by_slices_detects_a_kind_that_absorbs_nothing(spark: SparkSession, key: Any, window: Any) -> None:
+def test_slicing_check_detects_a_kind_that_absorbs_nothing(spark: SparkSession, key: Any, window: Any) -> None:
     frames = [frame(spark, [(Row(1, n, n, n, n), 1)]) for n in range(3)]
     [row] = by_slices(Deaf(key, {"n": Count()}, window=window), frames).collect()
     assert row.n == 1

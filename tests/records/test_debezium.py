@@ -183,7 +183,7 @@ def test_truncate_is_rejected_if_no_broadcast_is_declared() -> None:
     assert (row["_reason"], row["_detail"]) == ("envelope", "a truncate, and the contract declares no broadcast")
 
 
-def test_two_names_of_a_field_must_have_one_value() -> None:
+def test_record_is_rejected_if_two_names_of_a_field_have_different_values() -> None:
     contract = contract_of(maybe("name", "string", aliases=["title"]))
     rows = [{"id": 1, "title": "a"}, {"id": 1, "name": "a", "title": "a"}, {"id": 1, "name": None, "title": "a"}]
     rows.append({"id": 1, "name": "a", "title": "b"})

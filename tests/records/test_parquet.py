@@ -268,7 +268,7 @@ def same_names(*names: str) -> bytes:
     return parquet_bytes(pa.Table.from_arrays([pa.array([n]) for n in range(len(names))], names=[*names]))
 
 
-def test_parquet_rejects_a_declared_column_that_is_there_twice() -> None:
+def test_parquet_rejects_a_declared_column_that_exists_twice() -> None:
     assert fault(same_names("id", "x", "id"), declared=["id"]) == "two columns of one name: id"
     assert columns(same_names("id", "ID"), declared=["id"]) == {"id": [0], "ID": [1]}
     assert columns(same_names("id", "x", "X", "x"), declared=["id"]) == {"id": [0], "x": [1], "X": [2], "x_4": [3]}

@@ -91,7 +91,7 @@ def test_waiting_for_another_host_is_reported_once(
 
 
 @pytest.mark.parametrize("renewals", [0, 1, 3])
-def test_holder_without_renewals_is_overtaken_however_short_the_wait(hosts: Hosts, clock: Clock, renewals: int) -> None:
+def test_holder_without_renewals_is_overtaken_after_any_short_wait(hosts: Hosts, clock: Clock, renewals: int) -> None:
     first = hosts.acquire()
     for _ in range(renewals):
         first.renew()

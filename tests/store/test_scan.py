@@ -96,7 +96,7 @@ def test_small_table_is_handed_to_spark_with_the_same_rows(
     assert found["n"].to_pylist() == [*range(5, 71)]
 
 
-def test_two_versions_are_read_side_by_side(tmp_path: Path) -> None:
+def test_versions_of_one_table_are_read_in_one_connection(tmp_path: Path) -> None:
     """The versions have no file, one file, and two files with different columns."""
     table = Address(str(tmp_path / "t"))
     delta_writer.add(table, pa.table({"n": pa.array([], pa.int64()), "word": pa.array([], pa.string())}))

@@ -34,7 +34,7 @@ def files_with_name(path: Address) -> list[Path]:
     return [file for file in path.local.rglob("*") if file.is_file() and NAME.encode() in file.read_bytes()]
 
 
-def test_begin_anew_is_repeated_when_killed_before_its_checkpoint(
+def test_history_restart_is_repeated_when_killed_before_its_checkpoint(
     guests: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(_: DeltaTable) -> None:
@@ -54,7 +54,7 @@ def test_begin_anew_is_repeated_when_killed_before_its_checkpoint(
     assert files_with_name(guests) == []
 
 
-def test_begin_anew_repeats_only_the_definition_of_an_older_build(tmp_path: Path) -> None:
+def test_history_restart_repeats_only_the_definition_of_an_older_build(tmp_path: Path) -> None:
     path = Address(str(tmp_path / "t"))
     build = start(APP).next(definition={"kind": "Latest"}, content="1-aa")
     for position in (build, build.next(cut=2)):  # the newer one, as Spark commits it, has no fingerprint
