@@ -124,7 +124,7 @@ class AnyTarget(ABC):
         raise NotImplementedError
 
     def forge(self, forgery: Any) -> None:
-        """Change rows as somebody else would."""
+        """Change rows behind the back of the sink."""
         raise NotImplementedError
 
     def left(self) -> list[str]:

@@ -27,7 +27,7 @@ TEXT = 'kind = "postgres"\nurl = "{}"\n{}[tables.customer_daily]\n[tables.curren
 
 @pytest.fixture(scope="module")
 def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """The project of `lake init`, in which two people have ordered. Only to look at."""
+    """Project of `lake init` with two orders. Tests only copy it."""
     home = tmp_path_factory.mktemp("calm")
     return new_shop(home).land("orders", order(1, "joan"), order(2, "grace")).run()
 
@@ -39,7 +39,7 @@ def url(postgres: Postgres) -> str:
 
 @pytest.fixture
 def shop(calm: Lakehouse, tmp_path: Path, url: str) -> Lakehouse:
-    """A copy of it, with a sink."""
+    """Copy of `calm` with a sink."""
     shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
     shop = Lakehouse(tmp_path / "shop", tmp_path)
     declare(shop, url)
@@ -51,8 +51,8 @@ def declare(shop: Lakehouse, url: str, more: str = "") -> None:
     shop.source.path("sinks/crm.toml").write_text(TEXT.format(url, more))
 
 
-def delivered(shop: Lakehouse) -> DeliveryOutcome:
-    """What is sent; it has to be what readers see then."""
+def deliver_and_verify(shop: Lakehouse) -> DeliveryOutcome:
+    """Deliver, and check that the sink has the edition that readers see."""
     [crm] = declared_sinks(shop.settings)
     done = deliver(shop.settings, crm)
     edition, verdicts = verify_sink(shop.settings, crm)
@@ -75,26 +75,26 @@ def test_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: Co
         done = commands.lake(*words, at=shop)
         assert done.code == 0, done.err
 
-    assert sent(delivered(shop)) == [(2, 0, 0), (2, 0, 0)]
+    assert sent(deliver_and_verify(shop)) == [(2, 0, 0), (2, 0, 0)]
     shop.land("orders", order(3, "joan"))
     lake("run")
-    assert sent(delivered(shop)) == [(1, 0, 0), (1, 0, 0)]
+    assert sent(deliver_and_verify(shop)) == [(1, 0, 0), (1, 0, 0)]
     lake("rebuild", "--all")
     lake("publish")
-    done = delivered(shop)
+    done = deliver_and_verify(shop)
     assert (done.changed, sent(done)) in [(False, []), (True, [(0, 0, 0), (0, 0, 0)])], "a rebuild sends nothing"
     job = shop.source.path("jobs/gold/customer_daily.py")
     text = job.read_text()
     job.write_text(text.replace('Sum("amount"),', 'Sum("-amount"),'))
     lake("deploy")
-    assert sent(delivered(shop)) == [(0, 3, 0), (0, 0, 0)]
+    assert sent(deliver_and_verify(shop)) == [(0, 3, 0), (0, 0, 0)]
     lake("publish", "--edition", "1")
-    assert sent(delivered(shop)) == [(0, 2, 1), (0, 0, 1)]
+    assert sent(deliver_and_verify(shop)) == [(0, 2, 1), (0, 0, 1)]
     lake("publish", "--resume")
-    assert sent(delivered(shop)) == [(1, 2, 0), (1, 0, 0)]
+    assert sent(deliver_and_verify(shop)) == [(1, 2, 0), (1, 0, 0)]
     job.write_text(text.replace('Sum("amount"),', 'Sum("amount * 2"),'))
     lake("deploy")
-    done = delivered(shop)
+    done = deliver_and_verify(shop)
     assert (sent(done), done.tables[0].whole) == ([(3, 0, 0), (0, 0, 0)], True), "its column has another type"
 
 
@@ -106,7 +106,7 @@ def test_run_delivers_to_a_sink_with_after_publish_and_reports_its_failure(
     done = commands.lake("run", at=shop)
     assert done.code == 0, done.err
     assert "deliver crm: edition 2: customer_daily +3 ~0 -0, current_order +3 ~0 -0" in done.err
-    assert not delivered(shop).changed
+    assert not deliver_and_verify(shop).changed
     declare(shop, "host=127.0.0.1 port=1", "after_publish = true\n")
     shop.land("orders", order(4, "joan"))
     done = commands.lake("run", at=shop)
@@ -116,31 +116,31 @@ def test_run_delivers_to_a_sink_with_after_publish_and_reports_its_failure(
 
 
 def test_purge_waits_until_the_sink_has_the_erased_rows(shop: Lakehouse, url: str) -> None:
-    delivered(shop)
+    deliver_and_verify(shop)
     assert rows("SELECT count(*) FROM lake.current_order WHERE customer = 'joan'", url) == [(1,)]
     forget(shop.project, lambda: shop.spark, "orders", "joan")
-    said: list[str] = []
-    catch_up(shop.project, lambda: shop.spark, said.append)
-    assert any("sink crm has edition 1 only, and is waited for until" in line for line in said), said
+    progress: list[str] = []
+    catch_up(shop.project, lambda: shop.spark, progress.append)
+    assert any("sink crm has edition 1 only, and is waited for until" in line for line in progress), progress
     assert len(kept_editions(shop.settings)) > 1
-    delivered(shop)
+    deliver_and_verify(shop)
     assert rows("SELECT count(*) FROM lake.current_order WHERE customer = 'joan'", url) == [(0,)]
-    catch_up(shop.project, lambda: shop.spark, said.append)
+    catch_up(shop.project, lambda: shop.spark, progress.append)
     assert [edition.number for edition in kept_editions(shop.settings)] == [reader(shop.settings).edition.number]
-    assert not any(sent(delivered(shop))), "the purge changes no row"
+    assert not any(sent(deliver_and_verify(shop))), "the purge changes no row"
 
 
 def test_purge_stops_waiting_at_its_limit_and_the_sink_gets_all_rows_again(shop: Lakehouse) -> None:
-    delivered(shop)
+    deliver_and_verify(shop)
     impatient = replace(shop.project, settings=replace(shop.settings, keep_consumer_days=0))
     forget(impatient, lambda: shop.spark, "orders", "joan")
     catch_up(impatient, lambda: shop.spark, lambda _: None)
-    done = delivered(shop)
+    done = deliver_and_verify(shop)
     assert all(table.whole for table in done.tables)
 
 
 def test_proof_lists_sinks_behind_the_purge_and_tables_that_keep_old_rows(commands: Commands, shop: Lakehouse) -> None:
-    delivered(shop)
+    deliver_and_verify(shop)
     text = shop.source.path("sinks/crm.toml")
     text.write_text(f'{text.read_text()}name = "seen"\nmode = "append"\n')
     done = commands.lake("forget", "orders", "subject=joan", "--yes", "--proof", at=shop)

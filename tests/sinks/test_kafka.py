@@ -1,4 +1,4 @@
-"""A topic that a sink fills is the table, for whoever reads what is committed, whoever dies filling it."""
+"""Readers of committed records find the table in the topic of a sink, also after kills during a delivery."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.warehouse import write
 
 @pytest.fixture
 def shop(kafka: Kafka, tmp_path: Path) -> KafkaShop:
-    """A table of two rows in edition 1, which the topic has."""
+    """Table of two rows in edition 1, delivered to the topic."""
     shop = KafkaShop.made(kafka, tmp_path)
     shop.things.change({1: 1, 2: 2})
     shop.deliver()
@@ -54,7 +54,7 @@ def test_compacted_topic_equals_the_edition_after_each_delivery(shop: KafkaShop)
         assert shop.deliver().changed is False
 
 
-def planned(shop: KafkaShop) -> tuple[Target, DeliveryPlan]:
+def open_plan(shop: KafkaShop) -> tuple[Target, DeliveryPlan]:
     target = shop.sink.open()
     assert isinstance(target, Target)
     return target, DeliveryPlan(
@@ -79,10 +79,10 @@ Interrupted = Callable[[KafkaShop, Callable[[], object]], tuple[Target, SinkDeli
 
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
-    """A delivery during which something happens, once the cluster has its first row."""
+    """Delivery that calls a function once the cluster has its first row."""
 
     def delivery(shop: KafkaShop, happens: Callable[[], object]) -> tuple[Target, SinkDelivery]:
-        target, plan = planned(shop)
+        target, plan = open_plan(shop)
         send, first = KafkaTransaction.send, iter([True])
 
         def sends(transaction: KafkaTransaction, *record: Any, **more: Any) -> None:
@@ -98,7 +98,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Interrupted:
 
 
 def test_earlier_of_two_deliveries_is_fenced_off(shop: KafkaShop, interrupted: Interrupted) -> None:
-    """As from two machines, which no lease keeps apart."""
+    """As from two machines that share no lease."""
     shop.things.change({1: 7, 3: 3})
     first, half = interrupted(shop, shop.deliver)
     with closing(first), pytest.raises(Unavailable, match="ended by another of that id"):
@@ -116,10 +116,10 @@ def test_aborted_half_of_a_delivery_is_not_seen(shop: KafkaShop, interrupted: In
     before, high = shop.read, shop.server.high(shop.topic)
     shop.things.change({number: number for number in range(500)})
 
-    def fails() -> None:
+    def fail() -> None:
         raise LakeError("the rows cannot be read")
 
-    target, delivery = interrupted(shop, fails)
+    target, delivery = interrupted(shop, fail)
     with closing(target), pytest.raises(LakeError, match="cannot be read"):
         target.deliver(delivery)
     assert shop.read == before
@@ -151,11 +151,11 @@ def test_delivery_longer_than_its_transaction_may_take_is_not_seen(
     before = shop.read
     shop.things.change({number: number for number in range(50)})
 
-    def is_aborted() -> None:
+    def wait_for_abort() -> None:
         high = kafka.high(shop.topic)
         until(lambda: kafka.high(shop.topic) > high)  # the broker has written the marker
 
-    target, delivery = interrupted(shop, is_aborted)
+    target, delivery = interrupted(shop, wait_for_abort)
     with closing(target), pytest.raises(Unavailable, match="took longer than 1 s"):
         target.deliver(delivery)
     assert shop.read == before
@@ -206,7 +206,6 @@ def test_recreated_topic_is_filled_again(shop: KafkaShop, caplog: pytest.LogCapt
 
 
 def test_new_cluster_is_filled_again_even_if_the_position_was_mirrored(shop: KafkaShop, tmp_path: Path) -> None:
-    """Also where the position was copied there, as by tools that mirror topics."""
     kafka_installed()
     other = Kafka(tmp_path / "other")
     try:
@@ -215,7 +214,7 @@ def test_new_cluster_is_filled_again_even_if_the_position_was_mirrored(shop: Kaf
         other.topic(shop.topic, cleanup_policy="compact")
         position = shop.server.committed(f"{shop.topic}-position")[-1]
         other.send(f"{shop.topic}-position", position.value, key=position.key)
-        other.send(shop.topic, "{}", key="a row that nobody knows")
+        other.send(shop.topic, "{}", key="an unknown row")
         moved = KafkaShop(other, shop.things, shop.topic)
         moved.declare()
         moved.deliver()
@@ -287,8 +286,8 @@ def test_headers_have_the_kind_of_change_and_its_edition(shop: KafkaShop) -> Non
     messages = consumer.consume(4, timeout=PATIENCE)
     consumer.close()
     headers = [dict(message.headers() or []) for message in messages]
-    assert [told["change"] for told in headers] == [b"insert", b"insert", b"update", b"delete"]
-    assert [told["edition"] for told in headers] == [b"1", b"1", b"2", b"2"]
+    assert [header["change"] for header in headers] == [b"insert", b"insert", b"update", b"delete"]
+    assert [header["edition"] for header in headers] == [b"1", b"1", b"2", b"2"]
 
 
 def test_delivery_supports_tls_and_prints_no_password_when_sasl_fails(
@@ -299,9 +298,9 @@ def test_delivery_supports_tls_and_prints_no_password_when_sasl_fails(
     file = shop.things.settings.path("sinks") / f"{SINK}.toml"
 
     def declare(port: str, **client: str) -> None:
-        said = file.read_text().partition("[client]")[0].replace(kafka.bootstrap, f"127.0.0.1:{kafka.ports[port]}")
+        text = file.read_text().partition("[client]")[0].replace(kafka.bootstrap, f"127.0.0.1:{kafka.ports[port]}")
         lines = "".join(f'"{name.replace("_", ".")}" = "{value}"\n' for name, value in client.items())
-        file.write_text(f"{said}[client]\n{lines}")
+        file.write_text(f"{text}[client]\n{lines}")
 
     tls = file.read_text()
     declare("tls-port", security_protocol="SSL", ssl_ca_location=str(kafka.certificate))

@@ -1,4 +1,4 @@
-"""Tables as indexes of OpenSearch: whatever happens to editions, deliverers and the server, they are those of one."""
+"""Tables as indexes of OpenSearch: they belong to one edition, also after kills, swaps and restarts."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def test_server_killed_during_a_delivery_has_one_edition_after_its_restart(
     deliver(project, search)
     for number in range(2, 5):
         edition(project, number, "id", one=words.format(number, 200 + number))
-        sent = partial(sent_to_one_that_dies, bulk.OpenSearchServer._send_bulk, count(1), number - 1, opensearch)
+        sent = partial(send_and_kill_at, bulk.OpenSearchServer._send_bulk, count(1), number - 1, opensearch)
         with monkeypatch.context() as patch:
             patch.setattr(bulk.OpenSearchServer, "_send_bulk", lambda *given, sent=sent: sent(*given))
-            if number < 4:  # a delivery asks for two things in bulk: what is tried, and what is copied
+            if number < 4:  # a delivery sends two bulk requests: checks, and copies
                 with pytest.raises(Unavailable, match="does not answer"):
                     deliver(project, search)
             else:
@@ -77,8 +77,8 @@ def test_server_killed_during_a_delivery_has_one_edition_after_its_restart(
         assert identical(project, search) == number
 
 
-def sent_to_one_that_dies(sent: Any, trips: Any, nth: int, server: OpenSearch, *given: Any) -> Any:
-    """Sends what is asked for in bulk, and kills the server where it is the nth time."""
+def send_and_kill_at(sent: Any, trips: Any, nth: int, server: OpenSearch, *given: Any) -> Any:
+    """Send a bulk request, and kill the server if it is the `nth`."""
     done = sent(*given)
     if next(trips) == nth:
         server.stop()
@@ -94,8 +94,8 @@ def test_value_unfit_for_its_mapping_and_a_row_too_large_are_rejected(
     edition(project, 2, "id", one="SELECT 1 AS id, repeat('x ', 60000000) AS word UNION ALL SELECT 2, 'fine'")
     search = sink(project, "search", f"{URL}[tables.one]\n")
     assert deliver(project, search).rejected == 1
-    [told] = command(project, "status")["sinks"]
-    assert told["rejected"] == [{"table": "one", "key": '{"id": 1}', "reason": "it is larger than a request may be"}]
+    [status] = command(project, "status")["sinks"]
+    assert status["rejected"] == [{"table": "one", "key": '{"id": 1}', "reason": "it is larger than a request may be"}]
 
 
 def test_columns_of_every_type_are_searched_by_their_type(project: Settings, client: opensearchpy.OpenSearch) -> None:

@@ -1,4 +1,4 @@
-"""A serving copy in PostgreSQL: whatever happens to editions, its tables are those of one edition, all or nothing."""
+"""Serving copy in PostgreSQL: all its tables belong to one edition, also after a failed delivery."""
 
 from __future__ import annotations
 

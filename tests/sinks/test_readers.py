@@ -175,7 +175,7 @@ def cancelling(cursor: Any) -> Iterator[None]:
 
 
 def _false(kind: type) -> Any:
-    """How this version of the driver tells that something is not so."""
+    """Return how this version of the driver writes false."""
     return False if kind is bool else "0"
 
 

@@ -1,4 +1,4 @@
-"""Rows as keys of Redis: whatever happens to editions, deliverers and the server, they are those of one edition."""
+"""Rows as keys of Redis: they belong to one edition, also after kills, swaps and restarts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def url(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> Iterator[Redis]:
-    """A server of a test's own, which its sinks fill."""
+    """Start a server for one test, the target of its sinks."""
     server = Redis(tmp_path / "redis", settings)
     server.start()
     monkeypatch.setenv("CACHE_URL", server.url)
@@ -131,7 +131,7 @@ def test_server_killed_during_a_delivery_has_one_edition_after_the_next(
         deliver(project, cache)
         for number in range(2, 8):
             edition(project, number, "id", one=words.format(number, 200 + number))
-            dying = partial(put_and_die, staged_swap.set_rows, count(1), number // 2, server)
+            dying = partial(put_and_kill_at, staged_swap.set_rows, count(1), number // 2, server)
             with monkeypatch.context() as patch:
                 patch.setattr(staged_swap, "set_rows", dying)
                 patch.setattr("lake.connect.redis.target.set_rows", dying)
@@ -142,8 +142,8 @@ def test_server_killed_during_a_delivery_has_one_edition_after_the_next(
             assert identical(project, cache) == number
 
 
-def put_and_die(put: Callable[..., None], trips: Iterator[int], nth: int, server: Redis, *args: Any) -> None:
-    """Has rows put, and kills the server where it is the nth time, or at the first of a step."""
+def put_and_kill_at(put: Callable[..., None], trips: Iterator[int], nth: int, server: Redis, *args: Any) -> None:
+    """Put rows, and kill the server from the `nth` call on; if `nth` is above 1, at the first."""
     put(*args)
     if next(trips) >= nth or nth > 1:
         server.stop()
@@ -200,7 +200,7 @@ def test_error_of_the_server_is_quoted_and_no_password_is_printed(
         done = lake(project, ["deliver", "cache"], CACHE_URL=environment.format(port=server.port))
         assert (done.returncode, re.search(said, done.stderr) is not None) == (code, True), done.stderr
         assert "secret123" not in done.stdout + done.stderr
-        assert "xxx" not in done.stderr, "no row is told"
+        assert "xxx" not in done.stderr, "no row is printed"
 
 
 def test_cluster_is_refused(project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,12 +41,12 @@ WRONG = [
 @pytest.mark.parametrize(("kind", "said", "what", "fix"), WRONG)
 def test_fault_is_reported_with_its_file_and_fix(project: Settings, kind: str, said: str, what: str, fix: str) -> None:
     needed(find_spec(PACKAGES[kind]), f"the extra `{kind}` is not installed: make setup")
-    with pytest.raises(DeclarationError) as told:
+    with pytest.raises(DeclarationError) as fault:
         sink(project, "far", f'kind = "{kind}"\n{said}').open()
-    assert what in str(told.value)
-    assert fix in str(told.value)
-    assert str(Path("sinks/far.toml")) in str(told.value)
-    assert "a-secret" not in str(told.value)
+    assert what in str(fault.value)
+    assert fix in str(fault.value)
+    assert str(Path("sinks/far.toml")) in str(fault.value)
+    assert "a-secret" not in str(fault.value)
 
 
 @pytest.mark.parametrize("kind", PACKAGES)

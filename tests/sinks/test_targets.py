@@ -1,4 +1,4 @@
-"""What every target of a sink does, whoever dies and whatever happens to editions."""
+"""Contract of all targets of sinks: one edition each, also after kills and rollbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever applies the messages that it has taken, each once by its id, has the edition, whatever went wrong."""
+"""A receiver that applies each accepted message once, by its id, has the edition, also after failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = 'begin = "snapshot"\n'
 
 @pytest.fixture
 def shop(webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WebhookShop:
-    """A table of two rows, which the receiver has; nobody waits long before another attempt."""
+    """Table of two rows, delivered to the receiver; attempts follow each other after a short pause."""
     monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.01)
     shop = WebhookShop.made(webhook, tmp_path, f"{ALL}seconds = 60\n")
     shop.things.change({1: 1, 2: 2})
@@ -56,7 +56,7 @@ def test_messages_are_signed_and_replayed_they_are_the_edition(shop: WebhookShop
     assert {update["data"]["edition"], update["data"]["cut"]} == {2}
     shop.things.publish()
     shop.deliver()
-    assert len(shop.server.tried) == 4, "a rebuild tells nothing"
+    assert len(shop.server.tried) == 4, "a rebuild sends nothing"
 
 
 def test_sink_sends_only_changes_after_its_first_delivery_by_default(webhook: Webhook, tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_sink_sends_only_changes_after_its_first_delivery_by_default(webhook: We
     assert (change["change"], change["key"]) == ("update", {"k": 1})
 
 
-def moody(chance: random.Random, most: float) -> Any:
-    """Fails in one way or another, now and then."""
+def failing_randomly(chance: random.Random, most: float) -> Any:
+    """Return a behaviour that fails in random ways, with probability `most`."""
     lock = threading.Lock()
 
     def behave(_: Got) -> Answer:
@@ -99,7 +99,7 @@ def test_receiver_has_the_edition_after_random_changes_and_failures(
     shop.things.change({1: 1, 2: 2})
     for _ in range(25):
         shop.things.step(chance)
-        webhook.behave = moody(random.Random(seed), 0.4)
+        webhook.behave = failing_randomly(random.Random(seed), 0.4)
         if chance.random() < 0.4:
             continue
         try:
@@ -120,23 +120,23 @@ def test_receiver_has_the_edition_after_random_changes_and_failures(
             continue
         send_again(shop.things.settings, shop.sink)
         assert not shop.undelivered
-        assert without_more(shop.read) == without_more(shop.published)
+        assert without_deployed_column(shop.read) == without_deployed_column(shop.published)
 
 
-def without_more(rows: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows without the column that comes and goes by deploys, of which nobody is told until the row itself changes."""
+def without_deployed_column(rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return rows without the column that deploys add and remove: it is sent only when its row changes."""
     return sorted(({**row, "more": None} for row in rows.values()), key=repr)
 
 
 def test_deploy_of_a_new_column_sends_no_unchanged_rows(shop: WebhookShop) -> None:
-    told = len(shop.server.tried)
+    sent_before = len(shop.server.tried)
     shop.things.deploy()
     shop.deliver()
-    assert len(shop.server.tried) == told
+    assert len(shop.server.tried) == sent_before
     shop.things.rows[1] = 9
     shop.things.publish()
     shop.deliver()
-    [change] = [got.body["data"] for got in shop.server.tried[told:]]
+    [change] = [got.body["data"] for got in shop.server.tried[sent_before:]]
     assert "more" in change["after"]
     assert change["key"] == {"k": 1}
 
@@ -159,7 +159,7 @@ def test_delivery_resumes_with_the_same_ids_after_a_kill(shop: WebhookShop, kill
     assert again <= (16 + 32 + 48 + 16 + 32 if point == "window.after" else 0)
 
 
-def noted(shop: WebhookShop) -> list[tuple[Any, ...]]:
+def recorded_runs(shop: WebhookShop) -> list[tuple[Any, ...]]:
     rows = runs.RUNS.rows(shop.things.settings, "SELECT verb, subject, outcome FROM t ORDER BY number")
     return [tuple(row.values()) for row in rows]
 
@@ -172,11 +172,11 @@ def test_delivery_finished_after_a_crash_is_printed_and_recorded_as_a_run(shop: 
         assert killed(kills, settings, f"deliver {SINK}", "window.after", 2)
         if another:
             shop.things.change({key: key + 9 for key in range(100)})
-        before = len(noted(shop))
+        before = len(recorded_runs(shop))
         done = CliRunner().invoke(lake, ["deliver", SINK, "--project", str(settings.project)], catch_exceptions=False)
         assert "nothing new" not in done.output
         assert NAME in done.output
-        assert noted(shop)[before:] == [("deliver", SINK, "done")] * (1 + another)
+        assert recorded_runs(shop)[before:] == [("deliver", SINK, "done")] * (1 + another)
         assert shop.in_step()
 
 
@@ -190,17 +190,17 @@ def test_verify_reports_a_webhook_as_not_proved_and_advises_no_repair(shop: Webh
 
 
 def test_interrupted_delivery_is_finished_before_a_newer_edition_is_sent(shop: WebhookShop) -> None:
-    """A row that changed, was told, and changed back, is told once more: the net change alone would hide it."""
+    """A row that changed, was sent, and changed back, is sent once more: the net change alone would hide it."""
     taken = set[str]()
 
-    def few(got: Got) -> Answer:
+    def accept_twenty(got: Got) -> Answer:
         if len(taken) >= 20 and got.id not in taken:
             return 503
         taken.add(got.id)
         return 200
 
     shop.declare(f"{ALL}parallel = 1\nattempts = 1\n")
-    shop.server.behave = few
+    shop.server.behave = accept_twenty
     shop.things.change({key: key + 10 for key in range(100)})
     with pytest.raises(Unavailable, match=r"the receiver is unavailable: status 503, 1 time\b"):
         shop.deliver()
@@ -405,21 +405,21 @@ def test_neither_address_nor_secrets_are_logged(shop: WebhookShop, caplog: pytes
     shop.things.change({1: 5})
     with caplog.at_level(logging.INFO), pytest.raises(Unavailable) as stopped:
         shop.deliver()
-    said = caplog.text + str(stopped.value) + repr(shop.sink.open()) + repr(stopped.value.__dict__)
-    assert "a-secret-of-the-address" not in said
-    assert SECRET not in said
+    text = caplog.text + str(stopped.value) + repr(shop.sink.open()) + repr(stopped.value.__dict__)
+    assert "a-secret-of-the-address" not in text
+    assert SECRET not in text
 
 
 def test_sink_sends_only_changes_that_meet_its_condition(shop: WebhookShop) -> None:
     shop.declare(ALL, 'on = ["update"]\nwhen = "after.amount > 1 and before.amount <= 1"\n')
-    told = len(shop.server.tried)
+    sent_before = len(shop.server.tried)
     shop.things.change({1: 5, 2: 3, 7: 19})
     assert shop.deliver().tables[0].updated == 1
-    [change] = [got.body["data"] for got in shop.server.tried[told:]]
+    [change] = [got.body["data"] for got in shop.server.tried[sent_before:]]
     assert change["key"] == {"k": 1}
     shop.things.change({1: 6, 2: 3, 7: 19})
     shop.deliver()
-    assert len(shop.server.tried) == told + 1
+    assert len(shop.server.tried) == sent_before + 1
 
 
 @pytest.mark.parametrize(
