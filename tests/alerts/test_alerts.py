@@ -1,4 +1,4 @@
-"""Who is declared is told of every change that meets the condition, and of nothing else, whatever crashes."""
+"""Alerts report every change that meets their condition, and nothing else, also after crashes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def alert(settings: Settings, *words: str) -> Result:
     return CliRunner().invoke(lake, ["alert", "--project", str(settings.project), *words])
 
 
-def told(settings: Settings, *words: str) -> list[dict[str, Any]]:
-    """What `lake alert --json` says."""
+def alert_results(settings: Settings, *words: str) -> list[dict[str, Any]]:
+    """Return the alerts that `lake alert --json` prints."""
     done = alert(settings, "--json", *words)
     assert done.exit_code == 0, done.exception
     alerts: list[dict[str, Any]] = json.loads(done.stdout)["alerts"]
@@ -54,7 +54,7 @@ def declare(settings: Settings, receiver: Webhook, name: str, *lines: str) -> No
 
 @pytest.fixture
 def things(webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Things:
-    """A table of two rows, whose amounts are a fourth of what is given, and an alert where one is above 2."""
+    """Table of two rows with a fourth of the given numbers as amounts, and an alert for amounts above 2."""
     monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.01)
     things = Things(empty(tmp_path / "shop"))
     declare(
@@ -75,11 +75,11 @@ def messages(webhook: Webhook) -> list[str]:
 
 @pytest.mark.smoke
 def test_row_crossing_a_threshold_is_sent_once_and_earlier_rows_are_not(things: Things, webhook: Webhook) -> None:
-    assert told(things.settings)[0]["sent"] == 0, "what was there before the first look is not told"
+    assert alert_results(things.settings)[0]["sent"] == 0, "rows that precede the first evaluation send nothing"
     things.change({1: 12, 2: 21, 3: 1, 4: 16})
-    [shown] = told(things.settings, "--dry-run")
+    [shown] = alert_results(things.settings, "--dry-run")
     assert (shown["sent"], webhook.tried) == (2, [])
-    assert told(things.settings)[0]["sent"] == 2
+    assert alert_results(things.settings)[0]["sent"] == 2
     assert sorted(messages(webhook)) == ['{"k": 1}: 3.00', '{"k": 4}: 4.00']
     by_id = {got.id: got.body for got in webhook.taken}
     assert {body["data"]["id"]: body for body in map(json.loads, shown["messages"])} == by_id
@@ -87,7 +87,9 @@ def test_row_crossing_a_threshold_is_sent_once_and_earlier_rows_are_not(things: 
     assert {(got.body["type"], got.body["data"]["alert"]) for got in webhook.taken} == {("alert.large", "large")}
     things.publish()
     things.change({1: 13, 2: 1, 3: 1, 4: 16})
-    assert told(things.settings)[0]["sent"] == 0, "neither a rebuild nor what stays above is told"
+    assert alert_results(things.settings)[0]["sent"] == 0, (
+        "neither a rebuild nor a row that stays above the threshold sends anything"
+    )
     assert len(webhook.tried) == 2
 
 
@@ -151,16 +153,16 @@ def test_failed_alert_does_not_delay_the_others(things: Things, webhook: Webhook
 
 
 def test_alert_with_after_publish_is_sent_after_publication(things: Things, webhook: Webhook) -> None:
-    """As `lake run` does, which needs Spark for what comes before."""
+    """Call what `lake run` calls after publishing; the run itself needs Spark."""
     declare(things.settings, webhook, "other", f'table = "{NAME}"', "after_publish = true")
     declare(things.settings, webhook, "wrong", f'table = "{NAME}"', "after_publish = 7")
-    said: list[str] = []
+    lines: list[str] = []
     failed: dict[str, Any] = {}
-    send_after_publish(things.settings, said.append, failed.__setitem__)
+    send_after_publish(things.settings, lines.append, failed.__setitem__)
     things.change({1: 12, 2: 20})
-    send_after_publish(things.settings, said.append, failed.__setitem__)
+    send_after_publish(things.settings, lines.append, failed.__setitem__)
     assert [got.body["type"] for got in webhook.taken] == ["alert.other"]
-    assert "alert   other: 1 sent" in said
+    assert "alert   other: 1 sent" in lines
     assert list(failed) == ["alert wrong"]
 
 
@@ -175,7 +177,7 @@ def test_alert_behind_expired_editions_is_reported_and_can_start_from_now(things
     assert isinstance(behind, StartOver)
     assert "lake alert large --from-now" in str(behind)
     assert "needs the name" in str(alert(things.settings, "--from-now").exception)
-    assert told(things.settings, "large", "--from-now")[0]["sent"] == 0
+    assert alert_results(things.settings, "large", "--from-now")[0]["sent"] == 0
     things.change({1: 1, 2: 20})
     alert(things.settings)
     things.change({1: 12, 2: 20})
@@ -193,10 +195,10 @@ def test_text_format_sends_only_the_text_of_the_message(things: Things, webhook:
     assert [got.body for got in webhook.taken] == [{"text": "update w1"}, {"text": "insert none"}]
 
 
-LOOKS = [("messages.after", 1), ("note.after", 1), ("note.after", 2), ("note.after", 3)]
+KILL_POINTS = [("messages.after", 1), ("note.after", 1), ("note.after", 2), ("note.after", 3)]
 
 
-@pytest.mark.parametrize(("point", "nth"), LOOKS)
+@pytest.mark.parametrize(("point", "nth"), KILL_POINTS)
 def test_message_has_the_same_id_after_a_crash(
     things: Things, webhook: Webhook, kills: Commands, point: str, nth: int
 ) -> None:
@@ -213,37 +215,37 @@ def test_message_has_the_same_id_after_a_crash(
 
 @pytest.fixture
 def shop(webhook: Webhook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """The published shop of `lake init`, two of whose files wait to be ingested."""
+    """Published shop of `lake init` with two files still to ingest."""
     monkeypatch.setattr(receivers, "FIRST_PAUSE", 0.01)
     return published(tmp_path / "shop").settings
 
 
-def land(settings: Settings) -> None:
+def remove_waiting_files(settings: Settings) -> None:
     for file in settings.path("landing/orders").glob("*.jsonl"):
         file.unlink()
 
 
 def test_episode_is_reported_when_it_begins_and_when_it_ends(shop: Settings, webhook: Webhook) -> None:
     declare(shop, webhook, "waiting", 'measure = "pending"', "above = 1", 'message = "{of}: {what} is {state}"')
-    [shown] = told(shop, "--dry-run")
+    [shown] = alert_results(shop, "--dry-run")
     assert (shown["sent"], webhook.tried, episodes.newest(shop)) == (1, [], {})
-    assert told(shop)[0]["state"].startswith("firing since ")
+    assert alert_results(shop)[0]["state"].startswith("firing since ")
     now = status(load(shop))
     assert as_data(now)["firing"][0]["alert"] == "waiting"
     assert any(line.startswith("alert    waiting, since ") for line in as_text(now))
-    assert told(shop)[0]["sent"] == 0
+    assert alert_results(shop)[0]["sent"] == 0
     files = {file: file.read_text() for file in shop.path("landing/orders").glob("*.jsonl")}
-    land(shop)
-    assert told(shop)[0]["sent"] == 1
+    remove_waiting_files(shop)
+    assert alert_results(shop)[0]["sent"] == 1
     assert [got.body["data"]["state"] for got in webhook.taken] == ["firing", "resolved"]
     assert messages(webhook) == [
         "orders: orders has 2 files waiting is firing",
         "orders: orders has 2 files waiting is resolved",
     ]
-    assert told(shop)[0] == {"alert": "waiting", "about": "pending", "sent": 0, "state": "", "messages": []}
+    assert alert_results(shop)[0] == {"alert": "waiting", "about": "pending", "sent": 0, "state": "", "messages": []}
     for file, text in files.items():
         file.write_text(text)
-    told(shop)
+    alert_results(shop)
     assert len({got.id for got in webhook.taken}) == 3
 
 
@@ -251,15 +253,15 @@ def test_undelivered_episode_is_sent_later_with_its_outcome(shop: Settings, webh
     declare(shop, webhook, "waiting", 'measure = "pending"')
     webhook.behave = lambda _: 503
     assert isinstance(alert(shop).exception, Unavailable)
-    land(shop)
+    remove_waiting_files(shop)
     assert isinstance(alert(shop).exception, Unavailable)
     webhook.behave = lambda _: 200
-    assert told(shop)[0]["sent"] == 2
+    assert alert_results(shop)[0]["sent"] == 2
     assert [got.body["data"]["state"] for got in webhook.taken] == ["firing", "resolved"]
     assert len({got.id for got in webhook.tried}) == 2
 
 
-@pytest.mark.parametrize(("point", "nth"), LOOKS[:3])
+@pytest.mark.parametrize(("point", "nth"), KILL_POINTS[:3])
 def test_episode_has_the_same_id_after_a_crash(
     shop: Settings, webhook: Webhook, kills: Commands, point: str, nth: int
 ) -> None:
@@ -292,7 +294,7 @@ def test_measure_fires_only_above_its_limit(
     shop: Settings, webhook: Webhook, measure: str, of: str, above: int, *, fires: bool
 ) -> None:
     declare(shop, webhook, "watch", f'measure = "{measure}"', f'of = "{of}"', f"above = {above}")
-    assert (told(shop)[0]["sent"] == 1) is fires
+    assert (alert_results(shop)[0]["sent"] == 1) is fires
 
 
 @pytest.mark.turns
@@ -301,7 +303,7 @@ def test_message_fills_every_placeholder(shop: Settings, webhook: Webhook, measu
     places = ("alert", "measure", "of", "above", "value", "what", "state")
     message = "|".join(f"{{{place}}}" for place in places)
     declare(shop, webhook, "watch", f'measure = "{measure}"', f'of = "{of}"', "above = 0", f'message = "{message}"')
-    told(shop)
+    alert_results(shop)
     [text] = messages(webhook)
     assert all(text.split("|")), text
     assert "None" not in text
