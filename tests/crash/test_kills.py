@@ -1,4 +1,4 @@
-"""A short selection of the crashes; `make soak` has them all, for as long as it is let."""
+"""Short selection of the crashes; `make soak` tries them all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT = (
 
 @pytest.fixture(scope="module")
 def shop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """A shop that was run once."""
+    """Shop after one run."""
     shop = Shop(tmp_path_factory.mktemp("crash"), random.Random(1))
     shop.land_some()
     assert commands.lake("run", at=shop.lakehouse).code == 0

@@ -1,4 +1,4 @@
-"""A commit whose answer was lost is there, and no other writer is blamed; one that failed is made by the next command.
+"""A commit whose answer was lost counts and is blamed on no other writer; the next command repeats a failed one.
 
 Whole commands; tests/store/test_answers.py loses commits one by one, without a JVM.
 """
@@ -20,7 +20,7 @@ from tests.crash.model import Shop
 
 @pytest.fixture
 def make(commands: Commands, tmp_path: Path) -> Callable[[], Shop]:
-    """Makes a shop that was run once."""
+    """Return a function that makes a shop and runs it once."""
     numbers = count(1)
 
     def shop() -> Shop:

@@ -1,4 +1,4 @@
-"""The state machine of `machine`, shortly; `make soak` lets it run for long."""
+"""Few steps of the state machine of `machine`; `make soak` runs many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Power cuts after a source was told: nothing that was acknowledged or moved away is missing."""
+"""Power cuts after an acknowledgement: no event that was acknowledged or moved away is missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.sources.shop import VARIABLE
 from tests.sources.test_source_kills import Broker, Database, Outside
 
 OFFSET_COMMIT: Final = r'"(?:\\\d{1,3}|\\?.){4}\\0\\10\\0'
-"""The beginning of a request of Kafka's: four bytes of its length, two of what it asks."""
+"""Beginning of a Kafka request: four bytes of length, two of the kind of request."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ def shop(folder: Path, settings: str = "", toml: str = "") -> Lakehouse:
 
 
 def numbers(house: Lakehouse) -> list[int]:
-    """Those in the log."""
+    """Return the numbers in the log."""
     path = Log(house.settings, "orders").path
     return [
         row["number"] for row in duckdb_tables.rows(path, "SELECT number FROM t WHERE _bucket >= 0 ORDER BY number")
@@ -94,12 +94,12 @@ def numbers(house: Lakehouse) -> list[int]:
 
 
 def after_cut(traced: Recorded, house: Lakehouse, kill: Kill, **environment: Any) -> tuple[Lakehouse, Disk]:
-    """Has `lake ingest` die once it has told its source, and cuts the power then; what is there afterwards."""
-    disk, told = Disk.of(house.home), kill.point.replace("after", "before")
+    """Kill `lake ingest` after its acknowledgement, cut the power, and return the copy that survives."""
+    disk, acknowledged = Disk.of(house.home), kill.point.replace("after", "before")
     done = traced.commands.lake("ingest", at=house, kill=kill, **environment)
     assert done.landed, done.err
     disk.follow(traced.trace)
-    before = [lacking for point, lacking in disk.points if point == told][-1]
+    before = [lacking for point, lacking in disk.points if point == acknowledged][-1]
     assert missing(house, before, "logs", "quarantine", "redeliveries", "meta/contracts") == []
     assert missing(house, before, "meta/landed") != []
     return cut(disk), disk
@@ -111,7 +111,7 @@ def cut(disk: Disk) -> Lakehouse:
 
 
 def missing(house: Lakehouse, lacking: list[Path], *folders: str) -> list[Path]:
-    """What the disk lacks of folders of the warehouse, or above them."""
+    """Return the paths of `lacking` that are inside folders of the warehouse, or above them."""
     warehouse = house.settings.warehouse_path
     return [
         path
@@ -238,7 +238,7 @@ def test_records_committed_by_a_group_are_in_the_logs_after_a_power_cut(
     traced: Recorded, kafka: Kafka, tmp_path: Path
 ) -> None:
     broker = Broker(kafka, tmp_path / "shop")
-    disk = told_and_cut(broker, traced)
+    disk = ingest_and_cut(broker, traced)
     commits = [point for point, text in disk.sent if re.search(OFFSET_COMMIT, text)]
     assert {*commits} == {"acknowledge.before"}
 
@@ -247,13 +247,13 @@ def test_changes_confirmed_by_a_slot_are_in_the_logs_after_a_power_cut(
     traced: Recorded, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with database(postgres, monkeypatch) as tables:
-        disk = told_and_cut(Database(tables, tmp_path / "shop"), traced, **{VARIABLE: tables.reader_dsn})
+        disk = ingest_and_cut(Database(tables, tmp_path / "shop"), traced, **{VARIABLE: tables.reader_dsn})
     advances = [point for point, text in disk.sent if "pg_replication_slot_advance" in text]
     assert {*advances} == {"acknowledge.before"}
 
 
-def told_and_cut(outside: Outside, traced: Recorded, **environment: Any) -> Disk:
-    """The second delivery is acknowledged, and the power cut; whatever is missing then is read from the outside."""
+def ingest_and_cut(outside: Outside, traced: Recorded, **environment: Any) -> Disk:
+    """Cut the power after the second acknowledgement, and check that the next run completes the logs."""
     dice, house = random.Random(1), outside.house
     outside.write(dice)
     assert traced.commands.lake("ingest", at=house, kill=TRACE, **environment).code == 0
