@@ -33,7 +33,7 @@ RUN_POINTS = (
 
 
 def new(home: Path) -> Lakehouse:
-    """The example in a folder that has its warehouse as well. Nothing has been landed."""
+    """Return the example, with its warehouse beside it and no events."""
     init(home / "social", "social")
     return Lakehouse(home / "social", home)
 
@@ -44,13 +44,13 @@ def land(lakehouse: Lakehouse, some: Sequence[Arrived]) -> None:
 
 
 def slices(chance: random.Random, arrived: Sequence[Arrived], parts: int) -> Iterator[Sequence[Arrived]]:
-    """What has arrived in some parts of any size, in order."""
+    """Yield the events in `parts` slices of random size, in order."""
     ends = [0, *sorted(chance.sample(range(20, len(arrived)), parts - 1)), len(arrived)]
     return (arrived[start:end] for start, end in pairwise(ends))
 
 
 def plain(value: Any) -> Any:
-    """With times as the events write them."""
+    """Return the value with times written as in the events."""
     return json.loads(json.dumps(value, default=lambda at: f"{at:%Y-%m-%dT%H:%M:%SZ}"))
 
 
@@ -64,14 +64,14 @@ class Others:
 
     @property
     def environment(self) -> dict[str, str]:
-        """How the project's files call them."""
+        """Return the variables that the project's files use."""
         from tests.servers.webhook import SECRET
 
-        told = {"ALERTS_URL": self.webhook.url, "ALERTS_SECRET": SECRET}
-        return {"SEARCH_URL": self.opensearch.url, "CACHE_URL": self.redis.url, **told}
+        alerts = {"ALERTS_URL": self.webhook.url, "ALERTS_SECRET": SECRET}
+        return {"SEARCH_URL": self.opensearch.url, "CACHE_URL": self.redis.url, **alerts}
 
     def cached(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The profiles and the timelines that the cache has."""
+        """Return profiles and timelines in the cache."""
         client = self.redis.client()
         rows = {key: json.loads(client.get(key)) for key in client.scan_iter("cache:*:*")}
         profiles = [row for key, row in rows.items() if key.startswith("cache:profile:")]
@@ -79,19 +79,19 @@ class Others:
         return by("handle", plain(profiles)), {row["follower"]: row["posts"] for row in timelines}
 
     def indexed(self) -> dict[int, Any]:
-        """The posts that the search index has."""
+        """Return the posts in the search index."""
         with urlopen(f"{self.opensearch.url}/search-posts/_search?size=10000") as answer:
             return by("post_id", [hit["_source"] for hit in json.load(answer)["hits"]["hits"]])
 
-    def told(self) -> list[Match]:
-        """The matches of which somebody was told, each message once."""
+    def alerted(self) -> list[Match]:
+        """Return the matches that alerts reported, each message once."""
         keys = (change["key"] for change in self.webhook.changes())
         return sorted((key["owner"], key["search"], key["post_id"]) for key in keys)
 
 
 @pytest.fixture
 def others(opensearch: OpenSearch, redis: Redis, webhook: Webhook) -> Others:
-    """All of them, with nothing."""
+    """All of them, empty."""
     return Others(opensearch, redis, webhook)
 
 
@@ -119,7 +119,7 @@ def test_tables_equal_the_model(spark: SparkSession, tmp_path: Path, parts: int)
 
 @dataclass
 class Network:
-    """The example at work: its commands, some of which are killed, and what it has told whom."""
+    """Running example: its commands, some of them killed, and the events that arrived."""
 
     lakehouse: Lakehouse
     commands: Commands
@@ -129,22 +129,22 @@ class Network:
     arrived: list[Arrived] = field(default_factory=list)
 
     def lake(self, *words: str, kill: Kill | None = None) -> str:
-        """What a command prints, which ends well or is killed."""
+        """Return the output of a command that succeeds or is killed."""
         done = self.commands.lake(*words, at=self.lakehouse, kill=kill, **self.environment)
         self.kills += done.landed
         assert done.landed or done.code == 0, done.out + done.err
         return done.out
 
     def run(self, part: Sequence[Arrived]) -> None:
-        """Lands events, and publishes them; as a rule killed on the way, and run again."""
+        """Land events and publish them, after one or two runs that are killed."""
         land(self.lakehouse, part)
         self.arrived.extend(part)
         for _ in range(self.chance.randrange(1, 3)):
             self.lake("run", kill=Kill(self.chance.choice(RUN_POINTS), self.chance.randint(1, 3)))
         self.lake("run")
 
-    def tell(self, verb: str) -> None:
-        """Brings the others to what is published; as a rule killed while it sends, and told again."""
+    def send(self, verb: str) -> None:
+        """Run `lake deliver` or `lake alert`, after up to three runs that are killed while sending."""
         for _ in range(self.chance.randrange(4)):
             nth = self.chance.randint(1, 15)
             self.lake(verb, kill=Kill(f"socket.{self.chance.choice(('before', 'after'))}", nth))
@@ -164,15 +164,15 @@ def test_index_cache_and_alerts_equal_the_model_for_random_slices_and_kills(
         if chance.random() < 0.5:
             network.lake("rebuild", chance.choice(["search_match", "timeline", "shown_post"]), "--yes")
             network.lake("run")
-        network.tell("deliver")
-        network.tell("alert")
+        network.send("deliver")
+        network.send("alert")
         matches = Model(network.arrived).matches()
-        expected += matches - known if known is not None else ()  # what is found by the first is no news
+        expected += matches - known if known is not None else ()  # the first evaluation sends no alerts
         known = matches
     model = Model(network.arrived)
     assert others.cached() == (model.profiles(), model.timelines())
     assert others.indexed() == model.posts()
-    assert others.told() == sorted(expected)
+    assert others.alerted() == sorted(expected)
     assert len(expected) > 3
     assert network.kills > 3
     network.lake("verify")
