@@ -18,7 +18,7 @@ def shop(tmp_path_factory):
     return Lakehouse(PROJECT, tmp_path_factory.mktemp("lake")).land_samples().run()
 
 
-def test_an_order_is_as_its_newest_change_left_it(shop):
+def test_order_has_its_newest_state(shop):
     orders = shop.table("current_order")
     assert [(order["order_id"], order["status"]) for order in orders] == [
         (1, "paid"),
@@ -28,7 +28,7 @@ def test_an_order_is_as_its_newest_change_left_it(shop):
     ]
 
 
-def test_a_day_is_a_day_in_london(shop):
+def test_customer_daily_groups_by_days_of_london(shop):
     assert shop.table("customer_daily") == [
         {"customer": "ada", "day": date(2024, 3, 30), "orders": 2, "cancelled": 0, "amount": Decimal("25.15")},
         {"customer": "grace", "day": date(2024, 3, 30), "orders": 1, "cancelled": 1, "amount": Decimal("250.00")},
@@ -36,5 +36,5 @@ def test_a_day_is_a_day_in_london(shop):
     ]
 
 
-def test_the_tables_are_what_a_recomputation_gives(shop):
+def test_tables_equal_their_recomputation(shop):
     shop.check_laws()

@@ -16,12 +16,12 @@ def social(tmp_path_factory):
     return Lakehouse(PROJECT, tmp_path_factory.mktemp("lake")).land_samples().run()
 
 
-def test_a_timeline_has_the_posts_of_whom_one_follows_the_newest_first(social):
+def test_timeline_has_the_posts_of_followed_accounts_newest_first(social):
     timelines = {row["follower"]: [post["post_id"] for post in row["posts"]] for row in social.table("timeline")}
     assert timelines == {"ada": [2], "alan": [2, 1]}
 
 
-def test_a_post_is_shown_as_it_was_edited_and_with_the_name_of_its_author(social):
+def test_shown_post_has_its_edited_text_and_the_name_of_its_author(social):
     shown = {row["post_id"]: (row["name"], row["text"]) for row in social.table("shown_post")}
     assert shown == {
         1: ("Ada Lovelace", "The engine weaves algebraic patterns."),
@@ -30,10 +30,10 @@ def test_a_post_is_shown_as_it_was_edited_and_with_the_name_of_its_author(social
     }
 
 
-def test_a_saved_search_finds_the_posts_that_hold_all_of_its_words(social):
+def test_saved_search_finds_posts_that_contain_all_its_words(social):
     found = [(row["owner"], row["search"], row["post_id"]) for row in social.table("search_match")]
     assert found == [("alan", "machines", 1)]
 
 
-def test_the_tables_are_what_a_recomputation_gives(social):
+def test_tables_equal_their_recomputation(social):
     social.check_laws()
