@@ -1,4 +1,4 @@
-"""Docstrings and comments use plain words. No JVM."""
+"""Docstrings, comments and names of tests use plain words. No JVM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.vocabulary import FIRST, found
+from tests.vocabulary import FIRST, TEST_FIRST, found
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDERS: Final = ("lake", "dags", "infra")
@@ -49,6 +49,23 @@ def files() -> list[str]:
 def test_module_uses_plain_words(file: str) -> None:
     unplain = uses((ROOT / file).read_text("utf-8"))
     assert len(unplain) == EXCEPTIONS.get(file, 0), unplain
+
+
+def unplain_test_names(source: str) -> list[str]:
+    names = [name.replace("_", " ") for name in re.findall(r"^ *(?:async )?def test_(\w+)", source, re.MULTILINE)]
+    return [name for name in names if TEST_FIRST.match(name) or found(name)]
+
+
+def test_test_names_begin_with_their_subject_and_use_plain_words() -> None:
+    folders = (ROOT / "tests", ROOT / "docs", ROOT / TEMPLATES)
+    files = [file for folder in folders for kind in ("*.py", "*.md") for file in folder.rglob(kind)]
+    unplain = {str(file.relative_to(ROOT)): unplain_test_names(file.read_text("utf-8")) for file in files}
+    assert {file: names for file, names in unplain.items() if names} == {}
+
+
+@pytest.mark.parametrize("name", ["a_row_is_sent", "what_is_refused_waits", "row_is_told_once"])
+def test_unplain_test_name_is_found(name: str) -> None:
+    assert unplain_test_names(f"def test_{name}() -> None: ...") == [name.replace("_", " ")]
 
 
 def test_exceptions_name_files_that_exist() -> None:

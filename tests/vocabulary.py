@@ -19,6 +19,12 @@ PLAIN: Final = {
 FIRST: Final = re.compile(r"(?:What|Who|Whose|Whether|Of|That|How often)\b")
 """First word of a sentence that begins with a relative clause or a genitive."""
 
+TEST_FIRST: Final = re.compile(
+    r"(?:an?|the|what(?:ever)?|who|whose|whether|of|that|it|each|every|one|two|three|no|none|nothing|so|only|how"
+    r"|if|where|there|all|some|in|on|with|without|by|from|after|before|until|as|at|to|is|are|also|any)\b"
+)
+"""First word of a test name that does not begin with its subject."""
+
 
 def found(text: str) -> list[str]:
     """Return each use of a word of `PLAIN`, with its replacement."""
