@@ -132,7 +132,7 @@ def exceeded_limits(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted(Table, "_changes_by_spark", lambda _: True)
     counted(RedeliverySearch, "find", lambda rows: isinstance(rows, DataFrame))
     counted(affected_keys, "reached_keys", lambda keys: keys.in_memory is None)
-    counted(affected_keys, "_many", bool)
+    counted(affected_keys, "_are_many", bool)
     counted(incremental, "_local", lambda rows: rows.in_memory is None)
     counted(incremental, "_at_horizon", lambda rows: rows is None)
     counted(incremental, "_of_many", lambda _: True)
@@ -183,4 +183,4 @@ def test_tables_are_equal_within_and_beyond_the_memory_limits(
         assert system_tables(limited) == system_tables(lakes[0])
     verdicts = verify_all(lambda: spark, limited.project, on_progress=lambda _: None)
     assert {verdict.verdict for verdict in verdicts} == {"identical"}
-    assert {"find", "_of_many", "_many", "_changes_by_spark"} <= set(+exceeded_limits), exceeded_limits
+    assert {"find", "_of_many", "_are_many", "_changes_by_spark"} <= set(+exceeded_limits), exceeded_limits
