@@ -20,6 +20,7 @@ from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.table_logs import table_log
 from lake.store.truncated_commit import commit_file
+from lake.store.view import names_in, view
 from lake.store.warehouse import Location
 
 APP = "table:t"
@@ -47,6 +48,16 @@ def test_table_reads_no_column_value_from_a_folder_above_it(tmp_path: Path, fold
         {"n": 2, "kind": None, "_bucket": 3, "filename": "g"},
     ]
     assert Scan(Address(str(path)), bounds={"_bucket": (-1, -1)}).arrow(["n"]).to_pylist() == [{"n": 1}]
+
+
+def test_view_of_a_folder_finds_a_table_that_another_process_creates(tmp_path: Path) -> None:
+    logs = Address(str(tmp_path))
+    (tmp_path / "orders").mkdir()
+    with view():
+        assert names_in([logs]) == [{"orders"}]
+        write_deltalake(tmp_path / "visits", pa.table({"n": [1]}))
+        assert delta.newest_version(logs / "visits") == 0
+        assert names_in([logs]) == [{"orders", "visits"}]
 
 
 @pytest.mark.slow
