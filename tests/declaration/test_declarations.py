@@ -220,6 +220,14 @@ def test_exported_names_import_no_spark_library_and_start_no_jvm() -> None:
     assert not re.findall(r"'(?:pyspark|py4j|delta|great_expectations)[.']", loaded)
 
 
+def test_kinds_of_sources_import_no_spark_library() -> None:
+    asked = "import sys; from lake.connectors import *; "
+    asked += "[connector('lake.sources', kind, '') for kind in connectors('lake.sources')]; print([*sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert "'lake.connect.singer.tap'" in loaded
+    assert not re.findall(r"'(?:pyspark|pyarrow|deltalake|confluent_kafka|psycopg|starlette)[.']", loaded)
+
+
 def test_project_of_this_repository_loads() -> None:
     project = load(load_settings(REPOSITORY))
     assert list(project.tables).index("carrier_daily") < list(project.tables).index("carrier_league")

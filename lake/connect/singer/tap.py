@@ -25,8 +25,6 @@ from typing import IO, TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
-from lake.ingest.append import BatchCounts
-from lake.ingest.source_ingestion import append_source
 from lake.records.raw_values import NO_CHARACTER
 from lake.session import file_modes
 from lake.sources.declared import DeclaredSource
@@ -35,6 +33,8 @@ from lake.sources.source import Lag, Progress, SourceDeclaration, SourceFact, So
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lake.ingest.append import BatchCounts
 
 KEYS: Final = ("command", "every", "records", "streams")
 RECORDS: Final = 100_000
@@ -305,6 +305,8 @@ KIND: Final = SourceKind(_open, facts=FACTS)
 def append_tapped(
     settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
 ) -> BatchCounts:
+    from lake.ingest.source_ingestion import append_source
+
     load_contract(settings, stream)
     source = command_line_tap(settings, f"tap_{stream}", stream, command)
     source.check_program()
