@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -297,6 +298,48 @@ def test_jvm_uses_an_archive_of_classes_only_if_it_is_whole(tmp_path: Path, reco
         (tmp_path / class_archive.RECORD).write_text(record)
     options = class_archive.java_options(tmp_path)
     assert ("SharedArchiveFile" in options) == (record == '{"bytes": 4}')
+
+
+def writing_archive(program: str) -> tuple[str, ...]:
+    """Return a command that writes an archive where the JVM of `lake run` would, and then runs `program`."""
+    option = "shlex.split(json.loads(os.environ['LAKE_SPARK__CONF'])['spark.driver.defaultJavaOptions'])"
+    return (sys.executable, "-c", f"import json, os, shlex; [o] = {option}; open(o.partition('=')[2], 'w'); {program}")
+
+
+def test_archive_of_classes_is_made_in_a_folder_with_blanks_and_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / 'a "good" \\ place'
+    folder.mkdir()
+    monkeypatch.setattr(class_archive, "LAKE", writing_archive("pass"))
+    assert class_archive.make(folder, print)
+    assert (
+        shlex.split(class_archive.java_options(folder))[0] == f"-XX:SharedArchiveFile={folder / class_archive.ARCHIVE}"
+    )
+    assert sorted(file.name for file in folder.iterdir()) == [class_archive.ARCHIVE, class_archive.RECORD]
+
+
+@pytest.mark.parametrize("folder", [".", "none"])
+def test_setup_only_reports_that_classes_were_not_archived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setattr(class_archive, "LAKE", (sys.executable, "-c", "import sys; sys.exit('no Java')"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.chdir("/")  # no folder is above a relative program here
+    told: list[str] = []
+    assert not class_archive.make(tmp_path / folder, told.append)
+    fault = {".": "lake run of a new project wrote none; lake doctor may tell why", "none": "No such file or directory"}
+    assert told == ["archiving the classes of the JVM ...", f"no archive of classes: {fault[folder]}"]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_archive_that_another_setup_made_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / class_archive.ARCHIVE).write_text("1234")
+    record = tmp_path / class_archive.RECORD
+    write = f"open({str(record)!r}, 'w').write('{{\"bytes\": 4}}'); os.remove(o.partition('=')[2])"
+    monkeypatch.setattr(class_archive, "LAKE", writing_archive(write))
+    assert class_archive.make(tmp_path, print)
 
 
 @pytest.mark.long

@@ -256,6 +256,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
     """Return the static settings of an embedded session or of this project's own server."""
     scratch = settings.path(".lake/spark")
     compiled = COMPILED_SOON if _Started.brief else ""
+    derby = class_archive.quoted(f"-Dderby.system.home={scratch}")
     options = f"-XX:+UseParallelGC{STARTING}{class_archive.java_options(settings.path(settings.jars))}{compiled}"
     storage = settings.object_storage
     return {
@@ -263,7 +264,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.master": settings.spark.master,
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.extraClassPath": class_path(settings),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} {options}",
+        "spark.driver.extraJavaOptions": f"{derby} {options}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.debug.maxToStringFields": "1000",
