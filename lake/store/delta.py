@@ -17,7 +17,7 @@ from concurrent.futures import wait
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from deltalake import CommitProperties, Transaction
@@ -29,15 +29,9 @@ from lake.store.table_log import TableState, metadata_of
 from lake.store.table_logs import table_log
 from lake.store.view import view
 
-if TYPE_CHECKING:
-    pass
-
 Unreadable = DeltaError
 FORMAT: Final = 1
 FILE_ACTIONS: Final = frozenset({"add", "remove", "cdc"})
-FETCHED: Final = 32
-MANY_FILES: Final = 3
-"""From this number on, files of a bucket are listed, up to 1,000 a request, and not looked up one by one."""
 
 
 def new_writer() -> str:
