@@ -286,6 +286,9 @@ def test_setup_installs_the_jars_of_the_list(jar_folder: Path, tmp_path: Path) -
     assert {file.name for file in target.iterdir()} == {"a-1.jar", "b-1.jar", "jars.txt"}
     assert json.loads(setup("--from", str(tmp_path)).stdout)["fetched"] == 0, "what is in place needs no source"
     assert findings(tmp_path)["jars"].ok
+    (target / class_archive.ARCHIVE).write_text("1234")
+    (target / class_archive.RECORD).write_text('{"bytes": 4}')
+    assert json.loads(setup().stdout)["archived"], "the archive of an earlier setup stays"
     (target / "mine.jar").touch()
     assert "they would be loaded too: mine.jar" in str(setup("--from", str(jar_folder)).exception)
     assert (target / "mine.jar").exists()

@@ -62,7 +62,7 @@ def _storage_options(command: Callable[..., None]) -> Callable[..., None]:
     type=LocalPath(exists=True, dir_okay=False, path_type=Path),
     help="Fetch them as this ivysettings.xml says, such as from a mirror.",
 )
-@click.option("--no-archive", is_flag=True, help="Keep no archive of classes: 180 MB less, and slower starts of Spark.")
+@click.option("--no-archive", is_flag=True, help="Make no archive of classes: 180 MB less, and slower starts of Spark.")
 @_storage_options
 @common_options
 def setup(
@@ -97,7 +97,9 @@ def setup(
             origin = source and source / name
             fetched += jars.provide(folder / name, shell.report, file=file, source=origin, ivy_settings=ivy_settings)
             count += len(jars.listed(file))
-        archived = not no_archive and class_archive.make(folder, shell.report)
+        archived = bool(class_archive.java_options(folder))
+        if not no_archive:
+            archived = class_archive.make(folder, shell.report)
     done = f"jars: {count} verified in {folder}" if fetched else f"jars: {count} in place"
     answer = {"jars": str(folder), "listed": count, "fetched": fetched, "archived": archived}
     shell.emit(answer, f"{done}, with an archive of classes" if archived else done)
