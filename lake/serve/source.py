@@ -20,7 +20,6 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.source_position import source_position
 from lake.serve.backpressure import IntakeLimits
 from lake.serve.intake_folder import Group, GroupWriter, IntakeFolder
-from lake.sources import spool
 from lake.sources.declared import sound_sources
 from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceRecord, Spool
 
@@ -259,6 +258,7 @@ def find_declaration(settings: Settings, contracts: Mapping[str, Contract], name
 
 def intake_writer(settings: Settings, source: str) -> GroupWriter:
     """Open the source's folder for writing. Raises Unavailable if it is in use."""
+    from lake.sources import spool
 
     def logged() -> int:
         progress = [source_position(settings, source, tuple(streams_of(settings))).progress]

@@ -228,6 +228,12 @@ def test_kinds_of_sources_import_no_spark_library() -> None:
     assert not re.findall(r"'(?:pyspark|pyarrow|deltalake|confluent_kafka|psycopg|starlette)[.']", loaded)
 
 
+def test_posted_events_are_listed_without_arrow() -> None:
+    asked = "import sys, lake.serve.source; print([*sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert not re.findall(r"'(?:pyspark|pyarrow|starlette)[.']", loaded)
+
+
 def test_project_of_this_repository_loads() -> None:
     project = load(load_settings(REPOSITORY))
     assert list(project.tables).index("carrier_daily") < list(project.tables).index("carrier_league")
