@@ -350,13 +350,13 @@ def test_setup_archives_classes_again_if_java_or_jars_change(tmp_path: Path, mon
     folder = Path(shutil.copytree(Settings.jars, tmp_path / "jars"))
     for name in (class_archive.ARCHIVE, class_archive.RECORD):
         (folder / name).unlink(missing_ok=True)
-    told: list[str] = []
+    messages: list[str] = []
     with monkeypatch.context() as patch:
         patch.setenv("LAKE_WAREHOUSE", str(tmp_path / "warehouse"))
-        assert class_archive.make(folder, told.append)
+        assert class_archive.make(folder, messages.append)
     options = class_archive.java_options(folder)
-    assert class_archive.make(folder, told.append)
-    assert len(told) == 1
+    assert class_archive.make(folder, messages.append)
+    assert len(messages) == 1
     project = tmp_path / "shop"
     init(project)
     conf = '{"spark.driver.defaultJavaOptions": "-Xlog:class+load"}'
@@ -366,14 +366,15 @@ def test_setup_archives_classes_again_if_java_or_jars_change(tmp_path: Path, mon
     assert "source: shared objects file (top)" in done.stdout
     with (folder / "jars.txt").open("a") as file:
         file.write("# changed\n")
-    assert class_archive.make(folder, told.append)
-    assert len(told) == 2
+    assert class_archive.make(folder, messages.append)
+    assert len(messages) == 2
     assert class_archive.java_options(folder) == options
-    assert sorted(file.name for file in folder.iterdir() if "jar" not in file.suffix) == [
-        "classes.json",
-        "classes.jsa",
+    assert {file.name for file in folder.glob("*[!r]") if file.is_file()} == {
+        class_archive.ARCHIVE,
+        class_archive.RECORD,
         "jars.txt",
-    ]
+    }
+    assert not [*folder.glob(".*")]
     assert not (tmp_path / "warehouse").exists()
 
 
