@@ -57,7 +57,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     if give_up or again:
         restart_sources(shell.settings, names, give_up=give_up, again=again, on_progress=shell.report)
     done = ingest_named(shell.settings, lambda: shell.spark, names, on_failure=failed)
-    emit_counts(shell, done)
+    emit_counts(shell, done, idle="" if failures else "nothing to do")
     return max((error.exit_code for error in failures), default=0)
 
 
@@ -133,10 +133,10 @@ def emit_batch(shell: Shell, stream: str, counts: BatchCounts) -> None:
     shell.emit(row, row["token"])
 
 
-def emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:
+def emit_counts(shell: Shell, done: Mapping[str, BatchCounts], idle: str = "nothing to do", **more: Any) -> None:
     data = {stream: _row(stream, counts) for stream, counts in done.items()}
     rows = list(data.values())
-    shell.emit({"streams": data, **more}, table(rows, "token", *counts_of(rows)) if rows else "nothing to do")
+    shell.emit({"streams": data, **more}, table(rows, "token", *counts_of(rows)) if rows else idle.splitlines())
 
 
 def _row(stream: str, counts: BatchCounts) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 
+from lake.cli import lake
 from lake.testing import Commands, Done, Lakehouse
 from tests.processes import PATIENCE, ROOT, free_port, until
 from tests.registry import registry
@@ -544,3 +546,12 @@ def run_command(shop: Followed, *words: str, **environment: str) -> subprocess.C
         text=True,
         check=False,
     )
+
+
+def test_ingest_prints_no_result_if_its_source_fails(tmp_path: Path) -> None:
+    project = declare(empty(tmp_path), contract("orders", {"id": "long"})).settings.project
+    (project / "sources").mkdir()
+    source = 'kind = "postgres"\ndsn = "env:NO_SUCH_DSN"\npublication = "p"\n[streams]\norders = "public.orders"\n'
+    (project / "sources/shop.toml").write_text(source)
+    done = CliRunner().invoke(lake, ["ingest", "shop", "--project", str(project)], standalone_mode=False)
+    assert (done.return_value, done.stdout, "NO_SUCH_DSN" in done.stderr) == (2, "", True)
