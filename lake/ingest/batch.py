@@ -24,7 +24,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.expressions import identity
 from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.ingest import drift, gap_detection, producers, rejections
-from lake.ingest.deduplication import NO_REPEATS, RedeliverySearch, RepeatedEvents
+from lake.ingest.deduplication import RedeliverySearch, RepeatedEvents, no_repeats
 from lake.ingest.delivery import POSITION_BITS, Closing, Delivery, QuarantineEvent, records_of
 from lake.ingest.drift import Drift
 from lake.ingest.event_columns import FACTS
@@ -77,7 +77,7 @@ class Batch:
     def repeated(self) -> RepeatedEvents:
         accepted = self.read - self.refused - self.control
         if not accepted:
-            return NO_REPEATS
+            return no_repeats()
         events = self.records.where("_reason IS NULL")
         search = RedeliverySearch(self.spark, self.settings, self.contracts, events, accepted, before=self.number)
         rows = search.find()

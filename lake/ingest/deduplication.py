@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -124,7 +124,9 @@ class RepeatedEvents:
             )
 
 
-NO_REPEATS: Final = RepeatedEvents.of(REPEATED_SCHEMA.empty_table())
+@cache
+def no_repeats() -> RepeatedEvents:
+    return RepeatedEvents.of(REPEATED_SCHEMA.empty_table())  # pyarrow imports Pandas for it
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class RedeliverySearch:
     def find(self) -> pa.Table | DataFrame:
         repeated, stored = self._repeated_ids(), self._stored_events()
         if stored is None and isinstance(repeated, pa.Table) and not repeated.num_rows:
-            return NO_REPEATS.rows
+            return no_repeats().rows
         suspects = as_frame(self.spark, repeated)
         if stored is not None:
             suspects = suspects.union(stored.select("_bucket", "_id")).distinct()
