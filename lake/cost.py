@@ -48,6 +48,10 @@ BRIEF_BYTES = 32 << 20
 """A run of this size, into logs and tables of at most BRIEF_ROWS rows, takes a third less time without optimizing
 compilation. Building tables of 3,000,000 events takes as long, rebuilding them 1.7 times as long.
 """
+INTERPRETED_ROWS = 20_000
+"""New events of a cycle, into logs and tables of at most BRIEF_ROWS rows, for which Spark interprets its plans: to
+generate and compile code for the plans of 2,000 events takes a quarter of the CPU of a cycle of `--follow`.
+"""
 DEDUPLICATED_LOG_ROWS = 20_000_000
 """Rows of the log's files that are searched in this process for the ids of a batch."""
 READ_BYTES = 16 << 20

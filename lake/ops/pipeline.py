@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -29,7 +29,13 @@ from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.quality import gate
-from lake.session.spark_session import expect_short_run, first_line, free_jvm_objects, started
+from lake.session.spark_session import (
+    expect_short_run,
+    first_line,
+    free_jvm_objects,
+    interpreted,
+    started,
+)
 from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
 from lake.sources.declared import names as source_names
@@ -94,7 +100,10 @@ def run(
         on_progress(f"warning {warning}")
     held: list[BlockedGroups] = []
     undelivered: dict[str, LakeError] = {}
-    done = catch_up(project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__)
+    with ExitStack() as block:
+        if _has_few_events(project, streams):
+            spark = _interpreting(spark, block)
+        done = catch_up(project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__)
     at, advanced, edition = done
     blocked = next(iter(held), None)
     return Cycle(at.number, streams, advanced, edition, report.failures, report.more, blocked, undelivered)
@@ -139,6 +148,31 @@ def is_short_run(project: Project) -> bool:
         size = sum(landing_backlog(settings, log.stream)[1] for log in logs)
         return rows <= cost.BRIEF_ROWS and size <= cost.BRIEF_BYTES
     return False
+
+
+def _has_few_events(project: Project, streams: Mapping[str, BatchCounts]) -> bool:
+    """Return whether the cycle has few new events and all its tables are published and small."""
+    settings, edition = project.settings, latest_edition(project.settings)
+    if edition is None or edition.tables.keys() != project.tables.keys():
+        return False
+    if sum(counts.accepted for counts in streams.values()) > cost.INTERPRETED_ROWS:
+        return False
+    events = sum(Log(settings, stream).head().events for stream in project.contracts)
+    return events + sum(table.rows or 0 for table in edition.tables.values()) <= cost.BRIEF_ROWS
+
+
+def _interpreting(spark: Callable[[], SparkSession], block: ExitStack) -> Callable[[], SparkSession]:
+    """Return a function like `spark`, whose session interprets its plans until the end of `block`."""
+    lock, entered = threading.Lock(), list[None]()
+
+    def session() -> SparkSession:
+        connected = spark()
+        with lock:  # tables advance at the same time
+            if not entered:
+                entered.append(block.enter_context(interpreted(connected)))
+        return connected
+
+    return session
 
 
 def catch_up(

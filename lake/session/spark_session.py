@@ -40,6 +40,7 @@ RUNTIME_CONF = {
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }
 
+INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 PARTS: Final = 32
 """Minimum number of parts of files on a cluster. Its default depends on the cores available at the moment."""
@@ -110,6 +111,20 @@ def started() -> bool:
 def expect_short_run() -> None:
     """Declare that this process ends soon: a JVM that it starts compiles without optimizing."""
     _Started.brief = True
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Let Spark interpret the plans of the block instead of generating code for them."""
+    before = {key: spark.conf.get(key) or "" for key in INTERPRETED}
+    for key, interpreting in INTERPRETED.items():
+        spark.conf.set(key, interpreting)
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # of a session that is lost
+            for key, value in before.items():
+                spark.conf.set(key, value)
 
 
 def interrupt() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.config import Settings
+from lake.engine.advance import advance_all
+from lake.engine.inputs import Inputs
 from lake.ingest.ingest import ingest, landing_backlog
 from lake.ops import pipeline
 from lake.ops.pipeline import is_short_run, run
@@ -83,3 +86,31 @@ def test_short_run_sets_compiler_options_of_the_jvm(project: Settings, monkeypat
     usual = session.embedded_conf(project)[options]
     session.expect_short_run()
     assert session.embedded_conf(project)[options] == usual + session.COMPILED_SOON
+
+
+def spark_interprets(spark: SparkSession) -> bool:
+    """Return whether the session of all tests generates no code."""
+    return spark.conf.get("spark.sql.codegen.wholeStage") == "false"
+
+
+@pytest.mark.parametrize(("most", "interprets"), [(cost.INTERPRETED_ROWS, True), (-1, False)])
+def test_cycle_of_few_events_generates_no_code(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, *, interprets: bool
+) -> None:
+    shop = new_shop(tmp_path).land_samples().run()
+    usual = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    monkeypatch.setattr(session, "INTERPRETED", usual if spark_interprets(spark) else session.INTERPRETED)
+    before = {key: spark.conf.get(key) for key in session.INTERPRETED}
+    seen: list[bool] = []
+
+    def watched(inputs: Inputs, **options: Any) -> Any:
+        try:
+            return advance_all(inputs, **options)
+        finally:
+            seen.append({key: inputs.spark.conf.get(key) for key in session.INTERPRETED} == session.INTERPRETED)
+
+    monkeypatch.setattr(pipeline, "advance_all", watched)
+    monkeypatch.setattr(cost, "INTERPRETED_ROWS", most)
+    shop.land("orders", order(9)).run()
+    assert seen == [interprets]
+    assert {key: spark.conf.get(key) for key in session.INTERPRETED} == before
