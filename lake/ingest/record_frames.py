@@ -96,7 +96,7 @@ def of_spool(spark: SparkSession, address: str, source: str) -> DataFrame:
 
 
 def _escaped(place: Place) -> str:
-    path = place.address.spark if isinstance(place, Object) else str(place)
+    path = place.address.url if isinstance(place, Object) else str(place)
     return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)
 
 

@@ -98,7 +98,7 @@ class OpenLakehouse:
         """Return table `name` as a Spark DataFrame without state columns. Raises DeclarationError."""
         relation = self.reader.table(name)
         path = Warehouse(self.settings).root / self.edition.tables[relation.name].path
-        rows = start(self.settings).read.format("delta").option("versionAsOf", relation.version).load(path.spark)
+        rows = start(self.settings).read.format("delta").option("versionAsOf", relation.version).load(path.url)
         return rows.select(*(quoted(column.name, SPARK) for column in relation.columns))
 
     def changes(

@@ -267,7 +267,7 @@ def _update_views(
 
 def _views(settings: Settings, edition: Edition, name: str) -> list[str]:
     table, entry = published(settings, name, edition), edition.tables[name]
-    path = f"{(Warehouse(settings).root / entry.path).spark}@v{entry.version}"
+    path = f"{Warehouse(settings).root / entry.path}@v{entry.version}"
     columns = ", ".join(f"{quoted(c.name, SPARK)} COMMENT {literal(c.description, SPARK)}" for c in table.columns)
     rows = f"SELECT {', '.join(quoted(c.name, SPARK) for c in table.columns)} FROM delta.{quoted(path, SPARK)}"
     return [

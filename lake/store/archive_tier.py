@@ -122,5 +122,5 @@ def files(path: Address, table: TableState) -> list[str]:
 def frame(spark: SparkSession, path: Address, table: TableState, batches: Batches | None = None) -> DataFrame:
     with opened_parts(path, table, batches) as tables:
         reader = spark.read.format("delta")
-        frames = [reader.option("versionAsOf", each.version()).load(at.spark) for at, each in tables]
+        frames = [reader.option("versionAsOf", each.version()).load(at.url) for at, each in tables]
     return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), frames)

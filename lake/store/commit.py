@@ -162,7 +162,7 @@ def _overwrite(table: Table, rows: DataFrame, position: Position, meanings: Mean
     for name in rows.columns:  # columns keep the metadata of the table that they were read from
         rows = rows.withMetadata(name, dict(meanings.get(name, {})))
     staging = stage(table.path)
-    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(staging.path.spark)
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(staging.path.url)
     commit_staged(staging, position, overwrites=True)
 
 
@@ -170,7 +170,7 @@ def _staged(table: Table, diff: DataFrame, counts: Counts, identity: Sequence[st
     columns = table.schema().names
     if counts.total == counts.inserted:
         staging = stage(table.path)
-        diff.select(*columns).write.format("delta").mode("append").save(staging.path.spark)
+        diff.select(*columns).write.format("delta").mode("append").save(staging.path.url)
         return staging
     staging = stage(table.path, with_files=True)
     names = [quoted(name, SPARK) for name in columns]

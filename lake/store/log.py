@@ -266,7 +266,7 @@ class Log(Located):
             enabled = "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
             rows.sparkSession.sql(f"ALTER TABLE {staging.sql} {enabled}").collect()
         writer = rows.write.format("delta").mode("append").partitionBy("_bucket")
-        writer.option("mergeSchema", "true").save(staging.path.spark)
+        writer.option("mergeSchema", "true").save(staging.path.url)
         return staging
 
 

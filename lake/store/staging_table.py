@@ -41,7 +41,7 @@ class StagingTable:
 
     @property
     def sql(self) -> str:
-        return f"delta.{quoted(self.path.spark, SPARK)}"
+        return f"delta.{quoted(self.path.url, SPARK)}"
 
     def changes(self) -> tuple[dict[str, Any], list[Action]]:
         with delta.opened(self.table, self.version) as table:

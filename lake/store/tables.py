@@ -182,7 +182,7 @@ class Table(Located):
             if self.path.missing(list(map(str, files))):
                 raise FeedGap(self.name)
             reader = spark.read.format("delta").option("readChangeFeed", "true")
-            rows = reader.options(startingVersion=after + 1, endingVersion=upto).load(self.path.spark)
+            rows = reader.options(startingVersion=after + 1, endingVersion=upto).load(self.path.url)
             columns = [F.col(quoted(name, SPARK)) for name in rows.columns if not name.startswith("_")]
         except Exception as error:
             raise_if_gone(error)

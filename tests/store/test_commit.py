@@ -176,7 +176,7 @@ def test_readers_see_descriptions_and_need_no_reader_features(writer: Writer) ->
     assert table.metadata().description == "Sums."
     assert {f.name: f.metadata for f in table.schema().fields}["n"] == {"comment": "how many", "unit": "pieces"}
     assert table.protocol().min_reader_version == 1
-    rows = writer.spark.read.format("delta").load(writer.table.path.spark)
+    rows = writer.spark.read.format("delta").load(writer.table.path.url)
     assert rows.schema["n"].metadata == {"comment": "how many", "unit": "pieces"}
     assert sorted(r.n for r in rows.collect()) == [2, 3]
 

@@ -351,7 +351,7 @@ def test_voids_hide_events_and_the_check_reports_a_forged_batch(
         offsets={"0": 9}, watermark=None, counts=_counts(4, 3), files=[], contract=1, at="", content=head.content
     )
     path = Warehouse(project).log("readings").path
-    rows_again = spark.read.format("delta").load(path.spark).where("_bucket = -1 OR _offset = 1")
+    rows_again = spark.read.format("delta").load(path.url).where("_bucket = -1 OR _offset = 1")
     again = rows_again.selectExpr("* except (_batch)", "2L AS _batch")
     delta_writer.write(path, to_arrow(again), wrong)
     said = "\n".join(log_run.check(project, "readings"))

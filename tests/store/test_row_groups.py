@@ -53,7 +53,7 @@ def by_spark(spark: SparkSession, to: Address) -> None:
     delta_writer.create(to, Schema.from_arrow(texts(0).schema), {})
     for seed, position in enumerate(TWICE):
         staging = stage(to)
-        to_frame(spark, texts(seed)).coalesce(1).write.format("delta").mode("append").save(staging.path.spark)
+        to_frame(spark, texts(seed)).coalesce(1).write.format("delta").mode("append").save(staging.path.url)
         commit_staged(staging, position)
 
 

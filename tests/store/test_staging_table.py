@@ -42,7 +42,7 @@ def keys(at: Address) -> list[int]:
 def stage_append(spark: SparkSession, at: Address, values: Sequence[int]) -> StagingTable:
     staging = stage(at)
     rows = spark.createDataFrame([(value, 1) for value in values], "k long, _bucket int")
-    rows.write.format("delta").mode("append").partitionBy("_bucket").save(staging.path.spark)
+    rows.write.format("delta").mode("append").partitionBy("_bucket").save(staging.path.url)
     return staging
 
 
@@ -59,7 +59,7 @@ def stage_merge(spark: SparkSession, at: Address) -> StagingTable:
 
 def changes(spark: SparkSession, at: Address, version: int) -> list[tuple[int, str]]:
     reader = spark.read.format("delta").option("readChangeFeed", "true")
-    rows = reader.options(startingVersion=version, endingVersion=version).load(at.spark)
+    rows = reader.options(startingVersion=version, endingVersion=version).load(at.url)
     return sorted((row["k"], row["_change_type"]) for row in rows.collect())
 
 
@@ -71,7 +71,7 @@ def test_staged_merge_changes_rows_and_feed_like_a_merge(spark: SparkSession, tm
     assert keys(at) == [1, 2, 3, 4, 5, 6]
     commit_staged(staging, Position(APP, 3))
     assert keys(at) == [2, 3, 5, 6, 9, 40]
-    assert sorted(row["k"] for row in spark.read.format("delta").load(at.spark).collect()) == keys(at)
+    assert sorted(row["k"] for row in spark.read.format("delta").load(at.url).collect()) == keys(at)
     assert changes(spark, at, 3) == [
         (1, "delete"), (4, "update_preimage"), (9, "insert"), (40, "update_postimage")
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_staged_overwrite_replaces_columns_and_keeps_the_table_identity(spark: S
     staging = stage(at)
     rows = spark.createDataFrame([(1, "x", 3)], "k long, other string, _bucket int")
     writer = rows.write.format("delta").mode("overwrite").partitionBy("_bucket").option("overwriteSchema", "true")
-    writer.save(staging.path.spark)
+    writer.save(staging.path.url)
     commit_staged(staging, Position(APP, 2), overwrites=True)
     after = delta_table(at).metadata()
     assert (after.id, after.name, after.description) == (before.id, before.name, before.description)

@@ -105,7 +105,7 @@ def test_address_has_names_and_an_order() -> None:
     root = Address("/data/warehouse")
     table = root / "silver" / "flight"
     assert (str(table), table.name, str(table.parent)) == ("/data/warehouse/silver/flight", "flight", f"{root}/silver")
-    assert (table.relative_to(root), table.spark) == ("silver/flight", "/data/warehouse/silver/flight")
+    assert (table.relative_to(root), table.url) == ("silver/flight", "/data/warehouse/silver/flight")
     assert sorted([table, root]) == [root, table]
     with pytest.raises(ValueError, match="is not in"):
         root.relative_to(table)

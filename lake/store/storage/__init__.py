@@ -244,10 +244,6 @@ class Address:
         return Address(self.url.rpartition("/")[0], self.storage)
 
     @property
-    def spark(self) -> str:
-        return self.url
-
-    @property
     def uri(self) -> str:
         """Escaped URI with a scheme, as Delta's log names files of another table."""
         return quote(self.url, safe=":/") if "://" in self.url else Path(self.url).as_uri()

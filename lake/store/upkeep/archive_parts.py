@@ -118,7 +118,7 @@ class PartWriter:
         ordered = rows.repartition("_bucket").sortWithinPartitions("_bucket", *self.order)
         writer = ordered.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
         writer = writer.option("maxRecordsPerFile", max(1, count * TARGET_BYTES // max(size, 1)))
-        writer.save(staging.path.spark)
+        writer.save(staging.path.url)
 
 
 def _size(actions: Iterable[pa.Table]) -> tuple[int, int]:
@@ -182,5 +182,5 @@ def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
 def _rows_by_spark(spark: SparkSession, log: Address, table: TableState, actions: pa.Table) -> DataFrame:
     paths, buckets = _columns(actions, "path", "partition._bucket")
     names = ", ".join(literal(path.rpartition("/")[2], SPARK) for path in paths)
-    rows = spark.read.format("delta").option("versionAsOf", table.version()).load(log.spark)
+    rows = spark.read.format("delta").option("versionAsOf", table.version()).load(log.url)
     return rows.where(f"_bucket IN ({', '.join(map(str, sorted(set(buckets))))}) AND _metadata.file_name IN ({names})")
