@@ -87,7 +87,7 @@ def _python() -> Diagnosis:
 
 def java() -> Diagnosis:
     home = os.environ.get("JAVA_HOME")
-    java = shutil.which(Path(home) / "bin/java" if home else "java")
+    java = shutil.which(jars.java())
     fix = "install Java 17 or newer (apt install openjdk-17-jre-headless, brew install openjdk@17)"
     if java is None:
         runtime = f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH"
