@@ -136,7 +136,7 @@ def emit_batch(shell: Shell, stream: str, counts: BatchCounts) -> None:
 def emit_counts(shell: Shell, done: Mapping[str, BatchCounts], idle: str = "nothing to do", **more: Any) -> None:
     data = {stream: _row(stream, counts) for stream, counts in done.items()}
     rows = list(data.values())
-    shell.emit({"streams": data, **more}, table(rows, "token", *counts_of(rows)) if rows else idle.splitlines())
+    shell.emit({"streams": data, **more}, table(rows, "token", *counts_of(rows)) if rows else idle or ())
 
 
 def _row(stream: str, counts: BatchCounts) -> dict[str, Any]:
