@@ -18,7 +18,7 @@ from hypothesis import HealthCheck
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, SparkSettings
-from lake.session.spark_session import start
+from lake.session.spark_session import INTERPRETED, start
 from lake.testing import Commands
 from tests import servers
 from tests.kills import UNDER
@@ -59,9 +59,6 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:Metaspac
 """Code that is compiled quickly, and kept: the JVM's 48 MB for such code are full soon, and swept ever after. Classes
 fill what they need without a collection at each step. One thread collects: two cores have two such JVMs.
 """
-
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Settings of a Spark that makes no code."""
 
 LONGEST = frozenset(
     {"test_benchmarks.py", "test_flights.py", "test_forget.py", "test_examples.py", "test_recompute.py", "test_dags.py"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -30,10 +30,11 @@ from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.quality import gate
 from lake.session.spark_session import (
+    INTERPRETED,
+    configured,
     expect_short_run,
     first_line,
     free_jvm_objects,
-    interpreted,
     started,
 )
 from lake.sinks.declared import sound_sinks
@@ -48,6 +49,7 @@ from lake.store.ledger.runs import RUNS, background_recording
 from lake.store.locks import activity
 from lake.store.locks.lease import leases
 from lake.store.log import Log
+from lake.store.log_head import LogHead
 from lake.store.process import end_signals_handled, fault_of
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
@@ -144,9 +146,8 @@ def is_short_run(project: Project) -> bool:
             or any(head.batch != at.batches.get(head.stream, 0) for head in heads)
         ):
             return False
-        rows = sum(head.events for head in heads) + sum(table.rows or 0 for table in edition.tables.values())
         size = sum(landing_backlog(settings, log.stream)[1] for log in logs)
-        return rows <= cost.BRIEF_ROWS and size <= cost.BRIEF_BYTES
+        return _are_small(heads, edition) and size <= cost.BRIEF_BYTES
     return False
 
 
@@ -157,7 +158,12 @@ def _has_few_events(project: Project, streams: Mapping[str, BatchCounts]) -> boo
         return False
     if sum(counts.accepted for counts in streams.values()) > cost.INTERPRETED_ROWS:
         return False
-    events = sum(Log(settings, stream).head().events for stream in project.contracts)
+    return _are_small([Log(settings, stream).head() for stream in project.contracts], edition)
+
+
+def _are_small(heads: Iterable[LogHead], edition: Edition) -> bool:
+    """Return whether logs and tables have at most BRIEF_ROWS rows."""
+    events = sum(head.events for head in heads)
     return events + sum(table.rows or 0 for table in edition.tables.values()) <= cost.BRIEF_ROWS
 
 
@@ -169,7 +175,7 @@ def _interpreting(spark: Callable[[], SparkSession], block: ExitStack) -> Callab
         connected = spark()
         with lock:  # tables advance at the same time
             if not entered:
-                entered.append(block.enter_context(interpreted(connected)))
+                entered.append(block.enter_context(configured(connected, INTERPRETED)))
         return connected
 
     return session

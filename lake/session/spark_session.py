@@ -41,6 +41,7 @@ RUNTIME_CONF = {
 }
 
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings of a session that interprets its plans instead of generating code for them."""
 MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 PARTS: Final = 32
 """Minimum number of parts of files on a cluster. Its default depends on the cores available at the moment."""
@@ -114,17 +115,17 @@ def expect_short_run() -> None:
 
 
 @contextmanager
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Let Spark interpret the plans of the block instead of generating code for them."""
-    before = {key: spark.conf.get(key) or "" for key in INTERPRETED}
-    for key, interpreting in INTERPRETED.items():
-        spark.conf.set(key, interpreting)
+def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Set `conf` of the session for the block; then restore it."""
+    before = {key: spark.conf.get(key, None) for key in conf}
+    for key, value in conf.items():
+        spark.conf.set(key, value)
     try:
         yield
     finally:
         with suppress(Exception):  # of a session that is lost
-            for key, value in before.items():
-                spark.conf.set(key, value)
+            for key, previous in before.items():
+                spark.conf.unset(key) if previous is None else spark.conf.set(key, previous)
 
 
 def interrupt() -> None:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lake.errors import LawError
+from lake.session.spark_session import configured
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
@@ -167,13 +168,8 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
     where = f"WHERE _bucket IN ({', '.join(map(str, buckets))})" if buckets else ""
     order = f"ZORDER BY ({', '.join(quoted(name, SPARK) for name in key)})" if key else ""
     staging = stage(path, with_files=True)
-    for name, value in options.items():
-        spark.conf.set(name, value)
-    try:
+    with configured(spark, options):
         spark.sql(f"OPTIMIZE {staging.sql} {where} {order}").collect()
-    finally:
-        for name in options:
-            spark.conf.unset(name)
     info, actions = staging.changes()
     files = [(kind, str(path / unquote(fields["path"]))) for action in actions for kind, fields in action.items()]
     old, new = ([file for kind, file in files if kind == wanted] for wanted in ("remove", "add"))
