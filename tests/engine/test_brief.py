@@ -99,18 +99,19 @@ def test_cycle_of_few_events_generates_no_code(
 ) -> None:
     shop = new_shop(tmp_path).land_samples().run()
     usual = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-    monkeypatch.setattr(session, "INTERPRETED", usual if spark_interprets(spark) else session.INTERPRETED)
-    before = {key: spark.conf.get(key) for key in session.INTERPRETED}
+    of_cycle = usual if spark_interprets(spark) else session.INTERPRETED
+    monkeypatch.setattr("lake.ops.pipeline.INTERPRETED", of_cycle)
+    before = {key: spark.conf.get(key) for key in of_cycle}
     seen: list[bool] = []
 
     def watched(inputs: Inputs, **options: Any) -> Any:
         try:
             return advance_all(inputs, **options)
         finally:
-            seen.append({key: inputs.spark.conf.get(key) for key in session.INTERPRETED} == session.INTERPRETED)
+            seen.append({key: inputs.spark.conf.get(key) for key in of_cycle} == of_cycle)
 
     monkeypatch.setattr(pipeline, "advance_all", watched)
     monkeypatch.setattr(cost, "INTERPRETED_ROWS", most)
     shop.land("orders", order(9)).run()
     assert seen == [interprets]
-    assert {key: spark.conf.get(key) for key in session.INTERPRETED} == before
+    assert {key: spark.conf.get(key) for key in of_cycle} == before
