@@ -1,0 +1,115 @@
+"""Functions of several rows that DuckDB computes as Spark does, as DuckDB's SQL; see `functions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.operators import BOOLEAN, INT, LONG, boolean, decimal_name, sort_key, sort_keys
+from lake.session.in_process.types import MOST, Value, is_integer
+
+Aggregate: TypeAlias = Callable[[Sequence[Value], str], Value]
+"""SQL of an aggregate over rows, with ` FILTER (…)` and ` OVER (…)`, if there are any, as its second argument."""
+
+
+def _chosen(pick: str) -> Aggregate:
+    def choose(values: Sequence[Value], over: str) -> Value:
+        [value] = values
+        if isinstance(value.type, T.StructType):
+            return Value(f"arg_{pick}({value.sql}, {sort_key(value)}){over}", value.type)
+        sort_keys(value)
+        return Value(f"{pick}({value.sql}){over}", value.type)
+
+    return choose
+
+
+def _chosen_by(pick: str) -> Aggregate:
+    """Return the value of the row at one end of an order by structs: among the places of rows there are no ties."""
+
+    def choose(values: Sequence[Value], over: str) -> Value:
+        value, by = values
+        if not isinstance(by.type, T.StructType):
+            raise unsupported(f"{pick}_by a {by.type.simpleString()}")
+        return Value(f"(arg_{pick}(struct_pack(v := {value.sql}), {sort_key(by)}){over}).v", value.type)
+
+    return choose
+
+
+def _sum(values: Sequence[Value], over: str) -> Value:
+    [value] = values
+    if is_integer(value.type):
+        size = f"sum(abs(CAST({value.sql} AS HUGEINT))){over}"  # Spark's sum fails or not by the order of rows
+        fits = f"CASE WHEN {size} < {1 << 63} THEN sum({value.sql}){over} WHEN {size} > 0 THEN error('a sum') END"
+        return Value(f"CAST({fits} AS BIGINT)", LONG)
+    if isinstance(value.type, T.DecimalType) and value.type.precision + 10 <= MOST:
+        type_ = T.DecimalType(value.type.precision + 10, value.type.scale)
+        return Value(f"CAST(sum({value.sql}){over} AS {decimal_name(type_)})", type_)
+    raise unsupported(f"a sum of {value.type.simpleString()}")
+
+
+def _count(values: Sequence[Value], over: str) -> Value:
+    if len(values) > 1:
+        raise unsupported("a count of several columns")
+    return Value(f"count({values[0].sql if values else '*'}){over}", LONG)
+
+
+def _count_if(values: Sequence[Value], over: str) -> Value:
+    if not isinstance(values[0].type, T.BooleanType):
+        raise unsupported("a count of other values")
+    return Value(f"count(CASE WHEN {boolean(values[0])} THEN 1 END){over}", LONG)
+
+
+def _of_conditions(pick: str) -> Aggregate:
+    return lambda values, over: Value(f"{pick}({boolean(values[0])}){over}", BOOLEAN)
+
+
+def _bits(pick: str) -> Aggregate:
+    def combine(values: Sequence[Value], over: str) -> Value:
+        [value] = values
+        if not is_integer(value.type):
+            raise unsupported(f"{pick} of {value.type.simpleString()}")
+        return Value(f"{pick}({value.sql}){over}", value.type)
+
+    return combine
+
+
+AGGREGATES: Final[dict[str, Aggregate]] = {
+    "min": _chosen("min"),
+    "max": _chosen("max"),
+    "min_by": _chosen_by("min"),
+    "max_by": _chosen_by("max"),
+    "sum": _sum,
+    "count": _count,
+    "count_if": _count_if,
+    "bit_or": _bits("bit_or"),
+    "bit_and": _bits("bit_and"),
+    "bool_or": _of_conditions("bool_or"),
+    "bool_and": _of_conditions("bool_and"),
+}
+RANKS: Final = ("row_number", "lag", "lead", "last", "first")
+"""Functions of a window alone."""
+
+
+def rank(name: str, values: Sequence[Value], over: str, *, ignores_nulls: bool) -> Value:
+    """Return a function of a window; `over` is its SQL."""
+    skip = " IGNORE NULLS" if ignores_nulls else ""
+    if name == "row_number" and not values:
+        return Value(f"CAST(row_number(){over} AS INTEGER)", INT)
+    if name in {"lag", "lead"} and len(values) == 1:
+        return Value(f"{name}({values[0].sql}{skip}){over}", values[0].type)
+    if name in {"last", "first"} and len(values) in {1, 2}:
+        if len(values) == 2:
+            skip = {"true": " IGNORE NULLS", "false": ""}[values[1].sql.lower()]
+        return Value(f"{name}_value({values[0].sql}{skip}){over}", values[0].type)
+    raise unsupported(f"{name} with {len(values)} arguments")
+
+
+def aggregate(name: str, values: Sequence[Value], over: str) -> Value:
+    """Return the SQL of an aggregate, in a window if `over` is not empty. Raises Unsupported."""
+    try:
+        return AGGREGATES[name](values, over)
+    except (ValueError, IndexError) as error:
+        raise unsupported(f"{name} with {len(values)} arguments") from error

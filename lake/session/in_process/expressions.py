@@ -1,0 +1,196 @@
+"""Expressions of Spark as DuckDB's SQL over the columns of a relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Final
+
+from pyspark.sql import types as T
+
+from lake.session.in_process import aggregates, functions, operators
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.tree import Alias, Call, Cast, Literal, Name, Node, Over, Sorted, Star, name_of, parts_of
+from lake.session.in_process.types import Value, cast, try_cast
+from lake.text import literal, quoted
+
+_IDS: Final = count()
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """OutputColumn of a relation: its name in Spark, its type and metadata, its name in DuckDB.
+
+    `id` is the same where a relation hands the column on unchanged. `of` is the alias of its relation.
+    """
+
+    name: str
+    type: T.DataType
+    sql: str
+    metadata: str = ""
+    id: int = field(default_factory=lambda: next(_IDS))
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Meaning of the names in an expression: columns, columns of earlier relations by their number, and variables."""
+
+    columns: Sequence[OutputColumn]
+    found: Callable[[int, str], OutputColumn] | None = None
+    variables: Mapping[str, Value] = field(default_factory=dict)
+
+    def column(self, name: Name) -> tuple[OutputColumn, Sequence[str]]:
+        """Return the column that a name means and the parts of it that follow. Raises Unsupported."""
+        if name.plan is not None and self.found is not None:
+            return self.found(name.plan, name.parts[0]), name.parts[1:]
+        first, *others = name.parts
+        if others and (of := [c for c in self.columns if c.of == first and c.name.lower() == others[0].lower()]):
+            return _only(of, others[0]), others[1:]
+        return _only([c for c in self.columns if c.name.lower() == first.lower()], first), others
+
+
+def _only(columns: Sequence[OutputColumn], name: str) -> OutputColumn:
+    if len(columns) != 1 or columns[0].name != name:
+        raise unsupported(f"the column {name}")
+    return columns[0]
+
+
+def is_aggregate(node: Node) -> bool:
+    """Return whether `node` combines several rows, other than in a window."""
+    if isinstance(node, Over):
+        return any(is_aggregate(part) for part in (*parts_of(node.call), *node.by, *node.order))
+    return (isinstance(node, Call) and node.name in aggregates.AGGREGATES) or any(map(is_aggregate, parts_of(node)))
+
+
+def value_of(node: Node, scope: Scope) -> Value:  # noqa: PLR0911 one return a kind
+    """Return the SQL of an expression. Raises Unsupported."""
+    match node:
+        case Literal():
+            return functions.literal_value(node.value, node.type) if node.value is not None else _null(node.type)
+        case Name():
+            return _named(node, scope)
+        case Alias():
+            return value_of(node.of, scope)
+        case Cast():
+            value = value_of(node.of, scope)
+            return cast(value, node.type) if node.may_fail else try_cast(value, node.type)
+        case Over():
+            return _over(node, scope)
+        case Call("struct"):
+            return functions.struct([value_of(part, scope) for part in node.arguments], [*map(name_of, node.arguments)])
+        case Call(name, _) if name in aggregates.AGGREGATES:
+            return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope))
+        case Call("element_at", (Call("map", entries), key)):
+            return _entry(entries, key, scope)
+        case Call("raise_error"):
+            return functions.call("raise_error", ())
+        case Call():
+            return functions.call(node.name, _arguments(node, scope))
+    raise unsupported(f"{type(node).__name__.lower()} in an expression")
+
+
+def _null(type_: T.DataType) -> Value:
+    value = functions.literal_value(None, T.NullType())
+    return value if isinstance(type_, T.NullType) else cast(value, type_)
+
+
+def _arguments(node: Call, scope: Scope) -> list[Value]:
+    starred = node.name == "count" and node.arguments in {(Star(),), (Literal(1, T.IntegerType()),)}
+    return [] if starred else [value_of(part, scope) for part in node.arguments]
+
+
+def _filter(node: Call, scope: Scope) -> str:
+    return "" if node.where is None else f" FILTER (WHERE {value_of(Call('and', (node.where,)), scope).sql})"
+
+
+def _entry(entries: Sequence[Node], key: Node, scope: Scope) -> Value:
+    """Return the value of a written map for a key, null if it has none."""
+    branches = [Call("==", (key, node)) if n % 2 == 0 else node for n, node in enumerate(entries)]
+    return value_of(Call("when", tuple(branches)), scope)
+
+
+def _named(node: Name, scope: Scope) -> Value:
+    first, *others = node.parts
+    if first in scope.variables and node.plan is None:
+        value = scope.variables[first]
+    else:
+        column, others = scope.column(node)[0], [*scope.column(node)[1]]
+        value = Value(column.sql, column.type)
+    for part in others:
+        value = functions.call("field", [value, Value(literal(part), T.StringType(), is_literal=True)])
+    return value
+
+
+def _over(node: Over, scope: Scope) -> Value:
+    by = [value_of(part, scope) for part in node.by]
+    parts = [f"PARTITION BY {', '.join(key for value in by for key in _group_keys(value))}"] if by else []
+    order = [key for part in node.order for key in order_keys(part, scope)]
+    parts += [f"ORDER BY {', '.join(order)}"] if order else []
+    call = node.call
+    if not isinstance(call, Call):
+        raise unsupported("a window of an expression")
+    over = f"{_filter(call, scope)} OVER ({' '.join([*parts, node.frame])})"
+    values = _arguments(call, scope)
+    if call.name in aggregates.RANKS:
+        return aggregates.rank(call.name, values, over, ignores_nulls=call.ignores_nulls)
+    if call.name not in aggregates.AGGREGATES:
+        raise unsupported(f"a window of {call.name}")
+    return aggregates.aggregate(call.name, values, over)
+
+
+def _group_keys(value: Value) -> list[str]:
+    if isinstance(value.type, T.MapType):
+        raise unsupported("groups of maps")
+    return [value.sql]
+
+
+def order_keys(node: Sorted, scope: Scope) -> Iterator[str]:
+    """Yield the terms of ORDER BY for one of Spark."""
+    value = value_of(node.of, scope)
+    direction = "DESC" if node.descending else "ASC"
+    if isinstance(value.type, T.StructType) and node.nulls_first == node.descending:
+        raise unsupported("an order of nested nulls")
+    for key in operators.sort_keys(value):
+        yield f"{key} {direction} NULLS {'FIRST' if node.nulls_first else 'LAST'}"
+
+
+def expanded(nodes: Sequence[Node], scope: Scope) -> list[Node]:
+    """Return `nodes` with each star replaced by the names that it stands for."""
+    names = list[Node]()
+    for node in nodes:
+        if not isinstance(node, Star):
+            names.append(node)
+        elif not node.of:
+            names += [Name((c.name,)) for c in scope.columns if c.name not in node.without]
+        elif any(column.of == node.of[0] for column in scope.columns) and len(node.of) == 1:
+            names += [Name((node.of[0], c.name)) for c in scope.columns if c.of == node.of[0]]
+        else:
+            type_ = value_of(Name(node.of), scope).type
+            if not isinstance(type_, T.StructType):
+                raise unsupported(f"{'.'.join(node.of)}.*")
+            names += [Name((*node.of, part.name)) for part in type_]
+    return names
+
+
+def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
+    """Return the SQL of an expression and the column `sql` that it becomes. Raises Unsupported without a name."""
+    value, name = value_of(node, scope), name_of(node)
+    if name is None:
+        raise unsupported(f"a column without a name, {str(node)[:100]}")
+    inner, metadata = node, ""
+    if isinstance(node, Alias):
+        inner, metadata = node.of, node.metadata
+    if isinstance(inner, Name) and inner.parts[0] not in scope.variables:
+        origin, parts = scope.column(inner)
+        if not parts:
+            kept = replace(origin, sql=sql, of=origin.of)
+            is_same = not isinstance(node, Alias)
+            own = kept if is_same else OutputColumn(name, origin.type, sql, metadata or origin.metadata)
+            return value.sql, own
+    return value.sql, OutputColumn(name, value.type, sql, metadata)
+
+
+def quoted_column(number: int) -> str:
+    return quoted(f"c{number}")

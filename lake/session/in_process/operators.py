@@ -1,0 +1,230 @@
+"""Operators of Spark and choices between values that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.types import MOST, Value, as_decimal, cast, common_type, is_float, is_integer, together
+from lake.text import quoted
+
+Function: TypeAlias = Callable[[Sequence[Value]], Value]
+
+BOOLEAN: Final = T.BooleanType()
+LONG: Final = T.LongType()
+INT: Final = T.IntegerType()
+TEXT: Final = T.StringType()
+TIMESTAMP: Final = T.TimestampType()
+DATE: Final = T.DateType()
+NTZ: Final = T.TimestampNTZType()
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+COMPARED: Final = (T.ArrayType, T.MapType, T.NullType)
+"""Types that are not compared here."""
+
+
+def sort_keys(value: Value) -> list[str]:
+    """Return SQL whose values, in ascending order with nulls first, order `value` as Spark does."""
+    if not isinstance(value.type, T.StructType):
+        if isinstance(value.type, COMPARED):
+            raise unsupported(f"an order by {value.type.simpleString()}")
+        return [value.sql]
+    parts = [Value(f"({value.sql}).{quoted(f.name)}", f.dataType) for f in value.type]
+    return [f"({value.sql} IS NOT NULL)", *(key for part in parts for key in sort_keys(part))]
+
+
+def sort_key(value: Value) -> str:
+    """Return SQL that DuckDB compares as Spark compares `value`; null for a null.
+
+    Within a struct Spark takes a null as less than any value, DuckDB as greater.
+    """
+    if not isinstance(value.type, T.StructType):
+        return sort_keys(value)[0]
+    keys = [f"k{n} := ({key}) IS NOT NULL, v{n} := {key}" for n, key in enumerate(sort_keys(value)[1:])]
+    return f"CASE WHEN {value.sql} IS NOT NULL THEN struct_pack({', '.join(keys)}) END"
+
+
+def comparison(sign: str) -> Function:
+    def compare(values: Sequence[Value]) -> Value:
+        left, right = alike(values)
+        if sign in {"=", "IS NOT DISTINCT FROM"}:
+            return Value(f"({left.sql} {sign} {right.sql})", BOOLEAN)
+        return Value(f"({sort_key(left)} {sign} {sort_key(right)})", BOOLEAN)
+
+    return compare
+
+
+def alike(values: Sequence[Value]) -> list[Value]:
+    texts, type_ = together(values)
+    if isinstance(type_, T.MapType | T.NullType):
+        raise unsupported(f"a comparison of {type_.simpleString()}")
+    return [Value(text, type_) for text in texts]
+
+
+def different(values: Sequence[Value]) -> Value:
+    return Value(f"(NOT {comparison('=')(values).sql})", BOOLEAN)
+
+
+def logical(sign: str) -> Function:
+    def combine(values: Sequence[Value]) -> Value:
+        return Value(f"({f' {sign} '.join(boolean(value) for value in values)})", BOOLEAN)
+
+    return combine
+
+
+def boolean(value: Value) -> str:
+    if not isinstance(value.type, T.BooleanType | T.NullType):
+        raise unsupported(f"a {value.type.simpleString()} as condition")
+    return cast(value, BOOLEAN).sql
+
+
+def negation(values: Sequence[Value]) -> Value:
+    return Value(f"(NOT {boolean(values[0])})", BOOLEAN)
+
+
+def is_null(values: Sequence[Value]) -> Value:
+    return Value(f"({values[0].sql} IS NULL)", BOOLEAN)
+
+
+def is_not_null(values: Sequence[Value]) -> Value:
+    return Value(f"({values[0].sql} IS NOT NULL)", BOOLEAN)
+
+
+def among(values: Sequence[Value]) -> Value:
+    first, *others = alike(values)
+    if isinstance(first.type, T.StructType | T.ArrayType):
+        raise unsupported("in over nested values")
+    return Value(f"({first.sql} IN ({', '.join(value.sql for value in others)}))", BOOLEAN)
+
+
+def coalesce(values: Sequence[Value]) -> Value:
+    texts, type_ = together(values)
+    return Value(f"coalesce({', '.join(texts)})", type_)
+
+
+def when(values: Sequence[Value]) -> Value:
+    """Arguments are conditions and values in turns, then the value of else, if any."""
+    conditions = [boolean(value) for value in values[:-1:2]]
+    results = [*values[1::2], *(values[-1:] if len(values) % 2 else [])]
+    texts, type_ = together(results)
+    branches = " ".join(f"WHEN {condition} THEN {text}" for condition, text in zip(conditions, texts, strict=False))
+    otherwise = f" ELSE {texts[-1]}" if len(values) % 2 else ""
+    return Value(f"CASE {branches}{otherwise} END", type_)
+
+
+def if_else(values: Sequence[Value]) -> Value:
+    condition, then, otherwise = values
+    return when([condition, then, otherwise])
+
+
+def nullif(values: Sequence[Value]) -> Value:
+    same = comparison("=")(values)
+    return Value(f"CASE WHEN {same.sql} THEN NULL ELSE {values[0].sql} END", values[0].type)
+
+
+def nvl2(values: Sequence[Value]) -> Value:
+    return when([is_not_null(values), *values[1:]])
+
+
+def extreme(pick: str, sign: str) -> Function:
+    def extreme(values: Sequence[Value]) -> Value:
+        texts, type_ = together(values)
+        if not isinstance(type_, T.StructType):
+            sort_keys(Value("", type_))
+            return Value(f"{pick}({', '.join(texts)})", type_)
+        left, right = (Value(text, type_) for text in texts)
+        chosen = f"WHEN {sort_key(left)} {sign} {sort_key(right)} THEN {left.sql} ELSE {right.sql}"
+        sql = f"CASE WHEN {left.sql} IS NULL THEN {right.sql} WHEN {right.sql} IS NULL THEN {left.sql} {chosen} END"
+        return Value(sql, type_)
+
+    return extreme
+
+
+def operands(values: Sequence[Value]) -> tuple[Value, Value, T.DataType]:
+    """Return both operands of an operator and their common type; a decimal with an integer literal keeps its digits."""
+    left, right = values
+    type_ = common_type([left.type, right.type])
+    if not (is_integer(type_) or is_float(type_) or isinstance(type_, T.DecimalType)):
+        raise unsupported(f"an operator on {left.type.simpleString()} and {right.type.simpleString()}")
+    return left, right, type_
+
+
+def arithmetic(sign: str) -> Function:
+    def compute(values: Sequence[Value]) -> Value:
+        left, right, type_ = operands(values)
+        if not isinstance(type_, T.DecimalType):
+            return Value(f"({cast(left, type_).sql} {sign} {cast(right, type_).sql})", type_)
+        one, other = decimal_of(left), decimal_of(right)
+        if sign == "*":
+            precision, scale = one.precision + other.precision + 1, one.scale + other.scale
+        else:
+            scale = max(one.scale, other.scale)
+            precision = max(one.precision - one.scale, other.precision - other.scale) + scale + 1
+        if precision > MOST:
+            raise unsupported("a decimal of more digits")
+        exact = T.DecimalType(precision, scale)
+        if sign == "*":
+            return cast(Value(f"({cast(left, one).sql} * {cast(right, other).sql})", T.DecimalType(MOST, scale)), exact)
+        return Value(f"CAST({cast(left, exact).sql} {sign} {cast(right, exact).sql} AS {decimal_name(exact)})", exact)
+
+    return compute
+
+
+def decimal_of(value: Value) -> T.DecimalType:
+    """Return the decimal type of an operand: an integer literal has the digits that it shows."""
+    if value.is_literal and is_integer(value.type):
+        return T.DecimalType(len(re.findall(r"\d+", value.sql)[0]), 0)
+    return as_decimal(value.type)
+
+
+def decimal_name(type_: T.DecimalType) -> str:
+    return f"DECIMAL({type_.precision}, {type_.scale})"
+
+
+def times(sign: str) -> Function:
+    """Return the sum or difference of a time and a number of microseconds, or else of numbers."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        left, right = values
+        if isinstance(right.type, T.DayTimeIntervalType) and isinstance(
+            left.type, T.TimestampType | T.TimestampNTZType
+        ):
+            micros = f"epoch_us({left.sql}) {sign} {right.sql}"
+            return Value(f"make_timestamp{'tz' if left.type == TIMESTAMP else ''}({micros})", left.type)
+        return arithmetic(sign)(values)
+
+    return compute
+
+
+def negative(values: Sequence[Value]) -> Value:
+    [value] = values
+    if not (is_integer(value.type) or is_float(value.type) or isinstance(value.type, T.DecimalType)):
+        raise unsupported(f"the negative of a {value.type.simpleString()}")
+    return Value(f"(-{value.sql})", value.type)
+
+
+def division(sign: str) -> Function:
+    """Return a quotient of numbers (`/` as double, `//` as integer), or a remainder with the sign of the dividend."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        left, right, type_ = operands(values)
+        if isinstance(type_, T.DecimalType) or (sign != "/" and not is_integer(type_)):
+            raise unsupported(f"{sign} of {type_.simpleString()}")
+        result: T.DataType = T.DoubleType() if sign == "/" else LONG if sign == "//" else type_
+        of = result if sign != "%" else type_
+        one, other = cast(left, of).sql, cast(right, of).sql
+        safe = f"CASE WHEN {other} = 0 THEN error('a division by zero') ELSE {other} END"
+        return Value(f"({one} {sign} {safe})", result)
+
+    return compute
+
+
+def pmod(values: Sequence[Value]) -> Value:
+    _, right, type_ = operands(values)
+    rest = division("%")(values)
+    by = cast(right, type_).sql
+    return Value(f"CASE WHEN {rest.sql} < 0 THEN ({rest.sql} + {by}) % {by} ELSE {rest.sql} END", type_)

@@ -1,0 +1,381 @@
+"""Relations of Spark, from the Connect protocol, as DuckDB's SQL.
+
+Each relation becomes one common table expression whose columns are called c0, c1 …, so that names may repeat as they
+may in Spark. Source: relations.proto of Spark Connect 4.2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.expressions import (
+    OutputColumn,
+    Scope,
+    column_of,
+    expanded,
+    is_aggregate,
+    order_keys,
+    value_of,
+)
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.protocol import node_of, sorted_node
+from lake.session.in_process.tree import Alias, Call, Node, Over, parts_of
+from lake.session.in_process.types import Value, cast, common_type, nullable
+from lake.text import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.proto import relations_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Rows of `sql`, a query that reads the `parents`, and their columns.
+
+    `plans` are the columns of this relation and of those that it is made of, by their number in the protocol. A leaf
+    has the name of its held `rows`. `order` are the terms by which the rows are sorted, if they are the result.
+    """
+
+    name: str
+    sql: str
+    columns: tuple[OutputColumn, ...]
+    parents: tuple[Relation, ...] = ()
+    plans: Mapping[int, tuple[OutputColumn, ...]] = field(default_factory=dict)
+    rows: str = ""
+    order: str = ""
+
+    @property
+    def schema(self) -> T.StructType:
+        return T.StructType(
+            [T.StructField(c.name, c.type, metadata=json.loads(c.metadata or "{}")) for c in self.columns]
+        )
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.columns, self._found)
+
+    def _found(self, plan: int, name: str) -> OutputColumn:
+        """Return the column that relation number `plan` calls `name`, if it is still there unchanged."""
+        ids = {column.id for column in self.plans.get(plan, ()) if column.name == name}
+        columns = [column for column in self.columns if column.id in ids]
+        if len(ids) != 1 or len(columns) != 1:
+            raise unsupported(f"the column {name} of an earlier relation")
+        return columns[0]
+
+    @property
+    def leaves(self) -> list[str]:
+        """Names of the held rows that the query reads."""
+        return [each.rows for each in _from_the_leaves(self) if each.rows]
+
+    def query(self) -> str:
+        """Return the SQL of all rows, under their names in Spark."""
+        listed = {each.name: each for each in _from_the_leaves(self)}
+        shown = ", ".join(f"{column.sql} AS {quoted(column.name)}" for column in self.columns)
+        steps = ",\n".join(f"{name} AS ({relation.sql})" for name, relation in listed.items())
+        order = f" ORDER BY {self.order}" if self.order else ""
+        return f"WITH {steps}\nSELECT {shown or 'NULL'} FROM {self.name}{order}"
+
+
+def _from_the_leaves(relation: Relation) -> Iterator[Relation]:
+    seen, ended, stack = set[str](), set[str](), [relation]
+    while stack:
+        top = stack[-1]
+        if top.name in seen:
+            stack.pop()
+            if top.name not in ended:
+                ended.add(top.name)
+                yield top
+        else:
+            seen.add(top.name)
+            stack += [parent for parent in top.parents if parent.name not in seen]
+
+
+class Relations:
+    """Translation of relations, each once. `schema_of` returns the columns of rows held under a name."""
+
+    def __init__(self, schema_of: Callable[[str], T.StructType]) -> None:
+        self._schema_of = schema_of
+        self._translated = dict[int, Relation]()
+
+    def keep(self, relation: pb.Relation, rows: str) -> None:
+        """Let `rows`, held under this name, stand for the rows of `relation`."""
+        made = self.of(relation)
+        shown = ", ".join(f"{quoted(c.name)} AS {c.sql}" for c in made.columns)
+        kept = replace(made, sql=f"SELECT {shown} FROM {rows}", parents=(), rows=rows)
+        self._translated[relation.common.plan_id] = kept
+
+    def of(self, relation: pb.Relation) -> Relation:
+        """Return the translated relation. Raises Unsupported."""
+        number = relation.common.plan_id
+        if number not in self._translated:
+            kind = relation.WhichOneof("rel_type") or ""
+            if kind not in _TRANSLATIONS:
+                raise unsupported(f"the relation {kind}")
+            made = _TRANSLATIONS[kind](self, getattr(relation, kind), f"r{number}")
+            self._translated[number] = replace(made, plans={**made.plans, number: made.columns})
+        return self._translated[number]
+
+    def leaf(self, of: pb.LocalRelation, name: str) -> Relation:
+        schema = T.StructType.fromJson(json.loads(of.schema)) if of.schema else self._schema_of(of.data.decode())
+        columns = tuple(
+            OutputColumn(f.name, nullable(f.dataType), f"c{n}", json.dumps(f.metadata) if f.metadata else "")
+            for n, f in enumerate(schema)
+        )
+        names = [quoted(f.name) for f in schema]
+        if len({f.name.lower() for f in schema}) < len(names):
+            raise unsupported("rows with two columns of one name")
+        rows = of.data.decode() if of.data else ""
+        shown = ", ".join(
+            f"{name} AS {c.sql}" if rows else f"{cast(Value('NULL', T.NullType()), c.type).sql} AS {c.sql}"
+            for name, c in zip(names, columns, strict=True)
+        )
+        return Relation(
+            name, f"SELECT {shown or '1 AS c0'} {f'FROM {rows}' if rows else 'WHERE false'}", columns, rows=rows
+        )
+
+    def project(self, of: pb.Project, name: str) -> Relation:
+        rows = self.of(of.input)
+        nodes = expanded([node_of(each) for each in of.expressions], rows.scope)
+        if any(map(is_aggregate, nodes)):
+            return _aggregated(rows, (), nodes, name)
+        return _selected(rows, nodes, name)
+
+    def filter(self, of: pb.Filter, name: str) -> Relation:
+        rows = self.of(of.input)
+        node = node_of(of.condition)
+        condition = value_of(node, rows.scope)
+        if is_aggregate(node) or not isinstance(condition.type, T.BooleanType | T.NullType):
+            raise unsupported("a filter by another value than true and false")
+        return Relation(name, f"SELECT * FROM {rows.name} WHERE {condition.sql}", rows.columns, (rows,), rows.plans)
+
+    def with_columns(self, of: pb.WithColumns, name: str) -> Relation:
+        rows = self.of(of.input)
+        new = {alias.name[0]: Alias(node_of(alias.expr), alias.name[0], alias.metadata) for alias in of.aliases}
+        if len({each.lower() for each in new}) < len(of.aliases):
+            raise unsupported("two new columns of one name")
+        by_lower = {each.lower(): each for each in new}
+        nodes, used = list[Node | OutputColumn](), set[str]()
+        for column in rows.columns:
+            replacing = by_lower.get(column.name.lower())
+            nodes.append(column if replacing is None else new[replacing])
+            used |= {replacing} if replacing else set()
+        nodes += [node for each, node in new.items() if each not in used]
+        return _selected(rows, nodes, name)
+
+    def renamed(self, of: pb.WithColumnsRenamed, name: str) -> Relation:
+        rows = self.of(of.input)
+        new = {each.col_name: each.new_col_name for each in of.renames}
+        if not new.keys() <= {column.name for column in rows.columns}:
+            raise unsupported("renames of columns that are not there")
+        columns = tuple(
+            OutputColumn(new[c.name], c.type, c.sql, c.metadata, of=c.of) if c.name in new else c for c in rows.columns
+        )
+        return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
+
+    def to_df(self, of: pb.ToDF, name: str) -> Relation:
+        rows = self.of(of.input)
+        if len(of.column_names) != len(rows.columns):
+            raise unsupported("other numbers of names")
+        columns = tuple(
+            OutputColumn(new, c.type, c.sql, c.metadata) for new, c in zip(of.column_names, rows.columns, strict=True)
+        )
+        return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
+
+    def drop(self, of: pb.Drop, name: str) -> Relation:
+        rows = self.of(of.input)
+        if of.columns:
+            raise unsupported("drop of an expression")
+        gone = {each.lower() for each in of.column_names}
+        kept: list[Node | OutputColumn] = [column for column in rows.columns if column.name.lower() not in gone]
+        return _selected(rows, kept, name)
+
+    def alias(self, of: pb.SubqueryAlias, name: str) -> Relation:
+        rows = self.of(of.input)
+        columns = tuple(replace(column, of=of.alias) for column in rows.columns)
+        return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
+
+    def same(self, of: pb.Hint | pb.Repartition, _: str) -> Relation:
+        """A hint and a number of partitions change no row."""
+        return self.of(of.input)
+
+    def limit(self, of: pb.Limit, name: str) -> Relation:
+        rows = self.of(of.input)
+        order = f" ORDER BY {rows.order}" if rows.order else ""
+        sql = f"SELECT * FROM {rows.name}{order} LIMIT {of.limit}"
+        return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order)
+
+    def sort(self, of: pb.Sort, name: str) -> Relation:
+        rows = self.of(of.input)
+        order = ", ".join(key for each in of.order for key in order_keys(sorted_node(each), rows.scope))
+        return Relation(name, f"SELECT * FROM {rows.name}", rows.columns, (rows,), rows.plans, order=order)
+
+    def distinct(self, of: pb.Deduplicate, name: str) -> Relation:
+        rows = self.of(of.input)
+        if not of.all_columns_as_keys or any(isinstance(column.type, T.MapType) for column in rows.columns):
+            raise unsupported("rows distinct by some columns")
+        return Relation(name, f"SELECT DISTINCT * FROM {rows.name}", rows.columns, (rows,), rows.plans)
+
+    def aggregate(self, of: pb.Aggregate, name: str) -> Relation:
+        if of.group_type != of.GROUP_TYPE_GROUPBY:
+            raise unsupported("groups of several sets")
+        rows = self.of(of.input)
+        by = [node_of(each) for each in of.grouping_expressions]
+        return _aggregated(rows, by, [node_of(each) for each in of.aggregate_expressions], name)
+
+    def union(self, of: pb.SetOperation, name: str) -> Relation:
+        if of.set_op_type != of.SET_OP_TYPE_UNION or not of.is_all:
+            raise unsupported("intersections, differences and distinct unions")
+        left, right = self.of(of.left_input), self.of(of.right_input)
+        pairs = list[tuple[OutputColumn | None, OutputColumn | None]]()
+        if of.by_name:
+            first, second = ({c.name.lower(): c for c in rows.columns} for rows in (left, right))
+            if min(len(first), len(second)) < 1 or (first.keys() != second.keys() and not of.allow_missing_columns):
+                raise unsupported("a union of other columns")
+            pairs = [(first.get(each), second.get(each)) for each in dict.fromkeys([*first, *second])]
+            unique = len(first) == len(left.columns) and len(second) == len(right.columns)
+        else:
+            pairs = [*zip(left.columns, right.columns, strict=False)]
+            unique = len(left.columns) == len(right.columns)
+        if not unique:
+            raise unsupported("a union of columns with one name")
+        return _united(left, right, pairs, name)
+
+    def join(self, of: pb.Join, name: str) -> Relation:
+        left, right = self.of(of.left), self.of(of.right)
+        kinds = {of.JOIN_TYPE_INNER: "", of.JOIN_TYPE_LEFT_OUTER: "LEFT", of.JOIN_TYPE_CROSS: ""}
+        kinds |= {of.JOIN_TYPE_LEFT_SEMI: "SEMI", of.JOIN_TYPE_LEFT_ANTI: "ANTI"}
+        if of.join_type not in kinds:
+            raise unsupported("this kind of join")
+        both, only_left = _beside(left, right), kinds[of.join_type] in {"SEMI", "ANTI"}
+        shared = [[c for c in both.columns if c.name == each] for each in of.using_columns]
+        if shared:
+            if any(len(pair) != 2 for pair in shared):
+                raise unsupported("a join by columns that one side lacks")
+            terms = [_equal([Value(c.sql, c.type) for c in pair]) for pair in shared]
+        else:
+            terms = [value_of(node_of(of.join_condition), both.scope).sql] if of.HasField("join_condition") else []
+        condition = " AND ".join(terms) or "true"
+        names = [column.sql for column in right.columns]
+        renamed = [f"{sql} AS {c.sql}" for sql, c in zip(names, both.columns[len(left.columns) :], strict=True)]
+        other = f"(SELECT {', '.join(renamed) or '1'} FROM {right.name})"
+        kept = both if not only_left else left
+        sql = f"SELECT * FROM {left.name} {kinds[of.join_type]} JOIN {other} ON {condition}"
+        joined = Relation(name, sql, kept.columns, (left, right), kept.plans)
+        if not shared:
+            return joined
+        first, again = [pair[0] for pair in shared], {pair[1].sql for pair in shared}
+        rest = [c for c in kept.columns if c not in first and c.sql not in again]
+        return replace(joined, columns=(*first, *rest))
+
+
+def _equal(pair: Sequence[Value]) -> str:
+    from lake.session.in_process.functions import call
+
+    return call("==", pair).sql
+
+
+def _selected(rows: Relation, nodes: Sequence[Node | OutputColumn], name: str) -> Relation:
+    columns, texts, exploded = list[OutputColumn](), list[str](), False
+    for number, node in enumerate(nodes):
+        sql = f"c{number}"
+        if isinstance(node, OutputColumn):
+            text, column = node.sql, replace(node, sql=sql)
+        elif list_ := _exploded(node):
+            if exploded or any(map(_has_window, (each for each in nodes if not isinstance(each, OutputColumn)))):
+                raise unsupported("explode beside another, or a window")
+            text, column, exploded = *_unnested(value_of(list_, rows.scope), node, sql), True
+        else:
+            text, column = column_of(node, rows.scope, sql)
+        texts.append(f"{text} AS {sql}")
+        columns.append(column)
+    shown = ", ".join(texts) or "1 AS no_column"
+    return Relation(name, f"SELECT {shown} FROM {rows.name}", tuple(columns), (rows,), rows.plans)
+
+
+def _exploded(node: Node) -> Node | None:
+    inner = node.of if isinstance(node, Alias) else node
+    return inner.arguments[0] if isinstance(inner, Call) and inner.name == "explode" else None
+
+
+def _unnested(value: Value, node: Node, sql: str) -> tuple[str, OutputColumn]:
+    if not isinstance(value.type, T.ArrayType) or not isinstance(node, Alias):
+        raise unsupported("explode of this value")
+    return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql)
+
+
+def _has_window(node: Node) -> bool:
+    return isinstance(node, Over) or any(map(_has_window, parts_of(node)))
+
+
+def _aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> Relation:
+    columns, texts, groups = list[OutputColumn](), list[str](), list[str]()
+    for number, node in enumerate([*by, *nodes]):
+        text, column = column_of(node, rows.scope, f"c{number}")
+        if number < len(by):
+            if isinstance(column.type, T.MapType | T.NullType):
+                raise unsupported(f"groups of {column.type.simpleString()}")
+            groups.append(text)
+        elif not is_aggregate(node):
+            raise unsupported("an aggregate without a function of several rows")
+        texts.append(f"{text} AS {column.sql}")
+        columns.append(column)
+    grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
+    sql = f"SELECT {', '.join(texts) or '1 AS no_column'} FROM {rows.name}{grouped}"
+    return Relation(name, sql, tuple(columns), (rows,), rows.plans)
+
+
+def _united(
+    left: Relation, right: Relation, pairs: Sequence[tuple[OutputColumn | None, OutputColumn | None]], name: str
+) -> Relation:
+    columns, first, second = list[OutputColumn](), list[str](), list[str]()
+    for number, (one, other) in enumerate(pairs):
+        type_ = common_type([column.type for column in (one, other) if column is not None])
+        known = one or other
+        assert known is not None
+        columns.append(replace(known, type=type_, sql=f"c{number}", of=""))
+        for texts, column in ((first, one), (second, other)):
+            value = Value("NULL", T.NullType()) if column is None else Value(column.sql, column.type)
+            texts.append(f"{cast(value, type_).sql} AS c{number}")
+    sql = f"SELECT {', '.join(first)} FROM {left.name} UNION ALL SELECT {', '.join(second)} FROM {right.name}"
+    return Relation(name, sql, tuple(columns), (left, right), left.plans)
+
+
+def _beside(left: Relation, right: Relation) -> Relation:
+    """Return a relation with the columns of both; those of the right get names and, if taken, ids of their own."""
+    taken = {column.id for column in left.columns}
+    again = {c.id: OutputColumn(c.name, c.type, "").id for c in right.columns if c.id in taken}
+
+    def own(column: OutputColumn) -> OutputColumn:
+        return replace(column, id=again.get(column.id, column.id))
+
+    free = 1 + max((int(column.sql[1:]) for column in left.columns), default=-1)
+    columns = [replace(own(c), sql=f"c{free + n}") for n, c in enumerate(right.columns)]
+    plans: dict[int, Any] = {plan: tuple(map(own, of)) for plan, of in right.plans.items()}
+    both = {plan for plan in left.plans.keys() & plans.keys() if again}
+    merged = {plan: of for plan, of in {**plans, **left.plans}.items() if plan not in both}
+    return Relation("", "", (*left.columns, *columns), (), merged)
+
+
+_TRANSLATIONS: Final[dict[str, Callable[[Relations, Any, str], Relation]]] = {
+    "local_relation": Relations.leaf,
+    "project": Relations.project,
+    "filter": Relations.filter,
+    "with_columns": Relations.with_columns,
+    "with_columns_renamed": Relations.renamed,
+    "drop": Relations.drop,
+    "subquery_alias": Relations.alias,
+    "hint": Relations.same,
+    "repartition": Relations.same,
+    "repartition_by_expression": Relations.same,
+    "to_df": Relations.to_df,
+    "limit": Relations.limit,
+    "sort": Relations.sort,
+    "deduplicate": Relations.distinct,
+    "aggregate": Relations.aggregate,
+    "set_op": Relations.union,
+    "join": Relations.join,
+}

@@ -1,0 +1,140 @@
+"""Session of Spark Connect that DuckDB answers in this process: no server, no JVM.
+
+Its frames are those of `pyspark.sql.connect`, so a kind and a job's function are the same text for both engines. A
+query that DuckDB is not known to answer as Spark does raises Unsupported, before it reads a row or instead of a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakValueDictionary
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.connect.dataframe import DataFrame
+from pyspark.sql.connect.plan import LocalRelation, LogicalPlan
+from pyspark.sql.connect.session import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lake.session.in_process.hashes import HASH, register_hashes
+from lake.session.in_process.mode import Attach, Unsupported, unsupported
+from lake.session.in_process.relations import Relation, Relations
+from lake.session.in_process.types import from_arrow, nullable_columns, parsed_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as Frame
+    from pyspark.sql import SparkSession as Session
+    from pyspark.sql.connect.proto import base_pb2, relations_pb2
+
+_NUMBERS: Final = count()
+
+
+def session_of(database: duckdb.DuckDBPyConnection) -> Session:
+    """Return a session; Spark's two types of sessions share no class, and differ in nothing that is used here."""
+    return cast("Session", InProcessSession(database))
+
+
+class HeldRows(LogicalPlan):
+    """Rows of this process as a leaf of a plan; `attach` names them in the connection of a query that reads them."""
+
+    def __init__(self, schema: T.StructType, attach: Attach) -> None:
+        super().__init__(None)
+        self.name, self.schema, self.attach = f"held{next(_NUMBERS)}", nullable_columns(schema), attach
+
+    def plan(self, session: Any) -> relations_pb2.Relation:
+        relation = self._create_proto_relation()
+        relation.local_relation.data = self.name.encode()
+        return relation
+
+
+class InProcessSession(SparkSession):
+    """Session whose queries run on cursors of `database`."""
+
+    def __init__(self, database: duckdb.DuckDBPyConnection) -> None:
+        self._client: Any = _Client(self)
+        self._session_id = "in-process"
+        self._database, self._held = database, WeakValueDictionary[str, HeldRows]()
+        self._relations = Relations(lambda name: self._held[name].schema)
+        self._kept = dict[str, HeldRows]()
+
+    def createDataFrame(self, data: Any, schema: Any = None, *_: Any, **__: Any) -> DataFrame:  # noqa: N802 of Spark
+        """Return a frame without rows. Raises Unsupported if there are some."""
+        types = parsed_schema(schema) if isinstance(schema, str) else schema
+        if isinstance(data, Sequence) and not data and isinstance(types, T.StructType):
+            return DataFrame(LocalRelation(table=None, schema=types.json()), self)
+        raise unsupported("rows of Python")
+
+    def of_arrow(self, rows: pa.Table) -> DataFrame:
+        return self.held(from_arrow(rows.schema), lambda con, name: nullcontext(con.register(name, rows)))
+
+    def held(self, schema: T.StructType, attach: Attach) -> DataFrame:
+        """Return a frame of the rows that `attach` names, which are read only where a query needs them."""
+        rows = HeldRows(schema, attach)
+        self._held[rows.name] = rows
+        return DataFrame(rows, self)
+
+    def mapped(self, rows: Frame, work: Callable[[pa.RecordBatch], pa.RecordBatch], out: T.StructType) -> DataFrame:
+        """Return what `work` makes of all rows at once, in their order."""
+
+        def attach(con: duckdb.DuckDBPyConnection, name: str) -> AbstractContextManager[Any]:
+            given = pa.Table.from_batches(rows.toArrow().combine_chunks().to_batches(), to_arrow_schema(rows.schema))
+            try:
+                made = [work(batch) for batch in given.to_batches() if batch.num_rows]
+            except Exception as error:
+                raise Unsupported(f"{type(error).__name__}: {error}") from error
+            return nullcontext(con.register(name, pa.Table.from_batches(made, to_arrow_schema(out, timezone="UTC"))))
+
+        return self.held(out, attach)
+
+    def keep(self, relation: relations_pb2.Relation) -> None:
+        """Compute rows now, once for all later queries."""
+        of = self._relations.of(relation)
+        rows = self.result(of)
+        kept = HeldRows(of.schema, lambda con, name: nullcontext(con.register(name, rows)))
+        self._held[kept.name] = self._kept[f"r{relation.common.plan_id}"] = kept
+        self._relations.keep(relation, kept.name)
+
+    def relation(self, plan: base_pb2.Plan) -> Relation:
+        return self._relations.of(plan.root)
+
+    def result(self, relation: Relation) -> pa.Table:
+        """Return the rows. Raises Unsupported if DuckDB fails: Spark decides whether that is an error."""
+        with self._database.cursor() as con, ExitStack() as attached:
+            try:
+                if HASH in (query := relation.query()):
+                    register_hashes(self._database)
+                for name in relation.leaves:
+                    attached.enter_context(self._held[name].attach(con, name))
+                return con.sql(query).to_arrow_table()
+            except duckdb.Error as error:
+                raise Unsupported(str(error)) from error
+
+
+class _Client:
+    """Part of Connect's client that frames ask."""
+
+    def __init__(self, session: InProcessSession) -> None:
+        self.session = session
+
+    def schema(self, plan: base_pb2.Plan) -> T.StructType:
+        return self.session.relation(plan).schema
+
+    def to_table(self, plan: base_pb2.Plan, _: Any) -> tuple[pa.Table, T.StructType, None]:
+        relation = self.session.relation(plan)
+        return self.session.result(relation), relation.schema, None
+
+    def _analyze(self, method: str, relation: relations_pb2.Relation | None = None, **_: Any) -> None:
+        if method not in {"persist", "unpersist"} or relation is None:
+            raise unsupported(f"the request {method}")
+        if method == "persist":
+            self.session.keep(relation)
+
+    def _set_relation_in_plan(self, plan: base_pb2.Plan, relation: relations_pb2.Relation) -> None:
+        plan.root.CopyFrom(relation)
+
+    def __getattr__(self, name: str) -> Any:
+        raise unsupported(f"the request {name}")

@@ -1,0 +1,348 @@
+"""Parser of Spark's SQL expressions.
+
+The grammar is that of the functions and operators that `functions` knows; other text raises Unsupported. Source:
+SqlBaseParser.g4 of Spark 4.2.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Final
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.tree import (
+    Alias,
+    Call,
+    Cast,
+    Lambda,
+    Literal,
+    Name,
+    Node,
+    Over,
+    Sorted,
+    Star,
+    decimal_literal,
+)
+from lake.session.in_process.types import parsed_type
+
+TOKEN: Final = re.compile(
+    r"""\s*(?:
+      (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYDF])?(?![\w.]))
+    | (?P<text>'(?:[^'\\]|\\.)*')
+    | (?P<quoted>`(?:[^`]|``)+`)
+    | (?P<word>[A-Za-z_]\w*)
+    | (?P<sign><=>|<=|>=|<>|!=|==|->|\|\||[-+*/%(),.<>=&|^~\[\]!])
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+DAY, HOURS = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{6})?(Z|[+-]\d\d:\d\d)?"
+"""Forms of dates and times."""
+ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
+BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
+"""Operators from the loosest to the tightest."""
+COMPARISONS: Final = {"=": "==", "==": "==", "<=>": "<=>", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">"}
+NOT_NAMES: Final = frozenset({"and", "or", "not", "is", "in", "between", "like", "case", "when", "then", "else", "end"})
+NEVER: Final = frozenset(
+    {"interval", "date", "timestamp", "exists", "select", "distinct", "from", "rlike", "ilike", "regexp", "any", "all"}
+)
+"""Words that begin what the parser does not know, unless they are a call."""
+
+
+@lru_cache(4_096)
+def parse(text: str) -> Node:
+    """Parse an expression, with its alias if it has one. Raises Unsupported."""
+    parser = _Parser(text)
+    node = parser.aliased()
+    parser.end()
+    return node
+
+
+@lru_cache(4_096)
+def name_parts(text: str) -> tuple[str, ...]:
+    """Parse the name of a column: `a`, `a.b` or, in quotes, any text."""
+    parser = _Parser(text)
+    node = parser.primary()
+    parser.end()
+    if not isinstance(node, Name):
+        raise unsupported(f"the name {text}")
+    return node.parts
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self.tokens = list[tuple[str, str]]()
+        place, text = 0, text.rstrip()
+        while place < len(text):
+            found = TOKEN.match(text, place)
+            if found is None or found.lastgroup is None:
+                raise unsupported(f"the expression {text}")
+            self.tokens.append((found.lastgroup, found[found.lastgroup]))
+            place = found.end()
+
+    @property
+    def word(self) -> str:
+        kind, text = self.tokens[self.at] if self.at < len(self.tokens) else ("", "")
+        return text.lower() if kind in ("word", "sign") else ""
+
+    def take(self, *words: str) -> str:
+        word = self.word
+        if not word or word not in words:
+            return ""
+        self.at += 1
+        return word
+
+    def need(self, *words: str) -> None:
+        for word in words:
+            if not self.take(word):
+                raise unsupported(f"the expression {self.text}")
+
+    def end(self) -> None:
+        if self.at < len(self.tokens):
+            raise unsupported(f"the expression {self.text}")
+
+    def next(self) -> tuple[str, str]:
+        if self.at == len(self.tokens):
+            raise unsupported(f"the expression {self.text}")
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def aliased(self) -> Node:
+        node = self.expression()
+        if self.take("as") or (self.at < len(self.tokens) and self.tokens[self.at][0] in ("word", "quoted")):
+            return Alias(node, self.identifier())
+        return node
+
+    def identifier(self) -> str:
+        kind, text = self.next()
+        if kind not in ("word", "quoted"):
+            raise unsupported(f"the expression {self.text}")
+        return text[1:-1].replace("``", "`") if kind == "quoted" else text
+
+    def expression(self) -> Node:
+        return self._chain("or", lambda: self._chain("and", self._negated))
+
+    def _chain(self, word: str, part: Any) -> Node:
+        node: Node = part()
+        while self.take(word):
+            node = Call(word, (node, part()))
+        return node
+
+    def _negated(self) -> Node:
+        return Call("not", (self._negated(),)) if self.take("not", "!") else self._predicate()
+
+    def _predicate(self) -> Node:
+        node = self._binary(0)
+        while True:
+            if sign := self.take(*COMPARISONS, ">="):
+                node = Call(COMPARISONS.get(sign, sign), (node, self._binary(0)))
+            elif self.take("is"):
+                node = self._is(node)
+            elif self.word in ("not", "between", "in", "like"):
+                negated = bool(self.take("not"))
+                node = self._among(node)
+                node = Call("not", (node,)) if negated else node
+            else:
+                return node
+
+    def _is(self, node: Node) -> Node:
+        negated = bool(self.take("not"))
+        if self.take("null"):
+            return Call("isnotnull" if negated else "isnull", (node,))
+        if self.take("distinct"):
+            self.need("from")
+            same = Call("<=>", (node, self._binary(0)))
+            return same if negated else Call("not", (same,))
+        if word := self.take("true", "false"):
+            same = Call("<=>", (node, Literal(word == "true", T.BooleanType())))
+            return Call("not", (same,)) if negated else same
+        raise unsupported(f"the expression {self.text}")
+
+    def _among(self, node: Node) -> Node:
+        if self.take("between"):
+            least = self._binary(0)
+            self.need("and")
+            return Call("and", (Call(">=", (node, least)), Call("<=", (node, self._binary(0)))))
+        if self.take("in"):
+            self.need("(")
+            return Call("in", (node, *self._list(self.expression)))
+        self.need("like")
+        return Call("like", (node, self._binary(0)))
+
+    def _binary(self, level: int) -> Node:
+        if level == len(BINARY):
+            return self._unary()
+        node = self._binary(level + 1)
+        while sign := self.take(*BINARY[level]):
+            node = Call("concat" if sign == "||" else sign, (node, self._binary(level + 1)))
+        return node
+
+    def _unary(self) -> Node:
+        if self.take("-"):
+            node = self._unary()
+            if isinstance(node, Literal) and isinstance(node.value, int | Decimal | float):
+                return Literal(-node.value, node.type)
+            return Call("negative", (node,))
+        return self._unary() if self.take("+") else self._postfix(self.primary())
+
+    def _postfix(self, node: Node) -> Node:
+        while sign := self.take(".", "["):
+            if sign == "[":
+                node = Call("element", (node, self.expression()))
+                self.need("]")
+            else:
+                node = Call("field", (node, Literal(self.identifier(), T.StringType())))
+        return node
+
+    def primary(self) -> Node:  # noqa: PLR0911 one return a kind
+        kind, text = self.next()
+        word = text.lower()
+        if kind == "number":
+            return _number(text)
+        if kind == "text":
+            return Literal(_unescaped(text), T.StringType())
+        if text == "(":
+            return self._bracketed()
+        if text == "*":
+            return self._star(())
+        if kind == "word" and self.word == "(" and word not in ("in", "exists"):
+            self.take("(")
+            return self._call(word)
+        if kind == "word" and word in ("true", "false"):
+            return Literal(word == "true", T.BooleanType())
+        if kind == "word" and word == "null":
+            return Literal(None, T.NullType())
+        if kind == "word" and word == "case":
+            return self._case()
+        if kind == "word" and word in ("date", "timestamp") and self.tokens[self.at : self.at + 1]:
+            return self._time(word)
+        if kind == "sign" or (kind == "word" and word in NOT_NAMES | NEVER):
+            raise unsupported(f"the expression {self.text}")
+        self.at -= 1
+        return self._name()
+
+    def _time(self, word: str) -> Node:
+        kind, text = self.next()
+        form = DAY if word == "date" else f"{DAY}([T ]{HOURS})?"
+        if kind != "text" or not re.fullmatch(form, text[1:-1]):
+            raise unsupported(f"the expression {self.text}")
+        at = datetime.fromisoformat(text[1:-1])
+        if word == "date":
+            return Literal(at.date(), T.DateType())
+        return Literal(at if at.tzinfo else at.replace(tzinfo=UTC), T.TimestampType())
+
+    def _name(self) -> Node:
+        parts = [self.identifier()]
+        if self.word == "->":
+            self.take("->")
+            return Lambda(tuple(parts), self.expression())
+        while self.take("."):
+            if self.take("*"):
+                return self._star(tuple(parts))
+            parts.append(self.identifier())
+        return Name(tuple(parts))
+
+    def _star(self, of: tuple[str, ...]) -> Star:
+        if not self.take("except"):
+            return Star(of)
+        self.need("(")
+        return Star(of, tuple(name.parts[-1] for name in self._list(self.primary) if isinstance(name, Name)))
+
+    def _bracketed(self) -> Node:
+        nodes: tuple[Node, ...] = self._list(self.expression)
+        if self.take("->"):
+            return Lambda(tuple(name.parts[0] for name in nodes if isinstance(name, Name)), self.expression())
+        if len(nodes) != 1:
+            raise unsupported(f"the expression {self.text}")
+        return nodes[0]
+
+    def _list(self, part: Any) -> tuple[Any, ...]:
+        """Parse what remains of a list in brackets."""
+        nodes = []
+        while not self.take(")"):
+            nodes.append(part())
+            if not self.take(",") and self.word != ")":
+                raise unsupported(f"the expression {self.text}")
+        return tuple(nodes)
+
+    def _call(self, name: str) -> Node:
+        if name in ("cast", "try_cast"):
+            of = self.expression()
+            self.need("as")
+            return Cast(of, self._type(), may_fail=name == "cast")
+        arguments, where = self._list(self.aliased), None
+        if self.take("filter"):
+            self.need("(", "where")
+            where = self.expression()
+            self.need(")")
+        call = Call(name, arguments, bool(self.take("ignore") and self.take("nulls")), where)
+        if not self.take("over"):
+            return call
+        self.need("(")
+        by = list[Node]()
+        if self.take("partition"):
+            self.need("by")
+            by = [self.expression()]
+            while self.take(","):
+                by.append(self.expression())
+        order = list[Sorted]()
+        if self.take("order"):
+            self.need("by")
+            order = [self._sorted()]
+            while self.take(","):
+                order.append(self._sorted())
+        self.need(")")
+        return Over(call, tuple(by), tuple(order))
+
+    def _sorted(self) -> Sorted:
+        node, descending = self.expression(), self.take("asc", "desc") == "desc"
+        nulls_first = not descending
+        if self.take("nulls"):
+            nulls_first = self.take("first", "last") == "first"
+        return Sorted(node, descending, nulls_first)
+
+    def _type(self) -> T.DataType:
+        first, depth = self.at, 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(self.next()[1], 0)
+        return parsed_type("".join(text + " " * (kind == "word") for kind, text in self.tokens[first : self.at - 1]))
+
+    def _case(self) -> Node:
+        of = None if self.word == "when" else self.expression()
+        branches = list[Node]()
+        while self.take("when"):
+            condition = self.expression()
+            self.need("then")
+            branches += [condition if of is None else Call("==", (of, condition)), self.expression()]
+        branches += [self.expression()] if self.take("else") else []
+        self.need("end")
+        return Call("when", tuple(branches))
+
+
+def _number(text: str) -> Literal:
+    if text.endswith("BD") or ("." in text and "e" not in text.lower() and text[-1] not in "DF"):
+        return decimal_literal(Decimal(text.removesuffix("BD")))
+    if text.endswith("L"):
+        return Literal(int(text[:-1]), T.LongType())
+    if not text.isdigit():
+        if text[-1] in "FSY":
+            raise unsupported(f"the number {text}")
+        return Literal(float(text.removesuffix("D")), T.DoubleType())
+    number = int(text)
+    if number >= 1 << 63:
+        return decimal_literal(Decimal(number))
+    return Literal(number, T.IntegerType() if number < 1 << 31 else T.LongType())
+
+
+def _unescaped(text: str) -> str:
+    def plain(found: re.Match[str]) -> str:
+        if found[1] not in ESCAPES:
+            raise unsupported(f"the text {text}")
+        return ESCAPES[found[1]]
+
+    return re.sub(r"\\(.)", plain, text[1:-1], flags=re.DOTALL)

@@ -1,0 +1,119 @@
+"""Tree of an expression of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.mode import unsupported
+
+
+@dataclass(frozen=True)
+class Literal:
+    value: Any
+    type: T.DataType
+
+
+@dataclass(frozen=True)
+class Name:
+    """Column, or a part of one; `plan` is the number of the relation that has it, if given."""
+
+    parts: tuple[str, ...]
+    plan: int | None = None
+
+
+@dataclass(frozen=True)
+class Star:
+    """All columns but some, or all parts of the struct `of`."""
+
+    of: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """Function or operator, by Spark's lower-case name."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    ignores_nulls: bool = False
+    where: Node | None = None
+
+
+@dataclass(frozen=True)
+class Cast:
+    of: Node
+    type: T.DataType
+    may_fail: bool = True
+
+
+@dataclass(frozen=True)
+class Alias:
+    of: Node
+    name: str
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class Sorted:
+    of: Node
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True)
+class Over:
+    """Window function; `frame` is DuckDB's text, empty for the default."""
+
+    call: Node
+    by: tuple[Node, ...]
+    order: tuple[Sorted, ...]
+    frame: str = ""
+
+
+@dataclass(frozen=True)
+class Lambda:
+    parameters: tuple[str, ...]
+    body: Node
+
+
+Node: TypeAlias = Literal | Name | Star | Call | Cast | Alias | Sorted | Over | Lambda
+
+
+def decimal_literal(value: Decimal) -> Literal:
+    _, digits, exponent = value.as_tuple()
+    scale = max(-int(exponent), 0)
+    precision = max(len(digits) + max(int(exponent), 0), scale, 1)
+    if precision > 38:
+        raise unsupported(f"the number {value}")
+    return Literal(value, T.DecimalType(precision, scale))
+
+
+def name_of(node: Node) -> str | None:
+    """Return the name that Spark gives a column without an alias, of the simple ones; None for others."""
+    match node:
+        case Alias():
+            return node.name
+        case Name():
+            return node.parts[-1]
+        case Call("field", (_, Literal(value=str(name)))):
+            return name
+    return None
+
+
+def parts_of(node: Node) -> Sequence[Node]:
+    """Return the nodes right below `node`."""
+    match node:
+        case Call():
+            return (*node.arguments, *([node.where] if node.where else []))
+        case Cast() | Alias() | Sorted():
+            return (node.of,)
+        case Over():
+            return (*parts_of(node.call), *node.by, *node.order)
+        case Lambda():
+            return (node.body,)
+    return ()

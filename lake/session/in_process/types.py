@@ -1,0 +1,259 @@
+"""Types of Spark as DuckDB's, their common types, and casts that both engines do alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from lake.session.in_process.mode import unsupported
+from lake.text import quoted
+
+
+@dataclass(frozen=True)
+class Value:
+    """SQL of DuckDB for an expression whose type in Spark is `type`."""
+
+    sql: str
+    type: T.DataType
+    is_literal: bool = False
+
+
+INTEGERS: Final[tuple[type[T.DataType], ...]] = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+"""From the narrowest to the widest."""
+DIGITS: Final = dict(zip(INTEGERS, (3, 5, 10, 20), strict=True))
+MOST: Final = 38
+NAMES: Final[dict[str, T.DataType]] = {
+    "boolean": T.BooleanType(),
+    "tinyint": T.ByteType(),
+    "smallint": T.ShortType(),
+    "int": T.IntegerType(),
+    "integer": T.IntegerType(),
+    "bigint": T.LongType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
+    "timestamp_ntz": T.TimestampNTZType(),
+    "void": T.NullType(),
+}
+DUCKDB: Final[dict[type[T.DataType], str]] = {
+    T.BooleanType: "BOOLEAN",
+    T.ByteType: "TINYINT",
+    T.ShortType: "SMALLINT",
+    T.IntegerType: "INTEGER",
+    T.LongType: "BIGINT",
+    T.FloatType: "FLOAT",
+    T.DoubleType: "DOUBLE",
+    T.StringType: "VARCHAR",
+    T.BinaryType: "BLOB",
+    T.DateType: "DATE",
+    T.TimestampType: "TIMESTAMPTZ",
+    T.TimestampNTZType: "TIMESTAMP",
+    T.DayTimeIntervalType: "BIGINT",  # microseconds
+    T.NullType: "INTEGER",
+}
+
+
+def parsed_type(text: str) -> T.DataType:
+    """Parse Spark's name of a type, such as `decimal(12, 2)` or `array<struct<a: int>>`."""
+    text = text.strip()
+    if found := re.fullmatch(r"(?:decimal|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", text, re.IGNORECASE):
+        return T.DecimalType(int(found[1]), int(found[2] or 0))
+    if found := re.fullmatch(r"array\s*<(.*)>", text, re.IGNORECASE):
+        return T.ArrayType(parsed_type(found[1]))
+    if found := re.fullmatch(r"struct\s*<(.*)>", text, re.IGNORECASE):
+        return T.StructType([_field(part) for part in _parts(found[1])])
+    if text.lower() not in NAMES:
+        raise unsupported(f"the type {text}")
+    return NAMES[text.lower()]
+
+
+def parsed_schema(text: str) -> T.StructType:
+    """Parse columns with their types, as in `a int, b string`."""
+    return T.StructType([_field(part) for part in _parts(text)])
+
+
+def _field(text: str) -> T.StructField:
+    found = re.fullmatch(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*(?::|\s)\s*(.*)", text, re.DOTALL)
+    if found is None:
+        raise unsupported(f"the type {text}")
+    return T.StructField((found[1] or found[2]).replace("``", "`"), parsed_type(found[3]))
+
+
+def _parts(text: str) -> list[str]:
+    depth, parts, is_quoted = 0, [""], False
+    for sign in text:
+        is_quoted ^= sign == "`"
+        depth += 0 if is_quoted else {"<": 1, "(": 1, ">": -1, ")": -1}.get(sign, 0)
+        if sign == "," and not depth and not is_quoted:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
+
+
+def duckdb_type(type_: T.DataType) -> str:
+    match type_:
+        case T.DecimalType():
+            return f"DECIMAL({type_.precision}, {type_.scale})"
+        case T.ArrayType():
+            return f"{duckdb_type(type_.elementType)}[]"
+        case T.StructType():
+            return f"STRUCT({', '.join(f'{quoted(f.name)} {duckdb_type(f.dataType)}' for f in type_)})"
+        case T.MapType():
+            return f"MAP({duckdb_type(type_.keyType)}, {duckdb_type(type_.valueType)})"
+    if type(type_) not in DUCKDB:
+        raise unsupported(f"the type {type_.simpleString()}")
+    return DUCKDB[type(type_)]
+
+
+def nullable(type_: T.DataType) -> T.DataType:
+    """Return `type_` with all its parts nullable, as every type of this session is."""
+    match type_:
+        case T.ArrayType():
+            return T.ArrayType(nullable(type_.elementType))
+        case T.MapType():
+            return T.MapType(nullable(type_.keyType), nullable(type_.valueType))
+        case T.StructType():
+            return nullable_columns(type_)
+    return type_
+
+
+def from_arrow(schema: pa.Schema) -> T.StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return nullable_columns(from_arrow_schema(schema))
+
+
+def nullable_columns(schema: T.StructType) -> T.StructType:
+    return T.StructType([T.StructField(f.name, nullable(f.dataType)) for f in schema])
+
+
+def is_integer(type_: T.DataType) -> bool:
+    return isinstance(type_, INTEGERS)
+
+
+def is_float(type_: T.DataType) -> bool:
+    return isinstance(type_, T.FloatType | T.DoubleType)
+
+
+def as_decimal(type_: T.DataType) -> T.DecimalType:
+    """Return the decimal type that holds all values of a decimal or integer type."""
+    return type_ if isinstance(type_, T.DecimalType) else T.DecimalType(DIGITS[type(type_)], 0)
+
+
+def common_type(types: Sequence[T.DataType]) -> T.DataType:
+    """Return the type to which Spark casts values of `types` that meet in one column or comparison."""
+    known = [type_ for type_ in types if not isinstance(type_, T.NullType)]
+    if not known:
+        return T.NullType()
+    if all(type_ == known[0] for type_ in known):
+        return known[0]
+    kinds = {type(type_) for type_ in known}
+    if kinds <= {*INTEGERS}:
+        return max(known, key=lambda type_: INTEGERS.index(type(type_)))
+    if kinds <= {*INTEGERS, T.DecimalType}:
+        decimals = [as_decimal(type_) for type_ in known]
+        scale = max(type_.scale for type_ in decimals)
+        precision = max(type_.precision - type_.scale for type_ in decimals) + scale
+        if precision <= MOST:
+            return T.DecimalType(precision, scale)
+    if kinds <= {*INTEGERS, T.FloatType, T.DoubleType}:
+        return T.DoubleType()
+    if kinds == {T.DateType, T.TimestampType}:
+        return T.TimestampType()
+    raise unsupported(f"{' with '.join(type_.simpleString() for type_ in known)}")
+
+
+def together(values: Sequence[Value]) -> tuple[list[str], T.DataType]:
+    """Cast `values` to their common type."""
+    type_ = common_type([value.type for value in values])
+    return [cast(value, type_).sql for value in values], type_
+
+
+TEXT_OF: Final[dict[type[T.DataType], str]] = {
+    T.BooleanType: "CAST({0} AS VARCHAR)",
+    T.DateType: "CASE WHEN year({0}) BETWEEN 1 AND 9999 THEN CAST({0} AS VARCHAR) WHEN {0} IS NULL THEN NULL"
+    " ELSE error('a year') END",
+    T.TimestampNTZType: "CASE WHEN year({0}) BETWEEN 1 AND 9999 THEN CAST({0} AS VARCHAR) WHEN {0} IS NULL THEN NULL"
+    " ELSE error('a year') END",
+}
+FROM_TEXT: Final[dict[type[T.DataType], str]] = {
+    **dict.fromkeys(INTEGERS, "-?[0-9]{1,19}"),
+    T.DecimalType: r"-?[0-9]{1,38}(\.[0-9]{1,38})?",
+    T.DoubleType: r"-?[0-9]{1,17}(\.[0-9]{1,17})?",
+    T.DateType: "[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    T.TimestampType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?",
+}
+"""Texts that both engines read as the same value; a year 0000 is read by neither."""
+
+
+def cast(value: Value, type_: T.DataType) -> Value:
+    """Cast as Spark does with ANSI mode; the query fails where Spark's would, and in some cases where it would not."""
+    if value.type == type_:
+        return value
+    if isinstance(value.type, T.NullType):
+        return Value(f"CAST({value.sql} AS {duckdb_type(type_)})", type_)
+    return Value(_cast_sql(value, type_), type_)
+
+
+def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one return a kind
+    sql, of, to = value.sql, value.type, duckdb_type(type_)
+    numbers = is_integer(of) or isinstance(of, T.DecimalType) or is_float(of)
+    match type_:
+        case T.StringType():
+            return _text_sql(value)
+        case T.TimestampType() if isinstance(of, T.DateType):
+            return f"(CAST({sql} AS TIMESTAMP) AT TIME ZONE 'UTC')"
+        case T.TimestampType() | T.TimestampNTZType() if isinstance(of, T.TimestampType | T.TimestampNTZType):
+            return f"({sql} AT TIME ZONE 'UTC')"
+        case T.DateType() if isinstance(of, T.TimestampType):
+            return f"CAST(({sql} AT TIME ZONE 'UTC') AS DATE)"
+        case T.DateType() | T.TimestampNTZType() if isinstance(of, T.TimestampNTZType | T.DateType):
+            return f"CAST({sql} AS {to})"
+        case T.DecimalType() if is_integer(of) or isinstance(of, T.DecimalType):
+            return f"CAST({sql} AS {to})"
+        case T.DoubleType() | T.FloatType() if is_integer(of):
+            return f"CAST({sql} AS {to})"
+        case T.DoubleType() if isinstance(of, T.FloatType):
+            return f"CAST({sql} AS {to})"
+        case _ if is_integer(type_) and numbers:
+            return f"CAST({sql if is_integer(of) else f'trunc({sql})'} AS {to})"
+        case _ if is_integer(type_) and isinstance(of, T.BooleanType):
+            return f"CAST({sql} AS {to})"
+        case T.ArrayType() if isinstance(of, T.ArrayType) and isinstance(of.elementType, T.NullType):
+            return f"CAST({sql} AS {to})"
+    if isinstance(of, T.StringType) and type(type_) in FROM_TEXT:
+        known = f"regexp_full_match({sql}, '{FROM_TEXT[type(type_)]}')"
+        return f"CASE WHEN {sql} IS NULL THEN NULL WHEN {known} THEN CAST({sql} AS {to}) ELSE error('a text') END"
+    raise unsupported(f"a cast of {of.simpleString()} as {type_.simpleString()}")
+
+
+def _text_sql(value: Value) -> str:
+    if is_integer(value.type):
+        return f"CAST({value.sql} AS VARCHAR)"
+    if isinstance(value.type, T.TimestampType):
+        return TEXT_OF[T.TimestampNTZType].format(f"({value.sql} AT TIME ZONE 'UTC')")
+    if isinstance(value.type, T.DecimalType):
+        return f"CAST({value.sql} AS VARCHAR)"
+    if type(value.type) in TEXT_OF:
+        return TEXT_OF[type(value.type)].format(value.sql)
+    raise unsupported(f"a {value.type.simpleString()} as text")
+
+
+def try_cast(value: Value, type_: T.DataType) -> Value:
+    """Cast integers and decimals, to null where the value does not fit."""
+    exact = (*INTEGERS, T.DecimalType)
+    if not isinstance(value.type, exact) or not isinstance(type_, exact):
+        raise unsupported(f"try_cast of {value.type.simpleString()} as {type_.simpleString()}")
+    if is_integer(type_) and isinstance(value.type, T.DecimalType):
+        return Value(f"TRY_CAST(trunc({value.sql}) AS {duckdb_type(type_)})", type_)
+    return Value(f"TRY_CAST({value.sql} AS {duckdb_type(type_)})", type_)

@@ -1,0 +1,206 @@
+"""Functions, operators and casts that DuckDB evaluates give Spark's values, over all types, extremes and nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import product
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lake.session.in_process.functions import FUNCTIONS
+from lake.session.in_process.mode import Unsupported, by_duckdb
+from lake.store.scan import to_arrow, to_frame
+from tests.in_process.rows import COLUMNS, all_rows, answered, by_spark, comparable_column, in_process
+
+OPERATORS = ("=", "<=>", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "div")
+TYPES = (
+    "boolean",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "decimal(12, 2)",
+    "decimal(38, 6)",
+    "decimal(3, 0)",
+    "string",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+)
+OF_ONE = (
+    "- {0}",
+    "{0} is null",
+    "{0} is not null",
+    "not {0}",
+    "coalesce({0}, {0})",
+    "length({0})",
+    "left({0}, 2)",
+    "left({0}, int)",
+    "substring({0}, 1, 2)",
+    "sha2({0}, 256)",
+    "xxhash64({0})",
+    "xxhash64({0}, id, {0})",
+    "concat({0}, '|', {0})",
+    "concat_ws('-', {0}, 'x', {0})",
+    "unix_micros({0})",
+    "timestamp_micros({0})",
+    "timestamp_millis({0})",
+    "timestamp_seconds({0})",
+    "unix_date({0})",
+    "date_from_unix_date({0})",
+    "date_add({0}, 3)",
+    "date_sub({0}, byte)",
+    "shiftright({0}, 3)",
+    *(
+        f"date_trunc('{unit}', {{0}})"
+        for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+    ),
+    "from_utc_timestamp({0}, 'UTC')",
+    "to_utc_timestamp({0}, 'UTC')",
+    "{0} + make_dt_interval(0, 0, 0, 90.5)",
+    "{0} - make_dt_interval(0, 0, 0, 86400)",
+    "struct({0}, id as n)",
+    "named_struct('x', {0}).x",
+    "array({0}, {0})",
+    "array({0})[0]",
+    "{0} in ({0}, null)",
+    "nullif({0}, {0})",
+    "nvl2({0}, 1, 2)",
+    "if({0} is null, 'none', 'some')",
+    "case when {0} = {0} then 1 when bool then 2 end",
+    "case {0} when {0} then 'same' else 'other' end",
+    "{0} between {0} and {0}",
+    "{0} is distinct from null",
+    "{0} + 1",
+    "{0} * 2",
+    "2 - {0}",
+    "{0} + 1.5",
+    "{0} * 10L",
+    "pmod({0}, 7)",
+    "{0} % 3",
+    "{0} div 2",
+    "{0} / 4",
+    "part.b || {0}",
+    "element_at(map(1, {0}, 2, {0}), group)",
+    "try_cast({0} as decimal(10, 1))",
+    "try_cast({0} as int)",
+)
+OF_TWO = (
+    "coalesce({0}, {1})",
+    "greatest({0}, {1})",
+    "least({0}, {1})",
+    "nullif({0}, {1})",
+    "if(bool, {0}, {1})",
+    "pmod({0}, {1})",
+    "{0} in ({1}, {0})",
+    "bool and {0} or {1}",
+    "concat({0}, {1})",
+    "{0} between {1} and {0}",
+)
+AGGREGATES = (
+    "min({0})",
+    "max({0})",
+    "sum({0})",
+    "count({0})",
+    "count(*)",
+    "count_if({0})",
+    "bit_or({0})",
+    "bit_and({0})",
+    "min_by({0}, struct({0}, id))",
+    "max_by({0}, struct(part, id))",
+    "max(struct({0}, id))",
+    "min(struct(part, {0}, id))",
+    "max({0}) filter (where bool)",
+    "sum(if(bool, {0}, null))",
+    "bool_or({0})",
+    "bool_and({0})",
+)
+WINDOWS = (
+    "row_number() over (partition by group order by {0}, id)",
+    "row_number() over (partition by group order by {0} desc, id)",
+    "row_number() over (order by {0} nulls last, id)",
+    "lag({0}) over (partition by group order by id)",
+    "lag({0}) ignore nulls over (partition by group order by id)",
+    "lead({0}) over (partition by {0} order by id)",
+    "max({0}) over (partition by group order by part, id)",
+    "min({0}) over (partition by group)",
+    "sum({0}) over (partition by group order by id)",
+    "count({0}) over (partition by {0})",
+    "max_by({0}, struct(part, id)) over (partition by group)",
+    "max(struct({0}, id)) over (partition by group order by id)",
+)
+
+
+def texts() -> list[str]:
+    made = [text.format(name) for text, name in product(OF_ONE, COLUMNS)]
+    made += [f"cast({name} as {type_})" for name, type_ in product(COLUMNS, TYPES)]
+    pairs = [*product(COLUMNS, COLUMNS)]
+    made += [f"{one} {sign} {other}" for sign, (one, other) in product(OPERATORS, pairs)]
+    return made + [text.format(one, other) for text, (one, other) in product(OF_TWO, pairs)]
+
+
+@pytest.mark.long
+def test_values_are_those_of_spark(spark: SparkSession) -> None:
+    rows = all_rows()
+    answers = answered(rows, texts())
+    spoken = " ".join(answers)
+    assert not [name for name in FUNCTIONS if name.isidentifier() and name not in spoken and name not in WRITTEN]
+    assert differing(answers, by_spark(spark, rows, answers)) == {}
+
+
+WRITTEN = {"isnull", "isnotnull", "when", "negative", "element", "field", "ifnull", "nvl", "substr"}
+"""Functions that texts call by an operator or another name."""
+
+
+def test_values_of_some_are_those_of_spark(spark: SparkSession) -> None:
+    rows = all_rows()
+    answers = answered(rows, texts()[::37])
+    assert len(answers) > 30
+    assert differing(answers, by_spark(spark, rows, answers)) == {}
+
+
+def test_windows_and_aggregates_are_those_of_spark(spark: SparkSession) -> None:
+    """Over all rows at once, and over the first rows, in which no sum overflows."""
+    windows = [text.format(name) for text, name in product(WINDOWS, COLUMNS)]
+    sums = [f"{text.format(name)} over (partition by group)" for text, name in product(AGGREGATES, COLUMNS)]
+    for rows in (all_rows(), all_rows().slice(0, 4)):
+        answers = answered(rows, [*windows, *sums], row_by_row=False)
+        assert len(answers) > 200
+        assert differing(answers, by_spark(spark, rows, answers)) == {}
+
+
+def test_aggregates_of_groups_are_those_of_spark(spark: SparkSession) -> None:
+    rows, wanted, values = all_rows(), list[str](), dict[str, object]()
+    some = [text.format(name) for text, name in product(AGGREGATES, COLUMNS)]
+    with by_duckdb():
+        frame = to_frame(in_process(), rows)
+        for text in some:
+            with suppress(Unsupported):
+                values[text] = grouped(frame, [text])[0]
+                wanted.append(text)
+    assert len(wanted) > 100
+    found = grouped(to_frame(spark, rows), wanted)
+    assert {text for text, column in zip(wanted, found, strict=True) if column != values[text]} == set()
+
+
+def grouped(frame: DataFrame, aggregates: Sequence[str]) -> list[object]:
+    """Return the values of each aggregate, by groups in their order, and of all rows."""
+    from pyspark.sql import functions as F
+
+    columns = [F.expr(text).alias(f"x{n}") for n, text in enumerate(aggregates)]
+    by_group = to_arrow(frame.groupBy("group").agg(*columns)).sort_by("group")
+    alone = to_arrow(frame.where("group = 1").agg(*columns))
+    return [(comparable_column(by_group[f"x{n}"]), comparable_column(alone[f"x{n}"])) for n in range(len(columns))]
+
+
+def differing(answers: dict[str, dict[int, object]], spark: dict[str, dict[int, object]]) -> dict[str, object]:
+    """Return the first row of each text for which the engines differ: (id, DuckDB's value, Spark's)."""
+    return {
+        text: next((n, value, spark[text][n]) for n, value in values.items() if value != spark[text][n])
+        for text, values in answers.items()
+        if values != spark[text]
+    }

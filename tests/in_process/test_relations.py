@@ -1,0 +1,118 @@
+"""Chains of selections, filters, joins, unions and groups give the same rows by DuckDB and by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from lake.session.in_process.mode import Unsupported, by_duckdb
+from lake.store.scan import to_arrow, to_frame
+from tests.in_process.rows import all_rows, comparable_column, in_process
+
+Step = Callable[[DataFrame, DataFrame], DataFrame]
+KEPT = ["id", "int", "long", "money", "text", "at", "part", "group"]
+
+
+def _other(rows: DataFrame) -> DataFrame:
+    return rows.where("id % 3 = 0").selectExpr("id", "group", "text as word", "at as since", "id + 5 as number")
+
+
+STEPS: dict[str, Step] = {
+    "where": lambda rows, _: rows.where("long > 0 or text is null"),
+    "where by a column": lambda rows, _: rows.where(F.col("int").isNotNull() & ~(rows["id"] == 3)),
+    "with a column": lambda rows, _: rows.withColumn("long", F.expr("coalesce(int, id)")),
+    "with columns": lambda rows, _: rows.withColumns({"a": F.lit(1), "text": F.concat(F.col("text"), F.lit("!"))}),
+    "select all": lambda rows, _: rows.select("*", F.struct("id", F.col("at").alias("of")).alias("place")),
+    "parts of a struct": lambda rows, _: rows.select(*KEPT, "part.*"),
+    "rename": lambda rows, _: rows.withColumnRenamed("text", "TEXT2").withColumnRenamed("TEXT2", "text"),
+    "drop": lambda rows, _: rows.drop("items", "missing", "money").withColumn(
+        "money", F.lit(None).cast("decimal(12,2)")
+    ),
+    "distinct": lambda rows, _: rows.select(*KEPT).distinct(),
+    "explode": lambda rows, _: rows.select(
+        "*", F.expr("explode(if(id > 5, array(1, 2), array(3)))").alias("_each")
+    ).drop("_each"),
+    "union": lambda rows, _: rows.unionByName(rows.where("id < 4")),
+    "union with missing": lambda rows, other: rows.unionByName(other, allowMissingColumns=True),
+    "union of other types": lambda rows, _: rows.unionByName(rows.where("id < 4").withColumn("int", F.col("long"))),
+    "join": lambda rows, other: rows.join(
+        other.drop("group").withColumnRenamed("id", "same"), F.col("id") == F.col("same")
+    ),
+    "left join": lambda rows, other: (
+        rows.alias("a").join(other.alias("b"), F.expr("a.id <=> b.number"), "left").select("a.*", "b.word")
+    ),
+    "join by name": lambda rows, other: rows.join(other.select("id", "word"), "id"),
+    "left join by name": lambda rows, other: rows.join(other.select("id", "since"), ["id"], "left"),
+    "semi join": lambda rows, other: rows.join(F.broadcast(other), ["group", "id"], "left_semi"),
+    "anti join": lambda rows, other: rows.join(other, rows["id"].eqNullSafe(other["id"]), "left_anti"),
+    "semi join with itself": lambda rows, _: _with_itself(rows),
+    "cross join": lambda rows, other: (
+        rows.crossJoin(other.selectExpr("max(number) as _most")).where("id < _most").drop("_most")
+    ),
+    "newest": lambda rows, _: _newest(rows),
+    "last of a window": lambda rows, _: _last(rows),
+    "groups": lambda rows, _: rows.join(_groups(rows), ["group"], "left"),
+    "sorted": lambda rows, _: rows.sort(F.desc("id"), "text"),
+}
+
+
+def _with_itself(rows: DataFrame) -> DataFrame:
+    few = rows.select("id", "text").distinct().where("id % 2 = 0")
+    return rows.alias("x").join(few.alias("y"), F.expr("x.id <=> y.id and x.text <=> y.text"), "left_semi")
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    order = Window.partitionBy("group").orderBy(F.desc(F.struct("part", "long", "id", "text")))
+    return rows.withColumn("_nth", F.row_number().over(order)).where("_nth < 5").drop("_nth")
+
+
+def _last(rows: DataFrame) -> DataFrame:
+    order = Window.partitionBy("group").orderBy("id", "text", "part", "long")
+    upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return rows.withColumn("text", F.last("text", ignorenulls=True).over(upto))
+
+
+def _groups(rows: DataFrame) -> DataFrame:
+    counts = [F.count("*").alias("_rows"), F.max(F.struct("id", "text")).alias("_last"), F.sum("int").alias("_sum")]
+    return rows.groupBy(F.col("group")).agg(*counts).select("group", "_last.text", "_rows", "_sum").drop("text")
+
+
+def chains(count: int) -> list[tuple[str, ...]]:
+    dice = Random(7)
+    return [*((name,) for name in STEPS), *(tuple(dice.choices([*STEPS], k=dice.randint(2, 6))) for _ in range(count))]
+
+
+def result(rows: DataFrame, chain: tuple[str, ...]) -> list[object]:
+    other = _other(rows)
+    for name in chain:
+        rows = STEPS[name](rows, other)
+    found = to_arrow(rows)
+    assert found.schema.names == rows.columns
+    columns = [comparable_column(found[n]) for n in range(found.num_columns)]
+    return [found.schema.names, sorted(map(repr, zip(*columns, strict=True)))]
+
+
+def tried(spark: SparkSession, count: int) -> int:
+    rows, known = all_rows().select([*KEPT, "items"]), 0
+    for chain in chains(count):
+        try:
+            with by_duckdb():
+                mine = result(to_frame(in_process(), rows), chain)
+        except Unsupported:
+            continue
+        known += 1
+        assert mine == result(to_frame(spark, rows), chain), chain
+    return known
+
+
+def test_steps_give_the_rows_of_spark(spark: SparkSession) -> None:
+    assert tried(spark, 15) > len(STEPS)
+
+
+@pytest.mark.long
+def test_chains_of_steps_give_the_rows_of_spark(spark: SparkSession) -> None:
+    assert tried(spark, 400) > 300
