@@ -48,6 +48,10 @@ BRIEF_BYTES = 32 << 20
 """A run of this size, into logs and tables of at most BRIEF_ROWS rows, takes a third less time without optimizing
 compilation. Building tables of 3,000,000 events takes as long, rebuilding them 1.7 times as long.
 """
+IN_PROCESS_ROWS = 100_000
+"""Changed rows of each input for which DuckDB evaluates a table in this process, if it knows how."""
+IN_PROCESS_SCAN_ROWS = 5_000_000
+"""Rows of an input that DuckDB scans in this process, of the columns that a query needs."""
 INTERPRETED_ROWS = 20_000
 """New events of a cycle, into logs and tables of at most BRIEF_ROWS rows, for which Spark interprets its plans: to
 generate and compile code for the plans of 2,000 events takes a quarter of the CPU of a cycle of `--follow`.

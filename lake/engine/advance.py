@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
+from pyspark.errors import PySparkException
+
+from lake import cost
 from lake.engine.affected_keys import affected_keys
 from lake.engine.analysis import analyse
 from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
+from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, recorded_verb, writing
 from lake.engine.write import first_rows, write, write_all
+from lake.errors import DeclarationError
 from lake.project.declaration import Declaration
+from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark, unsupported
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
 from lake.store.locks.lease import leases
 from lake.store.log import Log
+from lake.store.table_head import DUCKDB
 from lake.store.view import view
 from lake.store.voids import ERASURES
 
@@ -33,16 +41,43 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
         if evaluation.head is None:
-            analyse(inputs, declaration)
-            head = write_all(evaluation, first_rows(evaluation), verb="build")
+            with by_spark():
+                analyse(inputs, declaration)
+                head = write_all(evaluation, first_rows(evaluation), verb="build")
         else:
             check_definition(inputs.project, declaration, evaluation.head)
             if _is_current(evaluation):
                 head = evaluation.head
                 return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
-            check_columns(evaluation)
-            head = write(evaluation, difference(evaluation, affected_keys(evaluation)), verb="advance")
+            return _advanced(evaluation, began)
     return record_done(evaluation, head, began)
+
+
+def _advanced(evaluation: Evaluation, began: float) -> Advanced:
+    """Write the diff, found by DuckDB in this process if the changes are few and it knows how, else by Spark."""
+    inputs, why = evaluation.inputs, None
+    if all(inputs.size_of_changes(s, evaluation.since) <= cost.IN_PROCESS_ROWS for s in evaluation.declaration.inputs):
+        try:
+            with by_duckdb():
+                diff = _few_rows(replace(evaluation, inputs=inputs.in_process))
+        except (DeclarationError, PySparkException, Unsupported) as error:  # Spark raises it again if it is one
+            why = error
+        else:
+            return record_done(evaluation, write(evaluation, diff, verb="advance", engine=DUCKDB), began)
+    with by_spark():
+        return record_done(evaluation, write(evaluation, _difference(evaluation), verb="advance"), began, why)
+
+
+def _difference(evaluation: Evaluation) -> Rows:
+    check_columns(evaluation)
+    return difference(evaluation, affected_keys(evaluation))
+
+
+def _few_rows(evaluation: Evaluation) -> Rows:
+    rows = _difference(evaluation)
+    if rows.in_memory is None:
+        raise unsupported("a large diff")
+    return rows
 
 
 @view()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.store import log_rows
+from lake.store.duckdb_tables import database
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import Span, to_frame
 from lake.store.table_head import Meanings, TableHead
@@ -61,6 +63,14 @@ class Inputs(StoredRows):
     _no_rows: dict[str, DataFrame] = field(default_factory=dict)
     _given_columns: dict[str, Given] = field(default_factory=dict)
     _checking: Lock = field(default_factory=Lock)
+
+    @cached_property
+    def in_process(self) -> Inputs:
+        """The same inputs, read and evaluated by DuckDB in this process."""
+        from lake.session.in_process.session import session_of
+
+        session = session_of(database())
+        return replace(self, connect=lambda: session, cached={}, analysed={}, _evaluated={}, _no_rows={})
 
     def check_integrity(self, declaration: Declaration) -> None:
         """Raise LakeError if a log that the table reads is damaged; check each log once."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lake.engine.explain import causes
 from lake.engine.faults import Tracing, python_faults
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Advanced:
-    """Result of a verb on one table: the Delta `version` it left, and the rows it changed."""
+    """Result of a verb on one table: the Delta `version` it left, the rows it changed, and their engine."""
 
     table: str
     cut: int
@@ -40,6 +40,7 @@ class Advanced:
     updated: int
     deleted: int
     seconds: float
+    engine: str = ""
 
     @property
     def rows(self) -> int:
@@ -87,10 +88,13 @@ def check_definition(project: Project, declaration: Declaration, head: TableHead
         )
 
 
-def record_done(evaluation: Evaluation, head: TableHead, began: float) -> Advanced:
+def record_done(evaluation: Evaluation, head: TableHead, began: float, why: Exception | None = None) -> Advanced:
+    """Record the run and return its result; `why` DuckDB did not evaluate the rows."""
     inputs, seconds = evaluation.inputs, round(time.monotonic() - began, 3)
-    counts = asdict(head.counts)
+    counts: dict[str, Any] = asdict(head.counts)
     done = Advanced(evaluation.declaration.name, head.cut, head.verb, head.version, **counts, seconds=seconds)
+    done = replace(done, engine=head.engine)
+    counts |= {"engine": head.engine, **({} if why is None else {"not_by_duckdb": str(why)})}
     counts |= {"read": inputs.rows(evaluation.declaration)} if done.verb in WHOLE else {}
     run = Run(done.verb, done.table, done.cut, "done", counts, started_at=datetime.now(UTC), seconds=seconds)
     record_run(inputs.project.settings, run)

@@ -18,7 +18,7 @@ from lake.store import commit
 from lake.store.ledger.runs import WHOLE
 from lake.store.proof.fingerprints import Fingerprint
 from lake.store.scan import to_arrow
-from lake.store.table_head import CHANGE, Counts, TableHead
+from lake.store.table_head import CHANGE, SPARK, Counts, TableHead
 from lake.store.upkeep.compaction import pack_table
 
 
@@ -44,14 +44,15 @@ def write_all(evaluation: Evaluation, rows: Rows, *, verb: str) -> TableHead:
     return replace(written, counts=Counts(table.rows(position.version))) if rows.in_memory is None else written
 
 
-def write(evaluation: Evaluation, diff: Rows, *, verb: str) -> TableHead:
+def write(evaluation: Evaluation, diff: Rows, *, verb: str, engine: str = SPARK) -> TableHead:
     table, identity = evaluation.table, evaluation.identity
     suite, counts = judge(evaluation, diff), Counts.of(diff.held)
     content = content_proof.after_diff(table, evaluation.since, diff, identity, again=verb == "rebuild")
     head = _next(evaluation, verb, counts, suite, content)
     declaration = evaluation.declaration
     commit.describe(table, declaration.doc, meanings(evaluation.inputs, declaration, head.columns))
-    position = commit.commit(table, content_proof.without_hashes(diff).held, counts, identity, head.committed)
+    committed = replace(head, engine=engine).committed
+    position = commit.commit(table, content_proof.without_hashes(diff).held, counts, identity, committed)
     pack_table(table.path, position)
     return TableHead.of(position)
 

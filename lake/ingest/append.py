@@ -16,6 +16,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from pyspark.errors import PySparkException
+
 from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
@@ -27,8 +29,10 @@ from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import Mark, mark_as_json
 from lake.session import file_modes
+from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine, redeliveries
+from lake.store.duckdb_tables import database
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
@@ -98,10 +102,33 @@ def append(
         _check_decided(settings, contract, delivery)
         log.contracts(head)
         contracts = contract_versions.register(settings, contract)
-        with read_batch(spark(), settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
-            counts = _commit_batch(batch)
+        counts = _read_and_commit(settings, spark, contracts, head, delivery, now or datetime.now(UTC))
         landing.record_ingested(log)
     return counts
+
+
+def _read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    contracts: Sequence[Contract],
+    head: LogHead,
+    delivery: Delivery,
+    now: datetime,
+) -> BatchCounts:
+    """Read the delivery, by DuckDB in this process if it is small and DuckDB knows how, and commit its events."""
+    if delivery.size <= cost.READ_BYTES:
+        from lake.session.in_process.session import session_of
+
+        try:
+            with (
+                by_duckdb(),
+                read_batch(session_of(database()), settings, contracts, head, delivery, now=now) as batch,
+            ):
+                return _commit_batch(batch)
+        except (Unsupported, PySparkException):  # raised by a query, so nothing is committed
+            clear_above(settings, contracts[-1].name, head.batch)
+    with by_spark(), read_batch(spark(), settings, contracts, head, delivery, now=now) as batch:
+        return _commit_batch(batch)
 
 
 def _check_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:

@@ -75,8 +75,8 @@ class _Outcome:
 class Ingestion:
     """Ingestion of what landing folders and sources have now, up to `batches` of each.
 
-    A failure stops only its stream or source. It is passed to `on_failure`, or raised at the end. `on_more` is called
-    for a source that has more, `on_end` with a stream and its seconds.
+    A failure stops only its stream or source. It is passed to `on_failure`, or raised at the end. `on_news` is called
+    once if files have landed, `on_more` for a source that has more, `on_end` with a stream and its seconds.
     """
 
     settings: Settings
@@ -85,6 +85,7 @@ class Ingestion:
     batches: int | None = None
     now: datetime | None = None
     on_failure: Callable[[str, LakeError], None] | None = None
+    on_news: Callable[[], None] = lambda: None
     on_more: Callable[[str], None] = lambda _: None
     on_end: Callable[[str, float], None] = lambda *_: None
 
@@ -168,7 +169,7 @@ class Ingestion:
                 for stream in waiting:
                     failures.enter_context(failing(settings, "ingest", stream))
                 if waiting:
-                    self.spark()  # before the time of the first stream is measured
+                    self.on_news()  # before the time of the first stream is measured
         finally:
             wait(checks.values())
 

@@ -151,7 +151,7 @@ class Aggregate(WithFinality):
         totals = self._totals(rows)
         new = self._fill(rows, totals)
         opened = {column: totals.adding[column].opened(quoted(column, SPARK)) for column in totals.adding}
-        old = old.withColumns({column: F.expr(sql) for column, sql in opened.items()})
+        old = old.withColumns({column: F.expr(sql) for column, sql in opened.items()}) if opened else old
         merges = self.window is not None and self.window.merges
         return self._close((self._merge_sessions if merges else self._add_to)(old, new, totals), totals)
 

@@ -69,6 +69,9 @@ def by_key(
     All rows of a key must be in one partition. Objects of `lake` and of the job's package in `work` are sent to the
     workers.
     """
+    if mapped := getattr(rows.sparkSession, "mapped", None):  # in this process, which needs no workers
+        made: DataFrame = mapped(rows.sort(*key, *order), work, out)
+        return made
     payload, columns = pickled(work), tuple(key)
     whole = pickled(whole_keys)
 

@@ -96,8 +96,9 @@ def run(
         _ingest_pending(settings, spark, on_progress)
         raise
     report = _IngestReport(on_progress)
-    session = partial(_session, project, spark, is_last=batches is None)
-    streams = report.ingest(Ingestion(settings, session, project.contracts, batches, now))
+    spark = partial(_session, project, spark, is_last=batches is None)
+    work = Ingestion(settings, spark, project.contracts, batches, now, on_news=partial(_warm_up, settings))
+    streams = report.ingest(work)
     for warning in find_unordered_tables(project, [stream for stream, counts in streams.items() if counts.accepted]):
         on_progress(f"warning {warning}")
     held: list[BlockedGroups] = []
@@ -112,16 +113,18 @@ def run(
 
 
 def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bool) -> SparkSession:
-    settings = project.settings
-    if not started():  # this process waits meanwhile
-        gate.warm_up(settings)
-        if is_last and is_short_run(project):
-            expect_short_run()
-        warehouse = Warehouse(settings)
-        tables = (location.path for location in warehouse.folders(*KINDS))
-        books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
-        prefetch_rows(warehouse.root, tables, books, partial(leases(settings).prefetch, "log"))
+    if not started() and is_last and is_short_run(project):
+        expect_short_run()
     return spark()
+
+
+def _warm_up(settings: Settings) -> None:
+    """Begin what takes long and is needed later: the import of the gate's library, and the state of tables."""
+    gate.warm_up(settings)
+    warehouse = Warehouse(settings)
+    tables = (location.path for location in warehouse.folders(*KINDS))
+    books = [book.location(settings).path for book in (CHECKS, CONTRACTS, CUTS, RUNS)]
+    prefetch_rows(warehouse.root, tables, books, partial(leases(settings).prefetch, "log"))
 
 
 def is_short_run(project: Project) -> bool:

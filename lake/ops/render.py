@@ -14,6 +14,7 @@ from lake.store.damage import name_of
 from lake.text import as_table, counted, moment, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
+ENGINES: Final = {"spark": "Spark", "duckdb": "DuckDB"}
 NO_REASON: Final = "no reason recorded"
 LATE_POLICIES: Final = {"correct": "corrected", "drop": "dropped"}
 
@@ -297,9 +298,10 @@ def _stream_row(status: Status, stream: StreamStatus) -> list[Any]:
 
 def _table_row(status: Status, table: TableStatus) -> list[Any]:
     run = table.run
-    last = (
-        f"{run.verb}, {moment(run.started_at)}, {run.seconds:.1f} s{_age_note(status, run.started_at)}" if run else ""
-    )
+    last = ""
+    if run:
+        by = f" by {ENGINES[engine]}" if (engine := run.counts.get("engine")) in ENGINES else ""
+        last = f"{run.verb}{by}, {moment(run.started_at)}, {run.seconds:.1f} s{_age_note(status, run.started_at)}"
     last = f"{last}; failed" if table.error else last
     return [
         f"{table.layer}.{table.name}",

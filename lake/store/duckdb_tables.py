@@ -36,8 +36,13 @@ def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
     return connect()
 
 
+def database() -> duckdb.DuckDBPyConnection:
+    """Return the connection that holds this process's database open."""
+    return _database(tuple(FILE_SYSTEMS))
+
+
 def connection() -> duckdb.DuckDBPyConnection:
-    return _database(tuple(FILE_SYSTEMS)).cursor()
+    return database().cursor()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from lake.kinds.grouped_map import pickled
 from lake.records.columns import arrow_type
 from lake.records.extra_members import read_members
 from lake.records.unknown_members import by_names, without_declared
+from lake.session.in_process.mode import only_spark
 from lake.store.dialects import MEMBERS
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def by_duckdb(sql: str, names: Sequence[str], columns: Sequence[pa.Array]) -> pa
 
 def by_python(type_: str, work: Callable[..., pa.Array], columns: Iterable[str]) -> Column:
     """Send `work` to the workers by value: they have no `lake`."""
+    only_spark("a function of Python")
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
 

@@ -21,6 +21,8 @@ COMMENT, UNIT = "comment", "unit"
 Meanings: TypeAlias = Mapping[str, Mapping[str, str]]
 """{column: {COMMENT: its meaning, UNIT: what its number counts}}. COMMENT is Spark's own key, which catalogues show."""
 CHANGE: Final = "_change"
+SPARK, DUCKDB = "spark", "duckdb"
+"""Engines that evaluate a commit's rows."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class TableHead:
     recorded by commits that build a whole table; `columns` the columns it reads.
 
     `suite_passed` is the hash of the row-local expectations that the changed rows met, `content` the fingerprint of all
-    rows if known, `purge` the number of the last erasure before which the table keeps no versions.
+    rows if known, `purge` the number of the last erasure before which the table keeps no versions. The rows were
+    evaluated by `engine`.
     """
 
     position: Position
@@ -73,6 +76,7 @@ class TableHead:
     definition: Mapping[str, str] | None = None
     content: str | None = None
     purge: int = 0
+    engine: str = SPARK
 
     @classmethod
     def of(cls, position: Position) -> TableHead:
@@ -91,6 +95,7 @@ class TableHead:
             definition=data.get("definition"),
             content=data.get("content"),
             purge=data.get("purge", 0),
+            engine=data.get("engine", SPARK),
         )
 
     @property
@@ -99,6 +104,7 @@ class TableHead:
 
     def to_json(self) -> dict[str, Any]:
         optional = {"definition": self.definition, "content": self.content, "purge": self.purge or None}
+        optional |= {"engine": None if self.engine == SPARK else self.engine}
         return {
             "verb": self.verb,
             "cut": self.cut,

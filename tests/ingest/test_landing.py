@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from lake import cost
 from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
@@ -260,9 +261,7 @@ def test_swapped_file_with_the_old_date_is_recognized_as_changed(
     assert not seen.unchanged()
 
 
-def test_spark_is_started_only_for_pending_files(
-    project: Settings, land: Land, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spark_is_started_only_for_large_files(project: Settings, land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def start(settings: Settings) -> SparkSession:
@@ -278,5 +277,10 @@ def test_spark_is_started_only_for_pending_files(
     assert (done.exit_code, asked) == (0, []), done.output
     for stream in ("readings", "more"):
         land(stream, "a.jsonl", reading("a"))
+    done = CliRunner().invoke(lake, typed)
+    assert (done.exit_code, asked) == (0, []), done.output
+    for stream in ("readings", "more"):
+        land(stream, "b.jsonl", reading("b"))
+    monkeypatch.setattr(cost, "READ_BYTES", 0)
     done = CliRunner().invoke(lake, typed)
     assert (str(done.exception), len(asked)) == ("Spark does not start", 1)

@@ -96,11 +96,11 @@ def test_writing_command_records_a_run(lakehouse: Lakehouse, run: Run, tmp_path:
     }
 
 
-def test_failed_ingest_is_shown_until_one_succeeds(run: Run) -> None:
-    run("ingest", code=75, remote=f"sc://localhost:{free_port()}")
-    assert failed(run) == {("ingest", "thing")}
-    assert "failed   ingest of thing, " in run("status")
-    run("ingest")
+def test_failed_build_is_shown_until_one_succeeds(run: Run) -> None:
+    run("run", code=75, remote=f"sc://localhost:{free_port()}")
+    assert failed(run) == {("advance", "newest")}
+    assert "failed   advance of newest, " in run("status")
+    run("run")
     assert failed(run) == set()
 
 
@@ -113,9 +113,9 @@ def test_alert_reports_a_failure_and_its_end(
     folder.mkdir()
     about = f'url = "http://127.0.0.1:1/"\nsecret = "env:{VARIABLE}"\nattempts = 1\nmeasure = "failed"\n'
     (folder / "work.toml").write_text(about)
-    run("ingest", code=75, remote=f"sc://localhost:{free_port()}")
-    assert "failed: ingest of thing: " in run("alert", "--dry-run")
+    run("run", code=75, remote=f"sc://localhost:{free_port()}")
+    assert "failed: advance of newest: " in run("alert", "--dry-run")
     run("alert", code=75)  # The receiver does not answer
-    run("ingest")
+    run("run")
     assert failed(run) == {("alert", "work")}
     assert "alert of work" not in run("alert", "--dry-run"), "an alert tells nothing of itself"
