@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from pyspark.errors import PySparkException
-
 from lake import cost
 from lake.engine.affected_keys import affected_keys
 from lake.engine.analysis import analyse
+from lake.engine.engines import duckdb_may_refuse
 from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, recorded_verb, writing
 from lake.engine.write import first_rows, write, write_all
-from lake.errors import DeclarationError
 from lake.project.declaration import Declaration
-from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark, unsupported
+from lake.session.in_process.mode import Unsupported, by_spark, unsupported
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
@@ -58,9 +56,9 @@ def _advanced(evaluation: Evaluation, began: float) -> Advanced:
     inputs, why = evaluation.inputs, None
     if all(inputs.size_of_changes(s, evaluation.since) <= cost.IN_PROCESS_ROWS for s in evaluation.declaration.inputs):
         try:
-            with by_duckdb():
+            with duckdb_may_refuse():
                 diff = _few_rows(replace(evaluation, inputs=inputs.in_process))
-        except (DeclarationError, PySparkException, Unsupported) as error:  # Spark raises it again if it is one
+        except Unsupported as error:
             why = error
         else:
             return record_done(evaluation, write(evaluation, diff, verb="advance", engine=DUCKDB), began)

@@ -14,6 +14,7 @@ from lake import cost
 from lake.engine import function, integrity
 from lake.engine.catalog import warn_of_spill
 from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
+from lake.engine.engines import in_process_session
 from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import rejections
 from lake.kinds.columns import ORDER, SIGN, visible, with_one_zero
@@ -21,7 +22,6 @@ from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.store import log_rows
-from lake.store.duckdb_tables import database
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import Span, to_frame
 from lake.store.table_head import Meanings, TableHead
@@ -67,9 +67,7 @@ class Inputs(StoredRows):
     @cached_property
     def in_process(self) -> Inputs:
         """The same inputs, read and evaluated by DuckDB in this process."""
-        from lake.session.in_process.session import session_of
-
-        session = session_of(database())
+        session = in_process_session()
         return replace(self, connect=lambda: session, cached={}, analysed={}, _evaluated={}, _no_rows={})
 
     def check_integrity(self, declaration: Declaration) -> None:

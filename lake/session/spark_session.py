@@ -19,6 +19,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
 from lake.session import class_archive, file_modes, jars, remote
+from lake.session.in_process.mode import Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -361,7 +362,12 @@ def _has_jvm_ended() -> bool:
 
 
 def raise_if_gone(error: BaseException) -> None:
-    """Raise Unavailable if `error` means a lost session or a full disk, so that no job or file is blamed for it."""
+    """Raise Unavailable if `error` means a lost session or a full disk, so that no job or file is blamed for it.
+
+    Raises `error` if DuckDB refuses to evaluate, and Spark may not.
+    """
+    if isinstance(error, Unsupported):
+        raise error
     if missing := lost(error) or full(error):
         raise missing from error
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from lake.engine.engines import by_either
 from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes
 from lake.engine.explain.lineage import WAS, trace_changes
 from lake.engine.inputs import Inputs
@@ -208,9 +209,13 @@ def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
     head = _head_at(*versions[0])
     if head is None or earlier.cut_of(name) == later.cut_of(name):
         return RowCauses([() for _ in keys], [])
-    search = CauseSearch(Inputs(connect, project, get_cut(project.settings, later.cut_of(name))))
-    images = _row_images(versions, keys)
-    return RowCauses(search.sides(declaration, head, images, few), search.notes)
+    cut, images = get_cut(project.settings, later.cut_of(name)), _row_images(versions, keys)
+
+    def found(session: Callable[[], SparkSession]) -> RowCauses:
+        search = CauseSearch(Inputs(session, project, cut))
+        return RowCauses(search.sides(declaration, head, images, few), search.notes)
+
+    return by_either(connect, found)
 
 
 @dataclass(frozen=True)

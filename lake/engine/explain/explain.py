@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake.engine.affected_keys import restrict
+from lake.engine.engines import by_either
 from lake.engine.explain.lineage import trace
 from lake.engine.explain.selector import head_at, parse_key, rows_of, schema_at
 from lake.engine.inputs import Inputs
@@ -89,7 +90,18 @@ def explain(  # noqa: PLR0913 what, when and how much
     column, cut, or both row and events do not exist.
     """
     [declaration] = project.pick([name])
-    table, few = project.table(declaration), Few.of(limit)
+    return by_either(connect, lambda session: _explained(project, session, declaration, texts, at_cut, Few.of(limit)))
+
+
+def _explained(  # noqa: PLR0913, PLR0917 what, when and how much
+    project: Project,
+    connect: Callable[[], SparkSession],
+    declaration: Declaration,
+    texts: Sequence[str],
+    at_cut: int | None,
+    few: Few,
+) -> RowExplanation:
+    table = project.table(declaration)
     head, latest = head_at(table, at_cut), latest_cut(project.settings)
     if head is not None:
         wanted = parse_key(declaration, schema_at(table, head.version), texts)

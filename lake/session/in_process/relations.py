@@ -272,6 +272,15 @@ class Relations:
         return replace(joined, columns=(*first, *rest))
 
 
+def operators_of(relation: pb.Relation) -> Iterator[str]:
+    """Yield the names of a plan's operators, unions by Spark's name."""
+    kind = relation.WhichOneof("rel_type") or ""
+    yield "Union" if kind == "set_op" else kind
+    for _, part in getattr(relation, kind).ListFields():
+        if isinstance(part, type(relation)):
+            yield from operators_of(part)
+
+
 def _equal(pair: Sequence[Value]) -> str:
     from lake.session.in_process.functions import call
 

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lake.session.in_process.hashes import HASH, register_hashes
 from lake.session.in_process.mode import Attach, Unsupported, unsupported
-from lake.session.in_process.relations import Relation, Relations
+from lake.session.in_process.relations import Relation, Relations, operators_of
 from lake.session.in_process.types import from_arrow, nullable_columns, parsed_schema
 
 if TYPE_CHECKING:
@@ -132,6 +132,11 @@ class _Client:
             raise unsupported(f"the request {method}")
         if method == "persist":
             self.session.keep(relation)
+
+    def explain_string(self, plan: base_pb2.Plan, _: str) -> str:
+        """Return the operators of a plan, under the heading of Spark's logical plan."""
+        operators = "\n".join(operators_of(plan.root))
+        return f"== Analyzed Logical Plan ==\n{operators}\n== Optimized Logical Plan ==\n"
 
     def _set_relation_in_plan(self, plan: base_pb2.Plan, relation: relations_pb2.Relation) -> None:
         plan.root.CopyFrom(relation)

@@ -1,0 +1,49 @@
+"""The two engines of an evaluation: DuckDB in this process, and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from lake.kinds.sql_errors import causes
+from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark
+from lake.store.duckdb_tables import database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+R = TypeVar("R")
+
+
+def in_process_session() -> SparkSession:
+    """Return a session that DuckDB answers. Each holds what it has translated, so it is for one piece of work."""
+    from lake.session.in_process.session import session_of
+
+    return session_of(database())
+
+
+@contextmanager
+def duckdb_may_refuse() -> Iterator[None]:
+    """Evaluate the block by DuckDB. Raises Unsupported if it fails and Spark may not, as for an unknown function."""
+    from pyspark.errors import PySparkException
+
+    try:
+        with by_duckdb():
+            yield
+    except Exception as error:
+        why = next((cause for cause in causes(error) if isinstance(cause, Unsupported | PySparkException)), None)
+        if why is None:
+            raise
+        raise Unsupported(str(why)) from error
+
+
+def by_either(connect: Callable[[], SparkSession], work: Callable[[Callable[[], SparkSession]], R]) -> R:
+    """Return the result of `work`, which reads only, with a session of this process; if need be with Spark's."""
+    try:
+        with duckdb_may_refuse():
+            session = in_process_session()
+            return work(lambda: session)
+    except Unsupported:
+        with by_spark():
+            return work(connect)
