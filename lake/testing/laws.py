@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -18,12 +20,14 @@ import pyarrow.compute as pc
 
 from lake.config import Settings
 from lake.engine.affected_keys import affected_keys
+from lake.engine.engines import duckdb_may_refuse
 from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
+from lake.session.in_process.mode import Unsupported, by_spark
 from lake.store.delta import Position
 from lake.store.duckdb_tables import connection
 from lake.store.ledger.cuts import Cut
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     Part = DataFrame | Sequence[DataFrame]
+SHARE_OF_DUCKDB: Final = 0.6
 NOWHERE: Final = Project(Settings(project=Path()), {}, {}, {})
 
 
@@ -139,18 +144,33 @@ def _net_rows(rows: pa.Table) -> pa.Table:
 
 
 def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    sliced = SlicedTable.of(kind, parts)
-    return to_frame(sliced.spark, sliced.evaluated(len(parts)))
+    with by_spark():
+        sliced = SlicedTable.of(kind, parts)
+        return to_frame(sliced.spark, sliced.evaluated(len(parts)))
 
 
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    sliced = SlicedTable.of(kind, parts)
-    name, settings = sliced.declaration.name, NOWHERE.settings
-    table = TableInMemory(settings, "silver", name, name, content=sliced.evaluated(1))
+    """Return the table; DuckDB evaluates some slices, Spark the others and those that DuckDB refuses."""
+    with by_spark():
+        sliced = SlicedTable.of(kind, parts)
+        content = sliced.evaluated(1)
+    dice, name = Random(len(parts)), sliced.declaration.name
+    table = TableInMemory(NOWHERE.settings, "silver", name, name, content=content)
     for number in range(2, len(parts) + 1):
         evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, sliced.head(number - 1))
-        table = table.after(difference(evaluation, affected_keys(evaluation)).arrow(), kind.identity)
-    return to_frame(sliced.spark, table.content)
+        table = table.after(_diff(evaluation, by_duckdb=dice.random() < SHARE_OF_DUCKDB), kind.identity)
+    with by_spark():
+        return to_frame(sliced.spark, table.content)
+
+
+def _diff(evaluation: Evaluation, *, by_duckdb: bool) -> pa.Table:
+    with suppress(Unsupported):
+        if by_duckdb:
+            with duckdb_may_refuse():
+                local = replace(evaluation, inputs=evaluation.inputs.in_process)
+                return difference(local, affected_keys(local)).arrow()
+    with by_spark():
+        return difference(evaluation, affected_keys(evaluation)).arrow()
 
 
 @dataclass(frozen=True)
