@@ -202,7 +202,7 @@ class Pattern(WithFinality):
 
     @property
     def _first_row(self) -> dict[str, str]:
-        return {f"_first_{i}": f"min_by(`{column}`, {PLACE})" for i, column in enumerate((*self.sequence, TIE))}
+        return {f"_first_{i}": f"min_by(`{column}`, struct({PLACE}))" for i, column in enumerate((*self.sequence, TIE))}
 
     def _match(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

@@ -125,6 +125,8 @@ def comparable_column(column: pa.ChunkedArray) -> list[tuple[str, Any]]:
     type_ = str(column.type)
     numbers = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
     numbers = numbers.cast(pa.int32()) if pa.types.is_date(numbers.type) else numbers
+    if pa.types.is_list(numbers.type) and pa.types.is_date(numbers.type.value_type):
+        numbers = numbers.cast(pa.list_(pa.int32()))
     return [(type_, comparable(value)) for value in numbers.to_pylist()]
 
 

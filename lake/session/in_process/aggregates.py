@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import BOOLEAN, INT, LONG, boolean, decimal_name, sort_key, sort_keys
-from lake.session.in_process.types import MOST, Value, is_integer
+from lake.session.in_process.types import MOST, Value, duckdb_type, is_integer
 
 Aggregate: TypeAlias = Callable[[Sequence[Value], str], Value]
 """SQL of an aggregate over rows, with ` FILTER (…)` and ` OVER (…)`, if there are any, as its second argument."""
@@ -76,6 +76,13 @@ def _bits(pick: str) -> Aggregate:
     return combine
 
 
+def sorted_list(value: Value) -> Value:
+    """Return an array of the values that are not null, in their order."""
+    order = ", ".join(f"{key} ASC NULLS FIRST" for key in sort_keys(value))
+    listed = f"list({value.sql} ORDER BY {order}) FILTER (WHERE {value.sql} IS NOT NULL)"
+    return Value(f"coalesce({listed}, CAST([] AS {duckdb_type(T.ArrayType(value.type))}))", T.ArrayType(value.type))
+
+
 AGGREGATES: Final[dict[str, Aggregate]] = {
     "min": _chosen("min"),
     "max": _chosen("max"),
@@ -86,6 +93,7 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
     "count_if": _count_if,
     "bit_or": _bits("bit_or"),
     "bit_and": _bits("bit_and"),
+    "collect_list": lambda values, _: sorted_list(values[0]),
     "bool_or": _of_conditions("bool_or"),
     "bool_and": _of_conditions("bool_and"),
 }

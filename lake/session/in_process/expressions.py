@@ -9,9 +9,22 @@ from typing import Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process import aggregates, functions, operators
+from lake.session.in_process import aggregates, functions, lists, operators, texts
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.tree import Alias, Call, Cast, Literal, Name, Node, Over, Sorted, Star, name_of, parts_of
+from lake.session.in_process.tree import (
+    Alias,
+    Call,
+    Cast,
+    Lambda,
+    Literal,
+    Name,
+    Node,
+    Over,
+    Sorted,
+    Star,
+    name_of,
+    parts_of,
+)
 from lake.session.in_process.types import Value, cast, try_cast
 from lake.text import literal, quoted
 
@@ -41,6 +54,10 @@ class Scope:
     found: Callable[[int, str], OutputColumn] | None = None
     variables: Mapping[str, Value] = field(default_factory=dict)
 
+    def within(self, variables: Mapping[str, Value]) -> Scope:
+        """Return the scope within a lambda with these parameters."""
+        return replace(self, variables={**self.variables, **variables})
+
     def column(self, name: Name) -> tuple[OutputColumn, Sequence[str]]:
         """Return the column that a name means and the parts of it that follow. Raises Unsupported."""
         if name.plan is not None and self.found is not None:
@@ -64,7 +81,7 @@ def is_aggregate(node: Node) -> bool:
     return (isinstance(node, Call) and node.name in aggregates.AGGREGATES) or any(map(is_aggregate, parts_of(node)))
 
 
-def value_of(node: Node, scope: Scope) -> Value:  # noqa: PLR0911 one return a kind
+def value_of(node: Node, scope: Scope) -> Value:
     """Return the SQL of an expression. Raises Unsupported."""
     match node:
         case Literal():
@@ -78,17 +95,28 @@ def value_of(node: Node, scope: Scope) -> Value:  # noqa: PLR0911 one return a k
             return cast(value, node.type) if node.may_fail else try_cast(value, node.type)
         case Over():
             return _over(node, scope)
+        case Call():
+            return _called(node, scope)
+    raise unsupported(f"{type(node).__name__.lower()} in an expression")
+
+
+def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a form
+    match node:
         case Call("struct"):
             return functions.struct([value_of(part, scope) for part in node.arguments], [*map(name_of, node.arguments)])
+        case Call("sort_array", (Call("collect_list", (of,)),)):
+            return aggregates.sorted_list(value_of(of, scope))
         case Call(name, _) if name in aggregates.AGGREGATES:
             return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope))
         case Call("element_at", (Call("map", entries), key)):
             return _entry(entries, key, scope)
+        case Call("transform" | "filter" | "aggregate"):
+            return _by_lambda(node, scope)
+        case Call("timestampadd" | "dateadd", (Name((unit,)), number, at)):
+            return texts.shifted(unit, [value_of(number, scope), value_of(at, scope)])
         case Call("raise_error"):
             return functions.call("raise_error", ())
-        case Call():
-            return functions.call(node.name, _arguments(node, scope))
-    raise unsupported(f"{type(node).__name__.lower()} in an expression")
+    return functions.call(node.name, _arguments(node, scope))
 
 
 def _null(type_: T.DataType) -> Value:
@@ -103,6 +131,23 @@ def _arguments(node: Call, scope: Scope) -> list[Value]:
 
 def _filter(node: Call, scope: Scope) -> str:
     return "" if node.where is None else f" FILTER (WHERE {value_of(Call('and', (node.where,)), scope).sql})"
+
+
+def _by_lambda(node: Call, scope: Scope) -> Value:
+    of, *others = node.arguments
+    depth = len(scope.variables)
+
+    def body(made: Node) -> lists.Body:
+        if not isinstance(made, Lambda):
+            raise unsupported(f"{node.name} by another function")
+        return lambda values: value_of(made.body, scope.within(dict(zip(made.parameters, values, strict=True))))
+
+    if node.name == "aggregate":
+        start, step, *finish = others
+        last = body(finish[0]) if finish else None
+        return lists.reduced(value_of(of, scope), value_of(start, scope), depth, body(step), last)
+    [made] = others
+    return (lists.transform if node.name == "transform" else lists.filtered)(value_of(of, scope), depth, body(made))
 
 
 def _entry(entries: Sequence[Node], key: Node, scope: Scope) -> Value:

@@ -228,3 +228,58 @@ def pmod(values: Sequence[Value]) -> Value:
     rest = division("%")(values)
     by = cast(right, type_).sql
     return Value(f"CASE WHEN {rest.sql} < 0 THEN ({rest.sql} + {by}) % {by} ELSE {rest.sql} END", type_)
+
+
+def absolute(values: Sequence[Value]) -> Value:
+    [value] = values
+    if not (is_integer(value.type) or isinstance(value.type, T.DecimalType | T.DoubleType)):
+        raise unsupported(f"abs of a {value.type.simpleString()}")
+    return Value(f"abs({value.sql})", value.type)
+
+
+def rounded(values: Sequence[Value]) -> Value:
+    """Return a decimal with a constant number of places, half away from zero."""
+    of, *places = values
+    if not isinstance(of.type, T.DecimalType) or not all(place.is_literal and place.sql.isdigit() for place in places):
+        raise unsupported("round of other values")
+    scale = min(int(places[0].sql) if places else 0, of.type.scale)
+    precision = of.type.precision - of.type.scale + 1 + scale
+    if precision > MOST:
+        raise unsupported("a decimal of more digits")
+    return (
+        cast(of, T.DecimalType(precision, scale))
+        if scale < of.type.scale
+        else Value(
+            f"CAST({of.sql} AS {decimal_name(T.DecimalType(precision, scale))})", T.DecimalType(precision, scale)
+        )
+    )
+
+
+def bits(sign: str) -> Function:
+    def compute(values: Sequence[Value]) -> Value:
+        left, right, type_ = operands(values)
+        if not is_integer(type_):
+            raise unsupported(f"bits of {type_.simpleString()}")
+        one, other = cast(left, type_).sql, cast(right, type_).sql
+        return Value(f"xor({one}, {other})" if sign == "xor" else f"({one} {sign} {other})", type_)
+
+    return compute
+
+
+def inverted(values: Sequence[Value]) -> Value:
+    [value] = values
+    if not is_integer(value.type):
+        raise unsupported(f"bits of {value.type.simpleString()}")
+    return Value(f"(~{value.sql})", value.type)
+
+
+def attempt(function: Function) -> Function:
+    """Return a function of integers that is null where the given one fails, in both engines for the same values."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        value = function(values)
+        if not all(is_integer(each.type) for each in (value, *values)):
+            raise unsupported(f"an attempt at a {value.type.simpleString()}")
+        return Value(f"TRY({value.sql})", value.type)
+
+    return compute

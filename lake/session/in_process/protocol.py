@@ -109,9 +109,11 @@ def _frame(of: pb.Expression.Window) -> str:
     if not of.HasField("frame_spec"):
         return ""
     frame = of.frame_spec
-    whole = frame.frame_type == frame.FRAME_TYPE_ROW and frame.lower.unbounded
-    if whole and frame.upper.current_row:
-        return "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    if frame.frame_type == frame.FRAME_TYPE_ROW and frame.lower.unbounded:
+        if frame.upper.current_row:
+            return "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        if (rows := frame.upper.value.literal.integer) < 0:
+            return f"ROWS BETWEEN UNBOUNDED PRECEDING AND {-rows} PRECEDING"
     raise unsupported("a frame of a window")
 
 

@@ -24,7 +24,7 @@ from lake.session.in_process.expressions import (
 )
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.protocol import node_of, sorted_node
-from lake.session.in_process.tree import Alias, Call, Node, Over, parts_of
+from lake.session.in_process.tree import Alias, Call, Name, Node, Over, parts_of
 from lake.session.in_process.types import Value, cast, common_type, nullable
 from lake.text import quoted
 
@@ -187,10 +187,13 @@ class Relations:
 
     def drop(self, of: pb.Drop, name: str) -> Relation:
         rows = self.of(of.input)
-        if of.columns:
+        gone, nodes = {each.lower() for each in of.column_names}, [node_of(each) for each in of.columns]
+        if not all(isinstance(node, Name) for node in nodes):
             raise unsupported("drop of an expression")
-        gone = {each.lower() for each in of.column_names}
-        kept: list[Node | OutputColumn] = [column for column in rows.columns if column.name.lower() not in gone]
+        ids = {rows.scope.column(node)[0].id for node in nodes if isinstance(node, Name)}
+        kept: list[Node | OutputColumn] = [
+            column for column in rows.columns if column.name.lower() not in gone and column.id not in ids
+        ]
         return _selected(rows, kept, name)
 
     def alias(self, of: pb.SubqueryAlias, name: str) -> Relation:
@@ -248,6 +251,7 @@ class Relations:
         left, right = self.of(of.left), self.of(of.right)
         kinds = {of.JOIN_TYPE_INNER: "", of.JOIN_TYPE_LEFT_OUTER: "LEFT", of.JOIN_TYPE_CROSS: ""}
         kinds |= {of.JOIN_TYPE_LEFT_SEMI: "SEMI", of.JOIN_TYPE_LEFT_ANTI: "ANTI"}
+        kinds |= {} if of.using_columns else {of.JOIN_TYPE_FULL_OUTER: "FULL", of.JOIN_TYPE_RIGHT_OUTER: "RIGHT"}
         if of.join_type not in kinds:
             raise unsupported("this kind of join")
         both, only_left = _beside(left, right), kinds[of.join_type] in {"SEMI", "ANTI"}

@@ -28,7 +28,7 @@ from lake.session.in_process.tree import (
     Star,
     decimal_literal,
 )
-from lake.session.in_process.types import parsed_type
+from lake.session.in_process.types import MICROSECONDS, parsed_type
 
 TOKEN: Final = re.compile(
     r"""\s*(?:
@@ -48,7 +48,7 @@ BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"
 COMPARISONS: Final = {"=": "==", "==": "==", "<=>": "<=>", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">"}
 NOT_NAMES: Final = frozenset({"and", "or", "not", "is", "in", "between", "like", "case", "when", "then", "else", "end"})
 NEVER: Final = frozenset(
-    {"interval", "date", "timestamp", "exists", "select", "distinct", "from", "rlike", "ilike", "regexp", "any", "all"}
+    {"date", "timestamp", "exists", "select", "distinct", "from", "rlike", "ilike", "regexp", "any", "all"}
 )
 """Words that begin what the parser does not know, unless they are a call."""
 
@@ -219,8 +219,10 @@ class _Parser:
             return Literal(None, T.NullType())
         if kind == "word" and word == "case":
             return self._case()
-        if kind == "word" and word in ("date", "timestamp") and self.tokens[self.at : self.at + 1]:
+        if kind == "word" and word in ("date", "timestamp"):
             return self._time(word)
+        if kind == "word" and word == "interval":
+            return self._interval()
         if kind == "sign" or (kind == "word" and word in NOT_NAMES | NEVER):
             raise unsupported(f"the expression {self.text}")
         self.at -= 1
@@ -235,6 +237,15 @@ class _Parser:
         if word == "date":
             return Literal(at.date(), T.DateType())
         return Literal(at if at.tzinfo else at.replace(tzinfo=UTC), T.TimestampType())
+
+    def _interval(self) -> Node:
+        """Parse one number of units that have one length."""
+        kind, text = self.next()
+        unit = self.identifier().lower().rstrip("s")
+        number = text[1:-1] if kind == "text" else text
+        if kind not in ("text", "number") or unit not in MICROSECONDS or not re.fullmatch(r"-?\d+(\.\d{1,6})?", number):
+            raise unsupported(f"the expression {self.text}")
+        return Literal(int(Decimal(number) * MICROSECONDS[unit]), T.DayTimeIntervalType())
 
     def _name(self) -> Node:
         parts = [self.identifier()]

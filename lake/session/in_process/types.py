@@ -62,6 +62,17 @@ DUCKDB: Final[dict[type[T.DataType], str]] = {
 }
 
 
+MICROSECONDS: Final = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+
+
 def parsed_type(text: str) -> T.DataType:
     """Parse Spark's name of a type, such as `decimal(12, 2)` or `array<struct<a: int>>`."""
     text = text.strip()

@@ -1,0 +1,135 @@
+"""Functions of arrays of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.operators import INT, Function, sort_keys
+from lake.session.in_process.types import Value, cast, common_type, duckdb_type, is_integer
+
+LONGEST: Final = 100_000
+"""Elements of a sequence that are held in memory."""
+Body = Callable[[Sequence[Value]], Value]
+"""A lambda: the value for values of its parameters."""
+
+
+def element_type(value: Value) -> T.DataType:
+    if not isinstance(value.type, T.ArrayType):
+        raise unsupported(f"a {value.type.simpleString()} as array")
+    return value.type.elementType
+
+
+def variable(depth: int, type_: T.DataType) -> Value:
+    """Return the parameter of a lambda within `depth` others."""
+    return Value(f"l{depth}", type_)
+
+
+def transform(of: Value, depth: int, body: Body) -> Value:
+    item = variable(depth, element_type(of))
+    made = body([item])
+    return Value(f"list_transform({of.sql}, lambda {item.sql}: {made.sql})", T.ArrayType(made.type))
+
+
+def filtered(of: Value, depth: int, body: Body) -> Value:
+    item = variable(depth, element_type(of))
+    made = body([item])
+    if not isinstance(made.type, T.BooleanType):
+        raise unsupported("a filter by another value than true and false")
+    return Value(f"list_filter({of.sql}, lambda {item.sql}: {made.sql})", of.type)
+
+
+def reduced(of: Value, start: Value, depth: int, body: Body, finish: Body | None) -> Value:
+    """Return the last state: `body` makes it of the one before and an item, `finish` something of the last."""
+    state, item = variable(depth, start.type), variable(depth + 1, element_type(of))
+    made = body([state, item])
+    if made.type != start.type:
+        raise unsupported("a state that changes its type")
+    first = f"CAST({start.sql} AS {duckdb_type(start.type)})"
+    last = Value(f"list_reduce({of.sql}, lambda {state.sql}, {item.sql}: {made.sql}, {first})", start.type)
+    if finish is None:
+        return last
+    ended = finish([state])
+    return Value(f"list_transform([{last.sql}], lambda {state.sql}: {ended.sql})[1]", ended.type)
+
+
+def _element(values: Sequence[Value]) -> Value:
+    """Return an element by a constant place from 0; there must be one."""
+    of, key = values
+    type_ = element_type(of)
+    if not key.is_literal or not is_integer(key.type) or not key.sql.isdigit():
+        raise unsupported("an element at a computed place")
+    known = f"len({of.sql}) <= {key.sql} THEN error('an element outside')"
+    return Value(f"CASE WHEN {known} ELSE {of.sql}[{int(key.sql) + 1}] END", type_)
+
+
+def _element_at(values: Sequence[Value]) -> Value:
+    """Return an element by a constant place from 1, or from the end by a negative one; there must be one."""
+    of, key = values
+    type_, place = element_type(of), int(key.sql) if key.is_literal and is_integer(key.type) else 0
+    if not place:
+        raise unsupported("an element at a computed place")
+    known = f"len({of.sql}) < {abs(place)} THEN error('an element outside')"
+    return Value(f"CASE WHEN {known} ELSE {of.sql}[{place}] END", type_)
+
+
+def _sequence(values: Sequence[Value]) -> Value:
+    type_ = common_type([value.type for value in values])
+    if not is_integer(type_):
+        raise unsupported("a sequence of other values")
+    first, last, *step = (cast(value, type_).sql for value in values)
+    widest = f"CAST({first} AS HUGEINT) + {LONGEST} * {step[0] if step else 1}"
+    upwards = f"{first} <= {last} AND {last} < {widest}" + (f" AND {step[0]} > 0" if step else "")
+    series = f"generate_series({', '.join([first, last, *step])})"
+    of = T.ArrayType(type_)
+    unknown = " OR ".join(f"{sql} IS NULL" for sql in (first, last, *step))
+    made = f"CAST({series} AS {duckdb_type(of)})"
+    return Value(f"CASE WHEN {unknown} THEN NULL WHEN {upwards} THEN {made} ELSE error('downwards') END", of)
+
+
+def _size(values: Sequence[Value]) -> Value:
+    element_type(values[0])
+    return Value(f"CAST(len({values[0].sql}) AS INTEGER)", INT)
+
+
+def _sorted(nulls: str) -> Function:
+    def sort(values: Sequence[Value]) -> Value:
+        [of] = values
+        if isinstance(type_ := element_type(of), T.StructType):
+            raise unsupported("a sorted array of structs")
+        sort_keys(Value("", type_))
+        return Value(f"list_sort({of.sql}, 'ASC', 'NULLS {nulls}')", of.type)
+
+    return sort
+
+
+def _distinct(values: Sequence[Value]) -> Value:
+    """Return the first of equal elements; without nulls, which DuckDB's search does not find."""
+    [of] = values
+    sort_keys(Value("", element_type(of)))
+    no_null = f"len(list_filter({of.sql}, lambda l: l IS NULL)) > 0 THEN error('a null')"
+    first = f"list_filter({of.sql}, lambda l, i: list_position({of.sql}, l) = i)"
+    return Value(f"CASE WHEN {no_null} ELSE {first} END", of.type)
+
+
+def _union(values: Sequence[Value]) -> Value:
+    left, right = values
+    if left.type != right.type:
+        raise unsupported("a union of other arrays")
+    both = f"CASE WHEN {left.sql} IS NOT NULL AND {right.sql} IS NOT NULL THEN list_concat({left.sql}, {right.sql}) END"
+    return _distinct([Value(both, left.type)])
+
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    "element": _element,
+    "element_at": _element_at,
+    "sequence": _sequence,
+    "size": _size,
+    "sort_array": _sorted("FIRST"),
+    "array_sort": _sorted("LAST"),
+    "array_distinct": _distinct,
+    "array_union": _union,
+}

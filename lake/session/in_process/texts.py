@@ -1,0 +1,224 @@
+"""Functions of texts and times of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.operators import BOOLEAN, DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function
+from lake.session.in_process.types import MICROSECONDS, Value, cast, common_type, is_integer
+from lake.text import literal
+
+UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
+"""Parts of a format of times: quoted text, a field, or signs."""
+ASCII: Final = r"[\x00-\x7f]*"
+
+
+def typed(template: str, type_: T.DataType, *given: T.DataType) -> Function:
+    """Return a function whose arguments have the types `given`, or narrower integers."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        if len(values) != len(given):
+            raise unsupported("a function with other arguments")
+        texts = []
+        for value, wanted in zip(values, given, strict=True):
+            if value.type != wanted and not (is_integer(wanted) and common_type([value.type, wanted]) == wanted):
+                raise unsupported(f"a function of a {value.type.simpleString()}")
+            texts.append(cast(value, wanted).sql)
+        return Value(template.format(*texts), type_)
+
+    return compute
+
+
+def text(template: str, type_: T.DataType = TEXT, *others: T.DataType) -> Function:
+    """Return a function of a text and of `others`."""
+    return typed(template, type_, TEXT, *others)
+
+
+def of_ascii(function: str) -> Function:
+    """Return a function that is the same in all languages only for ASCII."""
+    return text(
+        f"CASE WHEN {{0}} IS NULL THEN NULL WHEN regexp_full_match({{0}}, '{ASCII}') THEN {function}({{0}})"
+        " ELSE error('a letter') END"
+    )
+
+
+def constant(value: Value) -> str:
+    """Return the text of a literal. Raises Unsupported for other values."""
+    if not value.is_literal or value.type != TEXT:
+        raise unsupported(f"a computed text, {value.sql}")
+    return value.sql[1:-1].replace("''", "'")
+
+
+def concat(values: Sequence[Value]) -> Value:
+    if values and all(isinstance(value.type, T.ArrayType) and value.type == values[0].type for value in values):
+        lists = [value.sql for value in values]
+        known = " AND ".join(f"{sql} IS NOT NULL" for sql in lists)
+        joined = lists[0]
+        for sql in lists[1:]:
+            joined = f"list_concat({joined}, {sql})"
+        return Value(f"CASE WHEN {known} THEN {joined} END", values[0].type)
+    if any(isinstance(value.type, T.BinaryType | T.ArrayType) for value in values):
+        raise unsupported("concat of values that are not text")
+    return Value(f"({' || '.join(cast(value, TEXT).sql for value in values)})" if values else "''", TEXT)
+
+
+def concat_ws(values: Sequence[Value]) -> Value:
+    if not all(isinstance(value.type, T.StringType) for value in values):
+        raise unsupported("concat_ws of values that are not text")
+    return Value(f"concat_ws({', '.join(value.sql for value in values)})", TEXT)
+
+
+def substring(values: Sequence[Value]) -> Value:
+    of, start, *length = values
+    from_one = start.is_literal and start.sql.isdigit() and int(start.sql) > 0
+    if of.type != TEXT or not from_one or not all(is_integer(value.type) for value in length):
+        raise unsupported("substring of other values")
+    sizes = [f"CASE WHEN {value.sql} < 0 THEN 0 ELSE {value.sql} END" for value in length]
+    return Value(f"substring({', '.join([of.sql, start.sql, *sizes])})", TEXT)
+
+
+def replace(values: Sequence[Value]) -> Value:
+    of, old, new = values
+    if not constant(old) or {of.type, new.type} != {TEXT}:
+        raise unsupported("replace of other values")
+    return Value(f"replace({of.sql}, {old.sql}, {new.sql})", TEXT)
+
+
+def like(values: Sequence[Value]) -> Value:
+    of, pattern = values
+    if of.type != TEXT or "\\" in constant(pattern):
+        raise unsupported("like with another pattern")
+    return Value(f"({of.sql} LIKE {pattern.sql})", BOOLEAN)
+
+
+def sha2(values: Sequence[Value]) -> Value:
+    of, bits = values
+    if of.type != TEXT or bits.sql != "256":
+        raise unsupported("sha2 of other values")
+    return Value(f"sha256({of.sql})", TEXT)
+
+
+def date_trunc(values: Sequence[Value]) -> Value:
+    unit, at = values
+    if (name := constant(unit).lower()) not in UNITS:
+        raise unsupported(f"date_trunc by {name}")
+    local = cast(cast(at, TIMESTAMP), NTZ).sql
+    return cast(Value(f"CAST(date_trunc('{name}', {local}) AS TIMESTAMP)", NTZ), TIMESTAMP)
+
+
+def trunc(values: Sequence[Value]) -> Value:
+    day, unit = values
+    if day.type != DATE or (name := constant(unit).lower()) not in UNITS[:4]:
+        raise unsupported("trunc of other values")
+    return Value(f"CAST(date_trunc('{name}', {day.sql}) AS DATE)", DATE)
+
+
+def part_of_time(sql: str, *types: T.DataType) -> Function:
+    """Return a function of a date or a time in UTC as integer; `types` are those that have the part."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        [at] = values
+        if at.type not in types:
+            raise unsupported(f"a part of a {at.type.simpleString()}")
+        local = cast(at, NTZ) if at.type == TIMESTAMP else at
+        return Value(f"CAST({sql.format(local.sql)} AS INTEGER)", INT)
+
+    return compute
+
+
+def date_format(values: Sequence[Value]) -> Value:
+    at, pattern = values
+    form = ""
+    for written, letters, signs in FORMAT.findall(constant(pattern)):
+        fields = [found[0] for found in re.finditer(r"(\w)\1*", letters)]
+        if unknown := [field for field in fields if field not in FORMATS]:
+            raise unsupported(f"the format {unknown[0]}")
+        form += "".join(map(FORMATS.__getitem__, fields)) + (written or signs).replace("%", "%%")
+    local = cast(cast(at, TIMESTAMP), NTZ).sql
+    four_digits = f"WHEN year({local}) BETWEEN 1000 AND 9999 THEN strftime({local}, {literal(form)})"
+    return Value(f"CASE {four_digits} WHEN {local} IS NOT NULL THEN error('a year') END", TEXT)
+
+
+def shifted(unit: str, values: Sequence[Value]) -> Value:
+    """Return a time moved by a number of units, all of one length in UTC."""
+    number, at = values
+    unit = unit.lower().rstrip("s")
+    if unit not in MICROSECONDS or not is_integer(number.type) or at.type not in {TIMESTAMP, NTZ}:
+        raise unsupported(f"timestampadd by {unit}")
+    micros = f"epoch_us({at.sql}) + CAST({number.sql} AS BIGINT) * {MICROSECONDS[unit]}"
+    return Value(f"make_timestamp{'tz' if at.type == TIMESTAMP else ''}({micros})", at.type)
+
+
+def epoch(unit: int) -> Function:
+    def compute(values: Sequence[Value]) -> Value:
+        [number] = values
+        if not is_integer(number.type):
+            raise unsupported(f"a time of a {number.type.simpleString()}")
+        return Value(f"make_timestamptz(CAST({number.sql} AS BIGINT) * {unit})", TIMESTAMP)
+
+    return compute
+
+
+def interval(values: Sequence[Value]) -> Value:
+    """Return the microseconds of literal seconds: other parts are zero."""
+    *parts, seconds = values
+    if not all(value.sql == "0" for value in parts) or not seconds.is_literal:
+        raise unsupported("a computed interval")
+    return Value(f"CAST({seconds.sql} * 1000000 AS BIGINT)", T.DayTimeIntervalType(), is_literal=True)
+
+
+TIMES: Final = (DATE, TIMESTAMP, NTZ)
+FUNCTIONS: Final[dict[str, Function]] = {
+    "concat": concat,
+    "concat_ws": concat_ws,
+    "length": text("length({0})", INT),
+    "left": text("left({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END)", TEXT, INT),
+    "substring": substring,
+    "substr": substring,
+    "lower": of_ascii("lower"),
+    "upper": of_ascii("upper"),
+    "trim": text("trim({0}, ' ')"),
+    "ltrim": text("ltrim({0}, ' ')"),
+    "rtrim": text("rtrim({0}, ' ')"),
+    "replace": replace,
+    "contains": text("contains({0}, {1})", BOOLEAN, TEXT),
+    "startswith": text("starts_with({0}, {1})", BOOLEAN, TEXT),
+    "endswith": text("ends_with({0}, {1})", BOOLEAN, TEXT),
+    "instr": text("CAST(instr({0}, {1}) AS INTEGER)", INT, TEXT),
+    "like": like,
+    "sha2": sha2,
+    "date_trunc": date_trunc,
+    "trunc": trunc,
+    "date_format": date_format,
+    "year": part_of_time("year({0})", *TIMES),
+    "quarter": part_of_time("quarter({0})", *TIMES),
+    "month": part_of_time("month({0})", *TIMES),
+    "day": part_of_time("day({0})", *TIMES),
+    "dayofmonth": part_of_time("day({0})", *TIMES),
+    "dayofyear": part_of_time("dayofyear({0})", *TIMES),
+    "dayofweek": part_of_time("dayofweek({0}) + 1", *TIMES),
+    "weekday": part_of_time("isodow({0}) - 1", *TIMES),
+    "weekofyear": part_of_time("weekofyear({0})", *TIMES),
+    "hour": part_of_time("hour({0})", *TIMES[1:]),
+    "minute": part_of_time("minute({0})", *TIMES[1:]),
+    "second": part_of_time("second({0})", *TIMES[1:]),
+    "unix_micros": typed("epoch_us({0})", LONG, TIMESTAMP),
+    "timestamp_micros": epoch(1),
+    "timestamp_millis": epoch(1_000),
+    "timestamp_seconds": epoch(1_000_000),
+    "unix_date": typed("CAST({0} - DATE '1970-01-01' AS INTEGER)", INT, DATE),
+    "date_from_unix_date": typed("DATE '1970-01-01' + {0}", DATE, INT),
+    "date_add": typed("{0} + {1}", DATE, DATE, INT),
+    "date_sub": typed("{0} - {1}", DATE, DATE, INT),
+    "datediff": typed("CAST({0} - {1} AS INTEGER)", INT, DATE, DATE),
+    "add_months": typed("CAST({0} + to_months({1}) AS DATE)", DATE, DATE, INT),
+    "last_day": typed("last_day({0})", DATE, DATE),
+    "make_dt_interval": interval,
+}
