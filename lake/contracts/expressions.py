@@ -31,7 +31,7 @@ def time(contract: Contract, sound: str) -> str:
 
 
 def time_raises(contract: Contract) -> str:
-    text = f"coalesce(cast(cast({contract.time} AS timestamp) AS string), '')"
+    text = f"coalesce(cast(unix_micros(cast({contract.time} AS timestamp)) AS string), '')"
     return f"CASE WHEN _time IS NULL THEN {_or_null(text)} IS NULL END"
 
 

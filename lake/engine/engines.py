@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark.errors import PySparkException
+
+from lake.errors import LakeError
 from lake.kinds.sql_errors import causes
 from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark
 from lake.store.duckdb_tables import database
@@ -25,17 +28,20 @@ def in_process_session() -> SparkSession:
 
 @contextmanager
 def duckdb_may_refuse() -> Iterator[None]:
-    """Evaluate the block by DuckDB. Raises Unsupported if it fails and Spark may not, as for an unknown function."""
-    from pyspark.errors import PySparkException
+    """Evaluate the block by DuckDB. Raises Unsupported if it fails and Spark may not, as for an unknown function.
 
+    Errors of declarations, tables and files are raised as they are.
+    """
     try:
         with by_duckdb():
             yield
     except Exception as error:
-        why = next((cause for cause in causes(error) if isinstance(cause, Unsupported | PySparkException)), None)
-        if why is None:
+        refused = next((cause for cause in causes(error) if not isinstance(cause, LakeError)), None)
+        if refused is None or (
+            isinstance(error, LakeError) and not isinstance(refused, Unsupported | PySparkException)
+        ):
             raise
-        raise Unsupported(str(why)) from error
+        raise Unsupported(str(refused) or repr(refused)) from error
 
 
 def by_either(connect: Callable[[], SparkSession], work: Callable[[Callable[[], SparkSession]], R]) -> R:

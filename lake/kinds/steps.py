@@ -134,7 +134,7 @@ class OfMatch(OfValues):
     pick: ClassVar[str]
 
     def state(self, name: str) -> Mapping[str, StateColumn]:
-        return {name: StateColumn(f"{self.pick}({self.of}, if({self.where or True}, {PLACE}, null))", "")}
+        return {name: StateColumn(f"{self.pick}({self.of}, if({self.where or True}, struct({PLACE}), null))", "")}
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ RUNS: Final[Columns] = (
     ("quarantined", "BIGINT", "records of the batch that were refused"),
     ("rows", "BIGINT", "rows that verify compared"),
     ("edition", "BIGINT", "which edition was published"),
+    ("engine", "VARCHAR", "spark or duckdb, which evaluated the rows; null where no table was evaluated"),
+    ("not_by_duckdb", "VARCHAR", "why DuckDB did not evaluate a small change"),
 )
 CHECKS: Final[Columns] = (
     ("number", "BIGINT", "of the check; it has a row for each expectation"),
@@ -202,9 +204,12 @@ def ledger_relation(settings: Settings, name: str, cut: Cut) -> SystemRelation:
     return SystemRelation(LEDGER_SCHEMA, name, doc, described, ordered, root, tuple(files), copied=True)
 
 
+ENGINE: Final = ("engine", "not_by_duckdb")
+
+
 def _runs(settings: Settings, _: Cut) -> tuple[list[str], str]:
     files, rows = _book(settings, runs.RUNS)
-    counts = ", ".join(f"counts ->> '{name}' AS {name}" for name in ("error", *COUNTS, "edition"))
+    counts = ", ".join(f"counts ->> '{name}' AS {name}" for name in ("error", *COUNTS, "edition", *ENGINE))
     return files, f"SELECT *, {counts} FROM {rows}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 DIGITS: Final = 38
@@ -18,6 +19,8 @@ ROOMY: Final = 24  # digits of decimals whose sum has 34 in Spark: two such sums
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 WHOLE: Final = "decimal(38, 0)"
 PAIR: Final = f"struct<high: {WHOLE}, low: {WHOLE}>"
+SHORT, SHORT_SCALE = 17, 12  # digits of a numerator, and of them those of the quotient, that are divided in a bigint
+ONES: Final = " ".join(f"when {places} then {10**places}L" for places in range(7))
 BLOCK: Final = 18  # digits of a quotient found at once, in a bigint
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
@@ -128,11 +131,29 @@ def mean(total: str, count: str, scale: int) -> str:
 
     Rounded once. Null if the divisor is zero or null, or if the quotient does not fit.
     """
-    places = "if(locate('.', x) > 0, length(x) - locate('.', x), 0)"
+    places = "if(instr(x, '.') > 0, length(x) - instr(x, '.'), 0)"
     quotient = divided("regexp_replace(x, '[-.]', '')", count, scale + 1)
     number = f"concat(if(x like '-%', '-', ''), {quotient}, 'e-', {places} + {scale + 1})"
-    found = let("x", f"coalesce(cast({total} as string), '0')", f"try_cast({number} as decimal(38, {scale}))")
-    return f"if({count} > 0, {found}, null)"
+    found = f"try_cast({number} as decimal(38, {scale}))"
+    if scale <= SHORT_SCALE:
+        either = f"if({_is_short(count, scale)}, {_of_short(count, scale)}, {found})"
+        found = let("p", f"case {places} {ONES} end", either)
+    by_text = let("x", f"coalesce(cast({total} as string), '0')", found)
+    return f"if({count} > 0, {by_text}, null)"
+
+
+def _is_short(count: str, scale: int) -> str:
+    """Return SQL, true if the quotient of the number with text x is found in bigints."""
+    return f"length(x) <= {SHORT - scale} and {count} <= 10000000000 and p is not null"
+
+
+def _of_short(count: str, scale: int) -> str:
+    """Return SQL of that quotient; p is ten to the number of its decimal places."""
+    divisor = f"({count} * p)"
+    rounded = f"(2 * abs(u) * {10**scale}L + {divisor}) div (2 * {divisor})"
+    unit = f"{Decimal(1).scaleb(-scale):f}BD"
+    value = f"cast(cast(if(u < 0, -({rounded}), {rounded}) as decimal(19, 0)) * {unit} as decimal(38, {scale}))"
+    return let("u", "cast(replace(x, '.', '') as bigint)", value)
 
 
 def limbs(high: str, low: str) -> str:

@@ -76,6 +76,13 @@ def _bits(pick: str) -> Aggregate:
     return combine
 
 
+def _any_value(values: Sequence[Value], over: str) -> Value:
+    """Return the value that all rows have: of several, Spark chooses one."""
+    [value] = values
+    one = f"count(DISTINCT {value.sql}){over} + CAST(count({value.sql}){over} < count(*){over} AS BIGINT) <= 1"
+    return Value(f"CASE WHEN {one} THEN any_value({value.sql}){over} ELSE error('several values') END", value.type)
+
+
 def sorted_list(value: Value) -> Value:
     """Return an array of the values that are not null, in their order."""
     order = ", ".join(f"{key} ASC NULLS FIRST" for key in sort_keys(value))
@@ -93,6 +100,7 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
     "count_if": _count_if,
     "bit_or": _bits("bit_or"),
     "bit_and": _bits("bit_and"),
+    "any_value": _any_value,
     "collect_list": lambda values, _: sorted_list(values[0]),
     "bool_or": _of_conditions("bool_or"),
     "bool_and": _of_conditions("bool_and"),

@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process import aggregates, functions, lists, operators, texts
-from lake.session.in_process.mode import unsupported
+from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.tree import (
     Alias,
     Call,
@@ -25,9 +25,10 @@ from lake.session.in_process.tree import (
     name_of,
     parts_of,
 )
-from lake.session.in_process.types import Value, cast, try_cast
+from lake.session.in_process.types import LONGEST, Value, cast, try_cast
 from lake.text import literal, quoted
 
+ASCENDING: Final = Literal(True, T.BooleanType())
 _IDS: Final = count()
 
 
@@ -82,7 +83,14 @@ def is_aggregate(node: Node) -> bool:
 
 
 def value_of(node: Node, scope: Scope) -> Value:
-    """Return the SQL of an expression. Raises Unsupported."""
+    """Return the SQL of an expression. Raises Unsupported, also if it would be very long."""
+    value = _value(node, scope)
+    if len(value.sql) > LONGEST:
+        raise unsupported("so long an expression")
+    return value
+
+
+def _value(node: Node, scope: Scope) -> Value:
     match node:
         case Literal():
             return functions.literal_value(node.value, node.type) if node.value is not None else _null(node.type)
@@ -104,7 +112,7 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
     match node:
         case Call("struct"):
             return functions.struct([value_of(part, scope) for part in node.arguments], [*map(name_of, node.arguments)])
-        case Call("sort_array", (Call("collect_list", (of,)),)):
+        case Call("sort_array", (Call("collect_list", (of,)), *ascending)) if ascending in ([], [ASCENDING]):
             return aggregates.sorted_list(value_of(of, scope))
         case Call(name, _) if name in aggregates.AGGREGATES:
             return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope))
@@ -126,7 +134,19 @@ def _null(type_: T.DataType) -> Value:
 
 def _arguments(node: Call, scope: Scope) -> list[Value]:
     starred = node.name == "count" and node.arguments in {(Star(),), (Literal(1, T.IntegerType()),)}
+    if node.name in {"if", "when"}:
+        return [_value_or_refusal(part, scope) for part in node.arguments]
     return [] if starred else [value_of(part, scope) for part in node.arguments]
+
+
+def _value_or_refusal(node: Node, scope: Scope) -> Value:
+    """Return the value of a branch; one that only Spark evaluates fails where it is taken."""
+    try:
+        return value_of(node, scope)
+    except Unsupported:
+        if not isinstance(node, Cast):  # of another branch the type is unknown
+            raise
+        return cast(Value("error('only Spark')", T.NullType()), node.type)
 
 
 def _filter(node: Call, scope: Scope) -> str:

@@ -110,6 +110,9 @@ def _in_zone(values: Sequence[Value], *, forth: bool) -> Value:
 
 def _field(values: Sequence[Value]) -> Value:
     of, name = values
+    if isinstance(of.type, T.ArrayType):
+        part = _field([Value("part", of.type.elementType), name])
+        return Value(f"list_transform({of.sql}, lambda part: {part.sql})", T.ArrayType(part.type))
     if not isinstance(of.type, T.StructType):
         raise unsupported(f"a part of a {of.type.simpleString()}")
     wanted = name.sql[1:-1].replace("''", "'")

@@ -10,7 +10,17 @@ from typing import Final, TypeAlias
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.types import MOST, Value, as_decimal, cast, common_type, is_float, is_integer, together
+from lake.session.in_process.types import (
+    MOST,
+    Value,
+    as_decimal,
+    cast,
+    common_type,
+    is_float,
+    is_integer,
+    once,
+    together,
+)
 from lake.text import quoted
 
 Function: TypeAlias = Callable[[Sequence[Value]], Value]
@@ -225,9 +235,8 @@ def division(sign: str) -> Function:
 
 def pmod(values: Sequence[Value]) -> Value:
     _, right, type_ = operands(values)
-    rest = division("%")(values)
-    by = cast(right, type_).sql
-    return Value(f"CASE WHEN {rest.sql} < 0 THEN ({rest.sql} + {by}) % {by} ELSE {rest.sql} END", type_)
+    rest, by = division("%")(values), cast(right, type_).sql
+    return Value(once(rest.sql, lambda r: f"CASE WHEN {r} < 0 THEN ({r} + {by}) % {by} ELSE {r} END"), type_)
 
 
 def absolute(values: Sequence[Value]) -> Value:
@@ -274,12 +283,14 @@ def inverted(values: Sequence[Value]) -> Value:
 
 
 def attempt(function: Function) -> Function:
-    """Return a function of integers that is null where the given one fails, in both engines for the same values."""
+    """Return a function of integers or times that is null where the given one fails, for the same values as Spark's."""
 
     def compute(values: Sequence[Value]) -> Value:
-        value = function(values)
-        if not all(is_integer(each.type) for each in (value, *values)):
+        value, moved = function(values), (T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType)
+        if not all(is_integer(each.type) or isinstance(each.type, moved) for each in (value, *values)):
             raise unsupported(f"an attempt at a {value.type.simpleString()}")
+        if "error(" in value.sql:  # of a value that Spark may accept
+            raise unsupported("an attempt at what DuckDB may refuse")
         return Value(f"TRY({value.sql})", value.type)
 
     return compute

@@ -320,6 +320,10 @@ def _unnested(value: Value, node: Node, sql: str) -> tuple[str, OutputColumn]:
     return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql)
 
 
+def _reads_columns(node: Node) -> bool:
+    return isinstance(node, Name) or any(map(_reads_columns, parts_of(node)))
+
+
 def _has_window(node: Node) -> bool:
     return isinstance(node, Over) or any(map(_has_window, parts_of(node)))
 
@@ -332,7 +336,7 @@ def _aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name:
             if isinstance(column.type, T.MapType | T.NullType):
                 raise unsupported(f"groups of {column.type.simpleString()}")
             groups.append(text)
-        elif not is_aggregate(node):
+        elif not is_aggregate(node) and _reads_columns(node):
             raise unsupported("an aggregate without a function of several rows")
         texts.append(f"{text} AS {column.sql}")
         columns.append(column)

@@ -81,9 +81,8 @@ class InProcessSession(SparkSession):
         """Return what `work` makes of all rows at once, in their order."""
 
         def attach(con: duckdb.DuckDBPyConnection, name: str) -> AbstractContextManager[Any]:
-            given = pa.Table.from_batches(rows.toArrow().combine_chunks().to_batches(), to_arrow_schema(rows.schema))
             try:
-                made = [work(batch) for batch in given.to_batches() if batch.num_rows]
+                made = [work(batch) for batch in rows.toArrow().combine_chunks().to_batches() if batch.num_rows]
             except Exception as error:
                 raise Unsupported(f"{type(error).__name__}: {error}") from error
             return nullcontext(con.register(name, pa.Table.from_batches(made, to_arrow_schema(out, timezone="UTC"))))

@@ -70,9 +70,9 @@ def concat(values: Sequence[Value]) -> Value:
 
 
 def concat_ws(values: Sequence[Value]) -> Value:
-    if not all(isinstance(value.type, T.StringType) for value in values):
+    if any(isinstance(value.type, T.BinaryType | T.ArrayType) for value in values):
         raise unsupported("concat_ws of values that are not text")
-    return Value(f"concat_ws({', '.join(value.sql for value in values)})", TEXT)
+    return Value(f"concat_ws({', '.join(cast(value, TEXT).sql for value in values)})", TEXT)
 
 
 def substring(values: Sequence[Value]) -> Value:
@@ -96,6 +96,14 @@ def like(values: Sequence[Value]) -> Value:
     if of.type != TEXT or "\\" in constant(pattern):
         raise unsupported("like with another pattern")
     return Value(f"({of.sql} LIKE {pattern.sql})", BOOLEAN)
+
+
+def try_to_binary(values: Sequence[Value]) -> Value:
+    """Return the bytes of a text, null where its expression fails."""
+    of, encoding = values
+    if of.type != TEXT or constant(encoding).lower() != "utf-8" or "error(" in of.sql:
+        raise unsupported("an attempt at what DuckDB may refuse")
+    return Value(f"TRY(encode({of.sql}))", T.BinaryType())
 
 
 def sha2(values: Sequence[Value]) -> Value:
@@ -194,6 +202,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "instr": text("CAST(instr({0}, {1}) AS INTEGER)", INT, TEXT),
     "like": like,
     "sha2": sha2,
+    "try_to_binary": try_to_binary,
     "date_trunc": date_trunc,
     "trunc": trunc,
     "date_format": date_format,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ class Value:
     is_literal: bool = False
 
 
+SHORT, LONGEST = 40, 50_000
+"""Lengths of SQL: up to SHORT it is repeated rather than bound to a name; beyond LONGEST a query is left to Spark."""
+_NAMES: Final = count()
 INTEGERS: Final[tuple[type[T.DataType], ...]] = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 """From the narrowest to the widest."""
 DIGITS: Final = dict(zip(INTEGERS, (3, 5, 10, 20), strict=True))
@@ -148,6 +152,14 @@ def nullable_columns(schema: T.StructType) -> T.StructType:
     return T.StructType([T.StructField(f.name, nullable(f.dataType)) for f in schema])
 
 
+def once(sql: str, body: Callable[[str], str]) -> str:
+    """Return SQL of `body`, in which the given SQL is written and computed once."""
+    if len(sql) <= SHORT:
+        return body(sql)
+    name = f"u{next(_NAMES)}"
+    return f"list_transform([{sql}], lambda {name}: {body(name)})[1]"
+
+
 def is_integer(type_: T.DataType) -> bool:
     return isinstance(type_, INTEGERS)
 
@@ -216,7 +228,7 @@ def cast(value: Value, type_: T.DataType) -> Value:
     return Value(_cast_sql(value, type_), type_)
 
 
-def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one return a kind
+def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911, PLR0912 one return a kind
     sql, of, to = value.sql, value.type, duckdb_type(type_)
     numbers = is_integer(of) or isinstance(of, T.DecimalType) or is_float(of)
     match type_:
@@ -240,8 +252,16 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one retu
             return f"CAST({sql if is_integer(of) else f'trunc({sql})'} AS {to})"
         case _ if is_integer(type_) and isinstance(of, T.BooleanType):
             return f"CAST({sql} AS {to})"
-        case T.ArrayType() if isinstance(of, T.ArrayType) and isinstance(of.elementType, T.NullType):
-            return f"CAST({sql} AS {to})"
+        case T.ArrayType() if isinstance(of, T.ArrayType):
+            item = Value("item", of.elementType)
+            return f"list_transform({sql}, lambda item: {cast(item, type_.elementType).sql})"
+        case T.StructType() if isinstance(of, T.StructType) and len(of) == len(type_):
+            parts = [Value(f"({sql}).{quoted(field.name)}", field.dataType) for field in of]
+            pairs = zip(type_, parts, strict=True)
+            fields = ", ".join(f"{quoted(field.name)} := {cast(part, field.dataType).sql}" for field, part in pairs)
+            return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
+    if isinstance(of, T.StringType) and isinstance(type_, T.BinaryType):
+        return f"encode({sql})"
     if isinstance(of, T.StringType) and type(type_) in FROM_TEXT:
         known = f"regexp_full_match({sql}, '{FROM_TEXT[type(type_)]}')"
         return f"CASE WHEN {sql} IS NULL THEN NULL WHEN {known} THEN CAST({sql} AS {to}) ELSE error('a text') END"
