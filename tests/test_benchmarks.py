@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from infra.bench import __main__ as flights
-from infra.bench import http, sinks, sources, tables
+from infra.bench import http, queries, sinks, sources, tables
 from infra.bench import load as loading
 from infra.bench.growth import copied, growth
 from infra.bench.huge import Huge
@@ -143,6 +143,13 @@ def test_benchmark_of_http_runs(tmp_path: Path) -> None:
     with serving(accounts(tmp_path / "bank", f"{DECIDE}free_bytes = 0\n").project) as server:
         assert http.decided(server, 2, 2, 0.5)[0] > 0
     assert latency > 0
+
+
+@pytest.mark.http
+def test_benchmark_of_queries_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    installed()
+    queries.bench(tmp_path / "project", rows=2000, seconds=0.2, repeat=1)
+    assert "requests/s" in capsys.readouterr().out
 
 
 @pytest.mark.redis

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from infra.bench.queries import QUERIES
+from infra.bench.more_tables import QUERIES
 
 SCHEDULED = "timestampadd(MINUTE, minute, time_hour)"
 DEPARTED = "timestampadd(MINUTE, minute + dep_delay, time_hour)"

@@ -1,95 +1,199 @@
-"""More of this repository's tables as plain Spark SQL: over the log's `events`, or over other hand-written tables."""
+"""`make bench W=queries`: `POST /sql` of `lake serve http` beside plain Starlette and DuckDB. Linux, loopback.
+
+Both servers run at once and are measured in turn, over the same files of the same tables, with equal answers. The
+client is a process of its own on the same machine; its cost is within the figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+import argparse
+import asyncio
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
-QUERIES: Final[Mapping[str, str]] = {
-    "aircraft_operator": """
-        with legs as (
-            select tailnum, carrier, timestampadd(MINUTE, minute, time_hour) as at, flight, origin
-            from events where tailnum is not null
-        ),
-        seen as (
-            select *, lag(carrier) over (partition by tailnum order by at, carrier, flight, origin) as before from legs
-        )
-        select tailnum, carrier, at as valid_from, lead(at) over (partition by tailnum order by at) as valid_to
-        from seen where before is distinct from carrier
-    """,
-    "airport_hour": """
-        select origin, w.start as window_start, w.end as window_end, count(*) as flights,
-               count_if(dep_time is null) as cancelled, cast(avg(dep_delay) as decimal(9, 2)) as departure_delay,
-               max(dep_delay) as longest_delay
-        from (select *, window(timestampadd(MINUTE, minute, time_hour), '3 hours', '1 hour') as w from events)
-        group by origin, w
-    """,
-    "aircraft_log": """
-        with legs as (
-            select *, lag(dest) over (partition by tailnum order by departed_at, leg_id) as here
-            from flight where tailnum is not null and departed_at is not null
-        )
-        select tailnum, count(*) as legs, sum(distance) as miles,
-               array_sort(array_union(collect_set(origin), collect_set(dest))) as airports,
-               max_by(dest, struct(departed_at, leg_id)) as last_airport, count_if(here <> origin) as displaced
-        from legs group by tailnum
-    """,
-    "aircraft_day": """
-        with legs as (
-            select *, departed_at - lag(departed_at) over (partition by tailnum order by departed_at, leg_id)
-                      >= interval 6 hours as apart
-            from flight where tailnum is not null and departed_at is not null
-        ),
-        numbered as (
-            select *, count_if(apart) over (partition by tailnum order by departed_at, leg_id) as run from legs
-        )
-        select tailnum, min(departed_at) as window_start, max(departed_at) + interval 6 hours as window_end,
-               count(*) as legs, sum(distance) as miles, min_by(origin, struct(departed_at, leg_id)) as first_airport,
-               max_by(dest, struct(departed_at, leg_id)) as last_airport
-        from numbered group by tailnum, run
-    """,
-    "delay_streak": """
-        with legs as (
-            select *, coalesce(arrival_delay > 30, false) as late,
-                   row_number() over (partition by tailnum order by departed_at, leg_id)
-                   - row_number() over (partition by tailnum, coalesce(arrival_delay > 30, false)
-                                        order by departed_at, leg_id) as streak
-            from flight where tailnum is not null and departed_at is not null
-        )
-        select tailnum, min(departed_at) as started_at, max(departed_at) as ended_at, count(*) as legs,
-               max(arrival_delay) as worst
-        from legs where late group by tailnum, streak having count(*) >= 3
-    """,
-    "route_quantiles": """
-        select origin, dest, count(*) as flights, approx_count_distinct(tailnum, 0.016) as aircraft,
-               percentile_approx(arrival_delay, array(0.5, 0.9), 100) as delays
-        from flight group by origin, dest
-    """,
-    "flight_weather": """
-        with observed as (
-            select origin, time_hour as at, struct(time_hour, temp, wind_speed, precip, visib) as seen,
-                   cast(null as struct<leg_id: string, carrier: string, tailnum: string, departure_delay: int,
-                                       cancelled: boolean>) as leg
-            from weather
-            union all
-            select origin, scheduled_at, null, struct(leg_id, carrier, tailnum, departure_delay, cancelled) from flight
-        ),
-        legs as (
-            select origin, at, leg, last_value(seen) ignore nulls over (
-                       partition by origin order by at, leg is not null rows unbounded preceding) as seen
-            from observed
-        )
-        select leg.leg_id, leg.carrier, leg.tailnum, leg.departure_delay, leg.cancelled, origin, at as scheduled_at,
-               if(at - seen.time_hour <= interval 2 hours, seen, null) as seen, seen.visib, o.valid_from as operator
-        from legs left join aircraft_operator o
-             on o.tailnum = leg.tailnum and at >= o.valid_from and (o.valid_to is null or at < o.valid_to)
-        where leg is not null
-    """,
-    "weather_punctuality": """
-        select case when visib is null then 'unknown' when visib < 1 then 'under 1' when visib < 3 then '1 to 3'
-                    when visib < 10 then '3 to 10' else '10 and more' end as visibility_band,
-               count(*) as flights, count_if(cancelled) as cancelled, count_if(departure_delay > 15) as left_late,
-               cast(avg(departure_delay) as decimal(9, 2)) as departure_delay
-        from flight_weather group by 1
-    """,
+import httpx
+
+from infra.bench.times import heading
+from lake.config import Settings
+from lake.read import reader_grants
+from lake.store.ledger import editions
+from lake.store.warehouse import Warehouse
+from tests import intake
+from tests.intake import Client
+from tests.processes import PATIENCE, free_port, until
+from tests.shop import contract, declare, empty
+from tests.warehouse import publish, write
+
+TABLES: Final[Mapping[str, str]] = {
+    "sale": """SELECT i::BIGINT AS sale_id, (hash(i, 'store') % 200)::INTEGER AS store_id,
+        (hash(i, 'customer') % 20000)::INTEGER AS customer_id,
+        DATE '2024-01-01' + (i * 365 // {rows})::INTEGER AS "day",
+        ['paid', 'shipped', 'cancelled'][1 + (hash(i, 'status') % 3)::INTEGER] AS status,
+        ((hash(i, 'amount') % 100000) / 100)::DECIMAL(12, 2) AS amount FROM range({rows}) t(i)""",
+    "customer": """SELECT i::INTEGER AS customer_id, 'customer ' || i AS name, 'tier ' || hash(i) % 4 AS tier
+        FROM range(20000) t(i)""",
+    "store": "SELECT i::INTEGER AS store_id, 'region ' || i % 12 AS region, i % 3 = 0 AS has_cafe FROM range(200) t(i)",
+    "store_day": """SELECT (i % 200)::INTEGER AS store_id, DATE '2024-01-01' + (i // 200)::INTEGER AS "day",
+        (hash(i) % 500)::BIGINT AS sales, ((hash(i, 'amount') % 1000000) / 100)::DECIMAL(20, 2) AS amount
+        FROM range(73000) t(i)""",
 }
+FILES: Final = 4
+"""Files of each table."""
+TILES: Final = (
+    "SELECT count(*) AS sales, sum(amount) AS amount FROM sale",
+    'SELECT "day", sum(sales)::BIGINT AS sales, sum(amount) AS amount FROM store_day GROUP BY ALL ORDER BY ALL',
+    "SELECT store_id, sum(amount) AS amount FROM store_day GROUP BY ALL ORDER BY 2 DESC, 1 LIMIT 10",
+    "SELECT region, sum(amount) AS amount FROM store_day JOIN store USING (store_id) GROUP BY ALL ORDER BY ALL",
+    "SELECT tier, count(*) AS customers FROM customer GROUP BY ALL ORDER BY ALL",
+    "SELECT status, count(*) AS sales, sum(amount) AS amount FROM sale GROUP BY ALL ORDER BY ALL",
+    """SELECT name, sum(amount) AS amount FROM sale JOIN customer USING (customer_id) WHERE "day" >= DATE '2024-12-01'
+        GROUP BY ALL ORDER BY 2 DESC, 1 LIMIT 20""",
+    "SELECT * FROM sale WHERE customer_id = 4711 ORDER BY sale_id DESC LIMIT 50",
+    """SELECT "day", sum(sum(amount)) OVER (ORDER BY "day" ROWS 6 PRECEDING) AS amount FROM store_day
+        WHERE store_id = 7 GROUP BY "day" ORDER BY "day" DESC LIMIT 30""",
+    """SELECT max("day") AS "day", count(DISTINCT store_id) AS stores FROM store_day
+        WHERE "day" >= DATE '2024-06-01'""",
+)
+"""Queries of a dashboard."""
+VIEWERS: Final = 5
+CLIENTS: Final = 8
+Figures = dict[str, list[float]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="POST /sql beside a plain Starlette and DuckDB server.")
+    parser.add_argument("--rows", type=int, default=400_000, help="of the largest table (default: 400000)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each figure (default: 5)")
+    parser.add_argument("--repeat", type=int, default=5, help="repetitions of each figure (default: 5)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder:
+        bench(Path(folder) / "project", arguments.rows, arguments.seconds, arguments.repeat)
+
+
+def bench(folder: Path, rows: int, seconds: float, repeat: int) -> None:
+    settings = project(folder, rows)
+    tokens = [reader_grants.grant(settings, f"viewer_{i}", ["*"])[1] for i in range(VIEWERS)]
+    with intake.serving(settings.project) as serving, plain(settings) as port:
+        lake, other = Server(serving.port, tokens), Server(port, tokens)
+        assert lake.answers() == other.answers()
+        for server in (lake, other):
+            server.dashboards()  # all workers have started
+        for _ in range(repeat):
+            for server in (lake, other):
+                server.measure(seconds)
+        heading(f"{len(TILES)} queries of {len(TABLES)} tables, {rows:,} rows in the largest")
+        print(f"{'':<44}{'lake':>10}{'plain':>10}{'ratio':>8}")
+        for name, values in lake.figures.items():
+            ours, theirs = median(values), median(other.figures[name])
+            print(f"{name:<44}{ours:>10.1f}{theirs:>10.1f}{ours / theirs:>8.2f}", flush=True)
+        times = [after_publish(settings, lake) for _ in range(repeat)]
+        print(f"{'the first dashboards of a new edition, ms':<44}{median(times) * 1000:>10.1f}", flush=True)
+
+
+@dataclass
+class Server:
+    """A server that answers `POST /sql`, and its figures."""
+
+    port: int
+    tokens: Sequence[str]
+    figures: Figures = field(default_factory=dict)
+
+    def answers(self) -> list[Any]:
+        """The rows of every tile."""
+        url, headers = f"http://127.0.0.1:{self.port}/sql", {"authorization": f"Bearer {self.tokens[0]}"}
+        found = [httpx.post(url, content=tile, headers=headers, timeout=PATIENCE) for tile in TILES]
+        return [answer.raise_for_status().json() for answer in found]
+
+    def measure(self, seconds: float) -> None:
+        alone, crowd = (self.load(clients, seconds) for clients in (1, CLIENTS))
+        figures = {
+            "1 client, ms (median)": median(alone.seconds) * 1000,
+            f"{CLIENTS} clients, ms (median)": median(crowd.seconds) * 1000,
+            f"{CLIENTS} clients, requests/s": len(crowd.seconds) / seconds,
+            f"{len(TILES)} tiles for {VIEWERS} viewers at once, ms": self.dashboards() * 1000,
+        }
+        for name, figure in figures.items():
+            self.figures.setdefault(name, []).append(figure)
+
+    def load(self, clients: int, seconds: float) -> Client:
+        """Clients that send tile after tile."""
+        client, end = Client(self.port, self.request), time.monotonic() + seconds
+        asyncio.run(client.post(clients, lambda: time.monotonic() >= end))
+        assert set(client.statuses) == {200}, client.statuses
+        return client
+
+    def dashboards(self) -> float:
+        """Seconds until all viewers have all tiles, each over a connection of its own."""
+        client, number = Client(self.port, self.request), len(TILES) * VIEWERS
+        began = time.monotonic()
+
+        async def view() -> None:
+            await asyncio.gather(*(client.post(1, iter([False, True]).__next__) for _ in range(number)))
+
+        asyncio.run(view())
+        assert client.statuses == {200: number}, client.statuses
+        return time.monotonic() - began
+
+    def request(self, number: int) -> bytes:
+        query, token = TILES[number % len(TILES)].encode(), self.tokens[number // len(TILES) % len(self.tokens)]
+        head = f"POST /sql HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: {len(query)}\r\n\r\n"
+        return head.encode() + query
+
+
+def project(folder: Path, rows: int) -> Settings:
+    """A project with an edition of the tables."""
+    settings = empty(folder)
+    declare(settings, contract("sales", {"sale_id": "long"}))
+    versions = {}
+    for name, query in TABLES.items():
+        for part in range(FILES):
+            numbered = f"SELECT *, row_number() OVER () AS n, count(*) OVER () AS c FROM ({query.format(rows=rows)})"
+            own = f"SELECT * EXCLUDE (n, c) FROM ({numbered}) WHERE (n - 1) * {FILES} // c = {part}"
+            versions[name] = write(settings, "gold", name, own)
+    publish(settings, 1, **{name: ("gold", version) for name, version in versions.items()})
+    return settings
+
+
+def after_publish(settings: Settings, server: Server) -> float:
+    """Seconds until all viewers have all tiles of a new edition, once the server knows of it."""
+    version = write(settings, "gold", "sale", f"{TABLES['sale'].format(rows=1)} LIMIT 1")
+    before = editions.latest_edition(settings)
+    assert before is not None
+    versions = {name: (entry.layer, entry.version) for name, entry in before.tables.items()}
+    number = str(publish(settings, 1, **versions | {"sale": ("gold", version)}).number)
+    headers = {"authorization": f"Bearer {server.tokens[0]}"}
+    url = f"http://127.0.0.1:{server.port}/tables"
+    until(lambda: httpx.get(url, headers=headers).headers["lake-edition"] == number)
+    return server.dashboards()
+
+
+@contextmanager
+def plain(settings: Settings) -> Iterator[int]:
+    """The port of a plain server of the same tables."""
+    port, root = free_port(), Warehouse(settings).root.local
+    tables = [str(root / "gold" / name) for name in TABLES]
+    line = [sys.executable, "-m", "infra.bench.plain_server", str(port), *tables]
+    with subprocess.Popen(line) as process:
+        try:
+            until(lambda: answers(port) or process.poll() is not None)
+            yield port
+        finally:
+            process.kill()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+if __name__ == "__main__":
+    main()
