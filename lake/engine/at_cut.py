@@ -29,7 +29,8 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import visible
 from lake.progress import step
 from lake.project.declaration import Declaration
-from lake.read.sql import EditionReader, as_of
+from lake.read.locked_database import as_of
+from lake.read.sql import EditionReader
 from lake.session import file_modes
 from lake.session.spark_session import shares_disk
 from lake.store import commit

@@ -20,8 +20,9 @@ from typing import IO, Any, Final
 import duckdb
 
 from lake.errors import DeclarationError, LakeError, full
+from lake.read.locked_database import AS_OF, answer_file, as_of, has_as_of, select, spill
 from lake.read.query import QueryResult, run_query
-from lake.read.sql import AS_OF, EditionReader, as_of, select, spill
+from lake.read.sql import EditionReader
 from lake.session.duck import connect
 from lake.session.file_modes import flush
 from lake.store.ledger.editions import Edition
@@ -30,19 +31,19 @@ from lake.text import as_markdown, as_table, escape_controls, literal, quoted
 
 ABOUT: Final = "lake"  # the schema of a database about its edition
 FETCH_ROWS: Final = 10_000
+OBJECTS_AT_ONCE: Final = 256
+"""Rows fetched at once as JSON objects, each of any size."""
 BLOCK: Final = 1 << 16
 EXTENSIONS: Final = {".csv": "csv", ".json": "json", ".jsonl": "jsonl", ".md": "md", ".parquet": "parquet"}
 FORMATS: Final = ("table", *EXTENSIONS.values())
 EXTENSION_LIST: Final = f"{', '.join([*EXTENSIONS][:-1])} or {[*EXTENSIONS][-1]}"
 
-# CSV of one column without quotes: each row is a JSON text, which DuckDB writes unchanged.
-_LINES: Final = r"FORMAT csv, HEADER false, QUOTE '', ESCAPE '', DELIMITER E'\n'"
 COPIES: Final[dict[str, tuple[Callable[[QueryResult], str], str]]] = {
     "csv": (lambda answer: answer.texts, "FORMAT csv, HEADER true, NULLSTR ''"),
-    "json": (lambda answer: answer.objects, rf"{_LINES}, PREFIX E'[\n', NEW_LINE E',\n', SUFFIX E'\n]\n'"),
-    "jsonl": (lambda answer: answer.objects, _LINES),
     "parquet": (lambda answer: answer.values, "FORMAT parquet, COMPRESSION zstd"),
 }
+OBJECTS: Final = {"json": ("[\n", ",\n", "\n]\n"), "jsonl": ("", "\n", "\n")}
+"""Text before, between and after the rows, each a JSON object."""
 
 
 def choose_format(asked: str | None, output: Path | None) -> str:
@@ -76,8 +77,14 @@ def export(
             "Parquet cannot be written to a terminal", fix="name a file with --output FILE, or pipe it"
         )
     with _output_file(output) as out:
-        if kind in COPIES:
-            copy_result(reader, query, kind, _on_terminal(out, kind), begin=begin)
+        if kind in {*COPIES, *OBJECTS}:
+            write_to_output = _on_terminal(out, kind)
+
+            def write(block: bytes) -> None:
+                begin()
+                write_to_output(block)
+
+            write_result(reader, query, kind, write)
         else:
             _write_lines(reader, query, kind, out)
 
@@ -91,66 +98,82 @@ def _write_lines(reader: EditionReader, query: str, kind: str, out: IO[bytes]) -
         out.writelines(f"{line}\n".encode() for line in lines)
 
 
-def copy_result(  # noqa: PLR0913  what is asked, in which form, and where it goes
-    reader: EditionReader,
-    query: str,
-    kind: str,
-    write: Callable[[bytes], Any],
-    *,
-    begin: Callable[[], None] = lambda: None,
-    most: int | None = None,
+def write_result(
+    reader: EditionReader, query: str, kind: str, write: Callable[[bytes], Any], *, most: int | None = None
 ) -> int:
-    """Write at most `most` rows in a format of COPIES, and return their number.
+    """Write at most `most` rows as CSV, JSON, JSON Lines or Parquet, and return their number."""
+    limit = "" if most is None else f" LIMIT {most}"
+    with reader.connect(query) as con:
+        result = reader.result(con, query)
+        if kind in OBJECTS:
+            return _write_objects(con, f"{result.objects}{limit}", OBJECTS[kind], write)
+        rows, options = COPIES[kind]
+        return _copy(con, f"{rows(result)}{limit}", options, write)
 
-    Calls `begin` first. DuckDB writes to a pipe, the only thing it may write to.
-    """
-    read_end, write_end = os.pipe()
-    reading, count = _PipeReader(read_end, write, begin), 0
+
+def _write_objects(
+    con: duckdb.DuckDBPyConnection, select: str, marks: tuple[str, str, str], write: Callable[[bytes], Any]
+) -> int:
+    first, between, last = marks
+    text, count = first, 0
+    con.execute(select)
+    while rows := con.fetchmany(OBJECTS_AT_ONCE):
+        text += (between if count else "") + between.join(row for (row,) in rows)
+        count += len(rows)
+        if len(text) >= BLOCK:
+            write(text.encode())
+            text = ""
+    if text := text + (last if count or first else ""):
+        write(text.encode())
+    return count
+
+
+def _copy(con: duckdb.DuckDBPyConnection, select: str, options: str, write: Callable[[bytes], Any]) -> int:
+    """Copy rows to a pipe, the only thing that DuckDB may write to. Raises an error of `write`."""
+    reading = _PipeReader(write)
     try:
-        try:
-            with reader.connect(query, pipe=f"/dev/fd/{write_end}") as con:
-                rows, options = COPIES[kind]
-                select = rows(run_query(con, query))
-                select = select if most is None else f"{select} LIMIT {most}"
-                reading.start()
-                con.execute(f"COPY ({select}) TO '/dev/fd/{write_end}' ({options}, USE_TMP_FILE false)")
-                [[count]] = con.fetchall()
-        finally:
-            os.close(write_end)
-            reading.end()
-    except (LakeError, duckdb.Error):
+        with reading.open_pipe() as path:
+            con.execute(f"COPY ({select}) TO {literal(path)} ({options}, USE_TMP_FILE false)")
+    except duckdb.Error:
         if reading.fault is None:
             raise
     if reading.fault is not None:
         raise reading.fault
+    [[count]] = con.fetchall()
     return int(count)
 
 
 class _PipeReader(Thread):
     """On failure it keeps the error and closes the pipe to stop the writer."""
 
-    def __init__(self, pipe: int, write: Callable[[bytes], Any], begin: Callable[[], None]) -> None:
+    def __init__(self, write: Callable[[bytes], Any]) -> None:
         super().__init__(daemon=True)
         self.fault: OSError | None = None
-        self._pipe = pipe
+        self._pipe = -1
         self._write = write
-        self._begin = begin
+
+    @contextmanager
+    def open_pipe(self) -> Iterator[str]:
+        """Yield the path of the pipe that is read. It is read to its end when the block has ended."""
+        file = answer_file()
+        try:
+            with file.pipe() as self._pipe:
+                self.start()
+                yield file.path
+        finally:
+            if self.ident is not None:
+                self.join()
+            elif self._pipe >= 0:  # no thread could be started
+                os.close(self._pipe)
 
     def run(self) -> None:
         try:
             while block := os.read(self._pipe, BLOCK):
-                self._begin()
                 self._write(block)
         except OSError as error:
             self.fault = error
         finally:
             os.close(self._pipe)
-
-    def end(self) -> None:
-        if self.ident is None:
-            os.close(self._pipe)
-        else:
-            self.join()
 
 
 def _on_terminal(out: IO[bytes], kind: str) -> Callable[[bytes], Any]:
@@ -277,7 +300,7 @@ def _copy_table(
         for column in table.columns:
             if column.description:
                 con.execute(f"COMMENT ON COLUMN {place}.{quoted(column.name)} IS {literal(column.description)}")
-    if reader.has_as_of(table):
+    if has_as_of(reader.edition, table):
         con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
     counted = con.execute(f"SELECT count(*) FROM {home}").fetchone()
     rows: int = counted[0] if counted else 0

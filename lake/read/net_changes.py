@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from lake.config import Settings
-from lake.read.sql import EditionReader, select, spill
+from lake.read.locked_database import select, spill
+from lake.read.sql import EditionReader
 from lake.session.duck import connect
 from lake.store.comparison import changed_pairs
 from lake.store.feed import FEED, SIGN, proven_feed

@@ -21,7 +21,8 @@ import duckdb
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.read.sql import EditionReader, select, spill
+from lake.read.locked_database import select, spill
+from lake.read.sql import EditionReader
 from lake.session import file_modes
 from lake.session.duck import connect
 from lake.store import duckdb_tables

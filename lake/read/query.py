@@ -10,12 +10,14 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from lake.errors import DeclarationError
+from lake.store import duckdb_tables
 from lake.text import distinct, literal, quoted
 
 _SIZES: Final = ("tinyint", "smallint", "integer", "bigint", "hugeint")
@@ -37,6 +39,10 @@ class QueryResult:
     names: Sequence[str]
     kinds: Sequence[DuckDBPyType]
     source: str
+
+    @property
+    def is_lazy(self) -> bool:
+        return self.source.startswith("(")
 
     @property
     def numeric(self) -> list[bool]:
@@ -81,7 +87,7 @@ def run_query(con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
     if relation.type == "QUERY_RELATION":
         return QueryResult(relation.columns, relation.types, f"(\n{_statement(query)}\n)")
     source = f"answer_{secrets.token_hex(8)}"
-    relation.create(source)
+    con.register(source, relation)
     return QueryResult(relation.columns, relation.types, source)
 
 
@@ -167,16 +173,18 @@ _NESTED: Final[dict[str, Callable[[DuckDBPyType, str], str]]] = {
 }
 
 
-def check_statement(con: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise DeclarationError unless `query` is one statement that only reads."""
-    statements = con.extract_statements(query)
+@lru_cache(100)
+def check_statement(query: str) -> None:
+    """Raise DeclarationError unless `query` is one statement that only reads, duckdb.Error if it is none at all."""
+    with duckdb_tables.connection() as con:
+        statements = con.extract_statements(query)
     if len(statements) != 1:
         count = f"{len(statements)} statements" if statements else "no statement"
         raise DeclarationError(f"found {count}, one statement is allowed at a time", fix="write one SELECT")
     kind, text = statements[0].type.name, statements[0].query
     if kind == "EXPLAIN" and (outer := _EXPLAIN.match(text)):
-        return check_statement(con, text[outer.end() :])
-    if kind in READS and (inner := _write_within(con, text)):
+        return check_statement(text[outer.end() :])
+    if kind in READS and (inner := _write_within(text)):
         kind = f"{inner} in a WITH"
     if kind not in READS - {"EXPLAIN"}:
         raise DeclarationError(
@@ -186,12 +194,13 @@ def check_statement(con: duckdb.DuckDBPyConnection, query: str) -> None:
     return None
 
 
-def _write_within(con: duckdb.DuckDBPyConnection, text: str) -> str:
+def _write_within(text: str) -> str:
     """Return the kind of a writing statement in the body of a WITH, or "".
 
     DuckDB counts it as a SELECT. Its parser cannot serialize PIVOT without values: then tokens are compared.
     """
-    [[tree]] = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchall()
+    with duckdb_tables.connection() as con:
+        [[tree]] = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchall()
     if tree.startswith('{"error":false'):
         found = _WRITE_NODE.search(tree)
         return found[1] if found else ""

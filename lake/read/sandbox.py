@@ -11,14 +11,15 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
 import duckdb
 
 from lake.errors import DeclarationError
-from lake.read.sql import SCHEMAS, EditionReader, as_of
+from lake.read.locked_database import as_of
+from lake.read.sql import SCHEMAS, EditionReader
 from lake.store import duckdb_tables
 from lake.store.warehouse import LAYERS
 
@@ -35,6 +36,8 @@ CALLED: Final = {"function": "the function {}", "from": "the function {} in a FR
 LISTS: Final = frozenset({"tables", "columns", "schemata"})
 SHOWN: Final = frozenset({"", '"tables"', "__show_tables_expanded"})
 ALLOWED: Final = "SELECT, WITH, FROM, VALUES, PIVOT … ON … IN (…), DESCRIBE, SHOW and SUMMARIZE are allowed"
+PARSED: Final = 100
+"""Accepted queries that are kept: a dashboard sends the same ones again and again."""
 PLAIN: Final = re.compile(r"[\w $-]+")
 """A name that is no file of a known format."""
 
@@ -54,15 +57,24 @@ class SandboxedQuery:
 def check_query(reader: EditionReader, query: str) -> SandboxedQuery:
     """Return the accepted query. Raises DeclarationError unless it is one SELECT over allowed names."""
     try:
-        return _check_nodes(reader, query)
+        accepted = _check_nodes(query, tuple(reader.edition.tables), reader.system_tables.titles)
     except RecursionError:
         raise _not_allowed("a query nested so deeply", "nest it less deeply") from None
+    if accepted is None:
+        with reader.connect(query):  # raises with the place of the fault, or the number of statements
+            pass
+        raise _not_allowed("EXPLAIN, or PIVOT without its values,", ALLOWED)
+    return accepted
 
 
-def _check_nodes(reader: EditionReader, query: str) -> SandboxedQuery:
-    tree = _parsed(reader, query)
-    titles = {title.lower(): title for title in reader.system_tables.titles}
-    names = {name.lower(): name for name in reader.edition.tables}
+@lru_cache(PARSED)
+def _check_nodes(query: str, tables: tuple[str, ...], relations: tuple[str, ...]) -> SandboxedQuery | None:
+    """Return the accepted query, or None if DuckDB cannot parse it as one SELECT. Raises DeclarationError."""
+    tree = _parsed(query)
+    if tree is None:
+        return None
+    titles = {title.lower(): title for title in relations}
+    names = {name.lower(): name for name in tables}
     named: dict[str, None] = {}
     in_from = set[int]()
     for node in _nodes(tree):
@@ -97,15 +109,11 @@ def _check_name(kind: str, name: str) -> None:
         raise _not_allowed(CALLED[kind].format(name), refused.get(name.lower(), "use another: duckdb.org/docs"))
 
 
-def _parsed(reader: EditionReader, query: str) -> dict[str, Any]:
+def _parsed(query: str) -> dict[str, Any] | None:
     with duckdb_tables.connection() as con:
         row = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [query]).fetchone()
     tree: dict[str, Any] = json.loads(row[0]) if row else {}
-    if tree.get("error", True) or len(tree["statements"]) != 1:
-        with reader.connect(query):  # raises with the place of the fault, or the number of statements
-            pass
-        raise _not_allowed("EXPLAIN, or PIVOT without its values,", ALLOWED)
-    return tree
+    return None if tree.get("error", True) or len(tree["statements"]) != 1 else tree
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:

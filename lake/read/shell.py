@@ -29,9 +29,10 @@ from pygments.lexers.sql import PostgresLexer
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.read import export
+from lake.read.locked_database import as_of
 from lake.read.query import run_query
 from lake.read.relation import SystemRelation
-from lake.read.sql import EditionReader, as_of, reader
+from lake.read.sql import EditionReader, reader
 from lake.session import file_modes
 from lake.session.duck import connect
 from lake.store.snapshot import Published

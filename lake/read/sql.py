@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import secrets
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import duckdb
 
 from lake.config import Settings
 from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
-from lake.read.query import check_statement, fix_for, place_in_query
-from lake.session import file_modes
-from lake.session.duck import connect
+from lake.read.locked_database import QueryLimits, SharedDatabase, as_of, open_database
+from lake.read.query import QueryResult, check_statement, fix_for, place_in_query, run_query
 from lake.session.spark_session import first_line
 from lake.store import recovery
 from lake.store.damage import blamed
 from lake.store.ledger import cuts, editions
 from lake.store.snapshot import Published, published
 from lake.store.warehouse import Warehouse
-from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     from lake.read.relation import SystemRelation
@@ -41,15 +35,8 @@ _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
 _DESCRIBES_TABLE: Final = re.compile(r"\A\s*(?:describe|desc|summarize)\s+[\w.\"]+\s*;?\s*\Z", re.I)
-AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
-
-
-@dataclass(frozen=True)
-class QueryLimits:
-    memory: int
-    disk: int
 
 
 @dataclass(frozen=True)
@@ -65,12 +52,16 @@ class EditionChoice:
 
 @dataclass(frozen=True)
 class EditionReader:
-    """SQL access to one edition, and to logs and ledgers whose titles `may_read` accepts."""
+    """SQL access to one edition, and to logs and ledgers whose titles `may_read` accepts.
+
+    Queries of tables alone use the shared `database`; any other opens one of its own.
+    """
 
     settings: Settings
     edition: editions.Edition
-    may_read: Callable[[str], bool] = lambda _: True
+    may_read: Callable[[str], bool] = field(default=lambda _: True, compare=False)
     limits: QueryLimits | None = None
+    database: SharedDatabase | None = field(default=None, compare=False, repr=False)
     _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -130,29 +121,27 @@ class EditionReader:
 
         return SystemTables(self.settings, self.edition, self.may_read)
 
-    def has_as_of(self, table: Published) -> bool:
-        return table.has_versions and as_of(table.name.lower()) not in self._names
-
     @cached_property
     def _names(self) -> dict[str, str]:
         return {name.lower(): name for name in self.edition.tables}
 
     @contextmanager
-    def connect(self, query: str, *, pipe: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a locked connection with the tables that `query` mentions; it can only write to `pipe`.
+    def connect(self, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a locked connection with the tables that `query` mentions, closed afterwards if it is shared.
 
         Errors of the query become DeclarationErrors.
         """
         tables, relations = self.mentioned(query), self.named_system_tables(query)
         try:
-            con = self._locked(tables, relations, pipe)
+            opened = self._open(tables, relations)
         except duckdb.Error as error:
             raise self.unreadable(error, tables, relations) from None
         try:
-            check_statement(con, query)
-            if note := self.across_cuts(self._named(query)):
-                logging.getLogger("lake").warning("%s", note)
-            yield con
+            with opened as con:
+                check_statement(query)
+                if note := self.across_cuts(self._named(query)):
+                    logging.getLogger("lake").warning("%s", note)
+                yield con
         except duckdb.Error as error:
             raise self._as_lake_error(error, query, tables, relations) from None
         except RuntimeError as error:
@@ -165,40 +154,18 @@ class EditionReader:
         with self.connect(query) as con:
             return con.sql(query)
 
-    def _locked(
-        self, tables: Sequence[Published], relations: Sequence[SystemRelation], pipe: str
-    ) -> duckdb.DuckDBPyConnection:
-        copies = [relation for relation in relations if relation.copied]
-        views = [relation for relation in relations if not relation.copied]
-        sources: list[Published | SystemRelation] = [*tables, *views]
-        con = connect()
-        con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
-        if self.limits:
-            con.execute(f"SET memory_limit = '{self.limits.memory}B'")
-            con.execute(f"SET max_temp_directory_size = '{self.limits.disk}B'")
-        for copy in copies:
-            copy.make(con)
-        files = [file for source in sources for file in source.files]
-        con.execute(f"SET allowed_paths = [{', '.join(map(literal, [*files, pipe] if pipe else files))}]")
-        con.execute("SET allowed_directories = []")
-        con.execute(
-            """SET enable_external_access = false;
-               SET autoinstall_known_extensions = false;
-               SET autoload_known_extensions = false;
-               SET python_enable_replacements = false"""
-        )
-        for layer in {table.layer for table in tables}:
-            con.execute(f"CREATE SCHEMA {quoted(layer)}")
-        for table in tables:
-            name = quoted(table.name)
-            con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {select(con, table)}")
-            con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
-            if self.has_as_of(table):
-                con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
-        for view in views:
-            view.make(con)
-        con.execute("SET lock_configuration = true")
-        return con
+    def result(self, con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
+        """Return the result of `query` on the connection for it."""
+        if self.database is None or self.titles(query):
+            return run_query(con, query)
+        return self.database.result(con, query)
+
+    def _open(
+        self, tables: Sequence[Published], relations: Sequence[SystemRelation]
+    ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        if self.database is None or relations:  # ledgers grow, and contracts change, within an edition
+            return nullcontext(open_database(self.settings, self.edition, self.limits, tables, relations))
+        return self.database.cursor(tables)
 
     def unreadable(
         self, error: duckdb.Error, tables: Iterable[Published], relations: Sequence[SystemRelation] = ()
@@ -332,40 +299,3 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
         towards_an_edition = run.work in {runs.INGEST, runs.ADVANCE, runs.PUBLISH}
         if towards_an_edition and run.outcome == "failed" and run.counts["error"] != runs.STOPPED:
             yield f"{run.verb} {run.subject} failed: {run.counts['error']}", "correct that, then lake run"
-
-
-def as_of(table: str) -> str:
-    return f"{table}_at"
-
-
-def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
-    """Return SQL of the table's rows; a column that an older file lacks is null."""
-    if not table.files:
-        columns = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in table.columns)
-        return f"SELECT {', '.join(columns)} WHERE false"
-    files = ", ".join(map(literal, table.files))
-    source = f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
-    stored = {row[0] for row in con.execute(f"DESCRIBE FROM {source}").fetchall()}
-    columns = (
-        f"CAST({quoted(column.name) if column.name in stored else 'NULL'} AS {column.type}) AS {quoted(column.name)}"
-        for column in table.columns
-    )
-    return f"SELECT {', '.join(columns)} FROM {source}"
-
-
-def spill(settings: Settings) -> Path:
-    """Return a new folder for spilling: DuckDB lets a query read it, so each has its own."""
-    return _spill_folder(settings) / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
-
-
-def spilled(settings: Settings, pid: int) -> list[Path]:
-    """Return the folders for spilling that process `pid` has left."""
-    return [*_spill_folder(settings).glob(f"headwater-{pid}-*")]
-
-
-def _spill_folder(settings: Settings) -> Path:
-    try:
-        folder = file_modes.scratch(settings, "sql")
-    except OSError:
-        folder = settings.path(".lake/sql")
-    return folder if os.access(folder, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())

@@ -16,8 +16,8 @@ import duckdb
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
+from lake.read.locked_database import spill
 from lake.read.net_changes import TableInEdition
-from lake.read.sql import spill
 from lake.session.duck import connect
 from lake.sinks.deliver import VERB, SentTable
 from lake.sinks.kind import DeclaredSink

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lake.config import Settings
-from lake.read.sql import QueryLimits, reader
+from lake.read.locked_database import QueryLimits
+from lake.read.sql import reader
 from lake.serve.problems import Problem
 from lake.serve.reading.query_worker import QueryTask
 from tests.reading import small

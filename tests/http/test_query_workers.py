@@ -218,6 +218,25 @@ def test_server_ends_by_sigterm_while_bombs_run(tmp_path: Path) -> None:
     assert {outcome for (outcome,) in site.reads("outcome")} == {"stopping"}
 
 
+def test_worker_stays_while_readers_of_different_tables_take_turns(tmp_path: Path) -> None:
+    installed()
+    lines = "[tool.lake.serve]\nquery_memory = 67108864\nqueries_at_once = 1\n"
+    with served(tmp_path / "shop", lines) as site:
+        names = ("types", "numbers", "local", "nothing")
+        readers = [(f"r{i}", [name for nth, name in enumerate(names) if i >> nth & 1]) for i in range(1, 16)]
+        for name, tables in readers:
+            site.reader(name, *tables)
+        site.sql("select 1 as one", by="r15")
+        first = workers(site.serving.pid)
+        for name, tables in readers * 2:
+            counts = ", ".join(f"(select count(*) from {table}) as {table}" for table in tables)
+            every = {"types": 4, "numbers": 1000, "local": 1, "nothing": 0}
+            assert site.sql(f"select {counts}", by=name).json() == [{table: every[table] for table in tables}]
+            for table in every.keys() - {*tables}:
+                assert kind(site.sql(f"from {table}", by=name)) == "bad-query"
+        assert workers(site.serving.pid) == first
+
+
 def test_spilled_files_are_deleted_when_their_query_is_killed(tmp_path: Path) -> None:
     installed()
     with served(tmp_path / "shop", "[tool.lake.serve]\nquery_memory = 67108864\nquery_seconds = 5\n") as site:

@@ -18,7 +18,7 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
-from lake.read.sql import select
+from lake.read.locked_database import select
 from lake.store import duckdb_tables
 from lake.store.comparison import changed_pairs
 from lake.store.ledger.cuts import get_cut

@@ -17,7 +17,8 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.read import sql
-from lake.read.sql import EditionReader, QueryLimits
+from lake.read.locked_database import QueryLimits
+from lake.read.sql import EditionReader
 from lake.serve.problems import Problem
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
@@ -50,9 +51,17 @@ class EditionCache:
     _held: dict[int, tuple[Moment, float]] = field(default_factory=dict)
     _last: int = 0
     _lock: Lock = field(default_factory=Lock)
+    _looking: Lock = field(default_factory=Lock)
 
     def reader(self, grant: Grant, asked: EditionRequest) -> EditionReader:
-        edition = self._edition(asked)
+        return self._reader(grant, self._edition(asked))
+
+    def cached_reader(self, grant: Grant, asked: EditionRequest) -> EditionReader | None:
+        """Return a reader without waiting; None if an edition has to be looked up."""
+        is_cached = asked == EditionRequest() and time.monotonic() - self._looked < LOOK_SECONDS
+        return self._reader(grant, self._current) if is_cached and self._current else None
+
+    def _reader(self, grant: Grant, edition: Edition) -> EditionReader:
         seen = {name: entry for name, entry in edition.tables.items() if grant.covers(entry.layer, name)}
         serve = self.settings.serve
         return EditionReader(
@@ -79,7 +88,7 @@ class EditionCache:
 
     def renew(self) -> None:
         now = activity.moment(self.settings)
-        with self._lock:
+        with self._looking, self._lock:
             self._looked = 0.0  # the next lookup finds an edition no older than `now`
             clock = time.monotonic()
             self._held = {number: held for number, held in self._held.items() if held[1] > clock}
@@ -93,9 +102,9 @@ class EditionCache:
                 return sql.reader(self.settings, asked.edition, cut=asked.cut).edition
         except DeclarationError as error:
             raise Problem("no-edition", error.what) from None
-        with self._lock:
-            if time.monotonic() - self._looked >= LOOK_SECONDS:
-                self._current, self._looked = editions.current_edition(self.settings), time.monotonic()
+        with self._looking:
+            if (now := time.monotonic()) - self._looked >= LOOK_SECONDS:
+                self._current, self._looked = editions.current_edition(self.settings), now
             current = self._current
         if current is None:
             raise Problem("nothing-published", "no edition has been published yet", after=10)

@@ -17,11 +17,22 @@ from typing import Final
 from starlette.requests import Request
 
 from lake.config import Settings
-from lake.read.sql import spilled
+from lake.read.locked_database import spilled
 from lake.serve.problems import Problem
-from lake.serve.reading.query_worker import BLOCK, CHECKED, HEAD, LENGTH, LOG, READY, REPORT, Report, Task
+from lake.serve.reading.query_worker import (
+    BLOCK,
+    CHECKED,
+    HEAD,
+    KEPT_BYTES,
+    LENGTH,
+    LOG,
+    READY,
+    REPORT,
+    Report,
+    Task,
+    memory_used,
+)
 
-PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PS: Final = ("ps", "-o", "rss=", "-p")
 COMMAND: Final = (sys.executable, "-P", "-m", "lake.serve.reading.query_worker")
 OVERHEAD: Final = (128 << 20) + (os.cpu_count() or 1) * (32 << 20)
@@ -32,7 +43,7 @@ WAITING: Final = 1_000
 LOOK: Final = 0.01
 """Seconds between two measurements of a worker's memory: it allocates little meanwhile."""
 GROWTH: Final = 1.5
-"""A worker is killed if its resident memory grows to this multiple of `query_memory`, at which DuckDB spills."""
+"""A worker is killed if its memory grows to KEPT_BYTES and this multiple of `query_memory`, at which DuckDB spills."""
 
 
 class WorkerEnded(Exception):
@@ -41,22 +52,21 @@ class WorkerEnded(Exception):
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """One worker. `fresh` is its `usage` before the first task. It is `busy` from a task to its report."""
+    """One worker. `fresh` is its resident memory before the first task. It is `busy` from a task to its report."""
 
     process: asyncio.subprocess.Process
-    fresh: tuple[int, int] = (0, 0)
+    fresh: int = 0
     busy: bool = False
 
     @classmethod
-    async def start(cls, memory: int) -> WorkerProcess:
-        """Start a worker for queries of `memory` bytes, and wait until it is ready. Raises OSError, WorkerEnded."""
+    async def start(cls) -> WorkerProcess:
+        """Start a worker, and wait until it is ready. Raises OSError, WorkerEnded."""
         pipe = asyncio.subprocess.PIPE
         worker = cls(await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe, limit=1 << 20))
         try:
             kind, _ = await worker._frame()
             assert kind == READY
-            worker.fresh = await worker.usage()
-            worker._limit(2 * memory)
+            worker.fresh, _ = await worker.usage()
         except BaseException:
             worker.kill()
             raise
@@ -91,34 +101,27 @@ class WorkerProcess:
     def has_ended(self) -> bool:
         return self.process.returncode is not None
 
-    async def is_small(self, memory: int) -> bool:
-        resident, mapped = await self.growth()
-        return resident <= memory // 2 and mapped <= memory // 2 + OVERHEAD
-
-    async def growth(self) -> tuple[int, int]:
-        resident, mapped = await self.usage()
-        return resident - self.fresh[0], mapped - self.fresh[1]
+    async def growth(self) -> int:
+        resident, _ = await self.usage()
+        return resident - self.fresh
 
     async def usage(self) -> tuple[int, int]:
         """Return resident memory without files, and mapped memory, in bytes; 0 if the process has ended."""
-        if sys.platform != "linux":
-            ps = await asyncio.create_subprocess_exec(*PS, str(self.process.pid), stdout=asyncio.subprocess.PIPE)
-            resident = int((await ps.communicate())[0] or 0) << 10
-            return resident, resident
-        try:
-            with open(f"/proc/{self.process.pid}/statm", "rb") as file:
-                pages = file.read().split()
-        except OSError:
-            return 0, 0
-        return (int(pages[1]) - int(pages[2])) * PAGE, int(pages[5]) * PAGE
+        if sys.platform == "linux":
+            return memory_used(self.process.pid)
+        ps = await asyncio.create_subprocess_exec(*PS, str(self.process.pid), stdout=asyncio.subprocess.PIPE)
+        resident = int((await ps.communicate())[0] or 0) << 10
+        return resident, resident
 
-    def _limit(self, memory: int) -> None:
-        """Make allocations beyond the limit fail in the worker, before the next measurement. Linux only."""
+    async def limit(self, memory: int) -> None:
+        """Let the next task allocate `memory` bytes; more fails in the worker, before it is measured. Linux only."""
         if sys.platform == "linux":
             import resource
 
-            most = self.fresh[1] + memory + OVERHEAD
-            resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (most, most))
+            most = (await self.usage())[1] + memory + OVERHEAD
+            with suppress(ProcessLookupError):
+                _, hard = resource.prlimit(self.process.pid, resource.RLIMIT_DATA)
+                resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (most, hard))
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -225,8 +228,8 @@ class QueryPool:
         await asyncio.gather(*(worker.close(self.settings) for worker in self._idle))
 
     async def _watch(self, work: RunningQuery, worker: WorkerProcess) -> None:
-        most = GROWTH * self.settings.serve.query_memory
-        while (await worker.growth())[0] <= most:
+        most = KEPT_BYTES + GROWTH * self.settings.serve.query_memory
+        while await worker.growth() <= most:
             await asyncio.sleep(LOOK)
         work.stop("memory")
 
@@ -268,7 +271,9 @@ class QueryPool:
         try:
             if worker is None:
                 return
-            if not (worker.busy or work.reason) and await worker.is_small(self.settings.serve.query_memory):
+            memory = self.settings.serve.query_memory
+            if not (worker.busy or work.reason) and await worker.growth() <= KEPT_BYTES + memory // 2:
+                await worker.limit(2 * memory)
                 self._idle.append(worker)
                 return
             code = await worker.close(self.settings)
@@ -282,7 +287,9 @@ class QueryPool:
 
     async def _started(self) -> WorkerProcess:
         try:
-            return await WorkerProcess.start(self.settings.serve.query_memory)
+            worker = await WorkerProcess.start()
+            await worker.limit(2 * self.settings.serve.query_memory)
+            return worker
         except (OSError, WorkerEnded) as error:
             logging.getLogger("lake").warning("no process for a query: %s", error)
             raise Problem("busy", "no process for a query can be started", after=5) from None

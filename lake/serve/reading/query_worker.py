@@ -23,13 +23,14 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, BinaryIO, Final
 
-from lake.read.export import copy_result
+from lake.errors import LakeError
+from lake.read.export import write_result
+from lake.read.locked_database import SharedDatabase
 from lake.read.public_files import write_copy
 from lake.read.sandbox import check_query
 from lake.read.sql import EditionReader
 from lake.serve.problems import Problem, problem_of
 from lake.store import duckdb_tables
-from lake.store.snapshot import Published
 
 READY: Final = b"r"
 CHECKED: Final = b"c"
@@ -39,6 +40,10 @@ REPORT: Final = b"e"
 HEAD: Final = struct.Struct(">cI")
 LENGTH: Final = struct.Struct(">I")
 OPEN: Final = 8
+UNUSED_SECONDS: Final = 600.0
+KEPT_BYTES: Final = 96 << 20
+"""Most bytes of memory that a worker keeps between tasks, mostly in its databases."""
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PR_SET_PDEATHSIG: Final = 1
 
 Send = Callable[[bytes, bytes], None]
@@ -76,7 +81,7 @@ class QueryTask:
             passed = check_query(reader, self.query)
             send(CHECKED, json.dumps({"tables": passed.tables, "query": passed.text}).encode())
         try:
-            rows = copy_result(reader, self.query, self.kind, write, most=None if self.rows is None else self.rows + 1)
+            rows = write_result(reader, self.query, self.kind, write, most=None if self.rows is None else self.rows + 1)
         except _TooLong:
             raise Problem("too-large", f"more than {self.size:,} bytes") from None
         if self.rows is not None and rows > self.rows:
@@ -113,15 +118,54 @@ def main() -> None:
     logging.getLogger("lake").addHandler(_Forwarding(send))
     duckdb_tables.connection().close()  # starts DuckDB's threads before memory is measured
     send(READY, b"")
-    opened = dict[int, dict[str, Published]]()
-    while task := _next(sys.stdin.buffer):
-        number = task.reader.edition.number
-        tables = opened[number] = opened.pop(number, {})
-        for old in list(opened)[:-OPEN]:
-            del opened[old]
-        report = _report(task, replace(task.reader, _opened=tables), send)
+    readers, (fresh, _) = ReaderCache(), memory_used()
+    while task := _next(sys.stdin.buffer, readers):
+        report = _report(task, readers.get(task.reader), send)
+        if memory_used()[0] > fresh + KEPT_BYTES:
+            readers.close(but=0)
         send(REPORT, json.dumps(report).encode())
     os._exit(0)
+
+
+def memory_used(pid: int | str = "self") -> tuple[int, int]:
+    """Return resident memory without files, and mapped memory, in bytes; 0 if the process has ended, or off Linux."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_bytes().split()
+    except OSError:
+        return 0, 0
+    return (int(pages[1]) - int(pages[2])) * PAGE, int(pages[5]) * PAGE
+
+
+class ReaderCache:
+    """Readers whose tables and database stay open for later tasks, the last used one last."""
+
+    def __init__(self) -> None:
+        self._readers = list[EditionReader]()
+
+    def get(self, reader: EditionReader) -> EditionReader:
+        """Return `reader` with the database of an equal one, which has the same edition and granted tables."""
+        cached = next((each for each in self._readers if each == reader), None) or self._open(reader)
+        self._readers = [*(each for each in self._readers if each is not cached), cached]
+        self.close(but=OPEN)
+        return replace(cached, may_read=reader.may_read)
+
+    def close(self, *, but: int) -> None:
+        """Close all, but this many used last."""
+        closed = max(len(self._readers) - but, 0)
+        for reader in self._readers[:closed]:
+            assert reader.database is not None
+            reader.database.close()
+        del self._readers[:closed]
+
+    def _open(self, reader: EditionReader) -> EditionReader:
+        """Return `reader` with a database of its own, which is opened with the tables of the last used one."""
+        database = SharedDatabase(reader.settings, reader.edition, reader.limits)
+        opened = replace(reader, database=database, _opened={})
+        if self._readers and (last := self._readers[-1].database):
+            for name in filter(reader.edition.tables.__contains__, last.tables):
+                with suppress(LakeError):
+                    database.tables[name] = opened.table(name)
+        return opened
 
 
 class _Forwarding(logging.Handler):
@@ -142,7 +186,9 @@ def _report(task: Task, reader: EditionReader, send: Send) -> Report:
         return {"problem": {"kind": problem.kind, "detail": problem.detail, **more}}
 
 
-def _next(source: BinaryIO) -> Task | None:
+def _next(source: BinaryIO, readers: ReaderCache) -> Task | None:
+    while not select.select([source], (), (), UNUSED_SECONDS)[0]:
+        readers.close(but=0)
     head = source.read(LENGTH.size)
     if not head:
         return None
