@@ -60,7 +60,7 @@ class ServeSettings:
 
     `queries_at_once` queries and downloads run at the same time. A query takes at most `query_seconds`, `query_memory`
     bytes of memory and `query_disk` bytes of disk to spill to. Its answer has at most `query_rows` rows and
-    `query_bytes` bytes. A download of a table is made within `download_seconds`. Answers are on the disk until they are
+    `query_bytes` bytes. A download of a table is made within `download_seconds`. Answers are stored until they are
     sent, at most `answers_bytes` of all readers; beyond that, the oldest is discarded. Delta Sharing calls the
     project's tables `share`. Its links to files expire after `link_seconds`. Copies of tables made for it, without
     state columns, take at most `copies_bytes`. At most `connections` are open, `connections_per_address` of them from

@@ -70,6 +70,13 @@ class ReaderTokens:
             raise Problem("no-reader", f"the token of {found.name} has expired")
         return found
 
+    def cached(self, headers: Mapping[str, str]) -> Grant | None:
+        """Return the grant of a valid token without waiting; None if grants have to be loaded again."""
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            return None
+        found = grants.of_token(self._grants, bearer_token(headers))
+        return found if found is not None and found.is_valid(datetime.now(UTC)) else None
+
     def covers(self, grant: str, schema: str, table: str) -> bool:
         now = datetime.now(UTC)
         return any(one.id == grant and one.is_valid(now) and one.covers(schema, table) for one in self._now())

@@ -22,7 +22,7 @@ from lake.serve.reading.app import ReadingApp
 from lake.serve.reading.edition_cache import EditionCache
 from lake.serve.reading.queries import whole_body
 from lake.serve.reading.query_pool import RunningQuery
-from lake.serve.reading.stored_answers import StoredAnswers
+from lake.serve.reading.stored_answers import MEMORY_BYTES, StoredAnswers
 from lake.store.ledger import grants
 from tests.servers.http import installed
 
@@ -100,8 +100,9 @@ def test_body_that_is_not_complete_is_answered_when_the_server_ends() -> None:
 def test_answer_is_a_problem_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115  `close` ends it
     monkeypatch.setattr("tempfile.TemporaryFile", lambda *_, **__: full)
-    answer = StoredAnswers(tmp_path, 100).add(RunningQuery())
+    answer = StoredAnswers(tmp_path, 1 << 20).add(RunningQuery())
+    asyncio.run(answer.write(b"x"))
     with pytest.raises(Problem) as problem:
-        asyncio.run(answer.write(b"x"))
+        asyncio.run(answer.write(bytes(MEMORY_BYTES)))
     answer.close()
     assert problem.value.kind == "disk"

@@ -8,6 +8,7 @@ import hmac
 import json
 import shutil
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -16,8 +17,11 @@ import pytest
 from lake.config import Settings
 from lake.read import reader_grants
 from lake.serve.problems import Problem
+from lake.serve.reading.edition_cache import EditionCache, EditionRequest
 from lake.serve.reading.signed_urls import FileLink, UrlSigner
 from lake.serve.tokens import ReaderTokens
+from lake.store.ledger.grants import Grant
+from lake.store.locks import activity
 from lake.store.warehouse import Warehouse
 from tests.intake import LAKE
 from tests.processes import PATIENCE, until
@@ -96,3 +100,34 @@ def test_entity_tag_changes_when_a_table_is_dropped_and_made_again(tmp_path: Pat
         publish(site.settings, nothing=0)
         until(lambda: site.get("/tables").headers["lake-edition"] == "2")
         assert site.get("/tables/nothing.csv", if_none_match=tag).text == "a,b\n7,c\n"
+
+
+def test_token_loaded_just_now_is_cached_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = small(tmp_path / "shop")
+    tokens = ReaderTokens(settings)
+    grant, token = reader_grants.grant(settings, "r1", ["*"])
+    _, brief = reader_grants.grant(settings, "r2", ["*"], days=1)
+    headers = {"authorization": f"Bearer {token}"}
+    assert tokens.cached(headers) is None
+    assert tokens.of(headers) == grant == tokens.cached(headers)
+    assert tokens.cached({}) is tokens.cached({"authorization": "Bearer x"}) is None
+    monkeypatch.setattr(Grant, "is_valid", lambda each, _: each.expires is None)
+    assert tokens.cached({"authorization": f"Bearer {brief}"}) is None
+    monkeypatch.setattr("lake.serve.tokens.LOOK_SECONDS", 0.0)
+    assert tokens.cached(headers) is None
+
+
+def test_edition_looked_up_just_now_is_cached_without_waiting(tmp_path: Path) -> None:
+    settings = small(tmp_path / "shop")
+    activity.begin(settings, "test")
+    editions, grant = EditionCache(settings), Grant("r1", ["gold.*"], "", datetime.now(UTC))
+    current = EditionRequest()
+    assert editions.cached_reader(grant, current) is None
+    found = editions.reader(grant, current)
+    assert editions.cached_reader(grant, current) == found
+    assert found.edition.tables.keys() == {"types", "numbers"}
+    assert editions.cached_reader(grant, EditionRequest(edition=1)) is None
+    editions.renew()
+    assert editions.cached_reader(grant, current) is None
+    publish(settings, nothing=0)
+    assert editions.reader(grant, current).edition.number == 2

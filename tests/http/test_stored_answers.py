@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 
 from lake.serve.reading.query_pool import AnswerClosed, RunningQuery
-from lake.serve.reading.stored_answers import StoredAnswer, StoredAnswers
+from lake.serve.reading.stored_answers import MEMORY_BYTES, StoredAnswer, StoredAnswers
 
 
 async def read_answer(answer: StoredAnswer) -> bytes:
     return b"".join([block async for block in answer.blocks()])
 
 
-def test_answer_is_sent_while_it_grows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, MEMORY_BYTES // 8, MEMORY_BYTES])
+def test_answer_is_sent_while_it_grows(tmp_path: Path, times: int) -> None:
+    blocks = [block * times for block in (b"one ", b"two ", b"three")]
+
     async def grow() -> bytes:
-        answer = StoredAnswers(tmp_path, 100).add(RunningQuery())
+        answer = StoredAnswers(tmp_path, 1 << 20).add(RunningQuery())
         taking = asyncio.create_task(read_answer(answer))
-        for block in (b"one ", b"two ", b"three"):
+        for block in blocks:
             await answer.write(block)
             await asyncio.sleep(0)
         answer.end()
@@ -30,7 +33,7 @@ def test_answer_is_sent_while_it_grows(tmp_path: Path) -> None:
         answer.close()
         return text
 
-    assert asyncio.run(grow()) == b"one two three"
+    assert asyncio.run(grow()) == b"".join(blocks)
 
 
 def test_oldest_answer_with_bytes_is_closed_when_all_are_over_the_limit(tmp_path: Path) -> None:

@@ -123,9 +123,13 @@ class RequestContext:
         return self.settings.serve
 
     async def grant(self, request: Request) -> Grant:
+        if (cached := self.tokens.cached(request.headers)) is not None:
+            return cached
         return await asyncio.to_thread(self.tokens.of, request.headers)
 
     async def reader(self, grant: Grant, asked: EditionRequest) -> EditionReader:
+        if (cached := self.editions.cached_reader(grant, asked)) is not None:
+            return cached
         return await asyncio.to_thread(self.editions.reader, grant, asked)
 
     def keep(self, task: asyncio.Task[None]) -> None:

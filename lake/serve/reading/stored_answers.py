@@ -1,4 +1,4 @@
-"""Answers stored on the disk until they are sent, so that no query waits for its client.
+"""Answers stored until they are sent, so that no query waits for its client: on the disk, small ones in memory.
 
 At their size limit the oldest is discarded: its connection is cut off, or its client gets 503 if nothing was sent yet.
 """
@@ -6,14 +6,13 @@ At their size limit the oldest is discarded: its connection is cut off, or its c
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import IO, Final, TypeVar
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -23,6 +22,10 @@ from lake.serve.reading.content_negotiation import MEDIA
 from lake.serve.reading.query_pool import AnswerClosed, RunningQuery
 
 READ_BYTES: Final = 1 << 18
+MEMORY_BYTES: Final = 1 << 16
+"""An answer up to this size is in memory."""
+Content = TypeVar("Content")
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -55,7 +58,7 @@ class StoredAnswer:
         self.size, self.reason, self.is_sent = 0, "", False
         self.closed = asyncio.Event()
         self.work, self._answers = work, answers
-        self._file = tempfile.TemporaryFile(dir=answers.folder, buffering=0)  # noqa: SIM115  `close` ends it
+        self._file = tempfile.SpooledTemporaryFile(MEMORY_BYTES, dir=str(answers.folder))  # noqa: SIM115  `close`
         self._lock, self._changed = Lock(), asyncio.Event()
         self._stored, self._is_whole = 0, False
 
@@ -63,7 +66,7 @@ class StoredAnswer:
         self.size += len(block)
         self._answers.make_room()
         try:
-            await asyncio.to_thread(self._store, block)
+            await self._at_file(self._store, block)
         except OSError as error:
             raise Problem("disk", f"no place for the answer: {error.strerror}", after=10) from error
         self._stored += len(block)
@@ -91,7 +94,7 @@ class StoredAnswer:
     async def blocks(self) -> AsyncIterator[bytes]:
         sent = 0
         while await self._more(sent):
-            block = await asyncio.to_thread(self._load, sent)
+            block = await self._at_file(self._load, sent)
             sent += len(block)
             yield block
         self.is_sent = True
@@ -104,21 +107,25 @@ class StoredAnswer:
             raise AnswerClosed(self.reason)
         return after < self._stored
 
+    async def _at_file(self, work: Callable[[Content], Result], content: Content) -> Result:
+        return work(content) if self.size <= MEMORY_BYTES else await asyncio.to_thread(work, content)
+
     def _store(self, block: bytes) -> None:
-        with self._lock:
-            at = self._stored
-            while block:
-                written = os.pwrite(self._open_file(), block, at)
-                at, block = at + written, block[written:]
+        with self._opened(self._stored) as file:
+            file.write(block)
+            file.flush()
 
     def _load(self, at: int) -> bytes:
-        with self._lock:
-            return os.pread(self._open_file(), min(READ_BYTES, self._stored - at), at)
+        with self._opened(at) as file:
+            return file.read(min(READ_BYTES, self._stored - at))
 
-    def _open_file(self) -> int:
-        if self._file.closed:
-            raise AnswerClosed(self.reason)
-        return self._file.fileno()
+    @contextmanager
+    def _opened(self, at: int) -> Iterator[IO[bytes]]:
+        with self._lock:
+            if self.closed.is_set():
+                raise AnswerClosed(self.reason)
+            self._file.seek(at)
+            yield self._file
 
 
 class AnswerResponse(StreamingResponse):
