@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
 from infra.bench import __main__ as flights
-from infra.bench import http, queries, sinks, sources, tables
+from infra.bench import figures, http, queries, sinks, sources, tables
 from infra.bench import load as loading
+from infra.bench.compare import lines
 from infra.bench.growth import copied, growth
 from infra.bench.huge import Huge
 from infra.bench.huge import project as project_of
@@ -17,6 +21,7 @@ from infra.bench.kinds import Bench
 from infra.bench.large import Large
 from infra.bench.load import load
 from infra.bench.meters import Meters, contract
+from infra.bench.orders.work import TABLES, Landing
 from infra.bench.written import STREAM, Written
 from lake.config import Settings
 from lake.contracts.expressions import bucket, identity
@@ -175,3 +180,44 @@ def test_benchmark_of_the_postgres_sink_runs(
     sinks.bench("postgres", server, project, rows=300, changes=20, repeat=1)
     assert len(sinks.landed(server, empty(tmp_path / "landed"), 1)) == 1
     assert "ours, changes" in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_benchmark_of_peers_runs(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "infra.bench.peers", "--peer", "DuckDB script", "--json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = figures.read(file)["DuckDB script"]
+    assert {row[f"differ {stage}"] for stage in ("at the end", "redelivered", "late", "killed", "new column")} == {0}
+    assert row["mixed"] == 0
+
+
+def test_landing_counts_rows_that_differ_from_those_of_all_deliveries(tmp_path: Path) -> None:
+    landing, counts = Landing(tmp_path), {"orders": 300, "customers": 100}
+    landing.deliver(counts)
+    with duckdb.connect() as con:
+        for statement in landing.statements("TABLE"):
+            con.execute(statement)
+        made = {name: con.sql(f"FROM {name}").to_arrow_table() for name in TABLES}
+    assert landing.differing(made) == dict.fromkeys(TABLES, 0)
+    landing.deliver_again()
+    assert landing.differing(made) == dict.fromkeys(TABLES, 0)
+    missing = made | {"customer_latest": made["customer_latest"].slice(1)}
+    assert landing.differing(missing) == dict.fromkeys(TABLES, 0) | {"customer_latest": 1}
+    landing.deliver(counts, late=3600, more=", 'web' AS channel")
+    assert landing.differing(made, 2) == dict.fromkeys(TABLES, 0)
+    assert all(landing.differing(made).values())
+
+
+def test_comparison_prints_ratios_of_figures_that_both_runs_have(tmp_path: Path) -> None:
+    figures.write(tmp_path / "a", {"cold": {"CPU s": 2.0, "rows": None, "zero": 0}, "warm": {"CPU s": 1.0}})
+    figures.write(tmp_path / "b", {"cold": {"CPU s": 3.0, "rows": 7, "zero": 1}})
+    figures.write(None, {})
+    shown = [line.rsplit(maxsplit=3) for line in lines(*(figures.read(tmp_path / name) for name in "ab"))]
+    assert shown == [
+        ["cold: CPU s", "2.0", "3.0", "1.50"],
+        ["cold: rows", "-", "7.0", "-"],
+        ["cold: zero", "0.0", "1.0", "-"],
+        ["warm: CPU s", "1.0", "-", "-"],
+    ]
