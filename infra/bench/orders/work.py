@@ -13,7 +13,7 @@ import duckdb
 CUSTOMERS: Final = 20_000
 
 # Changes with numbers from `first`: two of three are of a new order. Customers all begin before the first order.
-# Changes that come `late` happened so many seconds earlier.
+# Changes happened `late` seconds earlier.
 CHANGES: Final[Mapping[str, str]] = {
     "orders": """
         SELECT n AS change, CASE WHEN hash(n, 'new') % 3 > 0 THEN n ELSE hash(n, 'order') % (n + 1) END AS order_id,
