@@ -55,17 +55,17 @@ def measured(command: Sequence[str], folder: Path, environment: Mapping[str, str
     return Used(cpu, wall, max(peaks))
 
 
-def killed(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None, *, seconds: float) -> None:
-    """Run a command and kill all its processes after `seconds`."""
+def killed(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None, *, cpu: float) -> None:
+    """Run a command and kill all its processes when they have used `cpu` seconds, if it has not ended before."""
     with TemporaryFile() as output:
         process = _started(command, folder, environment, output)
-        time.sleep(seconds)
+        while process.poll() is None and cpu_of(process.pid) < cpu:
+            time.sleep(0.02)
         for pid in tree(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for pid, status, _ in _reaped():
-            if pid == process.pid:
-                process.returncode = os.waitstatus_to_exitcode(status)
+        process.wait()
+        [*_reaped()]
 
 
 def cpu_of(pid: int) -> float:

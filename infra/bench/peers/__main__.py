@@ -38,7 +38,7 @@ FOLLOWING: Final = "Headwater, --follow"
 PARTS: Final = ("first", "batch", "no news")
 COSTS: Final = ("CPU s", "wall s", "peak MB")
 KILLED_AT: Final = (0.5, 0.7, 0.8, 0.9, 0.95)
-"""Parts of a batch's time after which a command is killed."""
+"""Parts of the CPU seconds of a batch after which a command is killed."""
 LATE: Final = 30 * 86_400 + 50
 """Seconds: no two changes of a customer happen at once."""
 
@@ -99,7 +99,7 @@ class Work:
         for part in KILLED_AT:
             self.landing.deliver(BATCH)
             command = self.peer.command(self.home)
-            killed(command, self.home, self.peer.environment, seconds=part * batch.wall)
+            killed(command, self.home, self.peer.environment, cpu=part * batch.cpu)
             mixed += self.is_mixed()
             self.command()
         self.figures["mixed"] = mixed
@@ -145,9 +145,7 @@ def show(figures: Figures) -> None:
     print(f"{'':<22}" + "".join(f"{cost:>8}" for cost in COSTS) * len(PARTS))
     for name, row in figures.items():
         print(f"{name:<22}" + "".join(shown(row, f"{part} {cost}", 8, 1) for part in PARTS for cost in COSTS))
-    heading(
-        f"Rows that are wrong after each mishap; how many of {len(KILLED_AT)} kills left a mix of old and new tables"
-    )
+    heading(f"Wrong rows after each mishap, and how many of {len(KILLED_AT)} kills left a mix of old and new tables")
     print(f"{'':<22}" + "".join(f"{column:>13}" for column in (*STAGES, "mixed")))
     for name, row in figures.items():
         columns = [*(f"differ {stage}" for stage in STAGES), "mixed"]
