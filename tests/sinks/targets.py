@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.connect.kafka.sink.target import KafkaTarget
+from lake.connect.kafka.sink import KafkaTarget
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
 from lake.sinks.kind import DeclaredSink

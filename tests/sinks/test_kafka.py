@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lake.connect.kafka.sink.target import KafkaTarget as Target
+from lake.connect.kafka.sink import KafkaTarget as Target
 from lake.connect.kafka.sink.transaction import KafkaTransaction
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
@@ -328,7 +328,7 @@ def test_setting_unknown_to_librdkafka_is_reported(tmp_path: Path) -> None:
 
 
 def test_stored_position_is_read_back_and_an_invalid_one_is_reported() -> None:
-    from lake.connect.kafka.sink.target import StoredPosition
+    from lake.connect.kafka.sink import StoredPosition
 
     with pytest.raises(LakeError, match="cannot be read"):
         StoredPosition.from_json("{}")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from lake.config import Settings
+from lake.connect.opensearch import OpenSearchTarget as Target
 from lake.connect.opensearch import server as bulk
 from lake.connect.opensearch.indexes import id_of
 from lake.connect.opensearch.server import Document
 from lake.connect.opensearch.staged_swap import finish
-from lake.connect.opensearch.target import OpenSearchTarget as Target
 from lake.errors import LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
@@ -139,7 +139,7 @@ def test_index_altered_during_a_swap_is_reported_and_rebuilt_by_a_resync(
         deliver(project, search)
         edition(project, cut + 2, "id", one="SELECT range AS id, 'b' AS word FROM range(3)")
         with monkeypatch.context() as patch:
-            patch.setattr("lake.connect.opensearch.target.finish", lambda positions: positions.read())
+            patch.setattr("lake.connect.opensearch.finish", lambda positions: positions.read())
             deliver(project, search)
         client.indices.delete(index=",".join(client.indices.get_alias(index="search-one")))
         if harm == "altered":
@@ -231,7 +231,7 @@ def test_unfinished_swap_is_finished_by_a_later_reader_of_the_position(
     deliver(project, search)
     edition(project, 2, "id", one=every_type(12, shift=1))
     with monkeypatch.context() as patch:
-        patch.setattr("lake.connect.opensearch.target.finish", lambda positions: positions.read())
+        patch.setattr("lake.connect.opensearch.finish", lambda positions: positions.read())
         deliver(project, search)
     with closing(cast(Target, search.open())) as target:
         assert finish(target.positions).next is None

@@ -135,7 +135,7 @@ def test_server_killed_during_a_delivery_has_one_edition_after_the_next(
             dying = partial(put_and_kill_at, staged_swap.set_rows, count(1), nth, server)
             with monkeypatch.context() as patch:
                 patch.setattr(staged_swap, "set_rows", dying)
-                patch.setattr("lake.connect.redis.target.set_rows", dying)
+                patch.setattr("lake.connect.redis.set_rows", dying)
                 with pytest.raises(Unavailable, match="does not answer"):
                     deliver(project, cache)
             server.start()

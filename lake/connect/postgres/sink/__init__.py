@@ -2,12 +2,184 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from lake.connect.postgres.sink.target import PostgresTarget
-from lake.errors import DeclarationError
+from lake.connect.postgres.connection import NO_RIGHT, SETTINGS, Connection, PostgresSession, fetch
+from lake.connect.postgres.sink import values
+from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
+from lake.errors import DeclarationError, Unavailable
 from lake.sinks.kind import SinkDeclaration, SinkKind
-from lake.sinks.sink import Target
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
+from lake.store.snapshot import Column
+from lake.text import literal, quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+POSITIONS: Final = "_headwater"
+SESSION: Final = {**SETTINGS, "lock_timeout": "30s"}
+REFUSALS: Final = {
+    NO_RIGHT: (
+        DeclarationError,
+        "PostgreSQL refused",
+        "the role needs CREATE on the database, or to own the schema {session.schema}",
+    ),
+    "2BP01": (
+        DeclarationError,
+        "a table whose columns have changed cannot be replaced",
+        "drop what depends on it, deliver, and make it again",
+    ),
+    "54000": (DeclarationError, "PostgreSQL refused", "leave out the index on that column, or the column"),
+    "55P03": (Unavailable, "somebody in PostgreSQL holds a lock", "try again when it is released"),
+}
+
+
+class PostgresTarget(PostgresSession):
+    settings = SESSION
+    refusals = REFUSALS
+
+    def __init__(self, dsn: str, *, name: str, where: str, schema: str, readers: Sequence[str]) -> None:
+        super().__init__(dsn, name=name, where=where)
+        self.schema, self.readers = schema, readers
+
+    def settle(self, connection: Connection) -> None:
+        super().settle(connection)
+        if fetch(connection, "SHOW server_encoding") != [("UTF8",)]:
+            raise DeclarationError(
+                "the encoding of the database is not UTF8", where=self.where, fix="name one that has it"
+            )
+
+    def position(self) -> SinkPosition | None:
+        with self.translated_errors():
+            return self._position()
+
+    def deliver(self, delivery: SinkDelivery) -> SinkPosition:
+        with self.translated_errors(), self.connection.transaction():
+            self._make_schema()
+            # Held until the end: another deliverer waits here, and then finds a position that it did not expect.
+            self.rows("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"{self._positions} {self.name}")
+            found = self._position()
+            if not delivery.anew:
+                delivery.check_position(found)
+            sides = [(one.table, self._apply(delivery, one)) for one in delivery.tables]
+            for table, side in sides:
+                if side is not None:
+                    side.replace_table(table.far)
+            position = delivery.position()
+            self.rows(
+                f"INSERT INTO {self._positions} VALUES (%s, %s, %s, now(), %s)"
+                " ON CONFLICT (sink) DO UPDATE SET edition = excluded.edition, cut = excluded.cut,"
+                " delivered_at = excluded.delivered_at, position = excluded.position",
+                self.name,
+                position.edition,
+                position.cut,
+                position.to_json(),
+            )
+            return position
+
+    def stored_as(self, column: Column) -> str:
+        return values.stored_as(column)
+
+    def fingerprint(self, table: TargetTable) -> str:
+        with self.translated_errors():
+            return str(self.rows(values.fingerprint(table.types, self._title(table)))[0][0])
+
+    def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        numbers = [("_key", pa.int64()), ("_hash", pa.int64())]
+        schema = pa.schema([*((name, pa.string()) for name in table.identity), *numbers])
+        return pa.RecordBatchReader.from_batches(schema, self._hashes(table, schema))
+
+    def _hashes(self, table: TargetTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        key = ", ".join(f"{quoted(name)}::text" for name in table.identity)
+        with self.translated_errors(), self.connection.transaction(), self.connection.cursor("lake_hashes") as cursor:
+            cursor.itersize = 10_000
+            identity = {name: table.types[name] for name in table.identity}
+            hashes = f"{values.row_hash(identity)}, {values.row_hash(table.types)}"
+            cursor.execute(f"SELECT {key}, {hashes} FROM {self._title(table)}".encode())
+            while rows := cursor.fetchmany(10_000):
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _apply(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable | None:
+        shape = delivery.shape_in_target(changes.table)
+        own = self._table(changes.table, changes.table.far)
+        is_there = self._exists(changes.table.far)
+        if is_there and shape is None and not delivery.anew:
+            raise self._not_ours(f"{own.title} is there already, and not of this sink", "give its table another `name`")
+        if is_there and own.is_as_made and shape in {None, changes.table.shape}:
+            if not changes.whole and own.appends:
+                own.append(changes, delivery.edition)
+            elif not changes.whole:
+                own.change(changes)
+            elif changes.table.mode == "mirror":
+                own.sync_rows(changes)
+            else:
+                return self._beside(delivery, changes)
+            if changes.described:
+                own.describe(self.readers)
+            return None
+        if not changes.whole and shape is not None:
+            raise self._not_ours(f"{own.title} was {'altered' if is_there else 'removed'} there", "restore it")
+        return self._beside(delivery, changes)
+
+    def _not_ours(self, what: str, fix: str) -> DeclarationError:
+        anew = f"lake deliver {self.name} --resync makes it anew, in the place of what is there"
+        return DeclarationError(what, where=self.where, fix=f"{fix}; or {anew}")
+
+    def _beside(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable:
+        called = f"_new_{changes.table.far}".encode()[:NAME_BYTES].decode(errors="ignore")
+        side = self._table(changes.table, called)
+        self.rows(f"DROP TABLE IF EXISTS {side.title}")
+        side.create()
+        side.fill(changes, delivery.edition)
+        side.describe(self.readers)
+        return side
+
+    def _table(self, table: TargetTable, called: str) -> PgTable:
+        return PgTable(self.connection, self.schema, table, called, self.where)
+
+    def _make_schema(self) -> None:
+        if not self.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", self.schema):
+            self.rows(f"CREATE SCHEMA {quoted(self.schema)}")
+        if not self._exists(POSITIONS):
+            self.rows(
+                f"CREATE TABLE IF NOT EXISTS {self._positions} (sink text PRIMARY KEY, edition bigint NOT NULL,"
+                " cut bigint NOT NULL, delivered_at timestamptz NOT NULL, position text NOT NULL)"
+            )
+            says = "The edition that each sink of Headwater has brought the tables of this schema to."
+            self.rows(f"COMMENT ON TABLE {self._positions} IS {literal(says)}")
+        for role in self.readers:
+            if not self.rows("SELECT 1 FROM pg_roles WHERE rolname = %s", role):
+                raise DeclarationError(
+                    f"readers: there is no role {role!r}",
+                    where=self.where,
+                    fix=f"CREATE ROLE {quoted(role)} LOGIN PASSWORD '…', there; or leave it out",
+                )
+            self.rows(f"GRANT USAGE ON SCHEMA {quoted(self.schema)} TO {quoted(role)}")
+            self.rows(f"GRANT SELECT ON {self._positions} TO {quoted(role)}")
+
+    def _position(self) -> SinkPosition | None:
+        if not self._exists(POSITIONS):
+            return None
+        rows = self.rows(f"SELECT position FROM {self._positions} WHERE sink = %s", self.name)
+        return SinkPosition.from_json(rows[0][0]) if rows else None
+
+    def _exists(self, name: str) -> bool:
+        sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"
+        return bool(self.rows(sql, self.schema, name))
+
+    @property
+    def _positions(self) -> str:
+        return f"{quoted(self.schema)}.{POSITIONS}"
+
+    def _title(self, table: TargetTable) -> str:
+        return f"{quoted(self.schema)}.{quoted(table.far)}"
 
 
 def _open(declaration: SinkDeclaration) -> Target:
