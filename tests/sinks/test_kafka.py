@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lake.connect.kafka.sink import KafkaTarget as Target
-from lake.connect.kafka.sink.transaction import KafkaTransaction
+from lake.connect.kafka.sink.topics import KafkaTransaction
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.declared import declared_sinks

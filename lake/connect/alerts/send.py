@@ -169,8 +169,7 @@ def _send_rows(settings: Settings, alert: RowAlert) -> AlertResult:
 
 
 def _preview_rows(settings: Settings, alert: RowAlert) -> AlertResult:
-    from lake.connect.webhook.changes import DeliveryInfo, changed_rows
-    from lake.connect.webhook.target import WebhookTarget
+    from lake.connect.webhook.target import DeliveryInfo, WebhookTarget, changed_rows
 
     with closing(alert.sink.open()) as target:
         assert isinstance(target, WebhookTarget)

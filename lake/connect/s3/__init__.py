@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
-from lake.connect.s3 import errors
-from lake.connect.s3.place import S3Settings, place
+from lake.connect.s3.place import S3Settings, error_of, place, read_error
 from lake.store.storage import Storage, StorageKind
 
 
@@ -44,8 +43,8 @@ class S3(StorageKind):
             hadoop |= {"hadoop.tmp.dir": str(scratch), "fs.s3a.buffer.dir": str(scratch)}
         return {f"spark.hadoop.{name}": value for name, value in hadoop.items()}
 
-    error_of = staticmethod(errors.error_of)
-    read_error = staticmethod(errors.read_error)
+    error_of = staticmethod(error_of)
+    read_error = staticmethod(read_error)
 
 
 KIND: Final = S3()

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final
 import obstore
 from obstore.store import S3Store
 
-from lake.connect.s3 import errors
-from lake.connect.s3.place import Place
+from lake.connect.s3.place import Place, error_of, failed_request, missing_bucket
 from lake.errors import LakeError, Unavailable
 from lake.store.storage import Entry
 from lake.store.storage.objects import Object, RemoteStorage
@@ -190,7 +189,7 @@ def store_errors(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if bucketless := errors.missing_bucket(str(error), url):
+        if bucketless := missing_bucket(str(error), url):
             raise bucketless from None
         raise FileNotFoundError(2, "No such file", url) from None
     except obstore.exceptions.InvalidPathError as error:
@@ -205,7 +204,7 @@ def store_errors(url: str) -> Iterator[None]:
 
 def request_error(url: str, error: BaseException) -> LakeError:
     """Return the error to raise for a failed request."""
-    return errors.error_of(error, url) or errors.failed_request(str(error), url)
+    return error_of(error, url) or failed_request(str(error), url)
 
 
 def _invalid_name(error: BaseException) -> str:

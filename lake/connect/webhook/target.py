@@ -1,4 +1,6 @@
-"""Target behind a webhook, and retry of what the receiver did not accept.
+"""Target behind a webhook, its messages, and retry of those that the receiver did not accept.
+
+A message about a change is JSON, and has an id that is stable across retries.
 
 Position and progress are stored in the warehouse. A message to retry is rebuilt from the edition that the receiver has
 of the row and the last one that changed it, so no data of a person forgotten meanwhile is stored for it. If the former
@@ -10,18 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import groupby, islice
-from typing import Final
+from typing import Any, Final
 
 from lake.config import Settings
-from lake.connect.webhook.changes import BodyFormat, ChangeMessage, DeliveryInfo, as_event, changed_rows, message
-from lake.connect.webhook.receiver import Receiver
+from lake.connect.webhook.receiver import Receiver, WebhookMessage
 from lake.errors import LakeError, StartOver
 from lake.read.net_changes import NetChanges, TableInEdition
 from lake.sinks.condition import FilteredChanges
+from lake.sinks.json_rows import json_rows
 from lake.sinks.kind import DeclaredSink, RetryResult
 from lake.sinks.plan import DeliveryPlan, SelectedChanges
 from lake.sinks.sink import ChangeSource, SinkDelivery, SinkPosition, TableChanges
@@ -29,6 +32,85 @@ from lake.store.ledger import editions, sent
 from lake.store.ledger.editions import Edition
 from lake.store.ledger.sent import State, Undelivered, Underway
 from lake.store.locks.lease import lease
+
+COLUMNS: Final = ("change", "key", "before", "after")
+
+
+@dataclass(frozen=True)
+class DeliveryInfo:
+    """`number` counts the deliveries of the sink."""
+
+    sink: str
+    number: int
+    edition: int
+    cut: int
+    published_at: datetime
+
+    @property
+    def at(self) -> str:
+        return self.published_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+@dataclass(frozen=True)
+class ChangeMessage:
+    """`far` is the table in the target. `key`, `before` and `after` are JSON."""
+
+    about: DeliveryInfo
+    table: str
+    far: str
+    change: str
+    key: str
+    before: str | None
+    after: str | None
+
+    @property
+    def id(self) -> str:
+        """It depends on the delivery number, since readers may be rolled back and forth again."""
+        about = self.about
+        return _hash("chg", [about.sink, about.number, about.at, self.table, self.key, self.change])
+
+    @property
+    def type(self) -> str:
+        return f"{self.far}.{self.change}"
+
+    @property
+    def data(self) -> str:
+        about: dict[str, str | int] = {"id": self.id, "table": self.far, "change": self.change}
+        about |= {"edition": self.about.edition, "cut": self.about.cut}
+        rows = f'"key": {self.key}, "before": {self.before or "null"}, "after": {self.after or "null"}'
+        return f"{json.dumps(about)[:-1]}, {rows}}}"
+
+
+BodyFormat = Callable[[ChangeMessage], str]
+
+
+def as_event(changed: ChangeMessage) -> str:
+    return _body(changed.type, changed.about, changed.data)
+
+
+def message(batch: Sequence[ChangeMessage], *, is_array: bool, form: BodyFormat = as_event) -> WebhookMessage:
+    keys = tuple(f"{changed.table} {changed.key}" for changed in batch)
+    if not is_array:
+        return WebhookMessage(batch[0].id, keys, form(batch[0]).encode())
+    data = f"[{', '.join(changed.data for changed in batch)}]"
+    id = _hash("msg", [changed.id for changed in batch])
+    return WebhookMessage(id, keys, _body("changes", batch[0].about, data).encode())
+
+
+def changed_rows(changes: TableChanges, about: DeliveryInfo) -> Iterator[ChangeMessage]:
+    table = changes.table
+    for batch in json_rows(changes):
+        for row in zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True):
+            yield ChangeMessage(about, table.name, table.far, *row)
+
+
+def _body(type: str, about: DeliveryInfo, data: str) -> str:
+    return f'{{"type": {json.dumps(type)}, "timestamp": "{about.at}", "data": {data}}}'
+
+
+def _hash(prefix: str, of: Any) -> str:
+    return f"{prefix}_{hashlib.sha256(json.dumps(of).encode()).hexdigest()[:32]}"
+
 
 WINDOW: Final = 16
 """Messages sent between two checks of the results, as a multiple of `parallel`."""

@@ -17,8 +17,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
 
-from lake.connect.kafka.sink.topics import COMPACTED, KEPT, TargetTopic, Topics, TopicSpec, is_decided
-from lake.connect.kafka.sink.transaction import Headers, KafkaTransaction
+from lake.connect.kafka.sink.topics import (
+    COMPACTED,
+    KEPT,
+    Headers,
+    KafkaTransaction,
+    TargetTopic,
+    Topics,
+    TopicSpec,
+    is_decided,
+)
 from lake.connect.kafka.source.options import OURS, KafkaOptions, as_text, faults_of_settings
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import json_rows, typed_rows

@@ -15,10 +15,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.connect.postgres.source.gaps import MissedChange, PostgresPosition, gaps, of_slot
 from lake.connect.postgres.source.messages import CommitMoment, lsn_text, read_lsn
 from lake.connect.postgres.source.options import PostgresOptions
-from lake.connect.postgres.source.publication import PublishedTable, export_tables, matching_tables
+from lake.connect.postgres.source.publication import (
+    MissedChange,
+    PostgresPosition,
+    PublishedTable,
+    export_tables,
+    gaps,
+    matching_tables,
+    of_slot,
+)
 from lake.connect.postgres.source.server import PLUGIN, PostgresServer, ReplicationSlot, ServerPosition
 from lake.connect.postgres.source.transactions import ChangeContext, RecordBuffer, Transactions, copy_messages
 from lake.errors import DeclarationError, Unavailable
