@@ -31,7 +31,7 @@ from lake.ingest.files import Mark, mark_as_json
 from lake.session import file_modes
 from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark
 from lake.sources.declared import decided_by
-from lake.store import delta, quarantine, redeliveries
+from lake.store import delta, quarantine
 from lake.store.duckdb_tables import database
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease, must_hold
@@ -204,7 +204,7 @@ def _write_side_tables(batch: Batch) -> BatchCounts:
         if counts.quarantined > files:
             quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - files)
     for duplicates in batch.repeated.redeliveries():
-        redeliveries.put(settings, stream, batch.number, duplicates)
+        quarantine.put_redeliveries(settings, stream, batch.number, duplicates)
     return counts
 
 

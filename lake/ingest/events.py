@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.sources.declared import decided_by, decider
-from lake.store import delta, duckdb_tables, redeliveries, voids
+from lake.store import delta, duckdb_tables, quarantine, voids
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
@@ -58,7 +58,8 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
         return {}
     rows = _rows_at(Log(settings, stream), places, ENVELOPE)
     again: dict[str, list[str]] = {}
-    for event in redeliveries.of_events(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
+    ids = [row["_id"] for row in rows]
+    for event in quarantine.redeliveries_of(settings, stream, ids, upto=cut.batches.get(stream, 0)):
         again.setdefault(event.id, []).append(event.source)
     voided = voids.voids_between(settings, stream, 0, cut.voids)
     events = {}

@@ -15,7 +15,7 @@ from lake.ingest.files import mark_of
 from lake.ingest.gap_detection import field_text_sql
 from lake.ingest.horizon import Horizon
 from lake.sources.describe import describe
-from lake.store import archive_tier, delta, duckdb_tables, redeliveries, voids
+from lake.store import archive_tier, delta, duckdb_tables, quarantine, voids
 from lake.store.archive_tier import ArchivedPart
 from lake.store.log import Log
 from lake.store.log_head import LogHead
@@ -180,7 +180,7 @@ def _row_faults(settings: Settings, log_report: LogReport) -> list[str]:
 
 def _side_tables(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[str]:
     upto = heads[-1].batch if heads else 0
-    refused, again = (redeliveries.counts(at, upto=upto) for at in Warehouse(settings).beside(stream))
+    refused, again = (quarantine.counts_by_batch(at, upto=upto) for at in Warehouse(settings).beside(stream))
     for head in heads:
         counted, stored = head.counts["quarantined"], refused.get(head.batch, 0)
         if counted != stored:

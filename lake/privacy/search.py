@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.ingest.field_encryption import BLANKED
 from lake.store import duckdb_tables
-from lake.store.redeliveries import LAST_BATCH, counts
+from lake.store.quarantine import LAST_BATCH, counts_by_batch
 from lake.store.warehouse import Warehouse
 
 SHORTEST: Final = 4
@@ -117,7 +117,7 @@ def quarantined_records(
     path = Warehouse(settings).quarantine(contract.name).path
     has_value, is_about = _value_search(values), _person_search(contract, subject, values)
     records = []
-    for batch in counts(Warehouse(settings).quarantine(contract.name), upto=LAST_BATCH):
+    for batch in counts_by_batch(Warehouse(settings).quarantine(contract.name), upto=LAST_BATCH):
         for row in duckdb_tables.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
             raw, detail, source = row.pop("raw"), row.pop("detail"), row["source"]
             is_named = has_value(source)

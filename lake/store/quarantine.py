@@ -1,9 +1,13 @@
-"""Quarantine of a stream: rejected records, with reason, raw text and source position, in a table beside the log."""
+"""Tables beside the log of a stream: rejected records, with reason, raw text and source position; and re-deliveries.
+
+A re-delivery is an event that the log has already, with its id and the place where it came again. The log counts and
+drops them. Both tables are for people, and are written before the log's commit.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -12,9 +16,10 @@ from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.storage import Address
-from lake.store.warehouse import Warehouse
+from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 COLUMNS: Final = {
@@ -127,3 +132,36 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
 
 def _path(settings: Settings, stream: str) -> Address:
     return Warehouse(settings).quarantine(stream).path
+
+
+LAST_BATCH: Final = 2**62
+
+
+@dataclass(frozen=True)
+class Redelivery:
+    id: str
+    batch: int
+    source: str
+
+
+def put_redeliveries(settings: Settings, stream: str, batch: int, again: pa.Table) -> None:
+    import pyarrow as pa
+
+    if again.num_rows:
+        number = pa.array([batch] * again.num_rows, pa.int64())
+        path = Warehouse(settings).redeliveries(stream).path
+        delta_writer.add(path, again.add_column(0, "_batch", number), configuration=delta_writer.KEEP_LOGS)
+
+
+def redeliveries_of(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
+    if not ids:
+        return []
+    query = """SELECT _id, _batch, source FROM t WHERE _batch <= $1 AND list_contains($2, _id)
+               ORDER BY _batch, source"""
+    rows = duckdb_tables.rows(Warehouse(settings).redeliveries(stream).path, query, upto, list(ids))
+    return [Redelivery(*row.values()) for row in rows]
+
+
+def counts_by_batch(at: Location, *, upto: int) -> dict[int, int]:
+    query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
+    return {row["_batch"]: row["n"] for row in duckdb_tables.rows(at.path, query, upto)}

@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.errors import LakeError, StorageError
 from lake.store import delta, delta_writer, duckdb_tables, truncated_commit
 from lake.store.damage import Damage
-from lake.store.redeliveries import LAST_BATCH
+from lake.store.quarantine import LAST_BATCH
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.table_head import TableHead

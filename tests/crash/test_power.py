@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from lake.ingest.replay import quarantined_records
 from lake.serve.intake_folder import GroupWriter, IntakeFolder
-from lake.store import duckdb_tables, redeliveries, voids
+from lake.store import duckdb_tables, quarantine, voids
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
@@ -128,7 +128,7 @@ def test_archived_file_and_published_edition_are_on_disk_after_a_power_cut(trace
     assert not [*after.home.rglob("000001.jsonl")]
     assert numbers(after) == [1]
     assert [json.loads(row.raw) for row in quarantined_records(after.settings)] == [{"number": "?"}]
-    assert redeliveries.counts(Warehouse(after.settings).redeliveries("orders"), upto=1) == {1: 1}
+    assert quarantine.counts_by_batch(Warehouse(after.settings).redeliveries("orders"), upto=1) == {1: 1}
     disk = Disk.of(after.home)
     assert traced.commands.lake("run", at=after).code == 0
     lacking = disk.follow(traced.trace).lacking()

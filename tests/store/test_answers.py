@@ -23,7 +23,7 @@ from lake.config import Settings, load_settings
 from lake.errors import Unavailable
 from lake.privacy.forget import _blank
 from lake.project.project import load
-from lake.store import delta, delta_writer, duckdb_tables, quarantine, recovery, redeliveries
+from lake.store import delta, delta_writer, duckdb_tables, quarantine, recovery
 from lake.store.commit import commit, describe, replace
 from lake.store.ledger import cuts, editions, runs
 from lake.store.process import fault_of
@@ -88,7 +88,7 @@ def _make_shop() -> Path:
     replace(table, ROWS, ["k"], delta.start(table.app).next(cut=1), meanings={})
     for number in range(1, 4):
         quarantine.put_files(settings, "orders", number, [("f", "no file")], at=AT)
-        redeliveries.put(settings, "orders", number, AGAIN)
+        quarantine.put_redeliveries(settings, "orders", number, AGAIN)
     return settings.project
 
 
@@ -160,7 +160,7 @@ COMMITS: Final[Mapping[str, tuple[Act, Callable[[Warehoused], Address]]]] = {
         lambda w: w.quarantine,
     ),
     "redeliveries": (
-        lambda w: redeliveries.put(w.settings, "orders", 4, AGAIN),
+        lambda w: quarantine.put_redeliveries(w.settings, "orders", 4, AGAIN),
         lambda w: w.redeliveries,
     ),
     "clear above": (lambda w: recovery.clear_above(w.settings, "orders", 2), lambda w: w.redeliveries),

@@ -16,9 +16,8 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.store.locks import Holder, LeaseHeld, bucket_leases
+from lake.store.locks import FolderLeases, Holder, LeaseHeld, bucket_leases
 from lake.store.locks.bucket_leases import BEAT, EXPIRED, BucketLease, BucketLeases, NewestEpoch
-from lake.store.locks.folder_leases import FolderLeases
 from lake.store.locks.lease import lease
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse

@@ -20,7 +20,7 @@ from lake.ingest.delivery import Delivery
 from lake.privacy import purge
 from lake.project.project import Project
 from lake.publish.cut import cut
-from lake.store import delta, duckdb_tables, erasures, quarantine, recovery, redeliveries
+from lake.store import delta, duckdb_tables, erasures, quarantine, recovery
 from lake.store.keys import open_store
 from lake.store.ledger import contract_versions, editions
 from lake.store.locks import activity
@@ -113,7 +113,7 @@ def test_lost_log_is_not_restarted_when_a_cut_or_table_knows_its_batches(shop: P
         append(settings, no_spark, contract, lambda _: Delivery())
     assert not delta.exists(Log(settings, "orders").path)
     if who != ORDER:
-        assert redeliveries.counts(Warehouse(settings).quarantine("orders"), upto=9) == {1: 1}
+        assert quarantine.counts_by_batch(Warehouse(settings).quarantine("orders"), upto=9) == {1: 1}
     result = command(shop, "ingest", "orders", "--give-up")
     assert (fault(result).exit_code, "orders is a stream" in str(result.exception)) == (2, True)
 

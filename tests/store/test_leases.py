@@ -16,9 +16,9 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.store.locks import Holder, Lease, LeaseHeld, Leases, bucket_leases, folder_leases
+from lake.store import locks
+from lake.store.locks import FolderLease, FolderLeases, Holder, Lease, LeaseHeld, Leases, bucket_leases
 from lake.store.locks.bucket_leases import EXPIRED, BucketLease, BucketLeases
-from lake.store.locks.folder_leases import FolderLease, FolderLeases
 from lake.store.locks.lease import lease, leases, must_hold
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
@@ -200,7 +200,7 @@ def test_leases_of_a_kind_are_acquired_after_a_prefetch(world: World) -> None:
 def test_waiting_for_a_process_of_this_machine_is_reported(
     project: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(folder_leases, "SILENT", 0)
+    monkeypatch.setattr(locks, "SILENT", 0)
     world = World(project, waits=0)
     world.hold("consumer.bi.orders")
     with caplog.at_level(logging.WARNING, "lake"), pytest.raises(LeaseHeld, match="is being read for by"):

@@ -25,7 +25,7 @@ from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, quarantined_records, read_repairs, replay
 from lake.ops.backup import backup
 from lake.project.project import load
-from lake.store import delta, delta_writer, log_rows, quarantine, redeliveries
+from lake.store import delta, delta_writer, log_rows, quarantine
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.scan import to_arrow
@@ -107,7 +107,7 @@ def test_crash_before_the_log_commit_leaves_nothing_behind(
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
     beside = Warehouse(project).beside("readings")
-    assert [redeliveries.counts(at, upto=9) for at in beside] == [{1: 1}, {1: 1}]
+    assert [quarantine.counts_by_batch(at, upto=9) for at in beside] == [{1: 1}, {1: 1}]
     assert [*quarantined_records(project)] == []
     with monkeypatch.context() as crash:
         crash.setattr(landing, "record_ingested", _crash_after_commit)
@@ -115,12 +115,12 @@ def test_crash_before_the_log_commit_leaves_nothing_behind(
             take(project, spark)
     assert (Log(project, "readings").head().batch, delta.exists(Warehouse(project).book("landed").path)) == (1, False)
     assert take(project, spark).read == 0
-    assert [redeliveries.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [
+    assert [quarantine.counts_by_batch(at, upto=9) for at in Warehouse(project).beside("readings")] == [
         {1: 1},
         {1: 1},
     ]
     [event] = events(project, spark)
-    assert [each.source for each in redeliveries.of_events(project, "readings", [event["_id"]], upto=1)] == [
+    assert [each.source for each in quarantine.redeliveries_of(project, "readings", [event["_id"]], upto=1)] == [
         "readings/1.jsonl:2"
     ]
     assert log_run.check(project, "readings") == []

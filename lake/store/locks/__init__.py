@@ -1,16 +1,23 @@
-"""Leases: each log, table and ledger table of a warehouse has one writer at a time. `activity` lists the readers."""
+"""Leases: each log, table and ledger table of a warehouse has one writer at a time. `activity` lists the readers.
+
+Among processes of one machine, leases are locked files `NAME.lock`, which the kernel unlocks when a process dies. While
+a lease is held, `NAME.holder` names its holder as JSON. A process that died leaves this file.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
+
+from filelock import FileLock, Timeout
 
 from lake.errors import Busy
 from lake.store.storage import Address
@@ -89,3 +96,52 @@ class Leases(Protocol):
 def lease_text(name: str) -> str:
     kind, _, subject = name.partition(".")
     return f"{NOUNS.get(kind, f'the {kind}')} {subject}"
+
+
+SILENT: Final = 1.0  # seconds of waiting before a message names the holder
+
+
+@dataclass
+class FolderLease(Lease):
+    """A locked file, which needs no renewal. `dead` is the holder before this process if it died."""
+
+    lock: FileLock
+    file: Path
+    dead: Holder
+    holder: Holder = field(default_factory=Holder.this_process)
+    epoch: int = 0
+
+    def record(self, epoch: int = 0) -> None:
+        """Write the holder, and the number of its lease in a bucket, for messages to those that wait."""
+        with suppress(OSError):
+            self.file.write_text(replace(self.holder, epoch=epoch).json)
+
+    def release(self) -> None:
+        self.file.unlink(missing_ok=True)
+        self.lock.release()
+
+
+@dataclass(frozen=True)
+class FolderLeases(Leases):
+    """`folder` has to exist when a lease is acquired."""
+
+    folder: Path
+
+    def acquire(self, name: str, *, seconds: float) -> FolderLease:
+        file = self.folder / f"{name}.holder"
+        lock, recorded = FileLock(file.with_suffix(".lock"), thread_local=False), Address(str(file))
+        with suppress(Timeout):
+            lock.acquire(timeout=min(SILENT, seconds))
+        if not lock.is_locked and seconds > SILENT:
+            report_wait(name, recorded)
+            with suppress(Timeout):
+                lock.acquire(timeout=seconds - SILENT)
+        if not lock.is_locked:
+            raise LeaseHeld(name, Holder.read(recorded), where=lock.lock_file, seconds=seconds)
+        lease = FolderLease(lock, file, dead=Holder.read(recorded))
+        lease.record()
+        return lease
+
+
+def report_wait(name: str, holder: Address) -> None:
+    logging.getLogger("lake").warning("waiting for %s, held by %s", lease_text(name), Holder.read(holder))

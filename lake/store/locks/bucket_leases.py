@@ -28,8 +28,7 @@ from time import sleep
 from typing import Final
 
 from lake.errors import LakeError, Unavailable
-from lake.store.locks import Holder, Lease, LeaseHeld, Leases
-from lake.store.locks.folder_leases import SILENT, FolderLease, FolderLeases, report_wait
+from lake.store.locks import SILENT, FolderLease, FolderLeases, Holder, Lease, LeaseHeld, Leases, report_wait
 from lake.store.storage import Address, Entry
 
 BEAT: Final = 7.0  # seconds between two renewals

@@ -12,9 +12,8 @@ from filelock import FileLock, Timeout
 
 from lake.config import Settings
 from lake.session import file_modes
-from lake.store.locks import Lease, LeaseHeld, Leases, activity
+from lake.store.locks import FolderLeases, Lease, LeaseHeld, Leases, activity
 from lake.store.locks.bucket_leases import BucketLeases
-from lake.store.locks.folder_leases import FolderLeases
 from lake.store.recovery import set_truncated_aside
 from lake.store.storage import Storage
 from lake.store.table_logs import holding
