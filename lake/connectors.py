@@ -4,7 +4,7 @@
 - `lake.sinks`: a kind of `sinks/*.toml`; a SinkKind.
 - `lake.storage`: a scheme of URLs in `warehouse`, `landing`, `archive` and `cold`; a StorageKind.
 - `lake.keys`: a scheme of the URL in the setting `keys`; a function of the URL, and of its form for messages, that
-  returns a Home (lake.store.keys.home).
+  returns a Home (lake.store.keys).
 - `lake.commands`: a click.Command.
 - `lake.after_publish`: a name in the setting `publish.after`; an AfterPublish.
 

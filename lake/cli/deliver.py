@@ -54,7 +54,7 @@ def deliver(
     ways |= {"--retry": retry, "--give-up": give_up}
     _check_options([way for way, given in ways.items() if given], sinks)
     from lake.sinks import deliver as verb
-    from lake.sinks.declared import declared_sinks
+    from lake.sinks.kind import declared_sinks
 
     if forget:
         return _forget(shell, sinks)

@@ -102,7 +102,7 @@ def _verify_source(shell: Shell, stream: str, *, alone: bool) -> None:
 
 
 def _verify_sink(shell: Shell, name: str, *, alone: bool) -> None:
-    from lake.sinks.declared import declared_sinks
+    from lake.sinks.kind import declared_sinks
     from lake.sinks.verify import verify_sink
 
     if not alone:

@@ -23,7 +23,7 @@ from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.contracts.expressions import identity
 from lake.contracts.reasons import BLANK, CONTROL, Reason
-from lake.ingest import drift, gap_detection, producers, rejections
+from lake.ingest import drift, gap_detection, horizon, rejections
 from lake.ingest.deduplication import RedeliverySearch, RepeatedEvents, no_repeats
 from lake.ingest.delivery import POSITION_BITS, Closing, Delivery, QuarantineEvent, records_of
 from lake.ingest.drift import Drift
@@ -152,11 +152,9 @@ class Batch:
         before = Horizon.of(self.head, self.contract)
         if isinstance(self.delivery, Closing):
             return before.without(before.idle(self.delivery.at, declared.idle) if declared.idle else ())
-        times = producers.latest_times(self._new_events(self.parsed), self.contract)
+        times = horizon.latest_times(self._new_events(self.parsed), self.contract)
         punctuated = (
-            producers.latest_times(self.parsed.where(producers.PUNCTUATED), self.contract)
-            if declared.punctuation
-            else {}
+            horizon.latest_times(self.parsed.where(horizon.PUNCTUATED), self.contract) if declared.punctuation else {}
         )
         latest = max((time for time in (self._latest, *punctuated.values()) if time is not None), default=None)
         return before.after(times, punctuated, latest, self.now)
@@ -165,7 +163,7 @@ class Batch:
     def punctuated_runs(self) -> list[list[Any]]:
         if self.horizon is None or not self.horizon.punctuation or self.contract.complete.number is None:
             return []
-        records = self._new_events(self.parsed).unionByName(self.parsed.where(producers.PUNCTUATED))
+        records = self._new_events(self.parsed).unionByName(self.parsed.where(horizon.PUNCTUATED))
         return gap_detection.punctuated_runs(records, self.contract.complete, "_reason IS NOT NULL")
 
     @cached_property

@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.errors import ContractError, DeclarationError, LakeError, Unavailable
-from lake.ingest import crashed_readers, producers
+from lake.ingest import crashed_readers, horizon
 from lake.ingest.batch import NO_EVENTS, Batch
 from lake.ingest.delivery import Delivery, FileDelivery, records_of
 from lake.ingest.event_columns import with_event_columns
@@ -88,7 +88,7 @@ class DeliveryReader:
         if self.contract.horizon is None:
             return parsed, tally
         seen = Horizon.of(self.head, self.contract).producers
-        fewer = producers.reject_excess(parsed, self.contract, seen)
+        fewer = horizon.reject_excess(parsed, self.contract, seen)
         if fewer is None:
             return parsed, tally
         fewer = self._cache(fewer)

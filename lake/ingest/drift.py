@@ -15,8 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
-from lake.contracts.attributes import most_similar
-from lake.contracts.contract import Contract
+from lake.contracts.contract import Contract, most_similar
 from lake.contracts.fields import Field
 from lake.records.unknown_members import (
     UnknownMember,

@@ -93,7 +93,7 @@ def unchanged(files: Iterable[File]) -> tuple[File, ...]:
 
 def fault_of(file: File, *, folder: Path | Address | None = None) -> str:
     """Return why `file` cannot be opened, or "". No link may lead out of `folder`."""
-    from lake.records.files import format_of, unknown_format  # need pyarrow, which status does not
+    from lake.records.read_tasks import format_of, unknown_format  # need pyarrow, which status does not
 
     path = file.path
     if isinstance(path, Path):

@@ -13,8 +13,7 @@ from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.ingest.source_position import source_position
 from lake.publish.after_publish import sinks_of_connectors
-from lake.sinks.declared import sound_sinks
-from lake.sinks.kind import DeclaredSink
+from lake.sinks.kind import DeclaredSink, sound_sinks
 from lake.sinks.sink import RejectedRow
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import Progress

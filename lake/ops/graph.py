@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake.project.project import Project
-from lake.sinks import declared as sinks
+from lake.sinks import kind as sinks
 
 
 @dataclass(frozen=True)

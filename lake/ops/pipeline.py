@@ -37,8 +37,8 @@ from lake.session.spark_session import (
     free_jvm_objects,
     started,
 )
-from lake.sinks.declared import sound_sinks
 from lake.sinks.deliver import deliver
+from lake.sinks.kind import sound_sinks
 from lake.sources.declared import names as source_names
 from lake.store.delta import prefetch, prefetch_rows
 from lake.store.ledger.checks import CHECKS

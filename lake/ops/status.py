@@ -33,7 +33,7 @@ from lake.project.project import Project
 from lake.session.spark_session import first_line
 from lake.store import delta, duckdb_tables, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
-from lake.store.ledger import checks, cuts, editions, episodes, runs
+from lake.store.ledger import checks, cuts, editions, runs, sent
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.scan import Scan
@@ -83,8 +83,8 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
     return replace(found, damaged=tuple(reader.damaged.values()), faults=tuple(dict.fromkeys(every)))
 
 
-def _open_episodes(settings: Settings) -> list[episodes.Episode]:
-    return [episode for episode in episodes.newest(settings).values() if episode.ended is None]
+def _open_episodes(settings: Settings) -> list[sent.Episode]:
+    return [episode for episode in sent.newest_episodes(settings).values() if episode.ended is None]
 
 
 def _stream_statuses(

@@ -12,7 +12,7 @@ from lake.ops.external_systems import ConsumerStatus, SinkStatus, SourceStatus
 from lake.quality import failures
 from lake.store.damage import Damage
 from lake.store.ledger import checks, cuts, editions, runs
-from lake.store.ledger.episodes import Episode
+from lake.store.ledger.sent import Episode
 
 
 @dataclass(frozen=True)

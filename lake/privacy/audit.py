@@ -26,8 +26,7 @@ from lake.privacy.forget import find_person
 from lake.privacy.search import searchable_values, spelling_pattern, unescaped_texts, whole_word
 from lake.project.project import Project
 from lake.publish.after_publish import sinks_of_connectors
-from lake.sinks.declared import sound_sinks
-from lake.sinks.kind import DeclaredSink
+from lake.sinks.kind import DeclaredSink, sound_sinks
 from lake.store import archive_tier, duckdb_tables, erasures
 from lake.store.ledger import consumers
 from lake.store.storage import Address, address_of

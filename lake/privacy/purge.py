@@ -20,7 +20,7 @@ from typing import Final
 from lake.config import Settings
 from lake.privacy.forget import destroy_keys
 from lake.project.project import Project
-from lake.publish.checked_tables import tables_at_cut
+from lake.publish.check import tables_at_cut
 from lake.publish.retention import retired
 from lake.store import delta, erasures, temporary_files
 from lake.store.ledger import consumers, editions

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
 from lake.project.groups import cuts, held_with
 from lake.project.project import Project
-from lake.publish.checked_tables import checked_tables
+from lake.publish.check import checked_tables
 from lake.session.spark_session import raise_if_gone
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, EditionTable

@@ -12,7 +12,7 @@ from lake.engine.content_proof import with_fingerprints
 from lake.errors import DeclarationError
 from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, raise_block, tables_by_group
-from lake.publish.deploy_finish import finish_deploy
+from lake.publish.deploy import finish_deploy
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import (

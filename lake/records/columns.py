@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from lake.contracts.fields import Field
 from lake.contracts.written_form import NUMBERS
-from lake.records.memo import Memo
-from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, WrongValue
+from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, Memo, RawValue, WrongValue
 from lake.records.times import FIRST_DAY, LAST_DAY
 from lake.records.values import Reader, Value, excerpt, reader
 

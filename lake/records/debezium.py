@@ -19,8 +19,7 @@ import msgspec
 from lake.contracts.fields import UNCHANGED, Field
 from lake.contracts.reasons import CONTROL, Reason
 from lake.records.debezium_values import NoChange, Row, RowConverter, row_schema
-from lake.records.json_members import BLANKS, Members, decode_without_loss, decoder
-from lake.records.json_value import NotJson, encode, plain, read_json
+from lake.records.json_value import BLANKS, Members, NotJson, decode_without_loss, decoder, encode, plain, read_json
 from lake.records.raw_values import ABSENT, RawValue
 from lake.records.unknown_members import has_records, undeclared_members
 from lake.records.values import excerpt

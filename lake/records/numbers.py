@@ -10,8 +10,7 @@ from typing import Final
 
 from lake.contracts.literals import LONGEST, NUMBER, WHOLE
 from lake.contracts.written_form import PLAIN, TextForm
-from lake.records.memo import Memo
-from lake.records.raw_values import JsonNumber, RawValue
+from lake.records.raw_values import JsonNumber, Memo, RawValue
 
 NAMED: Final = {
     sign + name: math.copysign(value, -1 if sign == "-" else 1)

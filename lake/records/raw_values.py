@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -75,3 +75,27 @@ def is_caused_by_content(error: Exception) -> bool:
 def first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines or [type(error).__name__])[0][:LONGEST_FAULT]
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+MOST: Final = 1024
+
+
+class Memo(Generic[K, V]):
+    def __init__(self, function: Callable[[K], V]) -> None:
+        self._function = function
+        self._known: dict[K, V] = {}
+
+    def __call__(self, argument: K) -> V:
+        try:
+            return self._known[argument]
+        except KeyError:
+            result = self._function(argument)
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[argument] = result
+        return result
+
+    def __reduce__(self) -> tuple[type[Memo[K, V]], tuple[Callable[[K], V]]]:
+        return Memo, (self._function,)

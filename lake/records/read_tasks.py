@@ -1,13 +1,13 @@
 """Tasks that read records from files or texts as Arrow batches, in this process or in Spark.
 
-Executors have no `lake`, so this package's modules are pickled by value.
+The name of a file declares its format. Executors have no `lake`, so this package's modules are pickled by value.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final
 from urllib.parse import unquote_to_bytes
 
@@ -16,9 +16,96 @@ import pyarrow.compute as pc
 
 from lake.contracts.csv_options import CsvOptions
 from lake.contracts.reasons import Reason
-from lake.records.files import read_file
-from lake.records.raw_values import TextRecords, first_line, is_caused_by_content
+from lake.records import avro, csv_text, json_text, parquet
+from lake.records.decompression import PACKINGS, DecompressedFile, check_encoding
+from lake.records.raw_values import ColumnRecords, FileFault, RawValue, TextRecords, first_line, is_caused_by_content
 from lake.records.reader import RecordReader
+
+TEXT_FORMATS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv"}
+FORMATS: Final = {**TEXT_FORMATS, ".parquet": "parquet", ".avro": "avro"}
+CHUNK_RECORDS: Final = 10_000
+ENCODING: Final = '"csv": {{"encoding": "{}"}}'
+
+
+def format_of(name: str) -> str:
+    suffix, packing = _suffixes(name)
+    return (TEXT_FORMATS if packing else FORMATS).get(suffix, "")
+
+
+def unknown_format() -> str:
+    formats = f"none of {', '.join(FORMATS)}, {', '.join(PACKINGS)} after the text formats"
+    return f"unknown format: {formats}; name it by what is in it, as a.csv or a.jsonl.gz"
+
+
+def _suffixes(name: str) -> tuple[str, str]:
+    stem, dot, last = name.lower().rpartition(".")
+    packing = dot + last if dot + last in PACKINGS else ""
+    if packing:
+        _, dot, last = stem.rpartition(".")
+    return dot + last, packing
+
+
+def read_file(
+    stream: BinaryIO, name: str, csv: CsvOptions, *, record_bytes: int, declared: Collection[str] = ()
+) -> Iterator[TextRecords | ColumnRecords]:
+    """Yield the records of a seekable file in parts. Raises FileFault, which invalidates all parts.
+
+    `declared` are the names and aliases of the contract's fields: a CSV header must have one, and none twice.
+    """
+    try:
+        for part in _parts(stream, name, csv, record_bytes, declared):
+            yield from _chunks(part)
+    except FileFault:
+        raise
+    except Exception as error:  # of any kind, for bytes of another format
+        if not is_caused_by_content(error):
+            raise
+        raise FileFault(first_line(error)) from error
+
+
+def _parts(
+    stream: BinaryIO, name: str, csv: CsvOptions, record_bytes: int, declared: Collection[str]
+) -> Iterator[TextRecords | ColumnRecords]:
+    kind = format_of(name)
+    if not kind:
+        raise FileFault(unknown_format())
+    if not stream.seek(0, 2):
+        return
+    if kind == "parquet":
+        yield from parquet.read(stream, name, declared=declared, record_bytes=record_bytes)
+    elif kind == "avro":
+        yield from avro.read(stream, record_bytes=record_bytes)
+    else:
+        yield from _texts(stream, name, csv, record_bytes, declared)
+
+
+def _texts(
+    stream: BinaryIO, name: str, csv: CsvOptions, record_bytes: int, declared: Collection[str]
+) -> Iterator[TextRecords | ColumnRecords]:
+    suffix, packing = _suffixes(name)
+    source = DecompressedFile(stream, PACKINGS.get(packing, ""), record_bytes=record_bytes)
+    if TEXT_FORMATS[suffix] == "json":
+        check_encoding(source.head, "", option="")
+        yield from json_text.read(source)
+        return
+    check_encoding(source.head, csv.encoding, option=ENCODING)
+    is_tabs = suffix == ".tsv" and not csv.declared_delimiter
+    yield from csv_text.read(source, replace(csv, declared_delimiter="\t") if is_tabs else csv, declared)
+
+
+def _chunks(part: TextRecords | ColumnRecords) -> Iterator[TextRecords | ColumnRecords]:
+    if len(part.places) <= CHUNK_RECORDS:
+        yield part
+        return
+    for first in range(0, len(part.places), CHUNK_RECORDS):
+        end = first + CHUNK_RECORDS
+        if isinstance(part, TextRecords):
+            yield TextRecords(part.places[first:end], part.texts[first:end])
+            continue
+        columns: dict[str, Sequence[RawValue]] = {name: values[first:end] for name, values in part.columns.items()}
+        broken = {index - first: fault for index, fault in part.broken.items() if first <= index < end}
+        yield ColumnRecords(part.places[first:end], columns, broken)
+
 
 FACTS: Final = pa.map_(pa.string(), pa.string())
 TEXTS: Final = pa.schema(

@@ -19,8 +19,7 @@ from lake.contracts.reasons import BLANK, Reason
 from lake.records import json_value
 from lake.records.debezium import Envelope, MessageDecoder
 from lake.records.field_reader import FieldColumn, FieldReader, Rejections
-from lake.records.json_members import BLANKS, Decoder, Members, encoder
-from lake.records.json_value import NotJson, read_json
+from lake.records.json_value import BLANKS, Decoder, Members, NotJson, encoder, read_json
 from lake.records.raw_values import ABSENT, NO_CHARACTER, ColumnRecords, FileFault, RawValue, TextRecords, as_list
 from lake.records.unknown_members import by_names, has_records, masks, undeclared_members, unknown_members
 from lake.records.values import SHOWN

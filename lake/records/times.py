@@ -12,9 +12,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from lake.contracts.literals import DAY, FARTHEST
 from lake.contracts.written_form import EPOCHS, PARTS, ZONES, TextForm
-from lake.records.memo import Memo
 from lake.records.numbers import exact
-from lake.records.raw_values import RawValue
+from lake.records.raw_values import Memo, RawValue
 
 EPOCH: Final = datetime(1970, 1, 1)
 _OFFSET: Final = r"[+-][0-9]{2}(?:[0-9]{2}|:[0-9]{2}(?::[0-9]{2})?)?"

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lake.contracts.fields import Field
-from lake.records.json_members import encoder
-from lake.records.json_value import parse_if_json
+from lake.records.json_value import encoder, parse_if_json
 from lake.records.raw_values import RawValue
 
 if TYPE_CHECKING:

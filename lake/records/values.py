@@ -15,9 +15,8 @@ from lake.contracts.fields import Field
 from lake.contracts.written_form import NUMBERS, PLAIN, TextForm
 from lake.records import times
 from lake.records.json_value import has_surrogates, parse_if_json, plain
-from lake.records.memo import Memo
 from lake.records.numbers import decimal, floating, whole
-from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, WrongValue
+from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, Memo, RawValue, WrongValue
 
 Value: TypeAlias = object
 Reader: TypeAlias = Callable[[RawValue], Value]

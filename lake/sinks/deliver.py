@@ -14,8 +14,7 @@ from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.progress import step
 from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
-from lake.sinks.declared import sink_kind
-from lake.sinks.kind import DeclaredSink, Retry, RetryResult
+from lake.sinks.kind import DeclaredSink, Retry, RetryResult, sink_kind
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.sink import ResumableTarget, SinkPosition, Target
 from lake.store.ledger import consumers, editions, runs, sent

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from functools import partial
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from lake.config import Settings
+from lake.connectors import connector, kind_of
+from lake.contracts import declared_files
 from lake.contracts.declared_files import DeclaredFile
-from lake.sinks.condition import Condition
+from lake.errors import DeclarationError, did_you_mean
+from lake.sinks.condition import Condition, condition_of
 from lake.sinks.sink import Mode, Target
 
 Begin: TypeAlias = Literal["snapshot", "now"]
@@ -93,3 +97,108 @@ class SinkKind:
     keeps: str = ""
     begin: Begin = "snapshot"
     retry: Retry | None = None
+
+
+NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
+SEE: Final = "see docs/how-to/sinks.md"
+
+
+def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Raises one DeclarationError with all faults."""
+    faults = [
+        DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, table))
+        for key in given
+        if key not in table
+    ]
+    values = {}
+    for key, (kind, default) in table.items():
+        value = given.get(key, default)
+        if value is None:
+            faults.append(DeclarationError(f"{key} is missing", where=where, fix=f"write {key} = …; {SEE}"))
+        elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            found = f"{key}: expected {NOUNS[kind]}, found {type(value).__name__}"
+            faults.append(DeclarationError(found, where=where, fix=SEE))
+        values[key] = value
+    if faults:
+        raise DeclarationError.all(faults)
+    return values
+
+
+def sink_kind(kind: str, where: str) -> SinkKind:
+    found: SinkKind = connector("lake.sinks", kind, where)
+    return found
+
+
+def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
+    return declared_files.sinks(settings).sound(partial(_read, settings))
+
+
+def names(settings: Settings) -> list[str]:
+    """Valid or not."""
+    return declared_files.sinks(settings).names
+
+
+def tables(settings: Settings) -> dict[str, list[str]]:
+    """Valid or not."""
+    given = {file.name: file.options.get("tables") for file in declared_files.sinks(settings).texts}
+    return {name: list(tables) if isinstance(tables, dict) else [] for name, tables in given.items()}
+
+
+def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[DeclaredSink]:
+    return declared_files.sinks(settings).chosen(partial(_read, settings), wanted)
+
+
+def _read(settings: Settings, file: DeclaredFile) -> DeclaredSink:
+    where, name = file.where, kind_of("lake.sinks", file.options, file.where)
+    kind = sink_kind(name, where)
+    common: OptionTable = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, kind.begin)}
+    given = {key: value for key, value in file.values.items() if key != "kind"}
+    options = read_options({**common, **kind.options}, given, where)
+    after_publish, begin = options.pop("after_publish"), options.pop("begin")
+    _must_be_one_of("begin", begin, get_args(Begin), where)
+    tables = dict(_tables(kind, options.pop("tables"), where))
+    _must_have_own_names(tables.values(), where)
+    if begin == "now" and (mirrors := [table.name for table in tables.values() if table.mode == "mirror"]):
+        raise DeclarationError(
+            f'begin = "now": {mirrors[0]} mirrors the edition, so it begins with all rows',
+            where=where,
+            fix="give its table another mode, or leave out `begin`",
+        )
+    open = partial(kind.open, SinkDeclaration(file.name, options, where, settings))
+    return DeclaredSink(file.name, name, tables, where, open, after_publish, begin, kind.keeps)
+
+
+def _tables(kind: SinkKind, given: Mapping[str, Any], where: str) -> Iterator[tuple[str, DeclaredTable]]:
+    if not given:
+        raise DeclarationError("it has no table", where=where, fix="write [tables.NAME]; lake tables lists them")
+    for name, options in given.items():
+        place = f"{where}, table {name}"
+        if not isinstance(options, dict):
+            raise DeclarationError(f"expected a table, found {options!r}", where=place, fix=f"write [tables.{name}]")
+        common = {"name": (str, name), "columns": (list, []), "mode": (str, kind.modes[0])}
+        common |= {"on": (list, []), "when": (str, "")}
+        read = read_options({**common, **kind.table_options}, options, place)
+        far, columns, mode = read.pop("name"), read.pop("columns"), read.pop("mode")
+        _must_be_one_of("mode", mode, kind.modes, place)
+        if not all(isinstance(column, str) for column in columns) or len(set(columns)) < len(columns):
+            raise DeclarationError(f"columns: expected names, each once, found {columns!r}", where=place, fix=SEE)
+        condition = condition_of(read.pop("on"), read.pop("when"), place)
+        if condition and mode != "append":
+            raise DeclarationError(
+                f"on and when choose among changes, but mode {mode} takes rows",
+                where=place,
+                fix='leave them out, or say mode = "append"',
+            )
+        shaped = mode not in kind.loose
+        yield name, DeclaredTable(name, far, tuple(columns), mode, read, shaped, condition)
+
+
+def _must_be_one_of(key: str, value: str, allowed: Collection[str], where: str) -> None:
+    if value not in allowed:
+        raise DeclarationError(f"{key}: found {value!r}", where=where, fix=did_you_mean(value, allowed))
+
+
+def _must_have_own_names(tables: Collection[DeclaredTable], where: str) -> None:
+    far = [table.far for table in tables]
+    for name in {name for name in far if far.count(name) > 1}:
+        raise DeclarationError(f"two tables are called {name!r} there", where=where, fix="give one another `name`")

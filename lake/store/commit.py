@@ -17,9 +17,8 @@ from deltalake import DeltaTable
 from lake.errors import Unavailable
 from lake.store import delta, delta_writer
 from lake.store.delta import Position
-from lake.store.positioned_commit import commit_actions, commit_staged, confirm, only_writer
+from lake.store.positioned_commit import StagingTable, commit_actions, commit_staged, confirm, only_writer, stage
 from lake.store.scan import arrow_schema
-from lake.store.staging_table import StagingTable, stage
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
 from lake.store.tables import Table
 from lake.text import SPARK, quoted

@@ -20,9 +20,8 @@ from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.log_head import LogHead
 from lake.store.log_rows import BROADCAST, OWN, REFUSAL, ranged
-from lake.store.positioned_commit import commit_staged, confirm, only_writer
+from lake.store.positioned_commit import StagingTable, commit_staged, confirm, only_writer, stage
 from lake.store.scan import Scan, Span, spooled
-from lake.store.staging_table import StagingTable, stage
 from lake.store.table_logs import invalidate
 from lake.store.voids import voids_between, without_voided
 from lake.store.warehouse import Located, Location, Warehouse

@@ -21,7 +21,7 @@ from lake.ops.render import as_data, as_text
 from lake.ops.status import status
 from lake.project.project import load
 from lake.read.sql import reader
-from lake.store.ledger import cuts, episodes
+from lake.store.ledger import cuts, sent
 from lake.testing import Commands
 from tests.docs.sessions import SHOP, play
 from tests.kills import killed
@@ -228,7 +228,7 @@ def remove_waiting_files(settings: Settings) -> None:
 def test_episode_is_reported_when_it_begins_and_when_it_ends(shop: Settings, webhook: Webhook) -> None:
     declare(shop, webhook, "waiting", 'measure = "pending"', "above = 1", 'message = "{of}: {what} is {state}"')
     [shown] = alert_results(shop, "--dry-run")
-    assert (shown["sent"], webhook.tried, episodes.newest(shop)) == (1, [], {})
+    assert (shown["sent"], webhook.tried, sent.newest_episodes(shop)) == (1, [], {})
     assert alert_results(shop)[0]["state"].startswith("firing since ")
     now = status(load(shop))
     assert as_data(now)["firing"][0]["alert"] == "waiting"

@@ -35,8 +35,7 @@ from lake.privacy.forget import forget
 from lake.project.project import Project, load
 from lake.read.sql import reader
 from lake.store import quarantine
-from lake.store.keys import copy_store, open_store
-from lake.store.keys.home import secret_file
+from lake.store.keys import copy_store, open_store, secret_file
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.ledger.editions import kept_editions
 from lake.store.log import Log

@@ -43,8 +43,7 @@ from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
 from lake.session import file_modes
 from lake.store import duckdb_tables, erasures, quarantine
-from lake.store.keys import KeyStore, open_store
-from lake.store.keys.home import secret_file
+from lake.store.keys import KeyStore, open_store, secret_file
 from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
 from lake.store.log import EventFilter, Log

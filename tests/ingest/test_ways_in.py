@@ -29,8 +29,8 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.reasons import Reason
 from lake.ingest.replay import quarantined_records
-from lake.records.files import read_file
 from lake.records.raw_values import FileFault, TextRecords
+from lake.records.read_tasks import read_file
 from lake.records.reader import RecordReader
 from lake.store import duckdb_tables
 from lake.store.log import Log

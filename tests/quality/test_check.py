@@ -15,8 +15,7 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, QualityError
 from lake.ops.scaffold import init
 from lake.project.project import load
-from lake.publish.check import check
-from lake.publish.checked_tables import tables_at_cut
+from lake.publish.check import check, tables_at_cut
 from lake.quality.failures import warning_messages
 from lake.store import delta
 from lake.store.ledger import checks, cuts

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.records import csv_text, json_text
 from lake.records.decompression import CHUNK_BYTES, DecompressedFile
-from lake.records.files import read_file
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, TextRecords
+from lake.records.read_tasks import read_file
 
 RECORD_BYTES = 1 << 16
 Record = tuple[int, bytes | dict[str, RawValue] | tuple[str, str]]

@@ -24,8 +24,8 @@ from lake.errors import Unavailable
 from lake.records import avro as avro_files
 from lake.records.avro import parse
 from lake.records.avro_values import decoder
-from lake.records.files import read_file
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue
+from lake.records.read_tasks import read_file
 from tests.records.reading import outcomes
 
 MICROS = 1_711_879_500_123_456

@@ -15,7 +15,7 @@ import pytest
 from lake.contracts.contract import read_contract
 from lake.contracts.csv_options import CsvOptions
 from lake.contracts.reasons import Reason
-from lake.records.files import read_file
+from lake.records.read_tasks import read_file
 from lake.records.reader import RecordReader
 from tests import shop
 from tests.records.reading import RECORD_BYTES, csv_records

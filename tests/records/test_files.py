@@ -15,9 +15,9 @@ import pytest
 
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.errors import Unavailable
-from lake.records import files
-from lake.records.files import format_of, read_file, unknown_format
+from lake.records import read_tasks
 from lake.records.raw_values import ColumnRecords, FileFault
+from lake.records.read_tasks import format_of, read_file, unknown_format
 from tests.records.reading import RECORD_BYTES, file_records, outcome
 
 
@@ -177,7 +177,7 @@ def test_error_of_a_library_is_reported_as_the_fault_of_the_file(name: str) -> N
 
 
 def test_parts_have_few_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "CHUNK_RECORDS", 3)
+    monkeypatch.setattr(read_tasks, "CHUNK_RECORDS", 3)
     data = b"x,y\n" + b"1,2\n" * 4 + b"broken\n" + b"1,2\n" * 3
     parts = [*read_file(io.BytesIO(data), "a.csv", DEFAULT_CSV, record_bytes=RECORD_BYTES)]
     assert [[*part.places] for part in parts] == [[2, 3, 4], [5, 6, 7], [8, 9]]

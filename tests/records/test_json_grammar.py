@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from lake.records.json_members import Decoder
+from lake.records.json_value import Decoder
 from tests.records.stated import REFUSED, Walk, of_text
 
 TOKENS: Final = (

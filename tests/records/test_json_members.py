@@ -8,8 +8,7 @@ import pytest
 
 from lake.contracts.reasons import Reason
 from lake.records import json_value
-from lake.records.json_members import Decoder, Members, encoder
-from lake.records.json_value import NotJson, read_object
+from lake.records.json_value import Decoder, Members, NotJson, encoder, read_object
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue
 
 NAMES = ("a", "b", "a b")

@@ -22,8 +22,8 @@ from pyarrow.parquet import encryption
 from lake.contracts.csv_options import DEFAULT_CSV
 from lake.errors import Unavailable
 from lake.records import parquet
-from lake.records.files import read_file
 from lake.records.raw_values import ColumnRecords, FileFault, RawValue, as_list
+from lake.records.read_tasks import read_file
 from tests.bad_input import hostile
 from tests.records.reading import outcomes
 

@@ -17,7 +17,7 @@ from lake.contracts.contract import read_contract
 from lake.contracts.csv_options import DEFAULT_CSV
 from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.kinds.grouped_map import pickled
-from lake.records import json_members
+from lake.records import json_value
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, TextRecords
 from lake.records.read_tasks import FILES, FilePiece, FileTask
 from lake.records.reader import RecordReader
@@ -261,7 +261,7 @@ def test_reader_reads_the_same_by_msgspec_and_by_the_standard_library(
     variants = [each for text in texts for each in _changed(text, text.rindex(b',"z"'))]
     lines = TextRecords(range(len(variants)), variants)
     quickly = reader.read(lines, {})
-    monkeypatch.setattr(json_members, "decode_without_loss", lambda texts, *_: [None] * len(texts))
+    monkeypatch.setattr(json_value, "decode_without_loss", lambda texts, *_: [None] * len(texts))
     carefully = reader.read(lines, {})
     for name in quickly.column_names:
         assert [*map(repr, quickly[name].to_pylist())] == [*map(repr, carefully[name].to_pylist())], name

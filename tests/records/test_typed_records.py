@@ -14,8 +14,8 @@ import pytest
 
 from lake.contracts.contract import read_contract
 from lake.contracts.csv_options import DEFAULT_CSV
-from lake.records.files import read_file
 from lake.records.raw_values import ColumnRecords
+from lake.records.read_tasks import read_file
 from lake.records.reader import RecordReader
 from tests import shop
 from tests.bad_input import hostile

@@ -9,9 +9,8 @@ from typing import Any, Final, Self
 
 from lake.config import load_settings
 from lake.read.sql import reader
-from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import DeliveryOutcome, deliver
-from lake.sinks.kind import DeclaredSink
+from lake.sinks.kind import DeclaredSink, declared_sinks
 from lake.store.ledger import sent
 from lake.text import plain
 from tests.read.things import NAME, Things

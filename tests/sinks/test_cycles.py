@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from lake.ops.pipeline import catch_up
 from lake.privacy.forget import forget
 from lake.read.sql import reader
-from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import DeliveryOutcome, deliver
+from lake.sinks.kind import declared_sinks
 from lake.sinks.verify import verify_sink
 from lake.store.ledger.editions import kept_editions
 from lake.testing import Commands, Lakehouse

@@ -15,8 +15,8 @@ from lake.connect.kafka.sink import KafkaTarget as Target
 from lake.connect.kafka.sink.topics import KafkaTransaction
 from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
 from lake.read.sql import reader
-from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import deliver, preview
+from lake.sinks.kind import declared_sinks
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.sink import SinkDelivery, SinkPosition
 from lake.store.ledger import editions

@@ -19,9 +19,8 @@ from lake.connect.webhook import receiver as receivers
 from lake.connect.webhook.target import WebhookTarget
 from lake.errors import DeclarationError, LakeError, LawError, StartOver, Unavailable
 from lake.read.sql import reader
-from lake.sinks.declared import declared_sinks
 from lake.sinks.deliver import forget_sink, give_up, send_again
-from lake.sinks.kind import RetryResult
+from lake.sinks.kind import RetryResult, declared_sinks
 from lake.store.ledger import runs, sent
 from lake.testing import Commands
 from tests.kills import killed

@@ -12,8 +12,7 @@ from typing import Any, Final
 import duckdb
 
 from lake.config import Settings
-from lake.sinks.declared import declared_sinks
-from lake.sinks.kind import DeclaredSink
+from lake.sinks.kind import DeclaredSink, declared_sinks
 from lake.sinks.verify import verify_sink
 from lake.store.ledger.editions import Edition, EditionTable, record_edition
 from tests.warehouse import write

@@ -15,8 +15,7 @@ import pytest
 from lake import cost
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store.keys import KeyStore, _home, copy_store, has_store, open_store, restore_store
-from lake.store.keys.home import Identity, secret_file
+from lake.store.keys import Identity, KeyStore, _home, copy_store, has_store, open_store, restore_store, secret_file
 from tests.servers.postgres import Postgres, url
 from tests.shop import all_keys
 

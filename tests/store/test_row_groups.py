@@ -21,9 +21,8 @@ from lake.config import Settings
 from lake.session import duck
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
-from lake.store.positioned_commit import commit_staged
+from lake.store.positioned_commit import commit_staged, stage
 from lake.store.scan import Scan, to_frame
-from lake.store.staging_table import stage
 from lake.store.storage import Address
 from lake.store.upkeep.compaction import compact_by_spark, compact_table
 

@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 
 from lake.store import delta, delta_writer
 from lake.store.delta import Position
-from lake.store.positioned_commit import commit_actions, commit_staged
+from lake.store.positioned_commit import StagingTable, commit_actions, commit_staged, stage
 from lake.store.scan import Scan
-from lake.store.staging_table import StagingTable, stage
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
 from lake.store.upkeep import vacuum

@@ -19,8 +19,7 @@ from lake.contracts import declared_files
 from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import condition_of
-from lake.sinks.declared import read_options
-from lake.sinks.kind import DeclaredSink, DeclaredTable, OptionTable
+from lake.sinks.kind import DeclaredSink, DeclaredTable, OptionTable, read_options
 from lake.sinks.sink import Target
 
 if TYPE_CHECKING:

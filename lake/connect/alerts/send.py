@@ -29,8 +29,8 @@ from lake.project.project import sound
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
 from lake.sinks.plan import DeliveryPlan
-from lake.store.ledger import episodes, runs, sent
-from lake.store.ledger.episodes import Episode
+from lake.store.ledger import runs, sent
+from lake.store.ledger.sent import Episode
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 
@@ -184,11 +184,11 @@ def _preview_rows(settings: Settings, alert: RowAlert) -> AlertResult:
 
 def _send_state(settings: Settings, alert: StateAlert, values: Measurements) -> AlertResult:
     with lease(settings, f"sink.{sink_of(alert.name)}"), runs.failing(settings, VERB, alert.name):
-        before, count = episodes.newest(settings).get(alert.name), 0
+        before, count = sent.newest_episodes(settings).get(alert.name), 0
         now = _next(alert, before, values)
         while now is not None and (now != before or now.waits):
             if now != before:
-                episodes.record(settings, now)
+                sent.record_episode(settings, now)
             before = _send_next(settings, alert, now)
             now, count = _next(alert, before, values), count + 1
         runs.record_nothing_to_do(settings, VERB, [alert.name])
@@ -196,7 +196,7 @@ def _send_state(settings: Settings, alert: StateAlert, values: Measurements) -> 
 
 
 def _preview_state(settings: Settings, alert: StateAlert, values: Measurements) -> AlertResult:
-    now = _next(alert, episodes.newest(settings).get(alert.name), values)
+    now = _next(alert, sent.newest_episodes(settings).get(alert.name), values)
     if now is None or not now.waits:
         return AlertResult(alert.name, alert.measure, 0, _shown(now))
     states = ([FIRING] if now.told == 0 else []) + ([RESOLVED] if now.ended else [])
@@ -229,7 +229,7 @@ def _send_next(settings: Settings, alert: StateAlert, episode: Episode) -> Episo
             where=alert.where,
             fix="it is told again with the next look",
         )
-    return episodes.record(settings, replace(episode, told=episode.told + 1))
+    return sent.record_episode(settings, replace(episode, told=episode.told + 1))
 
 
 def _id(alert: StateAlert, episode: Episode, state: str) -> str:

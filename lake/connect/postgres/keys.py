@@ -19,7 +19,7 @@ from lake import cost
 from lake.connect.postgres.connection import Connection, connect, fetch, is_transient, unavailable
 from lake.errors import DeclarationError
 from lake.session.spark_session import first_line
-from lake.store.keys.home import COPY, SECRET_BYTES, Identity, Transaction
+from lake.store.keys import COPY, SECRET_BYTES, Identity, Transaction
 
 SCHEMA: Final = "lake_keys"
 TABLES: Final = (

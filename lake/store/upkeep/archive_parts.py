@@ -19,12 +19,11 @@ from lake.store import archive_tier, delta, delta_writer
 from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
-from lake.store.positioned_commit import commit_actions, commit_staged
+from lake.store.positioned_commit import Action, StagingTable, commit_actions, commit_staged, removed, stage
 from lake.store.proof import chain
 from lake.store.proof.chain import BatchContent
 from lake.store.proof.fingerprints import Fingerprint
 from lake.store.scan import Scan, arrow_schema, read
-from lake.store.staging_table import Action, StagingTable, removed, stage
 from lake.store.storage import Address
 from lake.store.upkeep.compaction import TARGET_BYTES, count_and_hash
 from lake.store.warehouse import Location

@@ -24,9 +24,8 @@ from lake.session.spark_session import configured
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
-from lake.store.positioned_commit import commit_actions
+from lake.store.positioned_commit import commit_actions, stage
 from lake.store.snapshot import duckdb_type
-from lake.store.staging_table import stage
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table
 from lake.text import SPARK, quoted
