@@ -125,11 +125,13 @@ def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> di
 
 
 def sink_kind(kind: str, where: str) -> SinkKind:
+    """Return an installed kind. Raises DeclarationError."""
     found: SinkKind = connector("lake.sinks", kind, where)
     return found
 
 
 def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
+    """Return valid sinks, and the faults of others, by name."""
     return declared_files.sinks(settings).sound(partial(_read, settings))
 
 
@@ -145,6 +147,7 @@ def tables(settings: Settings) -> dict[str, list[str]]:
 
 
 def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[DeclaredSink]:
+    """Return the `wanted` sinks, by default all. Raises DeclarationError."""
     return declared_files.sinks(settings).chosen(partial(_read, settings), wanted)
 
 
