@@ -25,7 +25,7 @@ from lake.serve.intake_folder import IntakeFolder
 from lake.session import spark_session
 from lake.store.storage import Address, access_check, address_of, objects
 from lake.store.storage.objects import Object
-from lake.store.storage.ranged import SizedCache
+from lake.store.storage.positioned import SizedCache
 from tests.checks import present
 from tests.ingest.every_file import CONTRACTS
 from tests.ingest.every_file import files as every

@@ -27,7 +27,7 @@ from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.storage import Address, Entry, ranged
-from lake.store.storage.ranged import SizedCache
+from lake.store.storage.positioned import SizedCache
 from lake.store.table_log import TableState
 from lake.store.table_logs import invalidate, table_log
 from lake.store.view import view

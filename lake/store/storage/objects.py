@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
 from lake.store.storage import Address, Entry, Item, Result, Storage, Use
-from lake.store.storage.ranged import Positioned, SizedCache
+from lake.store.storage.positioned import Positioned, SizedCache
 
 FIRST: Final = 1 << 16
 """Bytes of the first request at a new position; doubled for each sequential read."""
