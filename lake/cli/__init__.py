@@ -39,7 +39,7 @@ COMMANDS = {
     "init": "project",
     "setup": "project",
     "doctor": "project",
-    "schemas": "schemas",
+    "schemas": "logs",
     "ingest": "ingest",
     "append": "ingest",
     "log": "logs",
@@ -67,8 +67,8 @@ COMMANDS = {
     "tables": "queries",
     "status": "queries",
     "graph": "queries",
-    "explain": "explain",
-    "diff": "explain",
+    "explain": "queries",
+    "diff": "queries",
     "reader": "reader",
 }
 

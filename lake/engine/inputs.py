@@ -16,7 +16,7 @@ from lake.engine.catalog import warn_of_spill
 from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
 from lake.engine.engines import in_process_session
 from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
-from lake.ingest import rejections
+from lake.ingest import event_columns
 from lake.kinds.columns import ORDER, SIGN, visible, with_one_zero
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
@@ -191,7 +191,7 @@ class Inputs(StoredRows):
         kind, sources = declaration.kind, declaration.inputs
         refused = [self.refusals(source) if kind.needs_refusals else None for source in sources]
         frames = [
-            f if r is None else rejections.with_delivery(f, self.project.contracts[s.name])
+            f if r is None else event_columns.with_delivery(f, self.project.contracts[s.name])
             for s, f, r in zip(sources, frames, refused, strict=True)
         ]
         frames = [*map(with_one_zero, drop_withheld(declaration, frames, held) if held else frames)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lake.contracts.encryption import KEY, SUBJECT
 from lake.engine.catalog import Catalog
 from lake.engine.columns import leaf_frame, without_files
-from lake.ingest import rejections
+from lake.ingest import event_columns
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.project.declaration import Declaration, Input
 from lake.store import erasures, log_rows
@@ -69,7 +69,7 @@ class StoredRows(Catalog):
             return None
         contract = self.project.contracts[source.name]
         rows = Log(settings, source.name).refusals(self.spark, contract, upto=upto, voids=self.cut.voids)
-        return rejections.without_fields(event_order(rows.drop(*HIDDEN)), contract)
+        return event_columns.without_fields(event_order(rows.drop(*HIDDEN)), contract)
 
     def changes(self, source: Input, head: TableHead) -> DataFrame | None:
         """Return the rows added (+1) and removed (-1) since `head`, or None. Raises FeedGap."""

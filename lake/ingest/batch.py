@@ -23,7 +23,7 @@ from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.contracts.expressions import identity
 from lake.contracts.reasons import BLANK, CONTROL, Reason
-from lake.ingest import drift, gap_detection, horizon, rejections
+from lake.ingest import drift, event_columns, gap_detection, horizon
 from lake.ingest.deduplication import RedeliverySearch, RepeatedEvents, no_repeats
 from lake.ingest.delivery import POSITION_BITS, Closing, Delivery, QuarantineEvent, records_of
 from lake.ingest.drift import Drift
@@ -265,13 +265,13 @@ class Batch:
     def _markers(self) -> list[DataFrame]:
         frames = []
         if self._quarantine_events:
-            frames.append(rejections.event_rows(self.spark, self.number, self._quarantine_events))
+            frames.append(event_columns.event_rows(self.spark, self.number, self._quarantine_events))
         if self.rejected > len(self.faults):
             refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
             if self.conflicts:
                 refused = refused.unionByName(self._conflicting.drop("original"))
             numbered = refused.withColumn("_number", F.expr(self._quarantine_number_sql))
-            frames.append(rejections.rejected_rows(numbered, self.contract, self.number))
+            frames.append(event_columns.rejected_rows(numbered, self.contract, self.number))
         return frames
 
     def events(self) -> DataFrame:

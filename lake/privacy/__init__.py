@@ -7,7 +7,7 @@ from lake.publish.after_publish import AfterPublish, OnFailure, OnProgress
 
 
 def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> None:
-    from lake.privacy.purge import purge
+    from lake.privacy.forget import purge
 
     purge(project, on_progress)
 

@@ -35,10 +35,9 @@ from lake.ingest.ingest import ingest
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import catch_up
 from lake.privacy import forget as module
-from lake.privacy import purge as purging
+from lake.privacy import forget as purging
 from lake.privacy.audit import search_files
-from lake.privacy.forget import LostKeysResult, destroy_keys, forget, give_up
-from lake.privacy.purge import purge
+from lake.privacy.forget import LostKeysResult, destroy_keys, forget, give_up, purge
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
 from lake.session import file_modes

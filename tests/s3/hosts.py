@@ -15,7 +15,7 @@ from typing import Final
 from lake.connect.s3.place import S3Settings
 from lake.errors import Unavailable
 from lake.store import delta, delta_writer, duckdb_tables
-from lake.store.locks import bucket_leases
+from lake.store.locks import lease as lease_module
 from lake.store.locks.lease import lease, must_hold
 from lake.store.warehouse import Warehouse
 from tests.shop import empty
@@ -30,7 +30,7 @@ def main() -> None:
     storage = S3Settings(endpoint=endpoint, region="us-east-1", path_style=True)
     settings = replace(empty(folder), warehouse=warehouse, storage=storage)
     for name, value in {"BEAT": 0.7, "EXPIRED": 3.0, "LOOK": 0.1}.items():
-        setattr(bucket_leases, name, value)
+        setattr(lease_module, name, value)
     table = Warehouse(settings).table("gold", "sums")
     while True:
         try:

@@ -20,7 +20,7 @@ CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding: *chunked", re.I)
 PART: Final = 1 << 16
 WRITES: Final = {"PUT", "POST", "DELETE"}
 SOON: Final = {
-    f"lake.store.locks.bucket_leases.{name}": value for name, value in (("EXPIRED", 3.0), ("BEAT", 0.7), ("LOOK", 0.1))
+    f"lake.store.locks.lease.{name}": value for name, value in (("EXPIRED", 3.0), ("BEAT", 0.7), ("LOOK", 0.1))
 }
 """Tuned so, a command takes the holder of a lease soon for dead."""
 

@@ -16,9 +16,9 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.store.locks import FolderLeases, Holder, LeaseHeld, bucket_leases
-from lake.store.locks.bucket_leases import BEAT, EXPIRED, BucketLease, BucketLeases, NewestEpoch
-from lake.store.locks.lease import lease
+from lake.store.locks import FolderLeases, Holder, LeaseHeld
+from lake.store.locks import lease as lease_module
+from lake.store.locks.lease import BEAT, EXPIRED, BucketLease, BucketLeases, NewestEpoch, lease
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from tests.store.memory import Bucket, Clock
@@ -30,8 +30,8 @@ NAME: Final = "table.orders"
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of all hosts, which advances by waiting. Leases are renewed by hand."""
     clock = Clock()
-    monkeypatch.setattr(bucket_leases, "clock", clock.now)
-    monkeypatch.setattr(bucket_leases, "sleep", clock.sleep)
+    monkeypatch.setattr(lease_module, "clock", clock.now)
+    monkeypatch.setattr(lease_module, "sleep", clock.sleep)
     monkeypatch.setattr(BucketLeases, "_renew", lambda _: None)
     return clock
 
@@ -127,13 +127,13 @@ def test_prefetched_lease_is_acquired_without_another_lookup(
     hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lease is looked up again after some time, and if another host was first."""
-    looks, look_up = list[Address](), bucket_leases.newest_epoch
+    looks, look_up = list[Address](), lease_module.newest_epoch
 
     def counted(folder: Address) -> NewestEpoch:
         looks.append(folder)
         return look_up(folder)
 
-    monkeypatch.setattr(bucket_leases, "newest_epoch", counted)
+    monkeypatch.setattr(lease_module, "newest_epoch", counted)
     hosts.acquire().release()
     for stray in ("notes.txt", "00000099.old", ""):
         (hosts.folder / stray).put_if_absent(b"of another program")
@@ -175,7 +175,7 @@ def test_free_lease_takes_few_requests(hosts: Hosts, clock: Clock, prefetches: b
 def test_prefetch_skips_a_lease_that_was_listed_in_part(
     hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch, listed: int
 ) -> None:
-    monkeypatch.setattr(bucket_leases, "LISTED", listed)
+    monkeypatch.setattr(lease_module, "LISTED", listed)
     for _ in range(2):
         hosts.acquire().release()
     host = hosts.new()
@@ -186,7 +186,7 @@ def test_prefetch_skips_a_lease_that_was_listed_in_part(
 def test_lease_deletes_old_files_and_keeps_its_numbers(
     hosts: Hosts, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_leases, "KEPT", -1.0)
+    monkeypatch.setattr(lease_module, "KEPT", -1.0)
     host = hosts.new()
     for number in range(20):
         held = host.acquire(NAME, seconds=10)
@@ -283,8 +283,8 @@ class Host:
         if self.world.time < self.asleep:
             return
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bucket_leases, "clock", self.clock)
-            patch.setattr(bucket_leases, "sleep", self._sleep)
+            patch.setattr(lease_module, "clock", self.clock)
+            patch.setattr(lease_module, "sleep", self._sleep)
             patch.setattr(BucketLeases, "_renew", lambda _: None)
             if self.world.chance.random() < 0.2:
                 self.leases.prefetch("table")
@@ -297,7 +297,7 @@ class Host:
     def _acquire(self) -> None:
         world = self.world
         with suppress(Tired):
-            is_released = bucket_leases.newest_epoch(world.folder).is_released
+            is_released = lease_module.newest_epoch(world.folder).is_released
             self.held = self.leases.acquire(NAME, seconds=1000)
             world.acquired.append(self.held.epoch)
             world.overtaken += not is_released

@@ -17,7 +17,7 @@ from lake.errors import LakeError, StorageError
 from lake.ingest import landing
 from lake.ingest.append import append
 from lake.ingest.delivery import Delivery
-from lake.privacy import purge
+from lake.privacy import forget
 from lake.project.project import Project
 from lake.publish.cut import cut
 from lake.store import delta, duckdb_tables, erasures, quarantine, recovery
@@ -234,7 +234,7 @@ def test_purge_expires_editions_by_number_whatever_the_clock(shop: Project) -> N
     erasures.mark_purged(settings, 1, edition=2, at=tomorrow)
     for number in (3, 4):
         editions.record_edition(settings, number, {})
-    purge._expire_restored(settings)
+    forget._expire_restored(settings)
     assert [each.number for each in editions.kept_editions(settings)] == [4, 3, 2]
 
 
@@ -248,8 +248,8 @@ def test_purge_waits_for_readers_by_edition_number_whatever_the_clock(shop: Proj
             os.utime(file, (clock.timestamp(), clock.timestamp()))
             [found] = activity.others(settings)
             assert (found.seen, found.since < second.published_at) == (1, True)
-            assert purge._still_read(settings, first) == ""
-            assert "may still be reading data of the person" in purge._still_read(settings, second)
+            assert forget._still_read(settings, first) == ""
+            assert "may still be reading data of the person" in forget._still_read(settings, second)
         editions.expire_editions(settings, [1])
         assert [each.number for each in editions.expired_since(settings, found.seen)] == [1]
         assert editions.expired_since(settings, 3) == []
@@ -259,12 +259,12 @@ def test_purge_in_a_bucket_waits_for_readers_of_other_hosts(shop: Project, monke
     settings = shop.settings
     commit_batch(shop, 1)
     editions.record_edition(settings, cut(shop).number, {})
-    assert purge._other_hosts(settings, 0) == ""
+    assert forget._other_hosts(settings, 0) == ""
     monkeypatch.setattr(Warehouse, "root", Address(str(settings.warehouse_path)))
     monkeypatch.setattr(activity, "has_unlisted", lambda _: True)
-    assert "other hosts may still read data of the person until" in purge._other_hosts(settings, 0)
-    monkeypatch.setattr(purge, "GRACE", timedelta(0))
-    assert purge._other_hosts(settings, 0) == ""
+    assert "other hosts may still read data of the person until" in forget._other_hosts(settings, 0)
+    monkeypatch.setattr(forget, "GRACE", timedelta(0))
+    assert forget._other_hosts(settings, 0) == ""
 
 
 def test_forget_proof_fails_when_it_searched_for_nothing(shop: Project) -> None:

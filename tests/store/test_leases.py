@@ -17,9 +17,9 @@ import pytest
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store import locks
-from lake.store.locks import FolderLease, FolderLeases, Holder, Lease, LeaseHeld, Leases, bucket_leases
-from lake.store.locks.bucket_leases import EXPIRED, BucketLease, BucketLeases
-from lake.store.locks.lease import lease, leases, must_hold
+from lake.store.locks import FolderLease, FolderLeases, Holder, Lease, LeaseHeld, Leases
+from lake.store.locks import lease as lease_module
+from lake.store.locks.lease import EXPIRED, BucketLease, BucketLeases, lease, leases, must_hold
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from tests.store.memory import Bucket, Clock
@@ -71,8 +71,8 @@ def world(request: pytest.FixtureRequest, project: Settings, monkeypatch: pytest
         return World(project, waits=0)
     world = World(replace(project, warehouse="s3://bucket"), waits=EXPIRED)
     monkeypatch.setattr(Warehouse, "root", Address("s3://bucket", Bucket()))
-    monkeypatch.setattr(bucket_leases, "clock", world.clock.now)
-    monkeypatch.setattr(bucket_leases, "sleep", world.clock.sleep)
+    monkeypatch.setattr(lease_module, "clock", world.clock.now)
+    monkeypatch.setattr(lease_module, "sleep", world.clock.sleep)
     monkeypatch.setattr(BucketLeases, "_renew", lambda _: None)
     return world
 

@@ -56,7 +56,7 @@ LOCAL: Final = {
     "quality/gx.py": "its environment is set before it is imported",
     "engine/at_cut.py": "tables of an old cut go to a folder that is named, or to one that goes after the query",
     "privacy/audit.py": "the files outside the warehouse are named by the settings",
-    "privacy/purge.py": "what Spark has written to its own log is cut off",
+    "privacy/forget.py": "what Spark has written to its own log is cut off",
     "publish/verify_source.py": "the rows of a source are kept beside the warehouse while they are compared",
     "read/export.py": "results, and whole editions, go to a file that is named",
     "read/shell.py": "so do those of its shell, whose screen has a size",
