@@ -24,7 +24,6 @@ from lake.ingest.delivery import Closing, FileDelivery
 from lake.ingest.files import Mark
 from lake.ingest.horizon import Horizon
 from lake.ingest.source_ingestion import copy_again, give_up_lost, open_ingestion
-from lake.ingest.source_position import source_position
 from lake.progress import step
 from lake.session.spark_session import first_line, started
 from lake.sources.declared import DeclaredSource, sound_sources
@@ -33,7 +32,7 @@ from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
-from lake.store.log import Log
+from lake.store.log import Log, source_position
 from lake.store.log_head import LogHead
 from lake.store.process import fault_of
 from lake.store.recovery import RESTORE

@@ -19,7 +19,6 @@ from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import SourceDelivery
-from lake.ingest.source_position import SourcePosition, source_position
 from lake.progress import step
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, names, sound_sources
@@ -27,7 +26,7 @@ from lake.sources.source import CopyingSource, Progress, Source, Spool
 from lake.sources.spool import SpooledDelivery
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
-from lake.store.log import Log
+from lake.store.log import Log, SourcePosition, source_position
 from lake.store.log_head import LogHead
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import Any
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.ingest.source_position import source_position
 from lake.publish.after_publish import sinks_of_connectors
 from lake.sinks.kind import DeclaredSink, sound_sinks
 from lake.sinks.sink import RejectedRow
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import Progress
 from lake.store.ledger import consumers, editions, sent
+from lake.store.log import source_position
 
 
 @dataclass(frozen=True)

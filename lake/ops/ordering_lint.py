@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.ingest.source_position import source_position
 from lake.project.project import Project
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import PartitionedSource
+from lake.store.log import source_position
 
 Ordering: TypeAlias = tuple[str, list[set[str]]]
 """Description of the unordered parts, and sets of fields: events equal in all fields of a set are ordered."""

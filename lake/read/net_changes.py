@@ -17,8 +17,7 @@ from lake.config import Settings
 from lake.read.locked_database import select, spill
 from lake.read.sql import EditionReader
 from lake.session.duck import connect
-from lake.store.comparison import changed_pairs
-from lake.store.feed import FEED, SIGN, proven_feed
+from lake.store.comparison import FEED, SIGN, changed_pairs, proven_feed
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.snapshot import Published, published
 from lake.store.table_head import CHANGE

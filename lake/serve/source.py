@@ -17,11 +17,11 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts, streams_of
 from lake.errors import DeclarationError, did_you_mean
-from lake.ingest.source_position import source_position
 from lake.serve.backpressure import IntakeLimits
 from lake.serve.intake_folder import Group, GroupWriter, IntakeFolder
 from lake.sources.declared import sound_sources
 from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceRecord, Spool
+from lake.store.log import source_position
 
 BATCH_BYTES: Final = 64 << 20
 FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")

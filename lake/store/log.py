@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import Schema
 
@@ -286,3 +286,29 @@ def _beaten(stream: str, position: Position) -> Unavailable:
         f"batch {position.data['batch']} of {stream} was written by another writer at the same time",
         fix="try again: nothing of this batch was committed",
     )
+
+
+@dataclass(frozen=True)
+class SourcePosition:
+    """Position after delivery `number` (0: none), which `streams` have and `lacking` lack.
+
+    A log is not `lacking` if it was deleted, and the source is no longer declared for its stream.
+    """
+
+    number: int = 0
+    progress: Mapping[str, Any] | None = None
+    streams: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+
+
+def source_position(settings: Settings, name: str, streams: tuple[str, ...]) -> SourcePosition:
+    positions = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
+    newest = max(filter(None, positions.values()), key=lambda position: position.number, default=None)
+    if newest is None:
+        return SourcePosition()
+    logs = {stream: Log(settings, stream) for stream in newest.streams}
+    positions |= {stream: log.head().sources.get(name) for stream, log in logs.items() if stream not in positions}
+    complete = {stream for stream, position in positions.items() if position and position.number == newest.number}
+    gone = {stream for stream, log in logs.items() if stream not in streams and not delta.exists(log.path)}
+    lacking = tuple(stream for stream in newest.streams if stream not in complete | gone)
+    return SourcePosition(newest.number, newest.progress, newest.streams, lacking)

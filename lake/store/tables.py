@@ -13,8 +13,8 @@ from deltalake import Field, Schema
 from lake.config import Settings
 from lake.session.spark_session import raise_if_gone
 from lake.store import delta, delta_writer, duckdb_tables
+from lake.store.comparison import SIGNED, feed
 from lake.store.delta import Position
-from lake.store.feed import SIGNED, feed
 from lake.store.keys import open_store
 from lake.store.proof.fingerprints import Fingerprint, of_version
 from lake.store.scan import Scan, arrow_schema, distinct, has_key, to_frame

@@ -20,7 +20,6 @@ from lake.ingest import source_ingestion
 from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records
 from lake.ingest.source_ingestion import give_up_lost
-from lake.ingest.source_position import source_position
 from lake.ops import pipeline
 from lake.project.project import load
 from lake.publish.cut import cut
@@ -30,7 +29,7 @@ from lake.sources.describe import describe, position
 from lake.store import duckdb_tables
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
-from lake.store.log import Log
+from lake.store.log import Log, source_position
 from lake.store.log_head import LogHead
 from lake.store.table_logs import forget_all
 from lake.testing import Lakehouse

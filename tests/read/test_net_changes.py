@@ -14,7 +14,7 @@ from lake import cost
 from lake.config import Settings
 from lake.errors import StorageError
 from lake.read.net_changes import NetChange, net_changes
-from lake.store.feed import proven_feed
+from lake.store.comparison import proven_feed
 from lake.store.ledger.editions import Edition, EditionTable, get_edition, record_edition
 from tests.read.things import NAME, Things
 from tests.warehouse import write

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lake.ingest.source_position import SourcePosition
 from lake.ops import ordering_lint
 from lake.project.project import load
+from lake.store.log import SourcePosition
 from tests.packages import install
 from tests.shop import contract, declare, empty, job
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.connect.kafka.source.ranges import KafkaOffsets
-from lake.ingest.source_position import source_position
 from lake.ops import pipeline
+from lake.store.log import source_position
 from lake.testing import Lakehouse
 from tests.processes import PATIENCE
 from tests.servers.kafka import Kafka

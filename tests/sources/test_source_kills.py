@@ -17,11 +17,10 @@ import pytest
 
 from lake.connect.kafka.source.ranges import KafkaOffsets
 from lake.connect.postgres.source.messages import read_lsn
-from lake.ingest.source_position import SourcePosition, source_position
 from lake.project.project import load
 from lake.publish.cut import cut
 from lake.store import duckdb_tables
-from lake.store.log import Log
+from lake.store.log import Log, SourcePosition, source_position
 from lake.testing import Commands, Kill, Lakehouse
 from tests.servers.kafka import Committed, Kafka
 from tests.shop import contract, declare, empty, job
