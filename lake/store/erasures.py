@@ -6,28 +6,16 @@ Erasures and voids share one numbering, so one number of a cut covers both.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.store.keys import has_store, open_store
 from lake.store.locks.lease import lease
 from lake.store.recovery import last_void
-from lake.store.voids import ERASURES, VOIDS
+from lake.store.voids import ERASURES, VOIDS, Erasure
 from lake.store.warehouse import Warehouse
-
-
-@dataclass(frozen=True)
-class Erasure:
-    """Person `subject` (a token) of `stream` was erased; or erased data up to `number` was purged."""
-
-    action: Literal["erased", "purged"]
-    number: int
-    stream: str
-    subject: str
-    at: datetime
 
 
 def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, get_args, get_type_hints
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
@@ -98,6 +99,19 @@ class LedgerTable:
         instants = [name for name, kind in self.columns.items() if kind == "TIMESTAMPTZ"]
         replaced = ", ".join(f"epoch_us({name}) AS {name}" for name in instants)
         return self.rows(settings, f"SELECT * REPLACE ({replaced}) FROM t WHERE {condition}", *parameters)
+
+
+_SQL_TYPES: Final = {int: "BIGINT", float: "DOUBLE", datetime: "TIMESTAMPTZ"}
+
+
+def columns_of(record: type) -> dict[str, str]:
+    """Return the columns for the fields of a dataclass: texts and nested values are VARCHAR."""
+
+    def sql_type(hint: Any) -> str:
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        return next((sql for kind, sql in _SQL_TYPES.items() if kind in kinds), "VARCHAR")
+
+    return {name: sql_type(hint) for name, hint in get_type_hints(record).items()}
 
 
 def instant(value: str | int) -> datetime:

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store.ledger_table import LedgerTable
+from lake.store.ledger_table import LedgerTable, columns_of
 from lake.store.recovery import last_void
 from lake.text import DUCKDB, SPARK, literal
 
@@ -35,18 +35,20 @@ VOIDS: Final = LedgerTable(
     },
     durable=True,
 )
-ERASURES: Final = LedgerTable(
-    "erasures",
-    {
-        "action": "VARCHAR",
-        "number": "BIGINT",
-        "stream": "VARCHAR",
-        "subject": "VARCHAR",
-        "at": "TIMESTAMPTZ",
-        "edition": "BIGINT",
-    },
-    durable=True,
-)
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """Person `subject` (a token) of `stream` was erased; or erased data up to `number` was purged."""
+
+    action: Literal["erased", "purged"]
+    number: int
+    stream: str
+    subject: str
+    at: datetime
+
+
+ERASURES: Final = LedgerTable("erasures", columns_of(Erasure) | {"edition": "BIGINT"}, durable=True)
 NUMBERED: Final = (VOIDS, ERASURES)
 Place = tuple[int, int, int]
 """Batch, bucket and offset of an event."""

@@ -207,8 +207,6 @@ def _write_secret(secret: bytes, file: Path) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-__all__ = ["COPY", "KeyStore", "copy_store", "has_store", "open_store", "restore_store"]
-
 KEY_BYTES: Final = 32
 KEYS: Final = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL"
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store.ledger_table import LedgerTable, instant
+from lake.store.ledger_table import LedgerTable, columns_of, instant
 
 Scope = Literal["diff", "table"]
 Outcome = Literal["passed", "warned", "stopped"]
@@ -35,21 +35,7 @@ class Check:
     checked_at: datetime
 
 
-CHECKS: Final = LedgerTable(
-    "checks",
-    {
-        "number": "BIGINT",
-        "table": "VARCHAR",
-        "home": "VARCHAR",
-        "scope": "VARCHAR",
-        "cut": "BIGINT",
-        "version": "BIGINT",
-        "suite": "VARCHAR",
-        "outcome": "VARCHAR",
-        "results": "VARCHAR",
-        "checked_at": "TIMESTAMPTZ",
-    },
-)
+CHECKS: Final = LedgerTable("checks", columns_of(Check))
 
 
 def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:

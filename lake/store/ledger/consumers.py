@@ -15,7 +15,7 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store.ledger import editions
-from lake.store.ledger_table import LedgerTable, as_state, check_name, instant
+from lake.store.ledger_table import LedgerTable, as_state, check_name, columns_of, instant
 
 SINK: Final = ""
 """Table name of consumers that are sinks, which follow whole editions."""
@@ -57,17 +57,7 @@ class Consumer:
         return (self.edition,) if self.offered is None else (self.edition, self.offered)
 
 
-_CONSUMERS = LedgerTable(
-    "consumers",
-    {
-        "action": "VARCHAR",
-        "name": "VARCHAR",
-        "table": "VARCHAR",
-        "edition": "BIGINT",
-        "offered": "BIGINT",
-        "at": "TIMESTAMPTZ",
-    },
-)
+_CONSUMERS = LedgerTable("consumers", {"action": "VARCHAR", **columns_of(Consumer)})
 
 
 def consumers(settings: Settings) -> list[Consumer]:

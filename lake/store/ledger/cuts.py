@@ -9,7 +9,7 @@ from typing import Any
 
 from lake.config import Settings
 from lake.store import delta
-from lake.store.ledger_table import LedgerTable, as_state, instant, parse_nested, unknown_entry
+from lake.store.ledger_table import LedgerTable, as_state, columns_of, instant, parse_nested, unknown_entry
 from lake.store.recovery import cut_at, last_cut
 
 
@@ -23,10 +23,7 @@ class Cut:
     made_at: datetime
 
 
-CUTS = LedgerTable(
-    "cuts",
-    {"number": "BIGINT", "batches": "VARCHAR", "voids": "BIGINT", "made_at": "TIMESTAMPTZ", "label": "VARCHAR"},
-)
+CUTS = LedgerTable("cuts", {**columns_of(Cut), "label": "VARCHAR"})
 
 
 def latest_cut(settings: Settings) -> Cut | None:

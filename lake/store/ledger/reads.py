@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -20,27 +20,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.session import file_modes
-from lake.store.ledger_table import LedgerTable
-
-READS: Final = LedgerTable(
-    "reads",
-    {
-        "id": "VARCHAR",
-        "reader": "VARCHAR",
-        "grant_id": "VARCHAR",
-        "at": "TIMESTAMPTZ",
-        "kind": "VARCHAR",
-        "tables": "VARCHAR",
-        "query": "VARCHAR",
-        "edition": "BIGINT",
-        "cut": "BIGINT",
-        "format": "VARCHAR",
-        "outcome": "VARCHAR",
-        "rows": "BIGINT",
-        "size": "BIGINT",
-        "seconds": "DOUBLE",
-    },
-)
+from lake.store.ledger_table import LedgerTable, columns_of
 
 
 @dataclass(frozen=True)
@@ -50,8 +30,10 @@ class Read:
     `outcome` is None while the answer is being sent; the same id is recorded again at its end.
     """
 
+    id: str = field(default_factory=lambda: secrets.token_hex(12), kw_only=True)
     reader: str
     grant_id: str
+    at: datetime = field(default_factory=lambda: datetime.now(UTC), kw_only=True)
     kind: str
     tables: Sequence[str] = ()
     query: str | None = None
@@ -62,8 +44,6 @@ class Read:
     rows: int | None = None
     size: int | None = None
     seconds: float | None = None
-    at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    id: str = field(default_factory=lambda: secrets.token_hex(12))
 
     def ended(self, outcome: str, *, rows: int | None = None, size: int | None = None) -> Read:
         seconds = (datetime.now(UTC) - self.at).total_seconds()
@@ -75,7 +55,7 @@ class Read:
         return json.dumps({name: values[name] for name in READS.columns}, ensure_ascii=False).encode() + b"\n"
 
 
-assert {each.name for each in fields(Read)} == READS.columns.keys()
+READS: Final = LedgerTable("reads", columns_of(Read))
 
 
 class Journal:

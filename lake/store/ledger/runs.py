@@ -16,7 +16,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import Busy, LakeError, QualityError
 from lake.session.spark_session import first_line
-from lake.store.ledger_table import LedgerTable, instant
+from lake.store.ledger_table import LedgerTable, columns_of, instant
 
 WHOLE: Final = ("build", "rebuild")
 """Verbs that evaluate a whole table; their commits record the parts of its definition."""
@@ -60,19 +60,7 @@ class Run:
         return WORK.get(self.verb, self.verb)
 
 
-RUNS: Final = LedgerTable(
-    "runs",
-    {
-        "number": "BIGINT",
-        "verb": "VARCHAR",
-        "subject": "VARCHAR",
-        "cut": "BIGINT",
-        "outcome": "VARCHAR",
-        "counts": "VARCHAR",
-        "started_at": "TIMESTAMPTZ",
-        "seconds": "DOUBLE",
-    },
-)
+RUNS: Final = LedgerTable("runs", columns_of(Run))
 
 
 def record_run(settings: Settings, run: Run) -> None:

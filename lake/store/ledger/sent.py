@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store.ledger_table import LedgerTable, instant
+from lake.store.ledger_table import LedgerTable, columns_of, instant
 
 Action = Literal["failed", "waiting", "taken", "dropped"]
 OPEN: Final = ("failed", "waiting")
@@ -63,22 +63,7 @@ class State:
     underway: Underway | None = None
 
 
-SENT: Final = LedgerTable(
-    "sent",
-    {
-        "sink": "VARCHAR",
-        "table": "VARCHAR",
-        "key": "VARCHAR",
-        "since": "BIGINT",
-        "upto": "BIGINT",
-        "number": "BIGINT",
-        "change": "VARCHAR",
-        "reason": "VARCHAR",
-        "action": "VARCHAR",
-        "attempts": "BIGINT",
-        "at": "TIMESTAMPTZ",
-    },
-)
+SENT: Final = LedgerTable("sent", columns_of(Undelivered))
 NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, since ORDER BY "at" DESC) = 1"""
 
 
@@ -152,19 +137,7 @@ class Episode:
         return self.told < (1 if self.ended is None else 2)
 
 
-EPISODES: Final = LedgerTable(
-    "alerts",
-    {
-        "alert": "VARCHAR",
-        "number": "BIGINT",
-        "began": "VARCHAR",
-        "value": "DOUBLE",
-        "what": "VARCHAR",
-        "ended": "VARCHAR",
-        "told": "BIGINT",
-        "of": "VARCHAR",
-    },
-)
+EPISODES: Final = LedgerTable("alerts", columns_of(Episode))
 
 
 def newest_episodes(settings: Settings) -> dict[str, Episode]:
