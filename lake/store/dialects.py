@@ -7,6 +7,7 @@ Members that an event's contract did not know are read from a struct, which `lak
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Final
 
@@ -50,7 +51,7 @@ class SparkDialect:
         from lake.records.extra_members import default_of  # imports Arrow
 
         if field.nested:
-            return self.literal(field, None if of.default is None else default_of(_with_default(field, of.default)))
+            return self.literal(field, None if of.default is None else default_of(replace(field, default=of.default)))
         return self._widened(of, self.literal(of, default_of(of)), field)
 
     def _widened(self, before: Field, value: str, field: Field) -> str:
@@ -175,12 +176,6 @@ class DuckDBDialect(SparkDialect):
             return f"list_transform({value}, lambda {item}, {at}: {body})"
         entry = f"struct_pack(k := {item}.key, v := {body})"
         return f"map_from_entries(list_transform(map_entries({value}), lambda {item}: {entry}))"
-
-
-def _with_default(field: Field, default: str) -> Field:
-    from dataclasses import replace
-
-    return replace(field, default=default)
 
 
 def fields_sql(contracts: Sequence[Contract]) -> list[str]:

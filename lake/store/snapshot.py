@@ -23,6 +23,7 @@ from typing import Any, Final
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
+from lake.contracts.fields import DUCKDB
 from lake.errors import LakeError, StorageError
 from lake.session.spark_session import first_line
 from lake.store import delta
@@ -39,20 +40,7 @@ MANIFEST_FILES: Final = 10_000
 # Reader features that do not change how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})
 
-TYPES: Final[Mapping[str, str]] = {
-    "string": "VARCHAR",
-    "long": "BIGINT",
-    "integer": "INTEGER",
-    "short": "SMALLINT",
-    "byte": "TINYINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "binary": "BLOB",
-    "date": "DATE",
-    "timestamp": "TIMESTAMPTZ",
-    "timestamp_ntz": "TIMESTAMP",
-}
+TYPES: Final = {**DUCKDB, "long": "BIGINT", "integer": "INTEGER", "short": "SMALLINT", "byte": "TINYINT"}
 """Delta's primitive types as DuckDB's; `decimal(p,s)` is the same in both."""
 
 

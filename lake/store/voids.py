@@ -130,17 +130,13 @@ def voids_between(settings: Settings, stream: str, after: int, upto: int) -> lis
 
 def without_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
     voids = list(voids)
-    wholes = [void.whole for void in voids if void.whole]
-    places = [f"({void.bucket}, {void.offset}L)" for void in voids if not void.whole]
-    if places:
-        rows = rows.where(f"(_bucket, _offset) NOT IN ({', '.join(places)})")
-    return rows.where(f"NOT ({' OR '.join(wholes)})") if wholes else rows
+    return rows.where(not_voided_sql(voids, SPARK)) if voids else rows
 
 
-def not_voided_sql(voids: Iterable[Void]) -> str:
+def not_voided_sql(voids: Iterable[Void], quote: str = DUCKDB) -> str:
     voids = list(voids)
-    tests = [f"NOT {void.whole_in(DUCKDB)}" for void in voids if void.whole]
-    if places := [f"({void.bucket}, {void.offset})" for void in voids if not void.whole]:
+    tests = [f"NOT {void.whole_in(quote)}" for void in voids if void.whole]
+    if places := [f"({void.bucket}, CAST({void.offset} AS BIGINT))" for void in voids if not void.whole]:
         tests.append(f"(_bucket, _offset) NOT IN ({', '.join(places)})")
     return " AND ".join(tests) or "true"
 

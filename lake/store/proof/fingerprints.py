@@ -62,22 +62,24 @@ class Fingerprint:
         return cls(int(rows), int(total, 16))
 
 
+def _text(x: str) -> str:
+    return f"cast({x} AS string)"
+
+
+def _double(x: str) -> str:
+    return f"cast({x} AS double)"
+
+
 @dataclass(frozen=True)
 class _Dialect:
     quote: str
-    text: Callable[[str], str]
     size: Callable[[str], str]
     micros: Callable[[str], str]
     days: Callable[[str], str]
-    double: Callable[[str], str]
     nan: Callable[[str], str]
-    long: Callable[[str], str]
-    power: Callable[[str], str]
-    ctz: Callable[[str], str]
     div: Callable[[str, str], str]
     field: Callable[[str, str], str]
     each: Callable[[str, str, str], str]
-    ordered: Callable[[str], str]
     joined: Callable[[str], str]
     hashed: Callable[[str], str]
     decimal: Callable[[str, str], str]
@@ -93,39 +95,27 @@ def _plain_decimal(value: str, kind: str) -> str:
 
 SPARKS: Final = _Dialect(
     quote=SPARK,
-    text=lambda x: f"cast({x} AS string)",
     size=lambda x: f"cast(octet_length({x}) AS string)",
     micros=lambda x: f"cast(unix_micros(cast({x} AS timestamp)) AS string)",
     days=lambda x: f"cast(unix_date({x}) AS string)",
-    double=lambda x: f"cast({x} AS double)",
     nan=lambda x: f"isnan({x})",
-    long=lambda x: f"cast({x} AS bigint)",
-    power=lambda x: f"pow(2D, {x})",
-    ctz=lambda x: f"bit_count(({x} & -{x}) - 1L)",
     div=lambda x, y: f"({x} div {y})",
     field=lambda x, name: f"{x}.{quoted(name, SPARK)}",
     each=lambda x, v, body: f"transform({x}, {v} -> {body})",
-    ordered=lambda x: f"array_sort({x})",
     joined=lambda x: f"array_join({x}, '')",
     hashed=lambda x: f"cast(conv(left(md5(encode({x}, 'UTF-8')), 16), 16, 10) AS decimal(20, 0))",
     decimal=lambda x, _: f"cast({x} AS string)",
 )
 DUCK: Final = _Dialect(
     quote=DUCKDB,
-    text=lambda x: f"{x}::VARCHAR",
     size=lambda x: f"strlen({x})::VARCHAR",
     micros=lambda x: f"epoch_us({x})::VARCHAR",
     days=lambda x: f"date_diff('day', DATE '1970-01-01', {x})::VARCHAR",
-    double=lambda x: f"({x})::DOUBLE",
     # Parquet's statistics leave NaN out, and DuckDB evaluates isnan by them to false.
     nan=lambda x: f"({x}::VARCHAR IN ('nan', '-nan'))",
-    long=lambda x: f"({x})::BIGINT",
-    power=lambda x: f"pow(2::DOUBLE, {x})",
-    ctz=lambda x: f"bit_count(({x} & -{x}) - 1)",
     div=lambda x, y: f"({x} // {y})",
     field=lambda x, name: f"struct_extract({x}, {literal(name)})",
     each=lambda x, v, body: f"list_transform({x}, lambda {v}: {body})",
-    ordered=lambda x: f"list_sort({x})",
     joined=lambda x: f"array_to_string({x}, '')",
     hashed=lambda x: f"('0x' || substr(md5({x}), 1, 16))::UBIGINT",
     decimal=_plain_decimal,
@@ -166,7 +156,7 @@ def _encoded(kind: Kind, x: str, d: _Dialect, depth: int) -> str:
     key = _encoded(kind["keyType"], d.field(v, "key"), d, depth + 1)
     value = _encoded(kind["valueType"], d.field(v, "value"), d, depth + 1)
     pairs = d.each(f"map_entries({x})", v, f"{key} || '=' || coalesce({value}, '~')")
-    return f"('<' || {d.joined(d.ordered(pairs))} || '>')"
+    return f"('<' || {d.joined(f'array_sort({pairs})')} || '>')"
 
 
 def _simple(kind: str, x: str, d: _Dialect) -> str:
@@ -181,11 +171,11 @@ def _exact(x: str, d: _Dialect) -> str:
 
     The logarithm may be off by one near a power of two. Then the number is another multiple of the same odd one.
     """
-    infinite = d.double("'Infinity'")
-    size = f"CASE WHEN {d.nan(x)} OR abs({x}) = {infinite} OR {x} = 0 THEN {d.double('1')} ELSE abs({x}) END"
-    half = d.div("u", "2")
-    whole = d.long(f"s * {d.power(half)} * {d.power(f'(u - {half})')}")
-    text = f"{d.text(d.div('w', '(w & -w)'))} || 'b' || {d.text('(' + d.ctz('w') + ' - u)')}"
+    infinite = _double("'Infinity'")
+    size = f"CASE WHEN {d.nan(x)} OR abs({x}) = {infinite} OR {x} = 0 THEN {_double('1')} ELSE abs({x}) END"
+    half, two = d.div("u", "2"), _double("2")
+    whole = f"cast(s * pow({two}, {half}) * pow({two}, (u - {half})) AS bigint)"
+    text = f"{_text(d.div('w', '(w & -w)'))} || 'b' || {_text('bit_count((w & -w) - 1) - u')}"
     finite = _let("s", size, _let("u", f"cast({BITS} - floor(log2(s)) AS int)", _let("w", whole, text, d), d), d)
     return (
         f"CASE WHEN {d.nan(x)} THEN 'nan' WHEN {x} = {infinite} THEN 'inf' WHEN {x} = -{infinite} THEN '-inf'"
@@ -199,8 +189,8 @@ def _let(name: str, value: str, body: str, d: _Dialect) -> str:
 
 
 SIMPLE: Final[Mapping[str, Callable[[str, str, _Dialect], str]]] = {
-    **dict.fromkeys(("boolean", "byte", "short", "integer", "long"), lambda x, _, d: d.text(x)),
-    **dict.fromkeys(("float", "double"), lambda x, _, d: _exact(d.double(x), d)),
+    **dict.fromkeys(("boolean", "byte", "short", "integer", "long"), lambda x, _, d: _text(x)),
+    **dict.fromkeys(("float", "double"), lambda x, _, d: _exact(_double(x), d)),
     **dict.fromkeys(("timestamp", "timestamp_ntz"), lambda x, _, d: d.micros(x)),
     "decimal": lambda x, kind, d: f"({d.decimal(x, kind)})",
     "date": lambda x, _, d: d.days(x),
