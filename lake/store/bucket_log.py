@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -29,11 +29,6 @@ from lake.store.storage import Address, Entry
 from lake.store.storage.objects import THREADS
 from lake.store.table_log import TableLog, TableState, delta_table
 from lake.store.truncated_commit import COMMIT, commit_file
-
-if TYPE_CHECKING:
-    from arro3.core import Table
-    from deltalake import Metadata, Schema
-    from deltalake.table import ProtocolVersions
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 LISTED: Final = 1000
@@ -45,35 +40,19 @@ STATES: Final = 4
 """Versions of a table that are kept open."""
 
 
-@dataclass(frozen=True)
-class _CopiedState:
-    table: DeltaTable
-    folder: str
-    log: BucketLog
+class _CopiedTable(DeltaTable):
+    """Table opened from a copy of its log in `folder`, which exists no longer."""
 
-    def version(self) -> int:
-        return self.table.version()
+    def __init__(self, folder: str, log: BucketLog) -> None:
+        super().__init__(folder)
+        self._folder, self._log = folder, log
 
-    def metadata(self) -> Metadata:
-        return self.table.metadata()
-
-    def protocol(self) -> ProtocolVersions:
-        return self.table.protocol()
-
-    def schema(self) -> Schema:
-        return self.table.schema()
-
-    def file_uris(self) -> list[str]:
-        return [f"{self.log.path}/{uri.removeprefix(self.folder).lstrip('/')}" for uri in self.table.file_uris()]
-
-    def get_add_actions(self, flatten: bool = False) -> Table:
-        return self.table.get_add_actions(flatten)
-
-    def count(self) -> int:
-        return self.table.count()
+    def file_uris(self, *given: Any, **options: Any) -> list[str]:
+        files = super().file_uris(*given, **options)
+        return [f"{self._log.path}/{uri.removeprefix(self._folder).lstrip('/')}" for uri in files]
 
     def transaction_version(self, app_id: str) -> int | None:
-        return self.log.transaction(app_id, self.version())
+        return self._log.transaction(app_id, self.version())
 
 
 @dataclass
@@ -180,7 +159,7 @@ class BucketLog(TableLog):
     def _opened(self, version: int) -> TableState:
         try:
             with self.copy(version) as folder:
-                return _CopiedState(DeltaTable(str(folder)), str(folder), self)
+                return _CopiedTable(str(folder), self)
         except (NotCopied, DeltaError, FileNotFoundError):
             return delta_table(self.path, version)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -20,32 +20,9 @@ from deltalake.exceptions import TableNotFoundError
 from lake.store import view
 from lake.store.storage import Address
 
-if TYPE_CHECKING:
-    from arro3.core import Table
-    from deltalake import Metadata, Schema
-    from deltalake.table import ProtocolVersions
-
 KNOWN: Final = 10_000
-
-
-class TableState(Protocol):
-    """Readable table at one version: the part of deltalake's DeltaTable for that."""
-
-    def version(self) -> int: ...
-
-    def metadata(self) -> Metadata: ...
-
-    def protocol(self) -> ProtocolVersions: ...
-
-    def schema(self) -> Schema: ...
-
-    def file_uris(self) -> list[str]: ...
-
-    def get_add_actions(self, flatten: bool = False) -> Table: ...
-
-    def count(self) -> int: ...
-
-    def transaction_version(self, app_id: str) -> int | None: ...
+TableState: TypeAlias = DeltaTable
+"""Table at one version, to be read."""
 
 
 @dataclass
