@@ -56,6 +56,16 @@ class DeclarationError(LakeError):
             return faults[0]
         return cls(f"{len(faults)} faults:\n" + "\n".join(f"- {fault}" for fault in faults))
 
+    @classmethod
+    def raise_any(cls, faults: Iterable[DeclarationError | tuple[str, str]], where: str = "") -> None:
+        """Raise one error with all `faults`, if there are any. A pair is what is wrong at `where`, and its fix."""
+        errors = (
+            fault if isinstance(fault, DeclarationError) else cls(fault[0], where=where, fix=fault[1])
+            for fault in faults
+        )
+        if found := [*errors]:
+            raise cls.all(found)
+
 
 class ContractError(LakeError):
     """Raised if events break their contract, or a log breaks its own promises."""

@@ -206,8 +206,7 @@ class Contract:
 def load_contracts(settings: Settings) -> dict[str, Contract]:
     """Raises one DeclarationError with all faults."""
     contracts, faults = sound_contracts(settings)
-    if faults:
-        raise DeclarationError.all(faults.values())
+    DeclarationError.raise_any(faults.values())
     return contracts
 
 
@@ -275,8 +274,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         for field in fields
         for what, fix in wrong_paths(field, facts)
     ]
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(faults)
     identity = facts.get("id")
     return Contract(
         name=record.name,
@@ -346,8 +344,7 @@ def _read_and_check(text: str, *, file: str) -> Contract:
     line = ContractLines(text).of_fact("upcast")
     wrong = wrong_expressions(contract.upcast, contract.fields)
     upcast = [DeclarationError(what, where=f"{file}:{line}", fix=fix) for what, fix in wrong]
-    if faults := [*ineffective_attributes(text, file=file), *unknown, *upcast]:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any([*ineffective_attributes(text, file=file), *unknown, *upcast])
     return contract
 
 

@@ -56,8 +56,7 @@ def check(
     versions = {table.name: _version(project, table, at) for table in picked}
     faults = [not_at(project, table, at) for table in picked if versions[table.name] is None]
     faults += [_no_suite(table) for table in picked if strict and table.name not in suites]
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(faults)
     judged = {**{t.name: Suite(t.name, t.where, ()) for t in picked if t.kind.invariants}, **suites}
     checks = _judge(project, [(table, judged.get(table.name), versions[table.name]) for table in picked], at)
     gate_error = causes.gate_error(Inputs(spark, project, picked_cut), checks)
@@ -147,6 +146,5 @@ def tables_at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict
             content=None if table.personal else content,
             identity=declaration.kind.identity,
         )
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(faults)
     return entries

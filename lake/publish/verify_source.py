@@ -102,8 +102,7 @@ def _of_row(field: Field) -> bool:
 
 def _source_of(project: Project, stream: str) -> DeclaredSource:
     sources, faults = sound_sources(project.settings, project.contracts)
-    if faults:
-        raise DeclarationError.all(faults.values())
+    DeclarationError.raise_any(faults.values())
     having = [source for source in sources.values() if stream in source.streams]
     if len(having) != 1:
         names = ", ".join(source.name for source in having)

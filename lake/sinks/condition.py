@@ -98,8 +98,7 @@ class FilteredChanges:
 def condition_of(on: Collection[str], when: str, where: str) -> Condition:
     """Raises DeclarationError with every fault."""
     condition = Condition(tuple(on), when, where)
-    if faults := [*condition.faults()]:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(condition.faults())
     return condition
 
 

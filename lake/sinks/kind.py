@@ -105,22 +105,16 @@ SEE: Final = "see docs/how-to/sinks.md"
 
 def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Raises one DeclarationError with all faults."""
-    faults = [
-        DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, table))
-        for key in given
-        if key not in table
-    ]
+    faults = [(f"unknown key {key!r}", did_you_mean(key, table)) for key in given if key not in table]
     values = {}
     for key, (kind, default) in table.items():
         value = given.get(key, default)
         if value is None:
-            faults.append(DeclarationError(f"{key} is missing", where=where, fix=f"write {key} = …; {SEE}"))
+            faults.append((f"{key} is missing", f"write {key} = …; {SEE}"))
         elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            found = f"{key}: expected {NOUNS[kind]}, found {type(value).__name__}"
-            faults.append(DeclarationError(found, where=where, fix=SEE))
+            faults.append((f"{key}: expected {NOUNS[kind]}, found {type(value).__name__}", SEE))
         values[key] = value
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(faults, where)
     return values
 
 

@@ -43,11 +43,7 @@ class SinkServer:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], where: str) -> Self:
-        if faults := [
-            DeclarationError(what, where=where, fix=fix)
-            for what, fix in (*cls._url_faults(options["url"]), *cls._faults(options))
-        ]:
-            raise DeclarationError.all(faults)
+        DeclarationError.raise_any((*cls._url_faults(options["url"]), *cls._faults(options)), where)
         names = ("url", "username", "password", "certificates", "seconds")
         return cls(**{name: options[name] for name in names}, where=where)
 

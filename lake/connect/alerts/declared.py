@@ -135,8 +135,7 @@ def _read(settings: Settings, file: DeclaredFile) -> Alert:
     options = read_options({**COMMON, **own, **receiving}, given, where)
     message = MessageTemplate(options["message"] or _default(own), where)
     faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(faults)
     receiver = partial(webhook.receiver_of, {**options, "batch": 1}, where)
     receiver()  # raises if the declaration is wrong
     if own is OF_STATE:

@@ -270,27 +270,22 @@ def _not_there(tap: Tap, why: str) -> DeclarationError:
 
 def _open(declaration: SourceDeclaration) -> TapSource:
     options, contracts, where = declaration.options, declaration.contracts, declaration.where
-    faults = [
-        DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, KEYS))
-        for key in options.keys() - {*KEYS}
-    ]
+    faults = [(f"unknown key {key!r}", did_you_mean(key, KEYS)) for key in options.keys() - {*KEYS}]
     command, streams = options.get("command"), options.get("streams", {stream: stream for stream in contracts})
     if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
         fix = 'write a list of words, as in command = ["tap-x", "--config", "x.json"]'
-        faults.append(DeclarationError(f"invalid command: {command!r}", where=where, fix=fix))
+        faults.append((f"invalid command: {command!r}", fix))
     elif any(word == "--state" for word in command):
-        faults.append(DeclarationError("the command has --state", where=where, fix="leave it out: it is added"))
+        faults.append(("the command has --state", "leave it out: it is added"))
     if not isinstance(streams, Mapping) or not all(isinstance(each, str) for each in streams.values()) or not streams:
         fix = 'write below [streams] a line for each: orders = "what the tap calls it"'
-        faults.append(DeclarationError(f"invalid streams: {streams!r}", where=where, fix=fix))
+        faults.append((f"invalid streams: {streams!r}", fix))
     elif len(set(streams.values())) < len(streams):
-        faults.append(DeclarationError("two streams take the same rows", where=where, fix="name each once"))
+        faults.append(("two streams take the same rows", "name each once"))
     for key in ("every", "records"):
         if isinstance(value := options.get(key, 1), bool) or not isinstance(value, int) or value < 0:
-            fix = "use a whole number of at least 0"
-            faults.append(DeclarationError(f"invalid {key}: {value!r}", where=where, fix=fix))
-    if faults:
-        raise DeclarationError.all(faults)
+            faults.append((f"invalid {key}: {value!r}", "use a whole number of at least 0"))
+    DeclarationError.raise_any(faults, where)
     assert isinstance(command, list)
     by_name: dict[str | None, str] = {given: stream for stream, given in streams.items()}
     every, records = float(options.get("every", 0)), int(options.get("records", RECORDS))

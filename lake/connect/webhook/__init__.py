@@ -47,8 +47,7 @@ def _open(declaration: SinkDeclaration) -> Target:
 
 
 def receiver_of(options: Mapping[str, Any], where: str) -> Receiver:
-    if faults := [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(options)]:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(_faults(options), where)
     limits = WebhookLimits(**{name: options[name] for name in LEAST if name != "batch"})
     headers = {name: str(value) for name, value in options["headers"].items()}
     return Receiver(where, str(options["url"]), str(options["secret"]), headers, limits)

@@ -73,9 +73,7 @@ class KafkaOptions:
 
 def options_of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> KafkaOptions:
     """Raises one DeclarationError with all faults."""
-    faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(options, contracts)]
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(_faults(options, contracts), where)
     topics = tuple(
         _topic(stream, options["streams"][stream], contracts[stream]) for stream in sorted(options["streams"])
     )

@@ -35,9 +35,7 @@ def read_options(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str
 ) -> PostgresOptions:
     """Raises one DeclarationError with all faults."""
-    faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(name, options, contracts)]
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(_faults(name, options, contracts), where)
     streams: Mapping[str, str] = options["streams"]
     return PostgresOptions(
         name=name,

@@ -224,8 +224,7 @@ class ExportedTables:
 def matching_tables(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
     tables, lacking = published_tables(ask, options.publication, version=version, where=options.where)
     wrong = faults(tables, lacking, options)
-    if wrong:
-        raise DeclarationError.all(wrong)
+    DeclarationError.raise_any(wrong)
     return tables
 
 
