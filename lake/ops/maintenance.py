@@ -20,11 +20,12 @@ from lake.engine.integrity import content_fault
 from lake.errors import Unavailable
 from lake.project.project import Project
 from lake.publish.after_publish import after_publish, raise_failure
-from lake.publish.retention import FOR_EVER, Needed, retired, tables
+from lake.publish.retention import Needed, retired, tables
 from lake.store import delta, durable, log_rows, temporary_files
 from lake.store.damage import damage
 from lake.store.delta import Position
 from lake.store.ledger import consumers, editions
+from lake.store.ledger.consumers import FOR_EVER
 from lake.store.ledger.editions import in_ranges
 from lake.store.ledger.runs import WAREHOUSE, recording
 from lake.store.locks import activity, lease

@@ -15,6 +15,7 @@ from lake.config import Settings
 from lake.project.project import Project
 from lake.store import delta
 from lake.store.ledger import editions
+from lake.store.ledger.consumers import FOR_EVER
 from lake.store.ledger.editions import Edition, in_ranges
 from lake.store.locks import activity
 from lake.store.storage import Address
@@ -22,8 +23,6 @@ from lake.store.tables import Table, heads
 from lake.store.upkeep import vacuum
 from lake.store.warehouse import Location, Warehouse
 
-FOR_EVER: Final = 365_000.0
-"""Days: more cannot be represented as a date."""
 UNPUBLISHED: Final = timedelta(days=1)
 """Time for which an unpublished home waits for the next deploy."""
 

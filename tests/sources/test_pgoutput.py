@@ -32,7 +32,7 @@ ID = st.integers(0, 2**32 - 1)
 NAME = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=20)
 VALUE = st.none() | st.just(UNCHANGED) | st.text(st.characters(codec="utf-8"), max_size=20)
 ROW = st.lists(VALUE, max_size=6).map(tuple)
-COLUMN = st.builds(RelationColumn, NAME, ID, st.booleans())
+COLUMN = st.builds(RelationColumn, NAME, ID, st.booleans(), st.just(False))
 
 
 @st.composite

@@ -43,6 +43,7 @@ INVALID: Final = re.compile(r'^Invalid value ".*" (?=for configuration)', re.DOT
 """How librdkafka quotes a setting's value, which may be a misplaced secret."""
 BATCH: Final = 10_000
 POLL_SECONDS: Final = 0.1
+UNANSWERED: Final = "try again when the brokers answer; is bootstrap right?"
 FETCHING: Final[Mapping[str, Any]] = {
     "fetch.wait.max.ms": 10,  # a range to read has records, so there is nothing to wait for
     "queued.max.messages.kbytes": 32 << 10,
@@ -66,25 +67,6 @@ class UnknownTopic(DeclarationError): ...
 
 def may_pass(error: KafkaError) -> bool:
     return not _is(error, LASTING)
-
-
-def kafka_error(error: KafkaError, options: KafkaOptions, about: str = "") -> LakeError:
-    message = f"{about}{options.redacted(error.str())}"
-    if _is(error, MOVING):
-        return NoLeader(f"Kafka is unavailable: {message}", where=options.where, fix="try again in a moment")
-    if may_pass(error):
-        return unavailable(message, options)
-    fix = "ask who runs the cluster for what this user may do"
-    if _is(error, REFUSING):
-        message, fix = f"authentication failed: {message}", "correct the sasl.… and ssl.… settings in [client]"
-    elif _is(error, UNKNOWN):
-        return UnknownTopic(message, where=options.where, fix="correct its name, or make the topic first")
-    return DeclarationError(message, where=options.where, fix=fix)
-
-
-def unavailable(what: str, options: KafkaOptions) -> Unavailable:
-    fix = "try again when the brokers answer; is bootstrap right?"
-    return Unavailable(f"Kafka is unavailable: {what}", where=options.where, fix=fix)
 
 
 def _is(error: KafkaError, names: frozenset[str]) -> bool:
@@ -322,11 +304,21 @@ class Cluster:
                 raise self.as_error(self.last_error if hard and self.last_error else reason, about) from None
 
     def as_error(self, error: KafkaError, about: str = "") -> LakeError:
-        return kafka_error(error, self.options, about)
+        where, message = self.options.where, f"{about}{self.options.redacted(error.str())}"
+        if _is(error, MOVING):
+            return NoLeader(f"Kafka is unavailable: {message}", where=where, fix="try again in a moment")
+        if may_pass(error):
+            return Unavailable(f"Kafka is unavailable: {message}", where=where, fix=UNANSWERED)
+        if _is(error, UNKNOWN):
+            return UnknownTopic(message, where=where, fix="correct its name, or make the topic first")
+        fix = "ask who runs the cluster for what this user may do"
+        if _is(error, REFUSING):
+            message, fix = f"authentication failed: {message}", "correct the sasl.… and ssl.… settings in [client]"
+        return DeclarationError(message, where=where, fix=fix)
 
     def unavailable(self, what: str) -> Unavailable:
         why = f": {self.options.redacted(self.last_error.str())}" if self.last_error else ""
-        return unavailable(f"{what}{why}", self.options)
+        return Unavailable(f"Kafka is unavailable: {what}{why}", where=self.options.where, fix=UNANSWERED)
 
 
 def _shown(wanted: Range) -> str:

@@ -14,13 +14,14 @@ of the contract's key becomes a delete and a create.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from json.encoder import encode_basestring
-from typing import Final
+from typing import Final, TypeAlias
 
-from lake.connect.postgres.source.pgoutput import UNCHANGED, Delete, Insert, PgRelation, Row, Update
-from lake.connect.postgres.source.values import Codec, PgType, codec
+from lake.connect.postgres.source.pgoutput import UNCHANGED, Delete, Insert, RelationColumn, Row, Update, Value
+from lake.connect.postgres.source.values import PgType, codec
 
 ERA_BITS: Final = 56
 """Bits of an LSN in a place. The bits above count changes of the server."""
@@ -58,50 +59,43 @@ class CommitMoment:
         return f'{xid}"ts_ms":{millis},"ts_us":{self.at},"lsn":{place(self.lsn, self.era)},"ordinal":'
 
 
+Member: TypeAlias = tuple[str, Callable[[str], str], str]
+
+
 @dataclass(frozen=True)
 class Images:
-    """`key` has the indexes of the contract's key columns."""
+    """Rows as JSON. `members` has the begin, the writer and the placeholder of each column; `key` has indexes."""
 
-    names: Sequence[str]
-    codecs: Sequence[Codec]
+    members: Sequence[Member]
     of_identity: Sequence[bool]
     key: Sequence[int]
-    _columns: list[tuple[str, Callable[[str], str], str]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        columns = [
-            (f"{encode_basestring(name)}:", how.write, how.placeholder)
-            for name, how in zip(self.names, self.codecs, strict=True)
-        ]
-        object.__setattr__(self, "_columns", columns)
 
     @classmethod
-    def of(cls, relation: PgRelation, key: Mapping[str, Sequence[str]], declared: Mapping[int, PgType]) -> Images:
-        names = [column.name for column in relation.columns]
+    def of(cls, columns: Sequence[RelationColumn], key: Iterable[Sequence[str]], types: Mapping[int, PgType]) -> Images:
+        names = [column.name for column in columns]
+        written = [(f"{encode_basestring(column.name)}:", codec(column.type, types)) for column in columns]
         return cls(
-            names,
-            [codec(column.type, declared) for column in relation.columns],
-            [column.of_identity for column in relation.columns],
-            [names.index(name) for of in key.values() for name in of if name in names],
+            [(begin, how.write, how.placeholder) for begin, how in written],
+            [column.of_identity for column in columns],
+            [names.index(name) for of in key for name in of if name in names],
         )
 
     def whole(self, row: Row) -> str:
-        parts = [
-            name + ("null" if value is None else placeholder if value is UNCHANGED else write(value))
-            for (name, write, placeholder), value in zip(self._columns, row, strict=True)
-        ]
-        return "{" + ",".join(parts) + "}"
+        return _image(zip(self.members, row, strict=True))
 
     def identity(self, row: Row) -> str:
-        parts = [
-            name + ("null" if value is None else placeholder if value is UNCHANGED else write(value))
-            for (name, write, placeholder), value, kept in zip(self._columns, row, self.of_identity, strict=True)
-            if kept
-        ]
-        return "{" + ",".join(parts) + "}"
+        return _image(compress(zip(self.members, row, strict=True), self.of_identity))
 
     def key_changed(self, old: Row, new: Row) -> bool:
         return any(old[at] != new[at] for at in self.key)
+
+
+def _image(members: Iterable[tuple[Member, Value]]) -> str:
+    parts = [
+        name + ("null" if value is None else placeholder if value is UNCHANGED else write(value))
+        for (name, write, placeholder), value in members
+    ]
+    return "{" + ",".join(parts) + "}"
 
 
 Change = tuple[str, str, str]

@@ -41,11 +41,12 @@ class Commit(NamedTuple):
 
 
 class RelationColumn(NamedTuple):
-    """`type` is its OID in pg_type; `of_identity`: old rows have it."""
+    """`type` is its OID in pg_type; `of_identity`: old rows have it. `large`: updates may omit its value, if known."""
 
     name: str
     type: int
     of_identity: bool
+    large: bool = False
 
 
 class PgRelation(NamedTuple):

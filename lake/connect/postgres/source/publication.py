@@ -12,6 +12,7 @@ from typing import Any, Final, LiteralString, NamedTuple
 from lake.connect.postgres.connection import Connection, fetch
 from lake.connect.postgres.source.messages import read_lsn
 from lake.connect.postgres.source.options import PostgresOptions
+from lake.connect.postgres.source.pgoutput import RelationColumn
 from lake.connect.postgres.source.server import PostgresServer, ReplicationSlot, ServerPosition
 from lake.contracts.contract import Contract
 from lake.contracts.fields import UNCHANGED
@@ -62,16 +63,6 @@ ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True)
-class PublishedColumn:
-    """`large`: updates may omit its value."""
-
-    name: str
-    type: int
-    large: bool
-    of_identity: bool
-
-
-@dataclass(frozen=True)
 class PublishedTable:
     """`published` is "publication OID.its newest change/entry": it changes if the table or publication is dropped and
     added again, or the publication is altered.
@@ -82,7 +73,7 @@ class PublishedTable:
     name: str
     identity: str
     partitioned: bool
-    columns: tuple[PublishedColumn, ...]
+    columns: tuple[RelationColumn, ...]
     rows: str | None
     published: str
 
@@ -145,11 +136,11 @@ def published_tables(
     return by_name, [name for name, is_in in zip(OPERATIONS, operations, strict=True) if not is_in]
 
 
-def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identity: str) -> Iterator[PublishedColumn]:
+def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identity: str) -> Iterator[RelationColumn]:
     for name, kind, storage, in_index, in_key in rows:
         if names is None or name in names:
             of_identity = {"f": True, "i": in_index, "d": in_key}.get(identity, False)
-            yield PublishedColumn(name, kind, storage != "p", of_identity)
+            yield RelationColumn(name, kind, of_identity, storage != "p")
 
 
 def faults(

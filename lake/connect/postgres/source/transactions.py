@@ -21,7 +21,7 @@ from lake.connect.postgres.source.pgoutput import (
     decode,
 )
 from lake.connect.postgres.source.publication import PublishedTable
-from lake.connect.postgres.source.values import PgType, codec
+from lake.connect.postgres.source.values import PgType
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.sources.source import Spool
@@ -44,8 +44,8 @@ class ChangeContext:
     streams: Mapping[str, tuple[str, Contract]]
     types: Lookup
 
-    def key(self, contract: Contract) -> Mapping[str, Sequence[str]]:
-        return {name: contract.field(name).names for name in contract.key}
+    def key(self, contract: Contract) -> list[Sequence[str]]:
+        return [contract.field(name).names for name in contract.key]
 
     def place(self, lsn: int, last: object) -> str:
         return f"{lsn_text(lsn)}#{last}" if not self.era else f"{self.era}:{lsn_text(lsn)}#{last}"
@@ -152,7 +152,7 @@ class Transactions:
         if stream is None or contract is None or stream not in self._since:
             return None
         declared = reading.types([column.type for column in relation.columns])
-        images = Images.of(relation, reading.key(contract), declared)
+        images = Images.of(relation.columns, reading.key(contract), declared)
         about = head(reading.source, reading.database, relation.schema, relation.name)
         return _StreamRelation(stream, images, about, self._since[stream])
 
@@ -186,12 +186,7 @@ def copy_messages(
     """Yield texts and places. `again` prepends a truncate."""
     stream, _ = reading.streams[f"{table.schema}.{table.name}"]
     declared = reading.types([column.type for column in table.columns])
-    images = Images(
-        [column.name for column in table.columns],
-        [codec(column.type, declared) for column in table.columns],
-        [column.of_identity for column in table.columns],
-        (),
-    )
+    images = Images.of(table.columns, (), declared)
     millis = moment.at // 1000
     about = head(reading.source, reading.database, table.schema, table.name, snapshot="true") + moment.tail
     if again:
