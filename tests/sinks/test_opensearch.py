@@ -12,10 +12,10 @@ import pytest
 
 from lake.config import Settings
 from lake.connect.opensearch import OpenSearchTarget as Target
+from lake.connect.opensearch import finish
 from lake.connect.opensearch import server as bulk
 from lake.connect.opensearch.indexes import id_of
 from lake.connect.opensearch.server import Document
-from lake.connect.opensearch.staged_swap import finish
 from lake.errors import LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver

@@ -1,19 +1,36 @@
 """OpenSearch as a target, a search index for each table. Options: docs/how-to/sink-opensearch.md.
 
 A table is the alias `<prefix><table>` of one index. `_id` is the name of lake.sinks.json_rows, or a hash if that is too
-long. There are no transactions, so changes are staged in another index (`staged_swap`)."""
+long. There are no transactions, so a delivery is staged in other indexes and then swapped in.
+
+Each sink has one document in the index of positions. It is updated only if unchanged since it was read (`if_seq_no`):
+
+1. The deliverer marks in it that it is staging, and removes what others have staged.
+2. A table sent whole goes to a new index. Changes of other tables go to a staging index of the same mapping, which
+   shows what the server rejects.
+3. One write of the document commits the delivery: it has the new position and the staged indexes.
+4. Staged changes are copied to the live indexes, one action moves the aliases of whole tables, and one write completes
+   the position. Any process may do and repeat this.
+
+A delivery's number is the external version of its documents, so a stalled deliverer that resumes in step 4 cannot
+restore an older row, unless it resumes more than an hour (`gc_deletes`) after a delete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
+
+from opensearchpy import exceptions
 
 from lake.connect.opensearch.indexes import HASHED, IndexNames, index_body, reason
 from lake.connect.opensearch.server import BULK_BYTES, BULK_ROWS, Document, OpenSearchServer
-from lake.connect.opensearch.staged_swap import GONE, IndexStage, Positions, finish, overtaken, pages
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.kind import SinkDeclaration, SinkKind
 from lake.sinks.server import SERVER_OPTIONS
@@ -21,6 +38,206 @@ from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, Ta
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+GONE: Final = '{"_change": "delete"}'
+"""No column's name begins with `_`."""
+STAGED: Final = {"refresh_interval": "-1", "number_of_replicas": 0, "number_of_shards": 1}
+UNPACKED: Final = 4
+"""Size in memory, as a multiple of the size on disk."""
+KEPT: Final = "5m"
+SCROLLED: Final = {"scroll": KEPT, "allow_partial_search_results": "false"}
+
+
+@dataclass(frozen=True)
+class StagedIndex:
+    table: str
+    index: str
+    whole: bool
+
+
+@dataclass(frozen=True)
+class SwapState:
+    """`number` is that of the newest delivery."""
+
+    position: str | None = None
+    number: int = 0
+    staging: str | None = None
+    staged: Sequence[StagedIndex] = ()
+    next: str | None = None
+    seq_no: int | None = None
+    term: int | None = None
+
+
+@dataclass(frozen=True)
+class Positions:
+    server: OpenSearchServer
+    names: IndexNames
+    sink: str
+
+    def read(self) -> SwapState:
+        try:
+            found = self.server.client.get(index=self.names.positions, id=self.sink)
+        except exceptions.NotFoundError:
+            return SwapState()
+        source = found["_source"]
+        staged = tuple(StagedIndex(**each) for each in source.pop("staged"))
+        source.pop("edition")
+        return SwapState(**source, staged=staged, seq_no=found["_seq_no"], term=found["_primary_term"])
+
+    def write(self, state: SwapState) -> SwapState:
+        about = {name: value for name, value in asdict(state).items() if name not in {"seq_no", "term"}}
+        about["edition"] = json.loads(state.position)["edition"] if state.position else None
+        fence: dict[str, Any] = {"op_type": "create"}
+        if state.seq_no is not None:
+            fence = {"if_seq_no": state.seq_no, "if_primary_term": state.term}
+        self._make()
+        try:
+            done = self.server.client.index(
+                index=self.names.positions, body=about, id=self.sink, params={"refresh": "true", **fence}
+            )
+        except exceptions.ConflictError:
+            raise overtaken(self.server) from None
+        return replace(state, seq_no=done["_seq_no"], term=done["_primary_term"])
+
+    def _make(self) -> None:
+        if not self.server.client.indices.exists(index=self.names.positions):
+            mappings = {"dynamic": False, "properties": {"edition": {"type": "long"}}}
+            try:
+                self.server.client.indices.create(index=self.names.positions, body={"mappings": mappings})
+            except exceptions.RequestError as error:
+                if error.error != "resource_already_exists_exception":
+                    raise
+
+    def check_unchanged(self, state: SwapState) -> None:
+        found = self.read()
+        if (found.seq_no, found.term) != (state.seq_no, state.term):
+            raise overtaken(self.server)
+
+
+def overtaken(server: OpenSearchServer) -> Unavailable:
+    return Unavailable(
+        "somebody else delivers to the same indexes, and is ahead",
+        where=server.where,
+        fix="run one `lake deliver` for each target, and try again",
+    )
+
+
+@dataclass
+class IndexStage:
+    positions: Positions
+    state: SwapState
+    delivery: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    staged: dict[str, StagedIndex] = field(default_factory=dict)
+
+    @property
+    def server(self) -> OpenSearchServer:
+        return self.positions.server
+
+    def begin(self) -> None:
+        self.state = self.positions.write(replace(self.state, staging=self.delivery))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        names, client = self.positions.names, self.server.client
+        found = client.indices.get_alias(index=names.made)
+        unseen = [each for each, about in found.items() if {*about["aliases"]} == {IndexNames.writing(each)}]
+        self.positions.check_unchanged(self.state)  # later deliverers have changed the document
+        _remove(self.server, unseen)
+
+    def make(self, table: str, body: dict[str, Any], *, whole: bool) -> str:
+        index = self.positions.names.index(table, self.delivery)
+        settings = body["settings"] | {"refresh_interval": "-1"} if whole else _without_place(body["settings"]) | STAGED
+        aliases: dict[str, Any] = {IndexNames.writing(index): {}}
+        self.server.client.indices.create(index=index, body={**body, "settings": settings, "aliases": aliases})
+        self.staged[table] = StagedIndex(table, index, whole)
+        return IndexNames.writing(index)
+
+    def commit(self, position: str, bodies: dict[str, dict[str, Any]]) -> None:
+        client, indices = self.server.client, [each.index for each in self.staged.values()]
+        for each in self.staged.values():
+            if each.whole:
+                wanted = bodies[each.table]["settings"].get("refresh_interval")
+                client.indices.put_settings(body={"index": {"refresh_interval": wanted}}, index=each.index)
+        if indices:
+            client.indices.refresh(index=",".join(indices))
+        state = replace(self.state, staging=None, staged=tuple(self.staged.values()), next=position)
+        self.state = self.positions.write(replace(state, number=state.number + 1))
+
+
+def _without_place(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if not name.startswith(("number_of_", "routing"))}
+
+
+def _remove(server: OpenSearchServer, indices: Sequence[str]) -> None:
+    for index in indices:
+        server.client.indices.delete(index=index, params={"ignore_unavailable": "true"})
+
+
+def finish(positions: Positions) -> SwapState:
+    state = positions.read()
+    if state.next is None:
+        return state
+    for staged in state.staged:
+        if not staged.whole:
+            _copy(positions, state, staged)
+    _show(positions, state)
+    done = positions.write(replace(state, position=state.next, next=None, staged=()))
+    _remove(positions.server, [staged.index for staged in state.staged if not staged.whole])
+    return done
+
+
+def _copy(positions: Positions, state: SwapState, staged: StagedIndex) -> None:
+    server, alias = positions.server, positions.names.alias(staged.table)
+    if not server.client.indices.exists(index=alias):
+        return  # removed by someone else; the next delivery reports that
+    for some in pages(server, staged.index):
+        positions.check_unchanged(state)
+        documents = [Document(name, None if text == GONE else text) for name, text in some]
+        if failed := server.bulk(alias, documents, state.number):
+            positions.write(replace(state, position=None, next=None, staged=()))  # the live index has no edition's rows
+            raise LakeError(
+                f"{alias} does not take a document that an index like it has taken: {reason(failed[0].error)}",
+                where=server.where,
+                fix=f"lake deliver {positions.sink} --resync makes it anew",
+            )
+    server.client.indices.refresh(index=alias)
+
+
+def _show(positions: Positions, state: SwapState) -> None:
+    actions = list[dict[str, Any]]()
+    client = positions.server.client
+    for staged in state.staged:
+        alias = positions.names.alias(staged.table)
+        if staged.whole:
+            is_there = client.indices.exists(index=alias)
+            there = client.indices.get_alias(index=alias) if is_there else {}
+            actions += [{"remove_index": {"index": old}} for old in there if old != staged.index]
+            if staged.index not in there:
+                actions.append({"add": {"index": staged.index, "alias": alias}})
+    if actions:
+        positions.check_unchanged(state)
+        client.indices.update_aliases(body={"actions": actions})
+
+
+def pages(server: OpenSearchServer, index: str) -> Iterator[list[tuple[str, str]]]:
+    """Yield (`_id`, JSON) of an index's documents, as of the start."""
+    client = server.client
+    body = {"size": _page(server, index), "sort": ["_doc"], "query": {"match_all": {}}}
+    found = server.retry(lambda: client.search(body=body, index=index, params=SCROLLED))
+    try:
+        while hits := found["hits"]["hits"]:
+            yield [(hit["_id"], json.dumps(hit["_source"], ensure_ascii=False)) for hit in hits]
+            scroll = {"scroll_id": found["_scroll_id"], "scroll": KEPT}
+            found = server.retry(partial(client.scroll, body=scroll))
+    finally:
+        with suppress(exceptions.OpenSearchException):  # the scroll expires anyway
+            client.clear_scroll(body={"scroll_id": [found["_scroll_id"]]})
+
+
+def _page(server: OpenSearchServer, index: str) -> int:
+    about = server.client.indices.stats(index=index, metric="docs,store")["_all"]["primaries"]
+    each: int = UNPACKED * about["store"]["size_in_bytes"] // max(about["docs"]["count"], 1)
+    return max(1, min(BULK_ROWS, BULK_BYTES // max(each, 1)))
 
 
 @dataclass
