@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import Final
 
 import httpx
@@ -57,16 +58,14 @@ class Receiver:
     secret: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     limits: WebhookLimits
-    _client: httpx.Client | None = field(default=None, init=False, repr=False)
     _accepted: int = field(default=0, init=False)
     _quiet_until: float = field(default=0.0, init=False)
     _failure: Exception | None = field(default=None, init=False, repr=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if client := self.__dict__.pop("_client", None):
+            client.close()
 
     def send(self, messages: Sequence[WebhookMessage]) -> dict[str, str]:
         """Send messages, those with a common key in order. Return the reason by id of each rejected one.
@@ -75,7 +74,7 @@ class Receiver:
         """
         self._ended.clear()
         self._failure = None
-        self._connected()
+        _ = self._client  # before there are threads
         reasons: dict[str, str] = {}
         with ThreadPoolExecutor(self.limits.parallel) as pool:
             try:
@@ -116,7 +115,7 @@ class Receiver:
 
     def _post(self, message: WebhookMessage) -> tuple[int | None, str]:
         try:
-            with self._connected().stream("POST", self.url, content=message.body, headers=self._signed(message)) as got:
+            with self._client.stream("POST", self.url, content=message.body, headers=self._signed(message)) as got:
                 self._read(got)
                 self._check_status(got)
                 return got.status_code, f"status {got.status_code}"
@@ -159,11 +158,10 @@ class Receiver:
         own = {"webhook-id": message.id, "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signature}
         return {**self.headers, "content-type": "application/json", **own}
 
-    def _connected(self) -> httpx.Client:
-        if self._client is None:
-            logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs the URL, which may be a secret
-            self._client = httpx.Client(timeout=self.limits.seconds, follow_redirects=False)
-        return self._client
+    @cached_property
+    def _client(self) -> httpx.Client:
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs the URL, which may be a secret
+        return httpx.Client(timeout=self.limits.seconds, follow_redirects=False)
 
     def _unavailable(self, why: str) -> LakeError:
         return Unavailable(

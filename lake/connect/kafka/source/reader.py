@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -180,18 +181,15 @@ class KafkaSource:
     def __init__(self, options: KafkaOptions, connect: Callable[[KafkaOptions], Cluster] = Cluster) -> None:
         self.options = options
         self._connect = connect
-        self._cluster: Cluster | None = None
         self.more = False
 
     @property
     def streams(self) -> tuple[str, ...]:
         return self.options.streams
 
-    @property
+    @cached_property
     def cluster(self) -> Cluster:
-        if self._cluster is None:
-            self._cluster = self._connect(self.options)
-        return self._cluster
+        return self._connect(self.options)
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
         position, cluster = self._position(after), self.cluster.id
@@ -273,9 +271,8 @@ class KafkaSource:
         return ranges.without_gaps(self._with_added(self._position(after), here), self.cluster.id, here).progress
 
     def close(self) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        if cluster := self.__dict__.pop("cluster", None):
+            cluster.close()
 
     def _topics(self) -> dict[str, TopicState]:
         return self.cluster.topics(topic.name for topic in self.options.topics)

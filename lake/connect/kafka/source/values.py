@@ -15,7 +15,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
@@ -135,20 +135,13 @@ class SchemaRegistry:
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self._decoders: dict[object, avro_values.Decode | UndecodableError] = {}
-        self._opened: SchemaRegistryClient | None = None
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        if client := self.__dict__.pop("_client", None):
+            client.close()
 
-    @property
+    @cached_property
     def _client(self) -> SchemaRegistryClient:
-        if self._opened is None:
-            self._opened = self._connected()
-        return self._opened
-
-    def _connected(self) -> SchemaRegistryClient:
         if find_spec("httpx") is None:
             raise DeclarationError(
                 "Avro needs httpx, which the extra `kafka` installs",
