@@ -16,12 +16,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from pyspark.errors import PySparkException
-
 from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, LakeError
 from lake.ingest import gap_detection, landing
 from lake.ingest.batch import Batch
 from lake.ingest.delivery import Acceptance, Delivery, FileDelivery, ReplayDelivery, SourceDelivery, unpacked_bytes
@@ -29,7 +27,7 @@ from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import Mark, mark_as_json
 from lake.session import file_modes
-from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark
+from lake.session.in_process.mode import by_duckdb, by_spark
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine
 from lake.store.duckdb_tables import database
@@ -125,8 +123,12 @@ def _read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
                 read_batch(session_of(database()), settings, contracts, head, delivery, now=now) as batch,
             ):
                 return _commit_batch(batch)
-        except (Unsupported, PySparkException):  # raised by a query, so nothing is committed
-            clear_above(settings, contracts[-1].name, head.batch)
+        except Exception as error:
+            log = Log(settings, contracts[-1].name)
+            invalidate(log.path)
+            if isinstance(error, LakeError) or log.head().batch > head.batch:
+                raise
+            clear_above(settings, log.stream, head.batch)
     with by_spark(), read_batch(spark(), settings, contracts, head, delivery, now=now) as batch:
         return _commit_batch(batch)
 

@@ -26,7 +26,7 @@ from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
 from lake.records.reader import RecordReader
 from lake.records.unknown_members import LACKS
-from lake.session.in_process.mode import Unsupported
+from lake.session.in_process.mode import Unsupported, in_process
 from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log_head import LogHead
 from lake.store.scan import to_frame
@@ -55,6 +55,8 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
                 except (LakeError, Unsupported):
                     raise
                 except Exception as error:  # PySparkException, or the gateway's error for a failed job
+                    if in_process(spark):
+                        raise Unsupported(repr(error)) from error
                     left, failed = reader.after_failure(error, delivery, failed)
                 else:
                     left = delivery.without_changed()

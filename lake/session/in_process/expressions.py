@@ -140,7 +140,7 @@ def _arguments(node: Call, scope: Scope) -> list[Value]:
 
 
 def _value_or_refusal(node: Node, scope: Scope) -> Value:
-    """Return the value of a branch; one that only Spark evaluates fails where it is taken."""
+    """Return the value of a branch; one that only Spark evaluates fails if a row takes it."""
     try:
         return value_of(node, scope)
     except Unsupported:
