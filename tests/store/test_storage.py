@@ -62,7 +62,7 @@ LOCAL: Final = {
     "read/shell.py": "so do those of its shell, whose screen has a size",
     "read/open.py": "a project is named by its folder",
     "read/public_files.py": "copies without state columns lie beside the warehouse",
-    "read/sql.py": "a large query spills to this machine's disk",
+    "read/locked_database.py": "a large query spills to this machine's disk",
     "ops/backup.py": "a backup is a folder of this machine",
     "ops/doctor.py": "this machine is what is examined",
     "ops/scaffold.py": "so is a new project",
