@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
@@ -47,6 +48,27 @@ class OutputColumn:
     of: str = ""
 
 
+@dataclass
+class Binding:
+    """Names for expressions that a long one repeats, in an order in which each needs only those before it."""
+
+    repeated: Container[Node]
+    values: dict[Node, Value] = field(default_factory=dict)
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def named(self, node: Node, value: Value) -> Value:
+        name = f"b{next(_IDS)}"
+        self.steps.append((name, value.sql))
+        self.values[node] = Value(name, value.type)
+        return self.values[node]
+
+    def around(self, value: Value) -> Value:
+        sql = value.sql
+        for name, of in reversed(self.steps):
+            sql = f"list_transform([{of}], lambda {name}: {sql})[1]"
+        return Value(sql, value.type)
+
+
 @dataclass(frozen=True)
 class Scope:
     """Meaning of the names in an expression: columns, columns of earlier relations by their number, and variables."""
@@ -54,6 +76,7 @@ class Scope:
     columns: Sequence[OutputColumn]
     found: Callable[[int, str], OutputColumn] | None = None
     variables: Mapping[str, Value] = field(default_factory=dict)
+    binding: Binding | None = None
 
     def within(self, variables: Mapping[str, Value]) -> Scope:
         """Return the scope within a lambda with these parameters."""
@@ -82,11 +105,43 @@ def is_aggregate(node: Node) -> bool:
     return (isinstance(node, Call) and node.name in aggregates.AGGREGATES) or any(map(is_aggregate, parts_of(node)))
 
 
+def whole_value(node: Node, scope: Scope) -> Value:
+    """Return the SQL of a whole expression; a long one computes what it repeats only once. Raises Unsupported."""
+    try:
+        return value_of(node, scope)
+    except TooLong:
+        if is_aggregate(node) or _has_window(node):
+            raise
+        counted = Counter(_nodes(node))
+        repeated = {part for part, times in counted.items() if times > 1 and isinstance(part, Call | Cast)}
+        binding = Binding(repeated)
+        return binding.around(value_of(node, replace(scope, binding=binding)))
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    for part in parts_of(node):
+        yield from _nodes(part)
+
+
+def _has_window(node: Node) -> bool:
+    return any(isinstance(part, Over) for part in _nodes(node))
+
+
+class TooLong(Unsupported):
+    """Raised for an expression whose SQL would be very long."""
+
+
 def value_of(node: Node, scope: Scope) -> Value:
-    """Return the SQL of an expression. Raises Unsupported, also if it would be very long."""
+    """Return the SQL of an expression. Raises Unsupported."""
+    binding = scope.binding if not scope.variables else None  # variables of a lambda have no value outside
+    if binding is not None and node in binding.values:
+        return binding.values[node]
     value = _value(node, scope)
     if len(value.sql) > LONGEST:
-        raise unsupported("so long an expression")
+        raise TooLong("only Spark evaluates so long an expression")
+    if binding is not None and node in binding.repeated and not value.is_literal:
+        return binding.named(node, value)
     return value
 
 
@@ -241,7 +296,7 @@ def expanded(nodes: Sequence[Node], scope: Scope) -> list[Node]:
 
 def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
     """Return the SQL of an expression and the column `sql` that it becomes. Raises Unsupported without a name."""
-    value, name = value_of(node, scope), name_of(node)
+    value, name = whole_value(node, scope), name_of(node)
     if name is None:
         raise unsupported(f"a column without a name, {str(node)[:100]}")
     inner, metadata = node, ""

@@ -105,7 +105,7 @@ def _in_zone(values: Sequence[Value], *, forth: bool) -> Value:
     if not zone.is_literal or at.type != TIMESTAMP:
         raise unsupported("a computed time zone")
     name = texts.constant(zone)
-    return at if name == "UTC" else (zones.to_utc if forth else zones.from_utc)(at, name)
+    return at if name == "UTC" else zones.moved(at, name, zones.TO_UTC if forth else zones.FROM_UTC)
 
 
 def _field(values: Sequence[Value]) -> Value:

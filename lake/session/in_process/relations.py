@@ -21,6 +21,7 @@ from lake.session.in_process.expressions import (
     is_aggregate,
     order_keys,
     value_of,
+    whole_value,
 )
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.protocol import node_of, sorted_node
@@ -147,7 +148,7 @@ class Relations:
     def filter(self, of: pb.Filter, name: str) -> Relation:
         rows = self.of(of.input)
         node = node_of(of.condition)
-        condition = value_of(node, rows.scope)
+        condition = whole_value(node, rows.scope)
         if is_aggregate(node) or not isinstance(condition.type, T.BooleanType | T.NullType):
             raise unsupported("a filter by another value than true and false")
         return Relation(name, f"SELECT * FROM {rows.name} WHERE {condition.sql}", rows.columns, (rows,), rows.plans)
@@ -300,7 +301,7 @@ def _selected(rows: Relation, nodes: Sequence[Node | OutputColumn], name: str) -
         elif list_ := _exploded(node):
             if exploded or any(map(_has_window, (each for each in nodes if not isinstance(each, OutputColumn)))):
                 raise unsupported("explode beside another, or a window")
-            text, column, exploded = *_unnested(value_of(list_, rows.scope), node, sql), True
+            text, column, exploded = *_unnested(whole_value(list_, rows.scope), node, sql), True
         else:
             text, column = column_of(node, rows.scope, sql)
         texts.append(f"{text} AS {sql}")

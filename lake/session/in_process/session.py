@@ -20,7 +20,7 @@ from pyspark.sql.connect.plan import LocalRelation, LogicalPlan
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lake.session.in_process.hashes import HASH, register_hashes
+from lake.session.in_process import python_functions
 from lake.session.in_process.mode import Attach, Unsupported, unsupported
 from lake.session.in_process.relations import Relation, Relations, operators_of
 from lake.session.in_process.types import from_arrow, nullable_columns, parsed_schema
@@ -104,8 +104,8 @@ class InProcessSession(SparkSession):
         """Return the rows. Raises Unsupported if DuckDB fails: Spark decides whether that is an error."""
         with self._database.cursor() as con, ExitStack() as attached:
             try:
-                if HASH in (query := relation.query()):
-                    register_hashes(self._database)
+                if python_functions.PREFIX in (query := relation.query()):
+                    python_functions.register(self._database)
                 for name in relation.leaves:
                     attached.enter_context(self._held[name].attach(con, name))
                 return con.sql(query).to_arrow_table()

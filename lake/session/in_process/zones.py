@@ -14,10 +14,13 @@ from typing import Final, NamedTuple
 
 from lake.session import jars
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.types import Value, once
+from lake.session.in_process.types import Value
+from lake.text import literal
 
 EPOCH: Final = datetime(1970, 1, 1)
 LAST_YEAR: Final = 2100
+FROM_UTC, TO_UTC = "spark_from_utc", "spark_to_utc"
+END: Final = (datetime(LAST_YEAR, 1, 1) - EPOCH) // timedelta(microseconds=1)
 """Rules of the last years are applied up to LAST_YEAR; later times are left to Spark."""
 
 
@@ -120,25 +123,22 @@ def _rule(data: _Reader) -> _Rule:
     return _Rule(bits >> 28, day, weekday, seconds, (bits >> 12) & 3, of_standard, of_before, of_after)
 
 
-def from_utc(at: Value, zone: str) -> Value:
-    """Return the time that the zone's clock shows, as a timestamp."""
-    return _moved(at, zone, "+", [change.at for change in transitions(zone)[1]])
+@cache
+def clock(zone: str, name: str) -> tuple[list[int], list[int]]:
+    """Return the microseconds, in UTC or by the clock, from which the next offset of a zone holds, and the offsets.
 
-
-def to_utc(at: Value, zone: str) -> Value:
-    """Return the instant at which the zone's clock shows a time: the first of two, and after a gap."""
-    return _moved(at, zone, "-", [change.at + max(change.before, change.after) for change in transitions(zone)[1]])
-
-
-def _moved(at: Value, zone: str, sign: str, limits: list[int]) -> Value:
+    By the clock the first of two equal times counts, and one in a gap is moved by the offset before it.
+    """
     first, changes = transitions(zone)
-    last = (datetime(LAST_YEAR, 1, 1) - EPOCH) // timedelta(microseconds=1)
-    offsets = ", ".join(str(offset) for offset in (first, *(change.after for change in changes)))
-    ends = [limit * 1_000_000 for limit in limits]
+    shifts = [0 if name == FROM_UTC else max(change.before, change.after) for change in changes]
+    limits = [(change.at + shift) * 1_000_000 for change, shift in zip(changes, shifts, strict=True)]
+    return limits, [offset * 1_000_000 for offset in (first, *(change.after for change in changes))]
 
-    def moved(micros: str) -> str:
-        passed = f"len(list_filter({ends}::BIGINT[], lambda t: t <= {micros}))"
-        shown = f"make_timestamptz({micros} {sign} ([{offsets}])[1 + {passed}]::BIGINT * 1000000)"
-        return f"CASE WHEN {micros} < {last} THEN {shown} WHEN {micros} IS NOT NULL THEN error('a late time') END"
 
-    return Value(once(f"epoch_us({at.sql})", moved), at.type)
+def moved(at: Value, zone: str, name: str) -> Value:
+    """Return the time that the zone's clock shows at an instant (FROM_UTC), or the instant of a clock's time (TO_UTC).
+
+    Both are timestamps. Raises Unsupported for an unknown zone.
+    """
+    transitions(zone)
+    return Value(f"make_timestamptz({name}(epoch_us({at.sql}), {literal(zone)}))", at.type)

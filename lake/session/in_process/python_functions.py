@@ -1,0 +1,79 @@
+"""Functions of Spark that DuckDB lacks, in Python: xxHash64 with seed 42, and clocks of time zones.
+
+Source: XXH64.java of Spark 4.2.
+"""
+
+from __future__ import annotations
+
+import atexit
+import struct
+from bisect import bisect_right
+from collections.abc import Callable
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.session.in_process import zones
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+PREFIX: Final = "spark_"
+ENCODED: Final[dict[str, tuple[str, Callable[[Any], bytes]]]] = {
+    f"{PREFIX}hash_int": ("INTEGER", struct.Struct("<i").pack),
+    f"{PREFIX}hash_long": ("BIGINT", struct.Struct("<q").pack),
+    f"{PREFIX}hash_text": ("VARCHAR", str.encode),
+}
+"""{name in DuckDB: (type of its first argument, bytes that are hashed)}. The second argument is the seed."""
+_REGISTERING: Final = Lock()
+_REGISTERED: Final = list["duckdb.DuckDBPyConnection"]()
+
+
+def register(database: duckdb.DuckDBPyConnection) -> None:
+    """Give a database the functions, once; they live as long as this connection to it, or the process."""
+    with _REGISTERING:
+        if database in _REGISTERED:
+            return
+        for name, (type_, encode) in ENCODED.items():
+            _create(database, name, [type_, "BIGINT"], _hashing(encode))
+        for name in (zones.FROM_UTC, zones.TO_UTC):
+            _create(database, name, ["BIGINT", "VARCHAR"], _moving(name))
+        _REGISTERED.append(database)
+
+
+def _create(database: duckdb.DuckDBPyConnection, name: str, types: list[str], work: Callable[..., Any]) -> None:
+    database.create_function(name, work, types, "BIGINT", type="arrow")  # type: ignore[call-overload]
+    atexit.register(database.remove_function, name)  # it would report them as leaked
+
+
+def _hashing(encode: Callable[[Any], bytes]) -> Callable[..., Any]:
+    return lambda values, seeds: _hashed(encode, values, seeds)  # DuckDB evaluates annotations, so it has none
+
+
+def _hashed(encode: Callable[[Any], bytes], values: pa.Array, seeds: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    from xxhash import xxh64_intdigest
+
+    both = zip(values.to_pylist(), seeds.to_pylist(), strict=True)
+    hashes = [None if value is None else xxh64_intdigest(encode(value), seed % (1 << 64)) for value, seed in both]
+    return pa.array([hash_ and (hash_ + (1 << 63)) % (1 << 64) - (1 << 63) for hash_ in hashes], pa.int64())
+
+
+def _moving(name: str) -> Callable[..., Any]:
+    return lambda instants, names: _moved(name, instants, names)
+
+
+def _moved(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    moved = list[int | None]()
+    for micros, zone in zip(instants.to_pylist(), names.to_pylist(), strict=True):
+        if micros is None:
+            moved.append(None)
+            continue
+        limits, offsets = zones.clock(zone, name)
+        if micros >= zones.END:
+            raise ValueError("a late time")
+        offset = offsets[bisect_right(limits, micros)]
+        moved.append(micros + offset if name == zones.FROM_UTC else micros - offset)
+    return pa.array(moved, pa.int64())
