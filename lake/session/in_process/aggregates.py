@@ -101,7 +101,6 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
     "bit_or": _bits("bit_or"),
     "bit_and": _bits("bit_and"),
     "any_value": _any_value,
-    "collect_list": lambda values, _: sorted_list(values[0]),
     "bool_or": _of_conditions("bool_or"),
     "bool_and": _of_conditions("bool_and"),
 }

@@ -102,7 +102,8 @@ def is_aggregate(node: Node) -> bool:
     """Return whether `node` combines several rows, other than in a window."""
     if isinstance(node, Over):
         return any(is_aggregate(part) for part in (*parts_of(node.call), *node.by, *node.order))
-    return (isinstance(node, Call) and node.name in aggregates.AGGREGATES) or any(map(is_aggregate, parts_of(node)))
+    combines = isinstance(node, Call) and (node.name in aggregates.AGGREGATES or node.name == "collect_list")
+    return combines or any(map(is_aggregate, parts_of(node)))
 
 
 def whole_value(node: Node, scope: Scope) -> Value:
@@ -164,10 +165,12 @@ def _value(node: Node, scope: Scope) -> Value:
 
 
 def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a form
+    if node.ignores_nulls:
+        raise unsupported(f"{node.name} without nulls")
     match node:
         case Call("struct"):
             return functions.struct([value_of(part, scope) for part in node.arguments], [*map(name_of, node.arguments)])
-        case Call("sort_array", (Call("collect_list", (of,)), *ascending)) if ascending in ([], [ASCENDING]):
+        case Call("sort_array", (Call("collect_list", (of,), _, None), *ascending)) if ascending in ([], [ASCENDING]):
             return aggregates.sorted_list(value_of(of, scope))
         case Call(name, _) if name in aggregates.AGGREGATES:
             return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope))
@@ -215,24 +218,40 @@ def _by_lambda(node: Call, scope: Scope) -> Value:
     def body(made: Node) -> lists.Body:
         if not isinstance(made, Lambda):
             raise unsupported(f"{node.name} by another function")
-        return lambda values: value_of(made.body, scope.within(dict(zip(made.parameters, values, strict=True))))
+
+        def evaluated(values: Sequence[Value]) -> Value:
+            if len(made.parameters) != len(values):
+                raise unsupported(f"{node.name} by a function of other parameters")
+            return value_of(made.body, scope.within(dict(zip(made.parameters, values, strict=True))))
+
+        return evaluated
 
     if node.name == "aggregate":
         start, step, *finish = others
         last = body(finish[0]) if finish else None
-        return lists.reduced(value_of(of, scope), value_of(start, scope), depth, body(step), last)
+        match of:
+            case Call("collect_list", (each,), _, None):  # in any order, as the state must not depend on it
+                listed = aggregates.sorted_list(value_of(each, scope))
+            case _:
+                listed = value_of(of, scope)
+        return lists.reduced(listed, value_of(start, scope), depth, body(step), last)
     [made] = others
     return (lists.transform if node.name == "transform" else lists.filtered)(value_of(of, scope), depth, body(made))
 
 
 def _entry(entries: Sequence[Node], key: Node, scope: Scope) -> Value:
     """Return the value of a written map for a key, null if it has none."""
+    keys = [node.value if isinstance(node, Literal) else None for node in entries[::2]]
+    if None in keys or len({*keys}) < len(keys):
+        raise unsupported("a map of other keys than different constants")
     branches = [Call("==", (key, node)) if n % 2 == 0 else node for n, node in enumerate(entries)]
     return value_of(Call("when", tuple(branches)), scope)
 
 
 def _named(node: Name, scope: Scope) -> Value:
     first, *others = node.parts
+    if any(first.lower() == each.lower() and first != each for each in scope.variables):
+        raise unsupported(f"the name {first} beside a parameter")
     if first in scope.variables and node.plan is None:
         value = scope.variables[first]
     else:
@@ -253,6 +272,10 @@ def _over(node: Over, scope: Scope) -> Value:
         raise unsupported("a window of an expression")
     over = f"{_filter(call, scope)} OVER ({' '.join([*parts, node.frame])})"
     values = _arguments(call, scope)
+    if call.name in aggregates.RANKS and not node.order:
+        raise unsupported(f"{call.name} without an order")
+    if call.ignores_nulls and call.name not in aggregates.RANKS:
+        raise unsupported(f"{call.name} without nulls")
     if call.name in aggregates.RANKS:
         return aggregates.rank(call.name, values, over, ignores_nulls=call.ignores_nulls)
     if call.name not in aggregates.AGGREGATES:
@@ -282,6 +305,8 @@ def expanded(nodes: Sequence[Node], scope: Scope) -> list[Node]:
     for node in nodes:
         if not isinstance(node, Star):
             names.append(node)
+        elif node.without and (node.of or not {*node.without} <= {c.name for c in scope.columns}):
+            raise unsupported("other columns than those that follow except")
         elif not node.of:
             names += [Name((c.name,)) for c in scope.columns if c.name not in node.without]
         elif any(column.of == node.of[0] for column in scope.columns) and len(node.of) == 1:
@@ -297,6 +322,8 @@ def expanded(nodes: Sequence[Node], scope: Scope) -> list[Node]:
 def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
     """Return the SQL of an expression and the column `sql` that it becomes. Raises Unsupported without a name."""
     value, name = whole_value(node, scope), name_of(node)
+    if isinstance(value.type, T.DayTimeIntervalType):
+        raise unsupported("a column of intervals")
     if name is None:
         raise unsupported(f"a column without a name, {str(node)[:100]}")
     inner, metadata = node, ""

@@ -46,7 +46,7 @@ from lake.session.in_process.operators import (
     when,
 )
 from lake.session.in_process.texts import typed
-from lake.session.in_process.types import INTEGERS, NAMES, Value, cast, together
+from lake.session.in_process.types import INTEGERS, NAMES, Value, cast, duckdb_type, together
 from lake.text import literal, quoted
 
 
@@ -184,7 +184,8 @@ def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 o
         case T.StringType():
             return Value(literal(str(value)), type_, is_literal=True)
         case T.IntegerType() | T.DecimalType():
-            return Value(f"{value:f}" if isinstance(type_, T.DecimalType) else str(value), type_, is_literal=True)
+            written = f"CAST({value:f} AS {duckdb_type(type_)})" if isinstance(type_, T.DecimalType) else str(value)
+            return Value(written, type_, is_literal=True)
         case T.DayTimeIntervalType():
             return Value(f"CAST({value} AS BIGINT)", type_, is_literal=True)
         case T.DoubleType():

@@ -110,6 +110,8 @@ def _distinct(values: Sequence[Value]) -> Value:
     """Return the first of equal elements; without nulls, which DuckDB's search does not find."""
     [of] = values
     sort_keys(Value("", element_type(of)))
+    if any(name in of.type.simpleString() for name in ("float", "double")):
+        raise unsupported("different fractions")
     no_null = f"len(list_filter({of.sql}, lambda l: l IS NULL)) > 0 THEN error('a null')"
     first = f"list_filter({of.sql}, lambda l, i: list_position({of.sql}, l) = i)"
     return Value(f"CASE WHEN {no_null} ELSE {first} END", of.type)

@@ -77,8 +77,10 @@ class Relation:
         listed = {each.name: each for each in _from_the_leaves(self)}
         shown = ", ".join(f"{column.sql} AS {quoted(column.name)}" for column in self.columns)
         steps = ",\n".join(f"{name} AS ({relation.sql})" for name, relation in listed.items())
-        order = f" ORDER BY {self.order}" if self.order else ""
-        return f"WITH {steps}\nSELECT {shown or 'NULL'} FROM {self.name}{order}"
+        if not self.order:
+            return f"WITH {steps}\nSELECT {shown or 'NULL'} FROM {self.name}"
+        placed = f"(SELECT *, row_number() OVER (ORDER BY {self.order}) AS place FROM {self.name}) AS in_order"
+        return f"WITH {steps}\nSELECT {shown or 'NULL'} FROM {placed} ORDER BY in_order.place"
 
 
 def _from_the_leaves(relation: Relation) -> Iterator[Relation]:
@@ -105,6 +107,8 @@ class Relations:
     def keep(self, relation: pb.Relation, rows: str) -> None:
         """Let `rows`, held under this name, stand for the rows of `relation`."""
         made = self.of(relation)
+        if len({column.name.lower() for column in made.columns}) < len(made.columns):
+            raise unsupported("kept rows with two columns of one name")
         shown = ", ".join(f"{quoted(c.name)} AS {c.sql}" for c in made.columns)
         kept = replace(made, sql=f"SELECT {shown} FROM {rows}", parents=(), rows=rows)
         self._translated[relation.common.plan_id] = kept
@@ -117,6 +121,8 @@ class Relations:
             if kind not in _TRANSLATIONS:
                 raise unsupported(f"the relation {kind}")
             made = _TRANSLATIONS[kind](self, getattr(relation, kind), f"r{number}")
+            if kind != "limit" and any(parent.order and " LIMIT " not in parent.sql for parent in made.parents):
+                raise unsupported("what follows an order of all rows")
             self._translated[number] = replace(made, plans={**made.plans, number: made.columns})
         return self._translated[number]
 
@@ -170,8 +176,9 @@ class Relations:
     def renamed(self, of: pb.WithColumnsRenamed, name: str) -> Relation:
         rows = self.of(of.input)
         new = {each.col_name: each.new_col_name for each in of.renames}
-        if not new.keys() <= {column.name for column in rows.columns}:
-            raise unsupported("renames of columns that are not there")
+        names = {column.name for column in rows.columns}
+        if not new.keys() <= names or {each.lower() for each in new.values()} & {each.lower() for each in names}:
+            raise unsupported("renames of columns that are not there, or to such as are")
         columns = tuple(
             OutputColumn(new[c.name], c.type, c.sql, c.metadata, of=c.of) if c.name in new else c for c in rows.columns
         )
@@ -191,7 +198,10 @@ class Relations:
         gone, nodes = {each.lower() for each in of.column_names}, [node_of(each) for each in of.columns]
         if not all(isinstance(node, Name) for node in nodes):
             raise unsupported("drop of an expression")
-        ids = {rows.scope.column(node)[0].id for node in nodes if isinstance(node, Name)}
+        found = [rows.scope.column(node) for node in nodes if isinstance(node, Name)]
+        if any(parts for _, parts in found):
+            raise unsupported("drop of a part")
+        ids = {column.id for column, _ in found}
         kept: list[Node | OutputColumn] = [
             column for column in rows.columns if column.name.lower() not in gone and column.id not in ids
         ]
@@ -219,7 +229,7 @@ class Relations:
 
     def distinct(self, of: pb.Deduplicate, name: str) -> Relation:
         rows = self.of(of.input)
-        if not of.all_columns_as_keys or any(isinstance(column.type, T.MapType) for column in rows.columns):
+        if not of.all_columns_as_keys or any(_has_float(c.type) or isinstance(c.type, T.MapType) for c in rows.columns):
             raise unsupported("rows distinct by some columns")
         return Relation(name, f"SELECT DISTINCT * FROM {rows.name}", rows.columns, (rows,), rows.plans)
 
@@ -262,13 +272,16 @@ class Relations:
                 raise unsupported("a join by columns that one side lacks")
             terms = [_equal([Value(c.sql, c.type) for c in pair]) for pair in shared]
         else:
-            terms = [value_of(node_of(of.join_condition), both.scope).sql] if of.HasField("join_condition") else []
+            conditions = [value_of(node_of(of.join_condition), both.scope)] if of.HasField("join_condition") else []
+            terms = [_condition(each) for each in conditions]
         condition = " AND ".join(terms) or "true"
         names = [column.sql for column in right.columns]
         renamed = [f"{sql} AS {c.sql}" for sql, c in zip(names, both.columns[len(left.columns) :], strict=True)]
         other = f"(SELECT {', '.join(renamed) or '1'} FROM {right.name})"
         kept = both if not only_left else left
-        sql = f"SELECT * FROM {left.name} {kinds[of.join_type]} JOIN {other} ON {condition}"
+        hidden = {pair[1].sql for pair in shared}
+        shown = ", ".join(column.sql for column in kept.columns if column.sql not in hidden) or "1 AS no_column"
+        sql = f"SELECT {shown} FROM {left.name} {kinds[of.join_type]} JOIN {other} ON {condition}"
         joined = Relation(name, sql, kept.columns, (left, right), kept.plans)
         if not shared:
             return joined
@@ -284,6 +297,17 @@ def operators_of(relation: pb.Relation) -> Iterator[str]:
     for _, part in getattr(relation, kind).ListFields():
         if isinstance(part, type(relation)):
             yield from operators_of(part)
+
+
+def _condition(value: Value) -> str:
+    if not isinstance(value.type, T.BooleanType):
+        raise unsupported("a join by another value than true and false")
+    return value.sql
+
+
+def _has_float(type_: T.DataType) -> bool:
+    """Return whether groups of values would have to make one of 0.0 and -0.0."""
+    return any(name in type_.simpleString() for name in ("float", "double"))
 
 
 def _equal(pair: Sequence[Value]) -> str:
@@ -331,10 +355,12 @@ def _has_window(node: Node) -> bool:
 
 def _aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> Relation:
     columns, texts, groups = list[OutputColumn](), list[str](), list[str]()
+    if not by and not any(map(is_aggregate, nodes)):
+        raise unsupported("an aggregate of nothing")
     for number, node in enumerate([*by, *nodes]):
         text, column = column_of(node, rows.scope, f"c{number}")
         if number < len(by):
-            if isinstance(column.type, T.MapType | T.NullType):
+            if isinstance(column.type, T.MapType | T.NullType) or _has_float(column.type):
                 raise unsupported(f"groups of {column.type.simpleString()}")
             groups.append(text)
         elif not is_aggregate(node) and _reads_columns(node):

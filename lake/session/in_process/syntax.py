@@ -36,11 +36,12 @@ TOKEN: Final = re.compile(
     | (?P<text>'(?:[^'\\]|\\.)*')
     | (?P<quoted>`(?:[^`]|``)+`)
     | (?P<word>[A-Za-z_]\w*)
+    | (?P<comment>--|/\*)
     | (?P<sign><=>|<=|>=|<>|!=|==|->|\|\||[-+*/%(),.<>=&|^~\[\]!:])
     )""",
     re.VERBOSE | re.DOTALL,
 )
-DAY, HOURS = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{6})?(Z|[+-]\d\d:\d\d)?"
+DAY, HOURS = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{6})?(Z|[+-](0\d|1[0-7]):\d\d)?"
 """Forms of dates and times."""
 ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
 BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
@@ -80,7 +81,7 @@ class _Parser:
         place, text = 0, text.rstrip()
         while place < len(text):
             found = TOKEN.match(text, place)
-            if found is None or found.lastgroup is None:
+            if found is None or found.lastgroup in (None, "comment"):
                 raise unsupported(f"the expression {text}")
             self.tokens.append((found.lastgroup, found[found.lastgroup]))
             place = found.end()
@@ -142,11 +143,11 @@ class _Parser:
             if sign := self.take(*COMPARISONS, ">="):
                 node = Call(COMPARISONS.get(sign, sign), (node, self._binary(0)))
             elif self.take("is"):
-                node = self._is(node)
+                return self._is(node)
             elif self.word in ("not", "between", "in", "like"):
                 negated = bool(self.take("not"))
                 node = self._among(node)
-                node = Call("not", (node,)) if negated else node
+                return Call("not", (node,)) if negated else node
             else:
                 return node
 
@@ -170,7 +171,9 @@ class _Parser:
             return Call("and", (Call(">=", (node, least)), Call("<=", (node, self._binary(0)))))
         if self.take("in"):
             self.need("(")
-            return Call("in", (node, *self._list(self.expression)))
+            if not (values := self._list(self.expression)):
+                raise unsupported(f"the expression {self.text}")
+            return Call("in", (node, *values))
         self.need("like")
         return Call("like", (node, self._binary(0)))
 
@@ -184,10 +187,9 @@ class _Parser:
 
     def _unary(self) -> Node:
         if self.take("-"):
-            node = self._unary()
-            if isinstance(node, Literal) and isinstance(node.value, int | Decimal | float):
-                return Literal(-node.value, node.type)
-            return Call("negative", (node,))
+            if self.at < len(self.tokens) and self.tokens[self.at][0] == "number":
+                return self._postfix(_negative(self.next()[1]))
+            return Call("negative", (self._unary(),))
         return self._unary() if self.take("+") else self._postfix(self.primary())
 
     def _postfix(self, node: Node) -> Node:
@@ -233,7 +235,10 @@ class _Parser:
         form = DAY if word == "date" else f"{DAY}([T ]{HOURS})?"
         if kind != "text" or not re.fullmatch(form, text[1:-1]):
             raise unsupported(f"the expression {self.text}")
-        at = datetime.fromisoformat(text[1:-1])
+        try:
+            at = datetime.fromisoformat(text[1:-1])
+        except ValueError as error:
+            raise unsupported(f"the expression {self.text}") from error
         if word == "date":
             return Literal(at.date(), T.DateType())
         return Literal(at if at.tzinfo else at.replace(tzinfo=UTC), T.TimestampType())
@@ -243,7 +248,8 @@ class _Parser:
         kind, text = self.next()
         unit = self.identifier().lower().rstrip("s")
         number = text[1:-1] if kind == "text" else text
-        if kind not in ("text", "number") or unit not in MICROSECONDS or not re.fullmatch(r"-?\d+(\.\d{1,6})?", number):
+        form = r"-?\d+(\.\d{1,6})?" if unit == "second" else r"-?\d+"
+        if kind not in ("text", "number") or unit not in MICROSECONDS or not re.fullmatch(form, number):
             raise unsupported(f"the expression {self.text}")
         return Literal(int(Decimal(number) * MICROSECONDS[unit]), T.DayTimeIntervalType())
 
@@ -262,7 +268,10 @@ class _Parser:
         if not self.take("except"):
             return Star(of)
         self.need("(")
-        return Star(of, tuple(name.parts[-1] for name in self._list(self.primary) if isinstance(name, Name)))
+        names = self._list(self.primary)
+        if not all(isinstance(name, Name) and len(name.parts) == 1 for name in names):
+            raise unsupported(f"the expression {self.text}")
+        return Star(of, tuple(name.parts[0] for name in names))
 
     def _bracketed(self) -> Node:
         nodes: tuple[Node, ...] = self._list(self.expression)
@@ -277,7 +286,7 @@ class _Parser:
         nodes = []
         while not self.take(")"):
             nodes.append(part())
-            if not self.take(",") and self.word != ")":
+            if bool(self.take(",")) == (self.word == ")"):
                 raise unsupported(f"the expression {self.text}")
         return tuple(nodes)
 
@@ -286,7 +295,7 @@ class _Parser:
             of = self.expression()
             self.need("as")
             return Cast(of, self._type(), may_fail=name == "cast")
-        arguments, where = self._list(self.aliased), None
+        arguments, where = self._list(self.aliased if name == "struct" else self.expression), None
         if self.take("filter"):
             self.need("(", "where")
             where = self.expression()
@@ -335,6 +344,15 @@ class _Parser:
         return Call("when", tuple(branches))
 
 
+def _negative(text: str) -> Literal:
+    number = _number(text)
+    if text.isdigit() and number.value == 1 << 31:
+        return Literal(-number.value, T.IntegerType())
+    if text.isdigit() and number.value == 1 << 63:
+        return Literal(-int(number.value), T.LongType())
+    return Literal(-number.value, number.type)
+
+
 def _number(text: str) -> Literal:
     if text.endswith("BD") or ("." in text and "e" not in text.lower() and text[-1] not in "DF"):
         return decimal_literal(Decimal(text.removesuffix("BD")))
@@ -352,7 +370,7 @@ def _number(text: str) -> Literal:
 
 def _unescaped(text: str) -> str:
     def plain(found: re.Match[str]) -> str:
-        if found[1] not in ESCAPES:
+        if found[1] not in ESCAPES or (found[1] == "0" and found.string[found.end() : found.end() + 1].isdigit()):
             raise unsupported(f"the text {text}")
         return ESCAPES[found[1]]
 

@@ -214,7 +214,7 @@ FROM_TEXT: Final[dict[type[T.DataType], str]] = {
     T.DecimalType: r"-?[0-9]{1,38}(\.[0-9]{1,38})?",
     T.DoubleType: r"-?[0-9]{1,17}(\.[0-9]{1,17})?",
     T.DateType: "[0-9]{4}-[0-9]{2}-[0-9]{2}",
-    T.TimestampType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?",
+    T.TimestampType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?",
 }
 """Texts that both engines read as the same value; a year 0000 is read by neither."""
 
