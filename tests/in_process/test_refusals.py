@@ -1,0 +1,91 @@
+"""Queries that Spark answers otherwise than DuckDB would, or not at all, are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lake.session.in_process.mode import Unsupported, by_duckdb
+from lake.store.scan import to_arrow, to_frame
+from tests.in_process.rows import in_process
+
+ROWS = pa.table(
+    {
+        "id": [1, 2, 3],
+        "x": ["a", "b", "c"],
+        "flag": [True, False, True],
+        "real": [0.0, -0.0, 1.5],
+        "items": pa.array([[1, 2], [], None], pa.list_(pa.int32())),
+        "part": [{"a": 1, "b": "x"}] * 3,
+    }
+)
+TEXTS = (
+    "collect_list(id)",
+    "sort_array(collect_list(id) filter (where flag))",
+    "collect_list(id) over (partition by flag)",
+    "row_number() over (partition by flag)",
+    "lag(id) over (partition by flag)",
+    "min(id) ignore nulls",
+    "array_distinct(array(real))",
+    "1 --1\n",
+    "transform(items, ID -> id + 1)",
+    "transform(items, (v, i) -> v + i)",
+    "date'2024-02-30'",
+    "timestamp'2024-01-01 25:00:00'",
+    "timestamp'2024-01-01 00:00:00+23:00'",
+    "interval 1 day",
+    "interval 1.5 day",
+    "'\\012'",
+    "id is null = flag",
+    "id between 1 and 2 = true",
+    "concat(x y)",
+    "concat(x,)",
+    "x in ()",
+    "element_at(map(1, 'a', 1, 'b'), 1)",
+    "no_such_function(id)",
+)
+STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "a star without a part": lambda rows: rows.selectExpr("* except (part.a)"),
+    "a star without an unknown column": lambda rows: rows.selectExpr("* except (nope)"),
+    "a star of an alias without a column": lambda rows: rows.alias("t").selectExpr("t.* except (x)"),
+    "an aggregate of nothing": lambda rows: rows.agg(F.lit(1).alias("one")),
+    "a dropped part": lambda rows: rows.drop(F.col("part.a")),
+    "distinct fractions": lambda rows: rows.select("real").distinct(),
+    "groups of fractions": lambda rows: rows.groupBy("real").agg(F.count("*").alias("n")),
+    "an order before a selection": lambda rows: rows.sort(F.desc("id")).select("id"),
+    "a join by a number": lambda rows: rows.join(rows.select(F.col("id").alias("other")), F.col("other")),
+    "names that are exchanged": lambda rows: rows.withColumnsRenamed({"id": "x", "x": "id"}),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_is_refused(text: str) -> None:
+    with by_duckdb(), pytest.raises(Unsupported):
+        to_arrow(to_frame(in_process(), ROWS).selectExpr(f"{text} as found"))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_step_is_refused(name: str) -> None:
+    with by_duckdb(), pytest.raises(Unsupported):
+        to_arrow(STEPS[name](to_frame(in_process(), ROWS)))
+
+
+def test_joins_by_name_one_after_another_keep_their_columns() -> None:
+    with by_duckdb():
+        session = in_process()
+        first, second, third = (
+            to_frame(session, pa.table({name: values, "id": [1, 2, 3]}))
+            for name, values in {"x": ["a", "b", "c"], "y": ["p", "q", "r"], "z": ["u", "v", "w"]}.items()
+        )
+        found = to_arrow(first.join(second, "id").join(third, "id")).sort_by("id").to_pydict()
+    assert found == {"id": [1, 2, 3], "x": ["a", "b", "c"], "y": ["p", "q", "r"], "z": ["u", "v", "w"]}
+
+
+def test_rows_are_sorted_by_a_column_beside_one_called_c1() -> None:
+    with by_duckdb():
+        rows = to_frame(in_process(), pa.table({"c1": [1, 2, 3], "b": [3, 1, 2]}))
+        assert to_arrow(rows.sort("b")).to_pydict() == {"c1": [2, 3, 1], "b": [1, 2, 3]}
