@@ -7,15 +7,14 @@ may in Spark. Source: relations.proto of Spark Connect 4.2.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as T
 
 from lake.session.in_process.expressions import (
     OutputColumn,
-    Scope,
     column_of,
     expanded,
     is_aggregate,
@@ -25,76 +24,13 @@ from lake.session.in_process.expressions import (
 )
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.protocol import node_of, sorted_node
+from lake.session.in_process.relation import Relation
 from lake.session.in_process.tree import Alias, Call, Name, Node, Over, parts_of
 from lake.session.in_process.types import Value, cast, common_type, nullable
 from lake.text import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.proto import relations_pb2 as pb
-
-
-@dataclass(frozen=True)
-class Relation:
-    """Rows of `sql`, a query that reads the `parents`, and their columns.
-
-    `plans` are the columns of this relation and of those that it is made of, by their number in the protocol. A leaf
-    has the name of its held `rows`. `order` are the terms by which the rows are sorted, if they are the result.
-    """
-
-    name: str
-    sql: str
-    columns: tuple[OutputColumn, ...]
-    parents: tuple[Relation, ...] = ()
-    plans: Mapping[int, tuple[OutputColumn, ...]] = field(default_factory=dict)
-    rows: str = ""
-    order: str = ""
-
-    @property
-    def schema(self) -> T.StructType:
-        return T.StructType(
-            [T.StructField(c.name, c.type, metadata=json.loads(c.metadata or "{}")) for c in self.columns]
-        )
-
-    @property
-    def scope(self) -> Scope:
-        return Scope(self.columns, self._found)
-
-    def _found(self, plan: int, name: str) -> OutputColumn:
-        """Return the column that relation number `plan` calls `name`, if it is still there unchanged."""
-        ids = {column.id for column in self.plans.get(plan, ()) if column.name == name}
-        columns = [column for column in self.columns if column.id in ids]
-        if len(ids) != 1 or len(columns) != 1:
-            raise unsupported(f"the column {name} of an earlier relation")
-        return columns[0]
-
-    @property
-    def leaves(self) -> list[str]:
-        """Names of the held rows that the query reads."""
-        return [each.rows for each in _from_the_leaves(self) if each.rows]
-
-    def query(self) -> str:
-        """Return the SQL of all rows, under their names in Spark."""
-        listed = {each.name: each for each in _from_the_leaves(self)}
-        shown = ", ".join(f"{column.sql} AS {quoted(column.name)}" for column in self.columns)
-        steps = ",\n".join(f"{name} AS ({relation.sql})" for name, relation in listed.items())
-        if not self.order:
-            return f"WITH {steps}\nSELECT {shown or 'NULL'} FROM {self.name}"
-        placed = f"(SELECT *, row_number() OVER (ORDER BY {self.order}) AS place FROM {self.name}) AS in_order"
-        return f"WITH {steps}\nSELECT {shown or 'NULL'} FROM {placed} ORDER BY in_order.place"
-
-
-def _from_the_leaves(relation: Relation) -> Iterator[Relation]:
-    seen, ended, stack = set[str](), set[str](), [relation]
-    while stack:
-        top = stack[-1]
-        if top.name in seen:
-            stack.pop()
-            if top.name not in ended:
-                ended.add(top.name)
-                yield top
-        else:
-            seen.add(top.name)
-            stack += [parent for parent in top.parents if parent.name not in seen]
 
 
 class Relations:
@@ -288,15 +224,6 @@ class Relations:
         first, again = [pair[0] for pair in shared], {pair[1].sql for pair in shared}
         rest = [c for c in kept.columns if c not in first and c.sql not in again]
         return replace(joined, columns=(*first, *rest))
-
-
-def operators_of(relation: pb.Relation) -> Iterator[str]:
-    """Yield the names of a plan's operators, unions by Spark's name."""
-    kind = relation.WhichOneof("rel_type") or ""
-    yield "Union" if kind == "set_op" else kind
-    for _, part in getattr(relation, kind).ListFields():
-        if isinstance(part, type(relation)):
-            yield from operators_of(part)
 
 
 def _condition(value: Value) -> str:

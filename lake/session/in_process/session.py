@@ -22,7 +22,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lake.session.in_process import python_functions
 from lake.session.in_process.mode import Attach, Unsupported, unsupported
-from lake.session.in_process.relations import Relation, Relations, operators_of
+from lake.session.in_process.relation import Relation, operators_of
+from lake.session.in_process.relations import Relations
 from lake.session.in_process.types import from_arrow, nullable_columns, parsed_schema
 
 if TYPE_CHECKING:
