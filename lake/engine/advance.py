@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 
 from lake import cost
@@ -57,7 +56,7 @@ def _advanced(evaluation: Evaluation, began: float) -> Advanced:
     if all(inputs.size_of_changes(s, evaluation.since) <= cost.IN_PROCESS_ROWS for s in evaluation.declaration.inputs):
         try:
             with duckdb_may_refuse():
-                diff = _few_rows(replace(evaluation, inputs=inputs.in_process))
+                diff = _few_rows(evaluation.in_process)
         except Unsupported as error:
             why = error
         else:

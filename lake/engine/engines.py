@@ -11,19 +11,12 @@ from pyspark.errors import PySparkException
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes
 from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark
-from lake.store.duckdb_tables import database
+from lake.store.duckdb_tables import in_process_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 R = TypeVar("R")
-
-
-def in_process_session() -> SparkSession:
-    """Return a session that DuckDB answers. Each holds what it has translated, so it is for one piece of work."""
-    from lake.session.in_process.session import session_of
-
-    return session_of(database())
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from lake import cost
 from lake.engine import function, integrity
 from lake.engine.catalog import warn_of_spill
 from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
-from lake.engine.engines import in_process_session
 from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import event_columns
 from lake.kinds.columns import ORDER, SIGN, visible, with_one_zero
@@ -22,6 +21,7 @@ from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.store import log_rows
+from lake.store.duckdb_tables import in_process_session
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import Span, to_frame
 from lake.store.table_head import Meanings, TableHead
@@ -241,6 +241,11 @@ class Evaluation:
     def of(cls, inputs: Inputs, declaration: Declaration) -> Evaluation:
         table = inputs.table(declaration)
         return cls(inputs, declaration, table, table.head())
+
+    @property
+    def in_process(self) -> Evaluation:
+        """The same evaluation by DuckDB in this process."""
+        return replace(self, inputs=self.inputs.in_process)
 
     @property
     def since(self) -> TableHead:

@@ -30,7 +30,7 @@ from lake.session import file_modes
 from lake.session.in_process.mode import by_duckdb, by_spark
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine
-from lake.store.duckdb_tables import database
+from lake.store.duckdb_tables import in_process_session
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
@@ -115,12 +115,10 @@ def _read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
 ) -> BatchCounts:
     """Read the delivery, by DuckDB in this process if it is small and DuckDB knows how, and commit its events."""
     if delivery.size <= cost.READ_BYTES:
-        from lake.session.in_process.session import session_of
-
         try:
             with (
                 by_duckdb(),
-                read_batch(session_of(database()), settings, contracts, head, delivery, now=now) as batch,
+                read_batch(in_process_session(), settings, contracts, head, delivery, now=now) as batch,
             ):
                 return _commit_batch(batch)
         except Exception as error:

@@ -25,6 +25,7 @@ from lake.text import literal, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 FILE: Final = "_file"
 PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
@@ -36,13 +37,15 @@ def _database(file_systems: Sequence[str]) -> duckdb.DuckDBPyConnection:
     return connect()
 
 
-def database() -> duckdb.DuckDBPyConnection:
-    """Return the connection that holds this process's database open."""
-    return _database(tuple(FILE_SYSTEMS))
-
-
 def connection() -> duckdb.DuckDBPyConnection:
-    return database().cursor()
+    return _database(tuple(FILE_SYSTEMS)).cursor()
+
+
+def in_process_session() -> SparkSession:
+    """Return a session that DuckDB answers. Each holds what it has translated, so it is for one piece of work."""
+    from lake.session.in_process.session import session_of
+
+    return session_of(_database(tuple(FILE_SYSTEMS)))
 
 
 @dataclass(frozen=True)

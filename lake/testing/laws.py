@@ -167,8 +167,7 @@ def _diff(evaluation: Evaluation, *, by_duckdb: bool) -> pa.Table:
     with suppress(Unsupported):
         if by_duckdb:
             with duckdb_may_refuse():
-                local = replace(evaluation, inputs=evaluation.inputs.in_process)
-                return difference(local, affected_keys(local)).arrow()
+                return difference(evaluation.in_process, affected_keys(evaluation.in_process)).arrow()
     with by_spark():
         return difference(evaluation, affected_keys(evaluation)).arrow()
 

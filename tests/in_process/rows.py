@@ -11,8 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from lake.session.in_process.mode import Unsupported, by_duckdb
-from lake.session.in_process.session import session_of
-from lake.store.duckdb_tables import database
+from lake.store.duckdb_tables import in_process_session
 from lake.store.scan import to_arrow, to_frame
 
 MAX, MIN = datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1)
@@ -61,7 +60,7 @@ def all_rows() -> pa.Table:
 
 
 def in_process() -> SparkSession:
-    return session_of(database())
+    return in_process_session()
 
 
 def answered(rows: pa.Table, texts: Iterable[str], *, row_by_row: bool = True) -> dict[str, dict[int, Any]]:
