@@ -58,36 +58,18 @@ class Scan:
         with opened(self.path, self.version) as table:
             files, rows, few = self._files(table)
             if session := in_process(spark):
-                return self._held(session, arrow_schema(table), files, rows)
+                return self._held(session, arrow_schema(table), rows)
             if few:
                 return to_frame(spark, read(self._some(table, files), arrow_schema(table), self._where(DUCKDB)))
             return archive_tier.frame(spark, self.path, table, self.bounds.get("_batch")).where(self._where())
 
-    def _held(self, session: HoldsRows, schema: pa.Schema, files: Sequence[str], rows: int) -> DataFrame:
+    def _held(self, session: HoldsRows, schema: pa.Schema, rows: int) -> DataFrame:
         """Return a frame of the files' rows, of which DuckDB reads what a query needs."""
-        from lake.session.in_process.types import duckdb_type, from_arrow
+        from lake.session.in_process.types import from_arrow
 
         if rows > cost.IN_PROCESS_SCAN_ROWS:
             raise unsupported(f"{rows} rows")
-        types = from_arrow(schema)
-
-        @contextmanager
-        def attach(con: duckdb.DuckDBPyConnection, name: str) -> Iterator[None]:
-            if not files:
-                con.register(name, schema.empty_table())
-                yield
-                return
-            with (
-                opened(self.path, self.version) as table,
-                open_files(self._some(table, files), on=con, name=f"files of {name}") as (_, stored),
-            ):
-                values = {f.name: quoted(f.name) if f.name in stored else "NULL" for f in types}
-                shown = [f"CAST({values[f.name]} AS {duckdb_type(f.dataType)}) AS {quoted(f.name)}" for f in types]
-                rows = f"SELECT {', '.join(shown)} FROM {quoted(f'files of {name}')} WHERE {self._where(DUCKDB)}"
-                con.execute(f"CREATE TEMP VIEW {name} AS {rows}")
-                yield
-
-        return session.held(types, attach)
+        return session.held(from_arrow(schema), lambda con, name: self.registered(con, name, schema.names, "true"))
 
     def near(self, spark: SparkSession, keys: pa.Table, only: Collection[str] | None = None) -> DataFrame:
         """Return at least the rows that equal one of `keys`, nulls included; no others if those are few.

@@ -23,11 +23,13 @@ from lake.session.in_process.tree import (
     Over,
     Sorted,
     Star,
+    has_window,
     name_of,
     parts_of,
+    subtree,
 )
-from lake.session.in_process.types import LONGEST, Value, cast, try_cast
-from lake.text import literal, quoted
+from lake.session.in_process.types import LONGEST, Value, cast, let, try_cast
+from lake.text import literal
 
 ASCENDING: Final = Literal(True, T.BooleanType())
 _IDS: Final = count()
@@ -35,7 +37,7 @@ _IDS: Final = count()
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """OutputColumn of a relation: its name in Spark, its type and metadata, its name in DuckDB.
+    """Column of a relation: its name in Spark, its type and metadata, its name in DuckDB.
 
     `id` is the same where a relation hands the column on unchanged. `of` is the alias of its relation.
     """
@@ -65,7 +67,7 @@ class Binding:
     def around(self, value: Value) -> Value:
         sql = value.sql
         for name, of in reversed(self.steps):
-            sql = f"list_transform([{of}], lambda {name}: {sql})[1]"
+            sql = let(name, of, sql)
         return Value(sql, value.type)
 
 
@@ -82,11 +84,11 @@ class Scope:
         """Return the scope within a lambda with these parameters."""
         return replace(self, variables={**self.variables, **variables})
 
-    def column(self, name: Name) -> tuple[OutputColumn, Sequence[str]]:
+    def column(self, name: Name) -> tuple[OutputColumn, tuple[str, ...]]:
         """Return the column that a name means and the parts of it that follow. Raises Unsupported."""
         if name.plan is not None and self.found is not None:
             return self.found(name.plan, name.parts[0]), name.parts[1:]
-        first, *others = name.parts
+        first, others = name.parts[0], name.parts[1:]
         if others and (of := [c for c in self.columns if c.of == first and c.name.lower() == others[0].lower()]):
             return _only(of, others[0]), others[1:]
         return _only([c for c in self.columns if c.name.lower() == first.lower()], first), others
@@ -100,6 +102,8 @@ def _only(columns: Sequence[OutputColumn], name: str) -> OutputColumn:
 
 def is_aggregate(node: Node) -> bool:
     """Return whether `node` combines several rows, other than in a window."""
+    if isinstance(node, Name | Literal):  # most nodes
+        return False
     if isinstance(node, Over):
         return any(is_aggregate(part) for part in (*parts_of(node.call), *node.by, *node.order))
     combines = isinstance(node, Call) and (node.name in aggregates.AGGREGATES or node.name == "collect_list")
@@ -111,22 +115,12 @@ def whole_value(node: Node, scope: Scope) -> Value:
     try:
         return value_of(node, scope)
     except TooLong:
-        if is_aggregate(node) or _has_window(node):
+        if is_aggregate(node) or has_window(node):
             raise
-        counted = Counter(_nodes(node))
+        counted = Counter(subtree(node))
         repeated = {part for part, times in counted.items() if times > 1 and isinstance(part, Call | Cast)}
         binding = Binding(repeated)
         return binding.around(value_of(node, replace(scope, binding=binding)))
-
-
-def _nodes(node: Node) -> Iterator[Node]:
-    yield node
-    for part in parts_of(node):
-        yield from _nodes(part)
-
-
-def _has_window(node: Node) -> bool:
-    return any(isinstance(part, Over) for part in _nodes(node))
 
 
 class TooLong(Unsupported):
@@ -181,7 +175,7 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
         case Call("timestampadd" | "dateadd", (Name((unit,)), number, at)):
             return texts.shifted(unit, [value_of(number, scope), value_of(at, scope)])
         case Call("raise_error"):
-            return functions.call("raise_error", ())
+            return Value("error('raised')", T.NullType())
     return functions.call(node.name, _arguments(node, scope))
 
 
@@ -249,13 +243,13 @@ def _entry(entries: Sequence[Node], key: Node, scope: Scope) -> Value:
 
 
 def _named(node: Name, scope: Scope) -> Value:
-    first, *others = node.parts
+    first, others = node.parts[0], node.parts[1:]
     if any(first.lower() == each.lower() and first != each for each in scope.variables):
         raise unsupported(f"the name {first} beside a parameter")
     if first in scope.variables and node.plan is None:
         value = scope.variables[first]
     else:
-        column, others = scope.column(node)[0], [*scope.column(node)[1]]
+        column, others = scope.column(node)
         value = Value(column.sql, column.type)
     for part in others:
         value = functions.call("field", [value, Value(literal(part), T.StringType(), is_literal=True)])
@@ -264,7 +258,9 @@ def _named(node: Name, scope: Scope) -> Value:
 
 def _over(node: Over, scope: Scope) -> Value:
     by = [value_of(part, scope) for part in node.by]
-    parts = [f"PARTITION BY {', '.join(key for value in by for key in _group_keys(value))}"] if by else []
+    if any(isinstance(value.type, T.MapType) for value in by):
+        raise unsupported("groups of maps")
+    parts = [f"PARTITION BY {', '.join(value.sql for value in by)}"] if by else []
     order = [key for part in node.order for key in order_keys(part, scope)]
     parts += [f"ORDER BY {', '.join(order)}"] if order else []
     call = node.call
@@ -281,12 +277,6 @@ def _over(node: Over, scope: Scope) -> Value:
     if call.name not in aggregates.AGGREGATES:
         raise unsupported(f"a window of {call.name}")
     return aggregates.aggregate(call.name, values, over)
-
-
-def _group_keys(value: Value) -> list[str]:
-    if isinstance(value.type, T.MapType):
-        raise unsupported("groups of maps")
-    return [value.sql]
 
 
 def order_keys(node: Sorted, scope: Scope) -> Iterator[str]:
@@ -332,12 +322,7 @@ def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
     if isinstance(inner, Name) and inner.parts[0] not in scope.variables:
         origin, parts = scope.column(inner)
         if not parts:
-            kept = replace(origin, sql=sql, of=origin.of)
-            is_same = not isinstance(node, Alias)
-            own = kept if is_same else OutputColumn(name, origin.type, sql, metadata or origin.metadata)
-            return value.sql, own
+            if not isinstance(node, Alias):
+                return value.sql, replace(origin, sql=sql)
+            metadata = metadata or origin.metadata
     return value.sql, OutputColumn(name, value.type, sql, metadata)
-
-
-def quoted_column(number: int) -> str:
-    return quoted(f"c{number}")

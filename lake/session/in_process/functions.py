@@ -18,7 +18,6 @@ from lake.session.in_process.operators import (
     EPOCH,
     INT,
     LONG,
-    TEXT,
     TIMESTAMP,
     Function,
     absolute,
@@ -64,10 +63,7 @@ def struct(values: Sequence[Value], names: Sequence[str | None]) -> Value:
 
 
 def _named_struct(values: Sequence[Value]) -> Value:
-    names = [value.sql[1:-1].replace("''", "'") for value in values[::2]]
-    if not all(value.is_literal and value.type == TEXT for value in values[::2]):
-        raise unsupported("a struct with computed names")
-    return _struct(values[1::2], names)
+    return _struct(values[1::2], [texts.constant(value) for value in values[::2]])
 
 
 def _array(values: Sequence[Value]) -> Value:
@@ -102,8 +98,8 @@ def _xxhash64(values: Sequence[Value]) -> Value:
 
 def _in_zone(values: Sequence[Value], *, forth: bool) -> Value:
     at, zone = values
-    if not zone.is_literal or at.type != TIMESTAMP:
-        raise unsupported("a computed time zone")
+    if at.type != TIMESTAMP:
+        raise unsupported(f"a time zone of a {at.type.simpleString()}")
     name = texts.constant(zone)
     return at if name == "UTC" else zones.moved(at, name, zones.TO_UTC if forth else zones.FROM_UTC)
 
@@ -115,7 +111,7 @@ def _field(values: Sequence[Value]) -> Value:
         return Value(f"list_transform({of.sql}, lambda part: {part.sql})", T.ArrayType(part.type))
     if not isinstance(of.type, T.StructType):
         raise unsupported(f"a part of a {of.type.simpleString()}")
-    wanted = name.sql[1:-1].replace("''", "'")
+    wanted = texts.constant(name)
     found = [f for f in of.type if f.name.lower() == wanted.lower()]
     if len(found) != 1 or found[0].name != wanted:
         raise unsupported(f"the part {wanted}")
@@ -202,8 +198,6 @@ def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 o
 
 def call(name: str, values: Sequence[Value]) -> Value:
     """Return the SQL of a function of one row. Raises Unsupported."""
-    if name == "raise_error":
-        return Value("error('raised')", T.NullType())
     if name in NAMES and len(values) == 1:
         return cast(values[0], NAMES[name])
     if name not in FUNCTIONS:

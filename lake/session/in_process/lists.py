@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import INT, Function, sort_keys
-from lake.session.in_process.types import Value, cast, common_type, duckdb_type, is_integer
+from lake.session.in_process.types import Value, cast, common_type, duckdb_type, has_float, is_integer, let
 
 LONGEST: Final = 100_000
 """Elements of a sequence that are held in memory."""
@@ -53,7 +53,7 @@ def reduced(of: Value, start: Value, depth: int, body: Body, finish: Body | None
     if finish is None:
         return last
     ended = finish([state])
-    return Value(f"list_transform([{last.sql}], lambda {state.sql}: {ended.sql})[1]", ended.type)
+    return Value(let(state.sql, last.sql, ended.sql), ended.type)
 
 
 def _element(values: Sequence[Value]) -> Value:
@@ -110,7 +110,7 @@ def _distinct(values: Sequence[Value]) -> Value:
     """Return the first of equal elements; without nulls, which DuckDB's search does not find."""
     [of] = values
     sort_keys(Value("", element_type(of)))
-    if any(name in of.type.simpleString() for name in ("float", "double")):
+    if has_float(of.type):
         raise unsupported("different fractions")
     no_null = f"len(list_filter({of.sql}, lambda l: l IS NULL)) > 0 THEN error('a null')"
     first = f"list_filter({of.sql}, lambda l, i: list_position({of.sql}, l) = i)"

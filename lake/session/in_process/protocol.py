@@ -40,7 +40,7 @@ LITERALS: Final = {
     "string": T.StringType(),
     "day_time_interval": T.DayTimeIntervalType(),
 }
-OPERATORS: Final = {"isnull": "isnull", "isnotnull": "isnotnull", "!": "not", "=": "==", "in": "in"}
+OPERATORS: Final = {"!": "not", "=": "=="}
 
 
 def node_of(expression: pb.Expression) -> Node:

@@ -22,7 +22,8 @@ class Relation:
     """Rows of `sql`, a query that reads the `parents`, and their columns.
 
     `plans` are the columns of this relation and of those that it is made of, by their number in the protocol. A leaf
-    has the name of its held `rows`. `order` are the terms by which the rows are sorted, if they are the result.
+    has the name of its held `rows`. `order` are the terms by which the rows are sorted, if they are the result; only
+    `limited` ones may have relations above them.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Relation:
     plans: Mapping[int, tuple[OutputColumn, ...]] = field(default_factory=dict)
     rows: str = ""
     order: str = ""
+    limited: bool = False
 
     @property
     def schema(self) -> T.StructType:

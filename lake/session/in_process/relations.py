@@ -23,10 +23,11 @@ from lake.session.in_process.expressions import (
     whole_value,
 )
 from lake.session.in_process.mode import unsupported
+from lake.session.in_process.operators import boolean, comparison
 from lake.session.in_process.protocol import node_of, sorted_node
 from lake.session.in_process.relation import Relation
-from lake.session.in_process.tree import Alias, Call, Name, Node, Over, parts_of
-from lake.session.in_process.types import Value, cast, common_type, nullable
+from lake.session.in_process.tree import Alias, Call, Name, Node, has_window, subtree
+from lake.session.in_process.types import Value, cast, common_type, duckdb_type, has_float, nullable
 from lake.text import quoted
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Relations:
             if kind not in _TRANSLATIONS:
                 raise unsupported(f"the relation {kind}")
             made = _TRANSLATIONS[kind](self, getattr(relation, kind), f"r{number}")
-            if kind != "limit" and any(parent.order and " LIMIT " not in parent.sql for parent in made.parents):
+            if kind != "limit" and any(parent.order and not parent.limited for parent in made.parents):
                 raise unsupported("what follows an order of all rows")
             self._translated[number] = replace(made, plans={**made.plans, number: made.columns})
         return self._translated[number]
@@ -73,7 +74,7 @@ class Relations:
             raise unsupported("rows with two columns of one name")
         rows = of.data.decode() if of.data else ""
         shown = ", ".join(
-            f"{name} AS {c.sql}" if rows else f"{cast(Value('NULL', T.NullType()), c.type).sql} AS {c.sql}"
+            f"CAST({name if rows else 'NULL'} AS {duckdb_type(c.type)}) AS {c.sql}"  # older files have other types
             for name, c in zip(names, columns, strict=True)
         )
         return Relation(
@@ -90,10 +91,10 @@ class Relations:
     def filter(self, of: pb.Filter, name: str) -> Relation:
         rows = self.of(of.input)
         node = node_of(of.condition)
-        condition = whole_value(node, rows.scope)
-        if is_aggregate(node) or not isinstance(condition.type, T.BooleanType | T.NullType):
-            raise unsupported("a filter by another value than true and false")
-        return Relation(name, f"SELECT * FROM {rows.name} WHERE {condition.sql}", rows.columns, (rows,), rows.plans)
+        if is_aggregate(node):
+            raise unsupported("a filter by several rows")
+        condition = boolean(whole_value(node, rows.scope))
+        return Relation(name, f"SELECT * FROM {rows.name} WHERE {condition}", rows.columns, (rows,), rows.plans)
 
     def with_columns(self, of: pb.WithColumns, name: str) -> Relation:
         rows = self.of(of.input)
@@ -156,7 +157,7 @@ class Relations:
         rows = self.of(of.input)
         order = f" ORDER BY {rows.order}" if rows.order else ""
         sql = f"SELECT * FROM {rows.name}{order} LIMIT {of.limit}"
-        return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order)
+        return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
 
     def sort(self, of: pb.Sort, name: str) -> Relation:
         rows = self.of(of.input)
@@ -165,7 +166,7 @@ class Relations:
 
     def distinct(self, of: pb.Deduplicate, name: str) -> Relation:
         rows = self.of(of.input)
-        if not of.all_columns_as_keys or any(_has_float(c.type) or isinstance(c.type, T.MapType) for c in rows.columns):
+        if not of.all_columns_as_keys or any(has_float(c.type) or isinstance(c.type, T.MapType) for c in rows.columns):
             raise unsupported("rows distinct by some columns")
         return Relation(name, f"SELECT DISTINCT * FROM {rows.name}", rows.columns, (rows,), rows.plans)
 
@@ -206,7 +207,7 @@ class Relations:
         if shared:
             if any(len(pair) != 2 for pair in shared):
                 raise unsupported("a join by columns that one side lacks")
-            terms = [_equal([Value(c.sql, c.type) for c in pair]) for pair in shared]
+            terms = [comparison("=")([Value(c.sql, c.type) for c in pair]).sql for pair in shared]
         else:
             conditions = [value_of(node_of(of.join_condition), both.scope)] if of.HasField("join_condition") else []
             terms = [_condition(each) for each in conditions]
@@ -232,29 +233,19 @@ def _condition(value: Value) -> str:
     return value.sql
 
 
-def _has_float(type_: T.DataType) -> bool:
-    """Return whether groups of values would have to make one of 0.0 and -0.0."""
-    return any(name in type_.simpleString() for name in ("float", "double"))
-
-
-def _equal(pair: Sequence[Value]) -> str:
-    from lake.session.in_process.functions import call
-
-    return call("==", pair).sql
-
-
 def _selected(rows: Relation, nodes: Sequence[Node | OutputColumn], name: str) -> Relation:
+    scope = rows.scope
     columns, texts, exploded = list[OutputColumn](), list[str](), False
     for number, node in enumerate(nodes):
         sql = f"c{number}"
         if isinstance(node, OutputColumn):
             text, column = node.sql, replace(node, sql=sql)
         elif list_ := _exploded(node):
-            if exploded or any(map(_has_window, (each for each in nodes if not isinstance(each, OutputColumn)))):
+            if exploded or any(map(has_window, (each for each in nodes if not isinstance(each, OutputColumn)))):
                 raise unsupported("explode beside another, or a window")
-            text, column, exploded = *_unnested(whole_value(list_, rows.scope), node, sql), True
+            text, column, exploded = *_unnested(whole_value(list_, scope), node, sql), True
         else:
-            text, column = column_of(node, rows.scope, sql)
+            text, column = column_of(node, scope, sql)
         texts.append(f"{text} AS {sql}")
         columns.append(column)
     shown = ", ".join(texts) or "1 AS no_column"
@@ -272,25 +263,18 @@ def _unnested(value: Value, node: Node, sql: str) -> tuple[str, OutputColumn]:
     return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql)
 
 
-def _reads_columns(node: Node) -> bool:
-    return isinstance(node, Name) or any(map(_reads_columns, parts_of(node)))
-
-
-def _has_window(node: Node) -> bool:
-    return isinstance(node, Over) or any(map(_has_window, parts_of(node)))
-
-
 def _aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> Relation:
+    scope = rows.scope
     columns, texts, groups = list[OutputColumn](), list[str](), list[str]()
     if not by and not any(map(is_aggregate, nodes)):
         raise unsupported("an aggregate of nothing")
     for number, node in enumerate([*by, *nodes]):
-        text, column = column_of(node, rows.scope, f"c{number}")
+        text, column = column_of(node, scope, f"c{number}")
         if number < len(by):
-            if isinstance(column.type, T.MapType | T.NullType) or _has_float(column.type):
+            if isinstance(column.type, T.MapType | T.NullType) or has_float(column.type):
                 raise unsupported(f"groups of {column.type.simpleString()}")
             groups.append(text)
-        elif not is_aggregate(node) and _reads_columns(node):
+        elif not is_aggregate(node) and any(isinstance(part, Name) for part in subtree(node)):
             raise unsupported("an aggregate without a function of several rows")
         texts.append(f"{text} AS {column.sql}")
         columns.append(column)

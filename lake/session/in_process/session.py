@@ -60,7 +60,7 @@ class InProcessSession(SparkSession):
         self._session_id = "in-process"
         self._database, self._held = database, WeakValueDictionary[str, HeldRows]()
         self._relations = Relations(lambda name: self._held[name].schema)
-        self._kept = dict[str, HeldRows]()
+        self._kept = list[HeldRows]()
 
     def createDataFrame(self, data: Any, schema: Any = None, *_: Any, **__: Any) -> DataFrame:  # noqa: N802 of Spark
         """Return a frame without rows. Raises Unsupported if there are some."""
@@ -70,13 +70,11 @@ class InProcessSession(SparkSession):
         raise unsupported("rows of Python")
 
     def of_arrow(self, rows: pa.Table) -> DataFrame:
-        return self.held(from_arrow(rows.schema), lambda con, name: nullcontext(con.register(name, rows)))
+        return self.held(from_arrow(rows.schema), _registering(rows))
 
     def held(self, schema: T.StructType, attach: Attach) -> DataFrame:
         """Return a frame of the rows that `attach` names, which are read only where a query needs them."""
-        rows = HeldRows(schema, attach)
-        self._held[rows.name] = rows
-        return DataFrame(rows, self)
+        return DataFrame(self._hold(schema, attach), self)
 
     def mapped(self, rows: Frame, work: Callable[[pa.RecordBatch], pa.RecordBatch], out: T.StructType) -> DataFrame:
         """Return what `work` makes of all rows at once, in their order."""
@@ -86,17 +84,21 @@ class InProcessSession(SparkSession):
                 made = [work(batch) for batch in rows.toArrow().combine_chunks().to_batches() if batch.num_rows]
             except Exception as error:
                 raise Unsupported(f"{type(error).__name__}: {error}") from error
-            return nullcontext(con.register(name, pa.Table.from_batches(made, to_arrow_schema(out, timezone="UTC"))))
+            return _registering(pa.Table.from_batches(made, to_arrow_schema(out, timezone="UTC")))(con, name)
 
         return self.held(out, attach)
 
     def keep(self, relation: relations_pb2.Relation) -> None:
         """Compute rows now, once for all later queries."""
         of = self._relations.of(relation)
-        rows = self.result(of)
-        kept = HeldRows(of.schema, lambda con, name: nullcontext(con.register(name, rows)))
-        self._held[kept.name] = self._kept[f"r{relation.common.plan_id}"] = kept
+        kept = self._hold(of.schema, _registering(self.result(of)))
+        self._kept.append(kept)
         self._relations.keep(relation, kept.name)
+
+    def _hold(self, schema: T.StructType, attach: Attach) -> HeldRows:
+        rows = HeldRows(schema, attach)
+        self._held[rows.name] = rows
+        return rows
 
     def relation(self, plan: base_pb2.Plan) -> Relation:
         return self._relations.of(plan.root)
@@ -112,6 +114,10 @@ class InProcessSession(SparkSession):
                 return con.sql(query).to_arrow_table()
             except duckdb.Error as error:
                 raise Unsupported(str(error)) from error
+
+
+def _registering(rows: pa.Table) -> Attach:
+    return lambda con, name: nullcontext(con.register(name, rows))
 
 
 class _Client:

@@ -7,6 +7,7 @@ SqlBaseParser.g4 of Spark 4.2.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process.mode import unsupported
+from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.tree import (
     Alias,
     Call,
@@ -46,12 +47,12 @@ DAY, HOURS = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{6})?(Z|[+-](0\d|1[0-7]):\
 ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
 BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
 """Operators from the loosest to the tightest."""
-COMPARISONS: Final = {"=": "==", "==": "==", "<=>": "<=>", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">"}
-NOT_NAMES: Final = frozenset({"and", "or", "not", "is", "in", "between", "like", "case", "when", "then", "else", "end"})
-NEVER: Final = frozenset(
-    {"date", "timestamp", "exists", "select", "distinct", "from", "rlike", "ilike", "regexp", "any", "all"}
+COMPARISONS: Final = {"=": "==", "<>": "!=", **{sign: sign for sign in ("==", "<=>", "!=", "<", "<=", ">", ">=")}}
+NOT_NAMES: Final = frozenset(
+    {"and", "or", "not", "is", "in", "between", "like", "rlike", "ilike", "regexp", "exists", "any", "all"}
+    | {"case", "when", "then", "else", "end", "select", "distinct", "from"}
 )
-"""Words that begin what the parser does not know, unless they are a call."""
+"""Words that are no names of columns, unless they are quoted."""
 
 
 @lru_cache(4_096)
@@ -87,9 +88,18 @@ class _Parser:
             place = found.end()
 
     @property
+    def kind(self) -> str:
+        """Kind of the next token, empty at the end."""
+        return self.tokens[self.at][0] if self.at < len(self.tokens) else ""
+
+    @property
     def word(self) -> str:
-        kind, text = self.tokens[self.at] if self.at < len(self.tokens) else ("", "")
-        return text.lower() if kind in ("word", "sign") else ""
+        """The next token in lower case if it is a word or a sign, else empty."""
+        return self.tokens[self.at][1].lower() if self.kind in ("word", "sign") else ""
+
+    @property
+    def unknown(self) -> Unsupported:
+        return unsupported(f"the expression {self.text}")
 
     def take(self, *words: str) -> str:
         word = self.word
@@ -101,35 +111,35 @@ class _Parser:
     def need(self, *words: str) -> None:
         for word in words:
             if not self.take(word):
-                raise unsupported(f"the expression {self.text}")
+                raise self.unknown
 
     def end(self) -> None:
-        if self.at < len(self.tokens):
-            raise unsupported(f"the expression {self.text}")
+        if self.kind:
+            raise self.unknown
 
     def next(self) -> tuple[str, str]:
-        if self.at == len(self.tokens):
-            raise unsupported(f"the expression {self.text}")
+        if not self.kind:
+            raise self.unknown
         self.at += 1
         return self.tokens[self.at - 1]
 
     def aliased(self) -> Node:
         node = self.expression()
-        if self.take("as") or (self.at < len(self.tokens) and self.tokens[self.at][0] in ("word", "quoted")):
+        if self.take("as") or self.kind in ("word", "quoted"):
             return Alias(node, self.identifier())
         return node
 
     def identifier(self) -> str:
         kind, text = self.next()
         if kind not in ("word", "quoted"):
-            raise unsupported(f"the expression {self.text}")
+            raise self.unknown
         return text[1:-1].replace("``", "`") if kind == "quoted" else text
 
     def expression(self) -> Node:
         return self._chain("or", lambda: self._chain("and", self._negated))
 
-    def _chain(self, word: str, part: Any) -> Node:
-        node: Node = part()
+    def _chain(self, word: str, part: Callable[[], Node]) -> Node:
+        node = part()
         while self.take(word):
             node = Call(word, (node, part()))
         return node
@@ -140,8 +150,8 @@ class _Parser:
     def _predicate(self) -> Node:
         node = self._binary(0)
         while True:
-            if sign := self.take(*COMPARISONS, ">="):
-                node = Call(COMPARISONS.get(sign, sign), (node, self._binary(0)))
+            if sign := self.take(*COMPARISONS):
+                node = Call(COMPARISONS[sign], (node, self._binary(0)))
             elif self.take("is"):
                 return self._is(node)
             elif self.word in ("not", "between", "in", "like"):
@@ -162,7 +172,7 @@ class _Parser:
         if word := self.take("true", "false"):
             same = Call("<=>", (node, Literal(word == "true", T.BooleanType())))
             return Call("not", (same,)) if negated else same
-        raise unsupported(f"the expression {self.text}")
+        raise self.unknown
 
     def _among(self, node: Node) -> Node:
         if self.take("between"):
@@ -172,7 +182,7 @@ class _Parser:
         if self.take("in"):
             self.need("(")
             if not (values := self._list(self.expression)):
-                raise unsupported(f"the expression {self.text}")
+                raise self.unknown
             return Call("in", (node, *values))
         self.need("like")
         return Call("like", (node, self._binary(0)))
@@ -187,7 +197,7 @@ class _Parser:
 
     def _unary(self) -> Node:
         if self.take("-"):
-            if self.at < len(self.tokens) and self.tokens[self.at][0] == "number":
+            if self.kind == "number":
                 return self._postfix(_negative(self.next()[1]))
             return Call("negative", (self._unary(),))
         return self._unary() if self.take("+") else self._postfix(self.primary())
@@ -225,8 +235,8 @@ class _Parser:
             return self._time(word)
         if kind == "word" and word == "interval":
             return self._interval()
-        if kind == "sign" or (kind == "word" and word in NOT_NAMES | NEVER):
-            raise unsupported(f"the expression {self.text}")
+        if kind == "sign" or (kind == "word" and word in NOT_NAMES):
+            raise self.unknown
         self.at -= 1
         return self._name()
 
@@ -234,11 +244,11 @@ class _Parser:
         kind, text = self.next()
         form = DAY if word == "date" else f"{DAY}([T ]{HOURS})?"
         if kind != "text" or not re.fullmatch(form, text[1:-1]):
-            raise unsupported(f"the expression {self.text}")
+            raise self.unknown
         try:
             at = datetime.fromisoformat(text[1:-1])
         except ValueError as error:
-            raise unsupported(f"the expression {self.text}") from error
+            raise self.unknown from error
         if word == "date":
             return Literal(at.date(), T.DateType())
         return Literal(at if at.tzinfo else at.replace(tzinfo=UTC), T.TimestampType())
@@ -250,7 +260,7 @@ class _Parser:
         number = text[1:-1] if kind == "text" else text
         form = r"-?\d+(\.\d{1,6})?" if unit == "second" else r"-?\d+"
         if kind not in ("text", "number") or unit not in MICROSECONDS or not re.fullmatch(form, number):
-            raise unsupported(f"the expression {self.text}")
+            raise self.unknown
         return Literal(int(Decimal(number) * MICROSECONDS[unit]), T.DayTimeIntervalType())
 
     def _name(self) -> Node:
@@ -270,7 +280,7 @@ class _Parser:
         self.need("(")
         names = self._list(self.primary)
         if not all(isinstance(name, Name) and len(name.parts) == 1 for name in names):
-            raise unsupported(f"the expression {self.text}")
+            raise self.unknown
         return Star(of, tuple(name.parts[0] for name in names))
 
     def _bracketed(self) -> Node:
@@ -278,16 +288,16 @@ class _Parser:
         if self.take("->"):
             return Lambda(tuple(name.parts[0] for name in nodes if isinstance(name, Name)), self.expression())
         if len(nodes) != 1:
-            raise unsupported(f"the expression {self.text}")
+            raise self.unknown
         return nodes[0]
 
-    def _list(self, part: Any) -> tuple[Any, ...]:
+    def _list(self, part: Callable[[], Any]) -> tuple[Any, ...]:
         """Parse what remains of a list in brackets."""
         nodes = []
         while not self.take(")"):
             nodes.append(part())
             if bool(self.take(",")) == (self.word == ")"):
-                raise unsupported(f"the expression {self.text}")
+                raise self.unknown
         return tuple(nodes)
 
     def _call(self, name: str) -> Node:
@@ -304,20 +314,20 @@ class _Parser:
         if not self.take("over"):
             return call
         self.need("(")
-        by = list[Node]()
-        if self.take("partition"):
-            self.need("by")
-            by = [self.expression()]
-            while self.take(","):
-                by.append(self.expression())
-        order = list[Sorted]()
-        if self.take("order"):
-            self.need("by")
-            order = [self._sorted()]
-            while self.take(","):
-                order.append(self._sorted())
+        by = self._by("partition", self.expression)
+        order = self._by("order", self._sorted)
         self.need(")")
-        return Over(call, tuple(by), tuple(order))
+        return Over(call, by, order)
+
+    def _by(self, word: str, part: Callable[[], Any]) -> tuple[Any, ...]:
+        """Parse the terms behind `partition by` or `order by`, if the next word begins them."""
+        if not self.take(word):
+            return ()
+        self.need("by")
+        terms = [part()]
+        while self.take(","):
+            terms.append(part())
+        return tuple(terms)
 
     def _sorted(self) -> Sorted:
         node, descending = self.expression(), self.take("asc", "desc") == "desc"

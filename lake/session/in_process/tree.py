@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
+from lake.session.in_process.types import MOST
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def decimal_literal(value: Decimal) -> Literal:
     _, digits, exponent = value.as_tuple()
     scale = max(-int(exponent), 0)
     precision = max(len(digits) + max(int(exponent), 0), scale, 1)
-    if precision > 38:
+    if precision > MOST:
         raise unsupported(f"the number {value}")
     return Literal(value, T.DecimalType(precision, scale))
 
@@ -117,3 +118,14 @@ def parts_of(node: Node) -> Sequence[Node]:
         case Lambda():
             return (node.body,)
     return ()
+
+
+def subtree(node: Node) -> Iterator[Node]:
+    """Yield `node` and all below it."""
+    yield node
+    for part in parts_of(node):
+        yield from subtree(part)
+
+
+def has_window(node: Node) -> bool:
+    return any(isinstance(part, Over) for part in subtree(node))

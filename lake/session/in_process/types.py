@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from lake.session.in_process.mode import unsupported
 from lake.text import quoted
@@ -143,8 +144,6 @@ def nullable(type_: T.DataType) -> T.DataType:
 
 
 def from_arrow(schema: pa.Schema) -> T.StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     return nullable_columns(from_arrow_schema(schema))
 
 
@@ -157,7 +156,12 @@ def once(sql: str, body: Callable[[str], str]) -> str:
     if len(sql) <= SHORT:
         return body(sql)
     name = f"u{next(_NAMES)}"
-    return f"list_transform([{sql}], lambda {name}: {body(name)})[1]"
+    return let(name, sql, body(name))
+
+
+def let(name: str, of: str, body: str) -> str:
+    """Return SQL of `body`, in which `name` stands for the value of `of`."""
+    return f"list_transform([{of}], lambda {name}: {body})[1]"
 
 
 def is_integer(type_: T.DataType) -> bool:
@@ -166,6 +170,11 @@ def is_integer(type_: T.DataType) -> bool:
 
 def is_float(type_: T.DataType) -> bool:
     return isinstance(type_, T.FloatType | T.DoubleType)
+
+
+def has_float(type_: T.DataType) -> bool:
+    """Return whether values or parts of them are floats: then 0.0 and -0.0 are one group."""
+    return any(name in type_.simpleString() for name in ("float", "double"))
 
 
 def as_decimal(type_: T.DataType) -> T.DecimalType:
@@ -202,13 +211,6 @@ def together(values: Sequence[Value]) -> tuple[list[str], T.DataType]:
     return [cast(value, type_).sql for value in values], type_
 
 
-TEXT_OF: Final[dict[type[T.DataType], str]] = {
-    T.BooleanType: "CAST({0} AS VARCHAR)",
-    T.DateType: "CASE WHEN year({0}) BETWEEN 1 AND 9999 THEN CAST({0} AS VARCHAR) WHEN {0} IS NULL THEN NULL"
-    " ELSE error('a year') END",
-    T.TimestampNTZType: "CASE WHEN year({0}) BETWEEN 1 AND 9999 THEN CAST({0} AS VARCHAR) WHEN {0} IS NULL THEN NULL"
-    " ELSE error('a year') END",
-}
 FROM_TEXT: Final[dict[type[T.DataType], str]] = {
     **dict.fromkeys(INTEGERS, "-?[0-9]{1,19}"),
     T.DecimalType: r"-?[0-9]{1,38}(\.[0-9]{1,38})?",
@@ -269,15 +271,15 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911, PLR0912
 
 
 def _text_sql(value: Value) -> str:
-    if is_integer(value.type):
-        return f"CAST({value.sql} AS VARCHAR)"
+    sql, plain = value.sql, (*INTEGERS, T.DecimalType, T.BooleanType)
+    if isinstance(value.type, plain):
+        return f"CAST({sql} AS VARCHAR)"
     if isinstance(value.type, T.TimestampType):
-        return TEXT_OF[T.TimestampNTZType].format(f"({value.sql} AT TIME ZONE 'UTC')")
-    if isinstance(value.type, T.DecimalType):
-        return f"CAST({value.sql} AS VARCHAR)"
-    if type(value.type) in TEXT_OF:
-        return TEXT_OF[type(value.type)].format(value.sql)
-    raise unsupported(f"a {value.type.simpleString()} as text")
+        sql = f"({sql} AT TIME ZONE 'UTC')"
+    elif not isinstance(value.type, T.DateType | T.TimestampNTZType):
+        raise unsupported(f"a {value.type.simpleString()} as text")
+    four_digits = f"WHEN year({sql}) BETWEEN 1 AND 9999 THEN CAST({sql} AS VARCHAR)"
+    return f"CASE {four_digits} WHEN {sql} IS NULL THEN NULL ELSE error('a year') END"
 
 
 def try_cast(value: Value, type_: T.DataType) -> Value:
