@@ -47,6 +47,7 @@ OF_ONE = (
     "left({0}, int)",
     "substring({0}, 1, 2)",
     "sha2({0}, 256)",
+    "try_to_binary({0}, 'utf-8')",
     "xxhash64({0})",
     "xxhash64({0}, id, {0})",
     "concat({0}, '|', {0})",
