@@ -13,6 +13,9 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 JAVA_VERSION = $(shell "$(JAVA)" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p')
 
+# The jars of the servers are fetched while mypy runs.
+MAKEFLAGS += --jobs=4
+
 # Compiled modules are kept, whatever the environment says: a third of make quick is spent on making them.
 export PYTHONDONTWRITEBYTECODE :=
 
