@@ -90,4 +90,4 @@ if not TYPE_CHECKING:  # a type checker would take every unknown name for Any
         """Import a name on first use: `lake sql` needs none of the kinds."""
         if name not in _HOME:
             raise AttributeError(f"module 'lake' has no attribute {name!r}")
-        return getattr(import_module(_HOME[name]), name)
+        return globals().setdefault(name, getattr(import_module(_HOME[name]), name))

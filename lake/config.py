@@ -115,7 +115,7 @@ class StorageAccess(Protocol):
         """Return the error to raise if Spark cannot read the storage at all, so that no file is to blame."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Settings:
     """All settings of a project. Relative paths are relative to the project folder.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,7 +62,7 @@ class Log(Located):
     settings: Settings
     stream: str
 
-    @property
+    @cached_property
     def location(self) -> Location:
         return Warehouse(self.settings).log(self.stream)
 

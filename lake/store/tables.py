@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ class Table(Located):
     home: str
     personal: bool = False
 
-    @property
+    @cached_property
     def location(self) -> Location:
         return Warehouse(self.settings).table(self.layer, self.home)
 

@@ -34,7 +34,7 @@ REMOVED: Final = ("num_removed_files", "num_target_files_removed", "numFilesRemo
 
 
 def commit_file(path: Address, version: int) -> Address:
-    return path / "_delta_log" / f"{version:020}.json"
+    return path / f"_delta_log/{version:020}.json"
 
 
 def truncated_version(path: Address) -> int | None:

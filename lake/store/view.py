@@ -51,8 +51,8 @@ def is_known(path: Address) -> bool:
 
 
 def is_missing(path: Address) -> bool:
-    view = _current.get()
-    return view is not None and path.name not in view.folders.get(path.parent.url, {path.name})
+    view, (folder, _, name) = _current.get(), path.url.rpartition("/")
+    return view is not None and name not in view.folders.get(folder, {name})
 
 
 def mark_known(path: Address) -> None:
@@ -65,7 +65,7 @@ def forget(path: Address) -> None:
     for view in (_current.get(), _leased_view):
         if view:
             view.tables.discard(path.url)
-            view.folders.pop(path.parent.url, None)
+            view.folders.pop(path.url.rpartition("/")[0], None)
 
 
 def names_in(folders: Sequence[Address]) -> list[frozenset[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal
 
 from lake.config import Settings
@@ -84,7 +85,7 @@ class Located(ABC):
 class Warehouse:
     settings: Settings
 
-    @property
+    @cached_property
     def root(self) -> Address:
         return address_of(self.settings, self.settings.warehouse)
 
@@ -116,10 +117,11 @@ class Warehouse:
 
     def leased(self, lease: str) -> list[Location]:
         """Return the tables written under a lease; a derived table's in each layer, which its name lacks."""
-        name = lease.partition(".")[2]
-        tables = (self.table(layer, name) for layer in LAYERS)
-        locations = [self.log(name), *self.beside(name), *tables, self.book(name), self.book("numbers")]
-        return [location for location in locations if location.lease == lease]
+        writer, _, name = lease.partition(".")
+        names = [name, "numbers"] if lease == "meta.editions" else [name]
+        kinds = [kind for kind in KINDS if WRITTEN_AS[kind] == writer]
+        homes = [(kind, folder) for kind in kinds for folder in FOLDERS[kind]]
+        return [self._location(kind, folder, each) for kind, folder in homes for each in names]
 
     def folders(self, *kinds: Kind) -> Iterator[Location]:
         folders = [(kind, self.root / name) for kind in kinds for name in FOLDERS[kind]]
@@ -127,4 +129,4 @@ class Warehouse:
             yield from (Location(kind, folder / name) for name in sorted(names) if not name.startswith("."))
 
     def _location(self, kind: Kind, folder: str, name: str) -> Location:
-        return Location(kind, self.root / folder / name)
+        return Location(kind, self.root / f"{folder}/{name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
@@ -46,7 +46,7 @@ class OutputColumn:
     type: T.DataType
     sql: str
     metadata: str = ""
-    id: int = field(default_factory=lambda: next(_IDS))
+    id: int = field(default_factory=_IDS.__next__)
     of: str = ""
 
 
@@ -100,14 +100,20 @@ def _only(columns: Sequence[OutputColumn], name: str) -> OutputColumn:
     return columns[0]
 
 
+def have_aggregate(nodes: Iterable[Node]) -> bool:
+    return any(map(is_aggregate, nodes))
+
+
 def is_aggregate(node: Node) -> bool:
     """Return whether `node` combines several rows, other than in a window."""
+    while isinstance(node, Alias | Cast):
+        node = node.of
     if isinstance(node, Name | Literal):  # most nodes
         return False
     if isinstance(node, Over):
-        return any(is_aggregate(part) for part in (*parts_of(node.call), *node.by, *node.order))
+        return have_aggregate((*parts_of(node.call), *node.by, *node.order))
     combines = isinstance(node, Call) and (node.name in aggregates.AGGREGATES or node.name == "collect_list")
-    return combines or any(map(is_aggregate, parts_of(node)))
+    return combines or have_aggregate(parts_of(node))
 
 
 def whole_value(node: Node, scope: Scope) -> Value:
@@ -268,13 +274,11 @@ def _over(node: Over, scope: Scope) -> Value:
         raise unsupported("a window of an expression")
     over = f"{_filter(call, scope)} OVER ({' '.join([*parts, node.frame])})"
     values = _arguments(call, scope)
-    if call.name in aggregates.RANKS and not node.order:
-        raise unsupported(f"{call.name} without an order")
-    if call.ignores_nulls and call.name not in aggregates.RANKS:
-        raise unsupported(f"{call.name} without nulls")
     if call.name in aggregates.RANKS:
+        if not node.order:
+            raise unsupported(f"{call.name} without an order")
         return aggregates.rank(call.name, values, over, ignores_nulls=call.ignores_nulls)
-    if call.name not in aggregates.AGGREGATES:
+    if call.ignores_nulls or call.name not in aggregates.AGGREGATES:
         raise unsupported(f"a window of {call.name}")
     return aggregates.aggregate(call.name, values, over)
 

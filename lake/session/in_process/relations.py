@@ -17,6 +17,7 @@ from lake.session.in_process.expressions import (
     OutputColumn,
     column_of,
     expanded,
+    have_aggregate,
     is_aggregate,
     order_keys,
     value_of,
@@ -84,7 +85,7 @@ class Relations:
     def project(self, of: pb.Project, name: str) -> Relation:
         rows = self.of(of.input)
         nodes = expanded([node_of(each) for each in of.expressions], rows.scope)
-        if any(map(is_aggregate, nodes)):
+        if have_aggregate(nodes):
             return _aggregated(rows, (), nodes, name)
         return _selected(rows, nodes, name)
 
@@ -222,8 +223,8 @@ class Relations:
         joined = Relation(name, sql, kept.columns, (left, right), kept.plans)
         if not shared:
             return joined
-        first, again = [pair[0] for pair in shared], {pair[1].sql for pair in shared}
-        rest = [c for c in kept.columns if c not in first and c.sql not in again]
+        first = [pair[0] for pair in shared]
+        rest = [c for c in kept.columns if c not in first and c.sql not in hidden]
         return replace(joined, columns=(*first, *rest))
 
 
@@ -266,7 +267,7 @@ def _unnested(value: Value, node: Node, sql: str) -> tuple[str, OutputColumn]:
 def _aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> Relation:
     scope = rows.scope
     columns, texts, groups = list[OutputColumn](), list[str](), list[str]()
-    if not by and not any(map(is_aggregate, nodes)):
+    if not by and not have_aggregate(nodes):
         raise unsupported("an aggregate of nothing")
     for number, node in enumerate([*by, *nodes]):
         text, column = column_of(node, scope, f"c{number}")

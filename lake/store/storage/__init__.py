@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
 from stat import S_ISREG
@@ -297,6 +298,7 @@ class Address:
         return self.storage.missing(urls, to_read=to_read)
 
 
+@lru_cache(maxsize=64)
 def address_of(settings: Settings, where: Path | str) -> Address:
     """Return the address of a folder of the project: a path, or a URL in an object storage.
 
