@@ -11,10 +11,11 @@ from lake.ops.external_systems import ConsumerStatus, SinkStatus, SourceStatus
 from lake.ops.status_records import GroupStatus, HorizonStatus, Status, StoppedCheck, StreamStatus, TableStatus
 from lake.sources.describe import position
 from lake.store.damage import name_of
+from lake.store.table_head import DUCKDB, SPARK
 from lake.text import as_table, counted, moment, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
-ENGINES: Final = {"spark": "Spark", "duckdb": "DuckDB"}
+ENGINES: Final = {SPARK: "Spark", DUCKDB: "DuckDB"}
 NO_REASON: Final = "no reason recorded"
 LATE_POLICIES: Final = {"correct": "corrected", "drop": "dropped"}
 

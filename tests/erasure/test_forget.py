@@ -34,7 +34,6 @@ from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import catch_up
-from lake.privacy import forget as module
 from lake.privacy import forget as purging
 from lake.privacy.audit import search_files
 from lake.privacy.forget import LostKeysResult, destroy_keys, forget, give_up, purge
@@ -75,7 +74,7 @@ def quiet(_: str) -> None:
     pass
 
 
-def forget_person(shop: Lakehouse, who: str = "margaret hamilton") -> module.ErasureResult:
+def forget_person(shop: Lakehouse, who: str = "margaret hamilton") -> purging.ErasureResult:
     done = forget(shop.project, lambda: shop.spark, "orders", who)
     catch_up(shop.project, lambda: shop.spark, quiet)
     return done
@@ -231,7 +230,7 @@ def test_second_forget_blanks_unreadable_records(shop: Lakehouse) -> None:
 def test_run_completes_an_erasure_after_a_crash_before_key_destruction(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "destroy_keys", lambda _: None)
+    monkeypatch.setattr(purging, "destroy_keys", lambda _: None)
     forget(shop.project, lambda: shop.spark, "orders", "margaret hamilton")
     token = open_store(shop.settings).token("orders", "margaret hamilton")
     assert token not in open_store(shop.settings).destroyed("orders")
@@ -496,7 +495,7 @@ def test_forget_finds_a_person_of_a_rejected_record_again_after_a_crash(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     shop.land("orders", order(7, "katherine johnson") | {"amount": "none"}).run()
-    blank = module._blank
+    blank = purging._blank
 
     def dies(*told: Any) -> None:
         if moment == "after":
@@ -504,7 +503,7 @@ def test_forget_finds_a_person_of_a_rejected_record_again_after_a_crash(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(module, "_blank", dies)
+        killed.setattr(purging, "_blank", dies)
         with pytest.raises(KeyboardInterrupt):
             forget(shop.project, lambda: shop.spark, "orders", "katherine johnson")
     forget_person(shop, "katherine johnson")

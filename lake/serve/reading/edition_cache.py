@@ -98,7 +98,7 @@ class EditionCache:
 
     def _edition(self, asked: EditionRequest) -> Edition:
         try:
-            if asked.edition is not None or asked.cut is not None:
+            if asked != EditionRequest():
                 return sql.reader(self.settings, asked.edition, cut=asked.cut).edition
         except DeclarationError as error:
             raise Problem("no-edition", error.what) from None

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, INT, LONG, boolean, decimal_name, sort_key, sort_keys
+from lake.session.in_process.operators import BOOLEAN, INT, LONG, boolean, sort_key, sort_keys
 from lake.session.in_process.types import MOST, Value, duckdb_type, is_integer
 
 Aggregate: TypeAlias = Callable[[Sequence[Value], str], Value]
@@ -46,7 +46,7 @@ def _sum(values: Sequence[Value], over: str) -> Value:
         return Value(f"CAST({fits} AS BIGINT)", LONG)
     if isinstance(value.type, T.DecimalType) and value.type.precision + 10 <= MOST:
         type_ = T.DecimalType(value.type.precision + 10, value.type.scale)
-        return Value(f"CAST(sum({value.sql}){over} AS {decimal_name(type_)})", type_)
+        return Value(f"CAST(sum({value.sql}){over} AS {duckdb_type(type_)})", type_)
     raise unsupported(f"a sum of {value.type.simpleString()}")
 
 

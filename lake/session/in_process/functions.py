@@ -96,12 +96,12 @@ def _xxhash64(values: Sequence[Value]) -> Value:
     return Value(hashed, LONG)
 
 
-def _in_zone(values: Sequence[Value], *, forth: bool) -> Value:
+def _in_zone(values: Sequence[Value], direction: str) -> Value:
     at, zone = values
     if at.type != TIMESTAMP:
         raise unsupported(f"a time zone of a {at.type.simpleString()}")
     name = texts.constant(zone)
-    return at if name == "UTC" else zones.moved(at, name, zones.TO_UTC if forth else zones.FROM_UTC)
+    return at if name == "UTC" else zones.moved(at, name, direction)
 
 
 def _field(values: Sequence[Value]) -> Value:
@@ -165,8 +165,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "field": _field,
     "xxhash64": _xxhash64,
     "shiftright": _shift_right,
-    "from_utc_timestamp": lambda values: _in_zone(values, forth=False),
-    "to_utc_timestamp": lambda values: _in_zone(values, forth=True),
+    "from_utc_timestamp": lambda values: _in_zone(values, zones.FROM_UTC),
+    "to_utc_timestamp": lambda values: _in_zone(values, zones.TO_UTC),
 }
 
 

@@ -59,19 +59,25 @@ def reduced(of: Value, start: Value, depth: int, body: Body, finish: Body | None
 def _element(values: Sequence[Value]) -> Value:
     """Return an element by a constant place from 0; there must be one."""
     of, key = values
-    type_ = element_type(of)
-    if not key.is_literal or not is_integer(key.type) or not key.sql.isdigit():
-        raise unsupported("an element at a computed place")
-    known = f"len({of.sql}) <= {key.sql} THEN error('an element outside')"
-    return Value(f"CASE WHEN {known} ELSE {of.sql}[{int(key.sql) + 1}] END", type_)
+    return _at(of, max(_constant_place(key), -1) + 1)
 
 
 def _element_at(values: Sequence[Value]) -> Value:
     """Return an element by a constant place from 1, or from the end by a negative one; there must be one."""
     of, key = values
-    type_, place = element_type(of), int(key.sql) if key.is_literal and is_integer(key.type) else 0
-    if not place:
+    return _at(of, _constant_place(key))
+
+
+def _constant_place(key: Value) -> int:
+    if not key.is_literal or not is_integer(key.type):
         raise unsupported("an element at a computed place")
+    return int(key.sql)
+
+
+def _at(of: Value, place: int) -> Value:
+    type_ = element_type(of)
+    if not place:
+        raise unsupported("an element at no place")
     known = f"len({of.sql}) < {abs(place)} THEN error('an element outside')"
     return Value(f"CASE WHEN {known} ELSE {of.sql}[{place}] END", type_)
 

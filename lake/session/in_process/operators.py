@@ -16,6 +16,7 @@ from lake.session.in_process.types import (
     as_decimal,
     cast,
     common_type,
+    duckdb_type,
     is_float,
     is_integer,
     once,
@@ -141,7 +142,7 @@ def nvl2(values: Sequence[Value]) -> Value:
 
 
 def extreme(pick: str, sign: str) -> Function:
-    def extreme(values: Sequence[Value]) -> Value:
+    def choose(values: Sequence[Value]) -> Value:
         texts, type_ = together(values)
         if not isinstance(type_, T.StructType):
             sort_keys(Value("", type_))
@@ -151,7 +152,7 @@ def extreme(pick: str, sign: str) -> Function:
         sql = f"CASE WHEN {left.sql} IS NULL THEN {right.sql} WHEN {right.sql} IS NULL THEN {left.sql} {chosen} END"
         return Value(sql, type_)
 
-    return extreme
+    return choose
 
 
 def operands(values: Sequence[Value]) -> tuple[Value, Value, T.DataType]:
@@ -179,7 +180,7 @@ def arithmetic(sign: str) -> Function:
         exact = T.DecimalType(precision, scale)
         if sign == "*":
             return cast(Value(f"({cast(left, one).sql} * {cast(right, other).sql})", T.DecimalType(MOST, scale)), exact)
-        return Value(f"CAST({cast(left, exact).sql} {sign} {cast(right, exact).sql} AS {decimal_name(exact)})", exact)
+        return Value(f"CAST({cast(left, exact).sql} {sign} {cast(right, exact).sql} AS {duckdb_type(exact)})", exact)
 
     return compute
 
@@ -189,10 +190,6 @@ def decimal_of(value: Value) -> T.DecimalType:
     if value.is_literal and is_integer(value.type):
         return T.DecimalType(len(re.findall(r"\d+", value.sql)[0]), 0)
     return as_decimal(value.type)
-
-
-def decimal_name(type_: T.DecimalType) -> str:
-    return f"DECIMAL({type_.precision}, {type_.scale})"
 
 
 def times(sign: str) -> Function:
@@ -255,13 +252,7 @@ def rounded(values: Sequence[Value]) -> Value:
     precision = of.type.precision - of.type.scale + 1 + scale
     if precision > MOST:
         raise unsupported("a decimal of more digits")
-    return (
-        cast(of, T.DecimalType(precision, scale))
-        if scale < of.type.scale
-        else Value(
-            f"CAST({of.sql} AS {decimal_name(T.DecimalType(precision, scale))})", T.DecimalType(precision, scale)
-        )
-    )
+    return cast(of, T.DecimalType(precision, scale))
 
 
 def bits(sign: str) -> Function:

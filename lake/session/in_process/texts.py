@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function
+from lake.session.in_process.operators import BOOLEAN, DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function, times
 from lake.session.in_process.types import MICROSECONDS, Value, cast, common_type, is_integer
 from lake.text import literal
 
@@ -64,15 +64,15 @@ def concat(values: Sequence[Value]) -> Value:
         for sql in lists[1:]:
             joined = f"list_concat({joined}, {sql})"
         return Value(f"CASE WHEN {known} THEN {joined} END", values[0].type)
-    if any(isinstance(value.type, T.BinaryType | T.ArrayType) for value in values):
-        raise unsupported("concat of values that are not text")
-    return Value(f"({' || '.join(cast(value, TEXT).sql for value in values)})" if values else "''", TEXT)
+    return Value(f"({' || '.join(_as_texts(values))})" if values else "''", TEXT)
 
 
 def concat_ws(values: Sequence[Value]) -> Value:
-    if any(isinstance(value.type, T.BinaryType | T.ArrayType) for value in values):
-        raise unsupported("concat_ws of values that are not text")
-    return Value(f"concat_ws({', '.join(cast(value, TEXT).sql for value in values)})", TEXT)
+    return Value(f"concat_ws({', '.join(_as_texts(values))})", TEXT)
+
+
+def _as_texts(values: Sequence[Value]) -> list[str]:
+    return [cast(value, TEXT).sql for value in values]
 
 
 def substring(values: Sequence[Value]) -> Value:
@@ -160,8 +160,8 @@ def shifted(unit: str, values: Sequence[Value]) -> Value:
     unit = unit.lower().rstrip("s")
     if unit not in MICROSECONDS or not is_integer(number.type) or at.type not in {TIMESTAMP, NTZ}:
         raise unsupported(f"timestampadd by {unit}")
-    micros = f"epoch_us({at.sql}) + CAST({number.sql} AS BIGINT) * {MICROSECONDS[unit]}"
-    return Value(f"make_timestamp{'tz' if at.type == TIMESTAMP else ''}({micros})", at.type)
+    micros = f"CAST({number.sql} AS BIGINT) * {MICROSECONDS[unit]}"
+    return times("+")([at, Value(micros, T.DayTimeIntervalType())])
 
 
 def epoch(unit: int) -> Function:

@@ -214,8 +214,7 @@ class ExportedTables:
 
 def matching_tables(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
     tables, lacking = published_tables(ask, options.publication, version=version, where=options.where)
-    wrong = faults(tables, lacking, options)
-    DeclarationError.raise_any(wrong)
+    DeclarationError.raise_any(faults(tables, lacking, options))
     return tables
 
 
