@@ -98,6 +98,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Collect them again at the end: DuckDB reports classes that are left as leaked."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """Return the only session: two shuffle partitions, no UI."""
