@@ -104,8 +104,7 @@ def run(
     held: list[BlockedGroups] = []
     undelivered: dict[str, LakeError] = {}
     with ExitStack() as block:
-        if _has_few_events(project, streams):
-            spark = _interpreting(spark, block)
+        spark = _interpreting(spark, block, lambda: _has_few_events(project, streams))
         done = catch_up(project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__)
     at, advanced, edition = done
     blocked = next(iter(held), None)
@@ -170,15 +169,19 @@ def _are_small(heads: Iterable[LogHead], edition: Edition) -> bool:
     return events + sum(table.rows or 0 for table in edition.tables.values()) <= cost.BRIEF_ROWS
 
 
-def _interpreting(spark: Callable[[], SparkSession], block: ExitStack) -> Callable[[], SparkSession]:
-    """Return a function like `spark`, whose session interprets its plans until the end of `block`."""
-    lock, entered = threading.Lock(), list[None]()
+def _interpreting(
+    spark: Callable[[], SparkSession], block: ExitStack, is_small: Callable[[], bool]
+) -> Callable[[], SparkSession]:
+    """Return a function like `spark`, whose session interprets its plans until the end of `block` if little is new."""
+    lock, asked = threading.Lock(), list[bool]()
 
     def session() -> SparkSession:
         connected = spark()
         with lock:  # tables advance at the same time
-            if not entered:
-                entered.append(block.enter_context(configured(connected, INTERPRETED)))
+            if not asked:
+                asked.append(is_small())
+                if asked == [True]:
+                    block.enter_context(configured(connected, INTERPRETED))
         return connected
 
     return session
