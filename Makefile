@@ -156,8 +156,14 @@ $(VENV)/.opensearch: infra/opensearch/jars.txt infra/server.py $(VENV)/.headwate
 	@$(BIN)/python -m infra.opensearch.server --fetch
 	@touch $@
 
-$(VENV)/.s3: infra/s3/jars.txt infra/server.py lake/connect/s3/jars.txt $(VENV)/.jars
+$(VENV)/.s3: $(VENV)/.s3-server $(VENV)/.s3-storage
+	@touch $@
+
+$(VENV)/.s3-server: infra/s3/jars.txt infra/server.py $(VENV)/.headwater
 	@$(BIN)/python -m infra.s3.server --fetch
+	@touch $@
+
+$(VENV)/.s3-storage: lake/connect/s3/jars.txt $(VENV)/.jars
 	@$(BIN)/lake setup --s3
 	@touch $@
 
