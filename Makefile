@@ -15,6 +15,7 @@ JAVA_VERSION = $(shell "$(JAVA)" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{
 
 # The jars of the servers are fetched while mypy runs.
 MAKEFLAGS += --jobs=4
+unexport MAKEFLAGS
 
 # Compiled modules are kept, whatever the environment says: a third of make quick is spent on making them.
 export PYTHONDONTWRITEBYTECODE :=
