@@ -17,7 +17,7 @@ from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, recorded_verb, writing
 from lake.engine.write import first_rows, write, write_all
 from lake.project.declaration import Declaration
-from lake.session.in_process.mode import Unsupported, by_spark, unsupported
+from lake.session.in_process.mode import Unsupported, unsupported
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
@@ -38,9 +38,8 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
         if evaluation.head is None:
-            with by_spark():
-                analyse(inputs, declaration)
-                head = write_all(evaluation, first_rows(evaluation), verb="build")
+            analyse(inputs, declaration)
+            head = write_all(evaluation, first_rows(evaluation), verb="build")
         else:
             check_definition(inputs.project, declaration, evaluation.head)
             if _is_current(evaluation):
@@ -61,8 +60,7 @@ def _advanced(evaluation: Evaluation, began: float) -> Advanced:
             why = error
         else:
             return record_done(evaluation, write(evaluation, diff, verb="advance", engine=DUCKDB), began)
-    with by_spark():
-        return record_done(evaluation, write(evaluation, _difference(evaluation), verb="advance"), began, why)
+    return record_done(evaluation, write(evaluation, _difference(evaluation), verb="advance"), began, why)
 
 
 def _difference(evaluation: Evaluation) -> Rows:

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes
-from lake.session.in_process.mode import Unsupported, by_duckdb, by_spark
+from lake.session.in_process.mode import Unsupported, by_duckdb
 from lake.store.duckdb_tables import in_process_session
 
 if TYPE_CHECKING:
@@ -44,5 +44,4 @@ def by_either(connect: Callable[[], SparkSession], work: Callable[[Callable[[], 
             session = in_process_session()
             return work(lambda: session)
     except Unsupported:
-        with by_spark():
-            return work(connect)
+        return work(connect)

@@ -27,7 +27,7 @@ from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import Mark, mark_as_json
 from lake.session import file_modes
-from lake.session.in_process.mode import by_duckdb, by_spark
+from lake.session.in_process.mode import by_duckdb
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine
 from lake.store.duckdb_tables import in_process_session
@@ -127,7 +127,7 @@ def _read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
             if isinstance(error, LakeError) or log.head().batch > head.batch:
                 raise
             clear_above(settings, log.stream, head.batch)
-    with by_spark(), read_batch(spark(), settings, contracts, head, delivery, now=now) as batch:
+    with read_batch(spark(), settings, contracts, head, delivery, now=now) as batch:
         return _commit_batch(batch)
 
 

@@ -27,7 +27,7 @@ from lake.kinds.columns import SIGN, TIME
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
-from lake.session.in_process.mode import Unsupported, by_spark
+from lake.session.in_process.mode import Unsupported
 from lake.store.delta import Position
 from lake.store.duckdb_tables import connection
 from lake.store.ledger.cuts import Cut
@@ -144,23 +144,20 @@ def _net_rows(rows: pa.Table) -> pa.Table:
 
 
 def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    with by_spark():
-        sliced = SlicedTable.of(kind, parts)
-        return to_frame(sliced.spark, sliced.evaluated(len(parts)))
+    sliced = SlicedTable.of(kind, parts)
+    return to_frame(sliced.spark, sliced.evaluated(len(parts)))
 
 
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     """Return the table; DuckDB evaluates some slices, Spark the others and those that DuckDB refuses."""
-    with by_spark():
-        sliced = SlicedTable.of(kind, parts)
-        content = sliced.evaluated(1)
+    sliced = SlicedTable.of(kind, parts)
+    content = sliced.evaluated(1)
     dice, name = Random(len(parts)), sliced.declaration.name
     table = TableInMemory(NOWHERE.settings, "silver", name, name, content=content)
     for number in range(2, len(parts) + 1):
         evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, sliced.head(number - 1))
         table = table.after(_diff(evaluation, by_duckdb=dice.random() < SHARE_OF_DUCKDB), kind.identity)
-    with by_spark():
-        return to_frame(sliced.spark, table.content)
+    return to_frame(sliced.spark, table.content)
 
 
 def _diff(evaluation: Evaluation, *, by_duckdb: bool) -> pa.Table:
@@ -168,8 +165,7 @@ def _diff(evaluation: Evaluation, *, by_duckdb: bool) -> pa.Table:
         if by_duckdb:
             with duckdb_may_refuse():
                 return difference(evaluation.in_process, affected_keys(evaluation.in_process)).arrow()
-    with by_spark():
-        return difference(evaluation, affected_keys(evaluation)).arrow()
+    return difference(evaluation, affected_keys(evaluation)).arrow()
 
 
 @dataclass(frozen=True)

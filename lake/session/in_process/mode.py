@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 Attach: TypeAlias = Callable[["duckdb.DuckDBPyConnection", str], AbstractContextManager[Any]]
 """Function that gives rows a name in a connection while a block runs."""
-
-CONNECT_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
-"""Variable by which pyspark.sql.functions make expressions of Connect."""
 
 
 class Unsupported(Exception):
@@ -45,47 +42,28 @@ def in_process(spark: SparkSession) -> HoldsRows | None:
 
 def only_spark(what: str) -> None:
     """Raise Unsupported if DuckDB is at work."""
-    if _Mode.connect:
+    if _by_duckdb.get():
         raise unsupported(what)
 
 
-class _Mode:
-    """Mode of pyspark.sql.functions, one for the whole process; threads in one mode keep those of the other waiting."""
-
-    changed, connect, holders = threading.Condition(), False, 0
+_by_duckdb: Final[ContextVar[bool]] = ContextVar("_by_duckdb", default=False)
 
 
 @contextmanager
 def by_duckdb() -> Iterator[None]:
-    """Let pyspark.sql.functions make expressions of Connect while the block runs."""
-    with _functions(connect=True):
-        yield
-
-
-@contextmanager
-def by_spark() -> Iterator[None]:
-    """Let pyspark.sql.functions make expressions of Spark's session while the block runs."""
-    with _functions(connect=False):
-        yield
-
-
-@contextmanager
-def _functions(*, connect: bool) -> Iterator[None]:
-    if CONNECT_MODE in os.environ and not _Mode.connect:  # of a server: its expressions are these
-        yield
-        return
-    with _Mode.changed:
-        _Mode.changed.wait_for(lambda: not _Mode.holders or _Mode.connect == connect)
-        if not _Mode.holders and connect and CONNECT_MODE not in os.environ:
-            os.environ[CONNECT_MODE] = "1"
-            _Mode.connect = True
-        _Mode.holders += 1
+    """Let pyspark.sql.functions make expressions of Connect while the block runs, in its thread alone."""
+    _ask_the_context()
+    token = _by_duckdb.set(True)
     try:
         yield
     finally:
-        with _Mode.changed:
-            _Mode.holders -= 1
-            if not _Mode.holders and _Mode.connect:
-                del os.environ[CONNECT_MODE]
-                _Mode.connect = False
-            _Mode.changed.notify_all()
+        _by_duckdb.reset(token)
+
+
+@cache
+def _ask_the_context() -> None:
+    """Replace the question by which pyspark.sql.functions choose, which has one answer for the whole process."""
+    from pyspark.sql import utils
+
+    is_remote = utils.is_remote
+    utils.is_remote = lambda: _by_duckdb.get() or is_remote()
