@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lake.config import Settings, SparkSettings
 from lake.errors import DeclarationError, Unavailable
 from lake.serve.spark_server import connect
 from lake.session.remote import TOKEN, token_file
-from lake.session.spark_session import gone, lost, start
+from lake.session.spark_session import _embedded, gone, lost, start
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,24 @@ def test_connect_server_requires_java(project: Settings, monkeypatch: pytest.Mon
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(DeclarationError, match="no bin/java in JAVA_HOME=/nowhere"):
         connect(project, port=_free(), ready=lambda _: None)
+
+
+def test_interrupts_are_handled_as_before_a_session_starts(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(_: object) -> SparkSession:
+        signal.signal(signal.SIGINT, lambda *_: None)  # as PySpark does
+        raise RuntimeError("no JVM in this test")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", started)
+    monkeypatch.setattr("lake.session.spark_session.class_path", lambda _: "")
+    seen = list[int]()
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        with pytest.raises(Unavailable, match="no JVM in this test"):
+            _embedded(project)
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIGINT]
 
 
 def test_lost_session_is_distinguished_from_other_errors() -> None:

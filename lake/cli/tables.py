@@ -148,7 +148,7 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     lake run --follow --every 10s
     """
     shell.load()
-    from lake.ops.pipeline import follow as cycles
+    from lake.ops.follow import follow as cycles
     from lake.ops.pipeline import run as cycle
 
     if every is not None and not follow:

@@ -1,4 +1,4 @@
-"""Pipeline: ingest, cut, advance, check, publish; once, or repeatedly in one warm process."""
+"""Pipeline: ingest, cut, advance, check, publish."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from lake.contracts.contract import sound_contracts
 from lake.engine.advance import advance_all
 from lake.engine.inputs import Inputs
 from lake.engine.verbs import Advanced
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, LakeError
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import Ingestion, landing_backlog
 from lake.ingest.landing import LANDED
-from lake.ops.maintenance import Policy, maintain
 from lake.ops.ordering_lint import find_unordered_tables
 from lake.project.project import Project, load
 from lake.publish.after_publish import OnProgress, after_publish
@@ -33,8 +32,6 @@ from lake.session.spark_session import (
     INTERPRETED,
     configured,
     expect_short_run,
-    first_line,
-    free_jvm_objects,
     started,
 )
 from lake.sinks.deliver import deliver
@@ -46,11 +43,9 @@ from lake.store.ledger.contract_versions import CONTRACTS
 from lake.store.ledger.cuts import CUTS, Cut, latest_cut
 from lake.store.ledger.editions import EDITIONS, Edition, latest_edition, pinned
 from lake.store.ledger.runs import RUNS, background_recording
-from lake.store.locks import activity
 from lake.store.locks.lease import leases
 from lake.store.log import Log
 from lake.store.log_head import LogHead
-from lake.store.process import end_signals_handled, fault_of
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
 
@@ -63,6 +58,7 @@ class Cycle:
     """`edition` is what readers see, None while one is pinned. `more`: sources with more records than it took.
 
     `held`: groups that were not published. `undelivered`: failed sinks, of those delivered to after publication.
+    `must_ask`: the next cycle may have news without a new file, from a source or because a producer is idle.
     """
 
     cut: int
@@ -73,6 +69,7 @@ class Cycle:
     more: list[str]
     held: BlockedGroups | None = None
     undelivered: Mapping[str, LakeError] = field(default_factory=dict)
+    must_ask: bool = False
 
 
 @view()
@@ -108,7 +105,8 @@ def run(
         done = catch_up(project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__)
     at, advanced, edition = done
     blocked = next(iter(held), None)
-    return Cycle(at.number, streams, advanced, edition, report.failures, report.more, blocked, undelivered)
+    must_ask = bool(source_names(settings)) or any(c.horizon and c.horizon.idle for c in project.contracts.values())
+    return Cycle(at.number, streams, advanced, edition, report.failures, report.more, blocked, undelivered, must_ask)
 
 
 def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bool) -> SparkSession:
@@ -285,66 +283,6 @@ def _ingest_pending(settings: Settings, spark: Callable[[], SparkSession], on_pr
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")
         _IngestReport(on_progress).ingest(Ingestion(settings, spark, contracts))
-
-
-def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress, *, every: float) -> None:
-    """Run a cycle every `every` seconds until SIGTERM or SIGINT, which end it after the current cycle.
-
-    A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon; while more
-    are pending, the next cycle follows without a pause. Failures are retried in the next cycle.
-
-    Raises Unavailable if the session is gone.
-    """
-    stop, cycles = threading.Event(), 0
-
-    def end(_: int) -> None:
-        on_progress("stopping after this cycle")
-        stop.set()
-
-    with end_signals_handled(end):
-        while not stop.is_set():
-            activity.renew(settings)
-            waiting = False
-            try:
-                done = run(settings, spark, on_progress, batches=1)
-                waiting = _is_behind(settings, done, on_progress)
-                cycles += 1
-                if settings.maintain_every and cycles % settings.maintain_every == 0:
-                    _maintain(settings, spark, on_progress)
-                if done.held is not None:
-                    raise done.held.error
-            except LakeError as error:
-                on_progress(f"cycle failed: {error}")
-                if isinstance(error, Unavailable):
-                    _check_session(spark)
-            except Exception as error:
-                on_progress(f"cycle failed: {fault_of(error, settings) or first_line(error)}")
-                _check_session(spark)
-            free_jvm_objects(keep=cycles == 1)
-            stop.wait(0 if waiting else every)
-
-
-def _is_behind(settings: Settings, done: Cycle, on_progress: OnProgress) -> bool:
-    left = {stream: landing_backlog(settings, stream) for stream in done.streams}
-    for stream, (files, size) in left.items():
-        if files:
-            on_progress(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")
-    for source in done.more:
-        on_progress(f"behind  {source}: more is waiting there")
-    return bool(done.more) or any(files and done.streams[stream].read for stream, (files, _) in left.items())
-
-
-def _maintain(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
-    done = maintain(load(settings), spark, Policy.of(settings), on_progress)
-    files = sum(place.files for place in done.places)
-    on_progress(f"maintain {len(done.expired)} editions expired, {files} files deleted")
-
-
-def _check_session(spark: Callable[[], SparkSession]) -> None:
-    try:
-        spark().range(1).count()
-    except Exception as error:
-        raise Unavailable("the Spark session has ended", fix="restart lake run --follow") from error
 
 
 def line(done: Advanced) -> str:

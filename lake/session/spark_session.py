@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -40,7 +41,6 @@ RUNTIME_CONF = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }
-
 INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings of a session that interprets its plans instead of generating code for them."""
 MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
@@ -55,7 +55,6 @@ LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 HANDED: Final = 32 << 20
 """Bytes handed to the JVM between two garbage collections."""
-
 _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 EXTENSIONS: Final = "spark.sql.extensions"
 DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
@@ -176,7 +175,7 @@ def _embedded(settings: Settings) -> SparkSession:
     if is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log = file_modes.scratch(settings, "spark") / "driver.log"
-    with _jvm_stderr_to(log), _submitted_with(settings):
+    with _jvm_stderr_to(log), _submitted_with(settings), _interrupts_handled_as_before():
         try:
             spark: SparkSession = SparkSession.builder.getOrCreate()
         except Exception as error:
@@ -186,6 +185,17 @@ def _embedded(settings: Settings) -> SparkSession:
                 fix="run lake doctor to check this machine",
             ) from error
     return spark
+
+
+@contextmanager
+def _interrupts_handled_as_before() -> Iterator[None]:
+    """Keep this process's own handler of SIGINT, if it has one: PySpark's ends the command wherever it is."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is not handler is not signal.default_int_handler:
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
@@ -224,10 +234,10 @@ def _property(text: str) -> str:
 @contextmanager
 def _jvm_stderr_to(file: Path) -> Iterator[None]:
     """Let a JVM started in the block inherit `file` as its standard error for its lifetime."""
-    ours = os.dup(2)
+    ours, log = os.dup(2), os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sys.stderr.flush()
-    with open(file, "ab", opener=_for_its_owner) as log:
-        os.dup2(log.fileno(), 2)
+    os.dup2(log, 2)
+    os.close(log)
     try:
         yield
     finally:
@@ -235,14 +245,9 @@ def _jvm_stderr_to(file: Path) -> Iterator[None]:
         os.close(ours)
 
 
-def _for_its_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 # Hadoop calls chmod. If a JVM is killed while two of its threads start a process, two helpers of the JDK are left. Each
 # waits for a pipe that the other holds open, and keeps the JVM's sockets open: clients of the JVM wait forever.
 STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
-
 
 COMPILED_SOON: Final = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Options of a JVM that ends soon: the second compiler takes a third of the CPU, and that does not pay off."""

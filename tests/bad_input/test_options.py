@@ -201,7 +201,7 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
     monkeypatch.setattr("lake.session.spark_session._embedded", no_session)
     monkeypatch.setattr(cost, "IN_PROCESS_ROWS", -1)  # the shop's tables have no state
     monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
-    monkeypatch.setattr("lake.ops.pipeline.follow", lambda *_, **__: None)
+    monkeypatch.setattr("lake.ops.follow.follow", lambda *_, **__: None)
     monkeypatch.setattr("lake.ops.maintenance.tables", lambda settings: islice(tables(settings), 1))
     return once
 

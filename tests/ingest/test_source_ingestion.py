@@ -21,6 +21,7 @@ from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records
 from lake.ingest.source_ingestion import give_up_lost
 from lake.ops import pipeline
+from lake.ops.follow import _Following
 from lake.project.project import load
 from lake.publish.cut import cut
 from lake.sources import spool
@@ -33,6 +34,7 @@ from lake.store.log import Log, source_position
 from lake.store.log_head import LogHead
 from lake.store.table_logs import forget_all
 from lake.testing import Lakehouse
+from tests.checks import present
 from tests.packages import install
 from tests.shop import contract, declare, empty, job
 from tests.sources.fake import Fake
@@ -202,6 +204,20 @@ def test_edition_balances_for_any_delivery_size(bank: Lakehouse, spark: SparkSes
         assert sum(sums) == 0
     assert current_edition(bank.settings) is not None
     assert {one.verdict for one in verify_all(lambda: spark, bank.project, on_progress=lambda _: None)} == {"identical"}
+
+
+@pytest.mark.long
+def test_sources_are_asked_in_each_cycle_and_only_news_is_reported(bank: Lakehouse, spark: SparkSession) -> None:
+    lines = list[str]()
+    following = _Following(bank.settings, lambda: spark, lines.append)
+    for count in (1, 2):
+        outside(bank, transfers(count))
+        following.cycle()
+        assert any("credits: batch" in line for line in lines)
+        following.cycle()  # the logs were at another batch when the one before began
+        lines.clear()
+        assert present(following.cycle()).must_ask
+        assert lines == []
 
 
 @pytest.mark.long

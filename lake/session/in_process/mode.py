@@ -64,6 +64,6 @@ def by_duckdb() -> Iterator[None]:
 def _ask_the_context() -> None:
     """Replace the question by which pyspark.sql.functions choose, which has one answer for the whole process."""
     from pyspark.sql import utils
+    from pyspark.sql.utils import is_remote
 
-    is_remote = utils.is_remote
-    utils.is_remote = lambda: _by_duckdb.get() or is_remote()
+    vars(utils).update(is_remote=lambda: _by_duckdb.get() or is_remote())

@@ -1,0 +1,149 @@
+"""`lake run --follow`: cycles in one warm process; those without news cost little and write nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lake.config import Settings
+from lake.errors import LakeError, Unavailable
+from lake.ingest.ingest import landing_backlog
+from lake.ops.maintenance import Policy, maintain
+from lake.ops.pipeline import Cycle, run
+from lake.project.project import load
+from lake.publish.after_publish import OnProgress
+from lake.session.spark_session import first_line, free_jvm_objects
+from lake.store.delta import newest_version, prefetch
+from lake.store.ledger.runs import RUNS
+from lake.store.locks import activity
+from lake.store.process import end_signals_handled, fault_of
+from lake.store.storage import Entry, address_of
+from lake.store.view import view
+from lake.store.warehouse import KINDS, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+IDLE_SECONDS: Final = 60
+"""Time after which a cycle runs although no file has changed: connectors may retry, and jobs import other modules."""
+
+
+def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress, *, every: float) -> None:
+    """Run a cycle every `every` seconds until SIGTERM or SIGINT, which end it after the current cycle.
+
+    A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon; while more
+    are pending, the next cycle follows without a pause. Failures are retried in the next cycle.
+
+    Raises Unavailable if the session is gone.
+    """
+    stop, cycles, following = threading.Event(), 0, _Following(settings, spark, on_progress)
+
+    def end(_: int) -> None:
+        on_progress("stopping after this cycle")
+        stop.set()
+
+    with end_signals_handled(end):
+        while not stop.is_set():
+            activity.renew(settings)
+            waiting = False
+            try:
+                done = following.cycle()
+                waiting = done is not None and _is_behind(settings, done, on_progress)
+                cycles += 1
+                if settings.maintain_every and cycles % settings.maintain_every == 0:
+                    _maintain(settings, spark, on_progress)
+                if done is not None and done.held is not None:
+                    raise done.held.error
+            except LakeError as error:
+                on_progress(f"cycle failed: {error}")
+                if isinstance(error, Unavailable):
+                    _check_session(spark)
+            except Exception as error:
+                on_progress(f"cycle failed: {fault_of(error, settings) or first_line(error)}")
+                _check_session(spark)
+            stop.wait(0 if waiting else every)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Versions of all tables, landed files, and sizes and times of the project's files: what decides a cycle, but for
+    sources and the clock.
+    """
+
+    versions: dict[str, int | None]
+    landed: list[Entry]
+    declared: dict[str, tuple[int, int]]
+
+    @classmethod
+    def now(cls, settings: Settings) -> Inputs:
+        landed, declared = list[Entry](), dict[str, tuple[int, int]]()
+        with view():
+            places = Warehouse(settings).folders(*KINDS)
+            tables = [place.path for place in places if place != RUNS.location(settings)]
+            prefetch(tables)
+            versions = {path.url: newest_version(path) for path in tables}
+        with suppress(FileNotFoundError):
+            landed += address_of(settings, settings.landing).list(deep=True)
+        for folder in ("schemas", "jobs", "quality", settings.sources, settings.sinks, settings.alerts):
+            for file in settings.path(folder).rglob("*"):
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    if "__pycache__" not in file.parts:
+                        status = file.stat()
+                        declared[str(file)] = status.st_size, status.st_mtime_ns
+        return cls(versions, landed, declared)
+
+
+@dataclass
+class _Following:
+    """`idle`: the inputs for which the last cycle, `at` that time, found nothing to do. `ended`: those at its end."""
+
+    settings: Settings
+    spark: Callable[[], SparkSession]
+    on_progress: OnProgress
+    idle: Inputs | None = None
+    ended: Inputs | None = None
+    at: float = 0.0
+
+    def cycle(self) -> Cycle | None:
+        """Run a cycle, unless nothing can be new. One in which nothing is new is not reported."""
+        began, lines, is_idle = Inputs.now(self.settings), list[str](), False
+        if began == self.idle and time.monotonic() - self.at < IDLE_SECONDS:
+            return None
+        try:
+            note = lines.append if began == self.ended else self.on_progress
+            done = run(self.settings, self.spark, note, batches=1)
+            is_first, self.ended = self.ended is None, Inputs.now(self.settings)
+            is_idle = began == self.ended and not (done.failures or done.more or done.held or done.undelivered)
+        finally:
+            for line in () if is_idle else lines:
+                self.on_progress(line)
+        self.idle, self.at = None if done.must_ask or not is_idle else began, time.monotonic()
+        free_jvm_objects(keep=is_first)
+        return done
+
+
+def _is_behind(settings: Settings, done: Cycle, on_progress: OnProgress) -> bool:
+    left = {stream: landing_backlog(settings, stream) for stream in done.streams}
+    for stream, (files, size) in left.items():
+        if files:
+            on_progress(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")
+    for source in done.more:
+        on_progress(f"behind  {source}: more is waiting there")
+    return bool(done.more) or any(files and done.streams[stream].read for stream, (files, _) in left.items())
+
+
+def _maintain(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
+    done = maintain(load(settings), spark, Policy.of(settings), on_progress)
+    files = sum(place.files for place in done.places)
+    on_progress(f"maintain {len(done.expired)} editions expired, {files} files deleted")
+
+
+def _check_session(spark: Callable[[], SparkSession]) -> None:
+    try:
+        spark().range(1).count()
+    except Exception as error:
+        raise Unavailable("the Spark session has ended", fix="restart lake run --follow") from error

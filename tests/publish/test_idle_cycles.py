@@ -1,0 +1,98 @@
+"""Cycles of `lake run --follow` while nothing is new: nothing runs and no line is written until something is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.contracts.contract import load_contracts
+from lake.ingest.ingest import ingest
+from lake.ops import follow
+from lake.ops.follow import _Following
+from lake.store.ledger.editions import pin_edition, resume_editions
+from tests.checks import present
+from tests.shop import new_shop, order
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def following(spark: SparkSession, tmp_path: Path, lines: list[str]) -> _Following:
+    """Return cycles of the shop of `lake init`, whose last one found nothing new."""
+    shop = new_shop(tmp_path).land_samples()
+    following = _Following(shop.settings, lambda: spark, lines.append)
+    following.cycle()
+    following.cycle()
+    lines.clear()
+    return following
+
+
+def land(following: _Following, *, ingested: bool) -> None:
+    settings = following.settings
+    (settings.path(settings.landing) / "orders/new.jsonl").write_text(json.dumps(order(9)) + "\n")
+    if ingested:
+        ingest(settings, following.spark, load_contracts(settings))
+
+
+def change_job(following: _Following) -> None:
+    file = following.settings.path("jobs/silver/current_order.py")
+    file.write_text(file.read_text() + "\nMORE = 1\n")
+
+
+def add_expectation(following: _Following) -> None:
+    file = following.settings.path("quality/current_order.json")
+    there = {"type": "expect_column_to_exist", "kwargs": {"column": "amount"}, "severity": "stop", "doc": "an amount"}
+    file.write_text(json.dumps({"expectations": [there]}))
+
+
+def pin_and_resume(following: _Following) -> None:
+    pin_edition(following.settings, 1)
+    following.cycle()
+    resume_editions(following.settings)
+
+
+NEWS: dict[str, Callable[[_Following], None]] = {
+    "a landed file": lambda following: land(following, ingested=False),
+    "a batch of another process": lambda following: land(following, ingested=True),
+    "a changed job": change_job,
+    "an expectation": add_expectation,
+    "readers that are pinned": lambda following: pin_edition(following.settings, 1),
+    "readers that are pinned no longer": pin_and_resume,
+}
+
+
+@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
+@pytest.mark.turns
+def test_cycle_runs_and_is_reported_only_with_news(
+    following: _Following, lines: list[str], news: Callable[[_Following], None]
+) -> None:
+    assert following.cycle() is None
+    assert lines == []
+    news(following)
+    assert following.cycle() is not None
+    assert any(line.startswith("publish") for line in lines)
+
+
+def test_cycle_without_news_runs_after_a_while_and_is_not_reported(
+    following: _Following, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "IDLE_SECONDS", 0)
+    assert following.cycle() is not None
+    assert lines == []
+
+
+def test_failing_cycle_is_reported_each_time(following: _Following, lines: list[str]) -> None:
+    landing = following.settings.path(following.settings.landing)
+    (landing / "orders").rename(landing / "moved")
+    (landing / "orders").write_text("a file where a folder should be")
+    for _ in range(3):
+        lines.clear()
+        assert present(following.cycle()).failures.keys() == {"orders"}
+        assert any("orders failed" in line for line in lines)
