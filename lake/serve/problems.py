@@ -127,7 +127,14 @@ class Problem(Exception):
         return answer
 
 
-def handle_problems(answer: Endpoint) -> Endpoint:
+def unexpected_fault(error: Exception) -> Problem:
+    if isinstance(error, Problem):
+        return error
+    logging.getLogger("lake").exception("an unexpected fault")
+    return Problem("fault", "an unexpected fault")
+
+
+def handle_problems(answer: Endpoint, as_problem: Callable[[Exception], Problem] = unexpected_fault) -> Endpoint:
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
     from starlette.responses import Response
@@ -135,30 +142,12 @@ def handle_problems(answer: Endpoint) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
             return await answer(request)
-        except Problem as problem:
-            return problem.response
         except ClientDisconnect:
             return Response(status_code=400)  # the client is gone
         except HTTPException:
             raise
-        except Exception:
-            logging.getLogger("lake").exception("an unexpected fault")
-            return Problem("fault", "an unexpected fault").response
-
-    return endpoint
-
-
-def report_faults(answer: Endpoint) -> Endpoint:
-    from starlette.exceptions import HTTPException
-    from starlette.requests import ClientDisconnect
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except (Problem, HTTPException, ClientDisconnect):
-            raise
         except Exception as error:
-            raise problem_of(error) from error
+            return as_problem(error).response
 
     return endpoint
 

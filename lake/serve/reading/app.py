@@ -15,13 +15,11 @@ from starlette.routing import Route
 
 from lake.config import Settings
 from lake.errors import LakeError
-from lake.serve.problems import Problem, handle_problems, report_faults
-from lake.serve.reading import sharing
+from lake.serve.problems import Problem, handle_problems, problem_of
 from lake.serve.reading.describe import list_tables, paths
 from lake.serve.reading.queries import get_table, post_query
 from lake.serve.reading.request_context import RequestContext
-from lake.serve.reading.sharing import Sharing
-from lake.serve.reading.signed_urls import UrlSigner
+from lake.serve.reading.sharing import ROUTES, Sharing, protocol_problem
 
 if TYPE_CHECKING:
     from lake.serve.problems import Endpoint
@@ -50,20 +48,23 @@ class ReadingApp:
 
     @property
     def routes(self) -> list[Route]:
-        def endpoint(answer: Callable[[RequestContext, Request], Awaitable[Response]]) -> Endpoint:
-            async def answered(request: Request) -> Response:
+        def answered(answer: Callable[[RequestContext, Request], Awaitable[Response]]) -> Endpoint:
+            async def endpoint(request: Request) -> Response:
                 return await answer(self.context, request)
 
-            return handle_problems(report_faults(answered))
+            return handle_problems(endpoint, problem_of)
+
+        def shared(answer: Callable[[Sharing, Request], Awaitable[Response]]) -> Endpoint:
+            async def endpoint(request: Request) -> Response:
+                return await answer(Sharing(self.context), request)
+
+            return handle_problems(endpoint, protocol_problem)
 
         return [
-            Route("/tables", endpoint(list_tables)),
-            Route("/tables/{table}", endpoint(get_table)),
-            Route("/sql", endpoint(post_query), methods=["POST"]),
-            *(
-                Route(path, handle_problems(self._shared(name)), methods=[method])
-                for path, name, method in sharing.ROUTES
-            ),
+            Route("/tables", answered(list_tables)),
+            Route("/tables/{table}", answered(get_table)),
+            Route("/sql", answered(post_query), methods=["POST"]),
+            *(Route(path, shared(answer), methods=[method]) for path, method, answer, _ in ROUTES),
         ]
 
     def stop(self) -> None:
@@ -74,7 +75,6 @@ class ReadingApp:
     async def lifespan(self) -> AsyncIterator[None]:
         self.loop = asyncio.get_running_loop()
         self.context = await asyncio.to_thread(RequestContext.of, self.settings, self.loop)
-        self.links = await asyncio.to_thread(UrlSigner.of, self.context.scratch)
         await asyncio.to_thread(self.context.editions.renew)
         ticking = asyncio.create_task(self._tick())
         try:
@@ -84,12 +84,6 @@ class ReadingApp:
             with suppress(asyncio.CancelledError):
                 await ticking
             await self.context.close()
-
-    def _shared(self, name: str) -> Endpoint:
-        async def answer(request: Request) -> Response:
-            return await sharing.answer(Sharing(self.context, self.links), name, request)
-
-        return answer
 
     async def _tick(self) -> None:
         ticks = 0

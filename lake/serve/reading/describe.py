@@ -11,12 +11,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from lake.config import ServeSettings
-from lake.errors import LakeError
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader
 from lake.serve.describe import problem
 from lake.serve.pages import page
-from lake.serve.problems import READING, problem_of
+from lake.serve.problems import READING
 from lake.serve.reading.content_negotiation import MEDIA, edition_request, parameters
 from lake.serve.reading.queries import PRIVATE, edition_headers
 from lake.serve.reading.request_context import RequestContext
@@ -28,27 +27,13 @@ EDITION: Final = {
     "cut": "The newest edition of it.",
 }
 FORMAT: Final = {"format": "csv, json, jsonl or parquet; by default what Accept says, else json."}
-SHARED: Final[Mapping[str, str]] = {
-    "shares": "Delta Sharing: the share.",
-    "share": "Delta Sharing: the share.",
-    "schemas": "Delta Sharing: layers that have tables.",
-    "tables": "Delta Sharing: tables.",
-    "version": "Delta Sharing: the version of a table, which is the number of an edition.",
-    "metadata": "Delta Sharing: what a table is.",
-    "query": "Delta Sharing: what a table is, and addresses of its files.",
-    "changes": "Delta Sharing: changes, which are not shared.",
-    "file": "Delta Sharing: a file, by an address that was handed out. It needs no token.",
-}
 
 
 async def list_tables(context: RequestContext, request: Request) -> Response:
     grant = await context.grant(request)
     with context.editions.keep_files():
         reader = await context.reader(grant, edition_request(parameters(request, "edition", "cut")))
-        try:
-            listed = await asyncio.to_thread(_listed, reader)
-        except LakeError as error:
-            raise problem_of(error) from error
+        listed = await asyncio.to_thread(_listed, reader)
     headers = PRIVATE | edition_headers(reader, reader.edition.cut)
     if "text/html" in request.headers.get("accept", ""):
         base = str(request.base_url).rstrip("/")
@@ -160,9 +145,9 @@ def paths(serve: ServeSettings) -> dict[str, Any]:
             "post": _operation(limits, EDITION | FORMAT) | {"requestBody": {"required": True, "content": content}}
         },
     }
-    for path, name, method in ROUTES:
+    for path, method, _, what in ROUTES:
         named = [part[1:-1] for part in path.split("/") if part.startswith("{")]
-        found[path] = {method.lower(): _operation(SHARED[name], {}, *named, answer="application/json")}
+        found[path] = {method.lower(): _operation(f"Delta Sharing: {what}.", {}, *named, answer="application/json")}
     return found
 
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError
 from lake.read.sql import EditionReader
-from lake.serve.problems import Problem, problem_of
+from lake.serve.problems import Problem
 from lake.serve.reading.content_negotiation import MEDIA, edition_request, json_object, negotiated_format, parameters
 from lake.serve.reading.query_pool import AnswerClosed, RunningQuery, stop_on_disconnect
 from lake.serve.reading.query_worker import QueryTask
@@ -105,8 +105,6 @@ def _found(reader: EditionReader, name: str) -> Published:
         return reader.table(name)
     except DeclarationError as error:
         raise Problem("no-table", error.what, hint=error.fix) from None
-    except LakeError as error:
-        raise problem_of(error) from error
 
 
 def outcome(problem: Problem, work: RunningQuery) -> str:

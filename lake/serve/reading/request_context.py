@@ -20,6 +20,7 @@ from lake.serve.problems import Problem
 from lake.serve.reading.edition_cache import EditionCache, EditionRequest
 from lake.serve.reading.query_pool import QueryPool, RunningQuery
 from lake.serve.reading.query_worker import CopyTask
+from lake.serve.reading.signed_urls import UrlSigner
 from lake.serve.reading.stored_answers import StoredAnswers
 from lake.serve.tokens import ReaderTokens
 from lake.session import file_modes
@@ -85,7 +86,7 @@ class AccessLog:
 
 @dataclass
 class RequestContext:
-    """Services of one server, on its event loop. `scratch` is a folder that outlives the server."""
+    """Services of one server, on its event loop."""
 
     settings: Settings
     tokens: ReaderTokens
@@ -94,7 +95,7 @@ class RequestContext:
     access_log: AccessLog
     pool: QueryPool
     answers: StoredAnswers
-    scratch: Path
+    links: UrlSigner
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @classmethod
@@ -115,7 +116,7 @@ class RequestContext:
             AccessLog(Journal(settings)),
             pool,
             StoredAnswers(scratch, settings.serve.answers_bytes),
-            scratch,
+            UrlSigner.of(scratch),
         )
 
     @property

@@ -20,15 +20,15 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from lake.errors import LakeError, did_you_mean
+from lake.errors import did_you_mean
 from lake.read.public_files import PublicFile
 from lake.read.sql import EditionReader
-from lake.serve.problems import Problem, problem_of, report_faults
+from lake.serve.problems import Problem, problem_of
 from lake.serve.reading.content_negotiation import json_object, parameters, whole_number
 from lake.serve.reading.edition_cache import EditionRequest
 from lake.serve.reading.queries import PRIVATE, edition_headers, whole_body
 from lake.serve.reading.request_context import RequestContext
-from lake.serve.reading.signed_urls import FileLink, UrlSigner
+from lake.serve.reading.signed_urls import FileLink
 from lake.store.ledger.editions import edition_by, edition_since
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Read
@@ -41,20 +41,6 @@ BODY_BYTES: Final = 1 << 20
 CURRENT: Final = EditionRequest()
 PARQUET: Final = "responseformat=parquet"
 DELTA: Final = "responseformat=delta"
-_SHARE: Final = f"{PREFIX}/shares/{{share}}"
-_TABLE: Final = f"{_SHARE}/schemas/{{schema}}/tables/{{table}}"
-ROUTES: Final = (
-    (f"{PREFIX}/shares", "shares", "GET"),
-    (_SHARE, "share", "GET"),
-    (f"{_SHARE}/schemas", "schemas", "GET"),
-    (f"{_SHARE}/schemas/{{schema}}/tables", "tables", "GET"),
-    (f"{_SHARE}/all-tables", "tables", "GET"),
-    (f"{_TABLE}/version", "version", "GET"),
-    (f"{_TABLE}/metadata", "metadata", "GET"),
-    (f"{_TABLE}/query", "query", "POST"),
-    (f"{_TABLE}/changes", "changes", "GET"),
-    (f"{PREFIX}/files/{{link}}", "file", "GET"),
-)
 WITHOUT_ZONE: Final = re.compile(r"\bTIMESTAMP\b")
 FEATURES: Final = ("timestampNtz",)
 
@@ -62,7 +48,6 @@ FEATURES: Final = ("timestampNtz",)
 @dataclass(frozen=True)
 class Sharing:
     context: RequestContext
-    links: UrlSigner
 
     async def shares(self, request: Request) -> Response:
         reader = await self._reader(request)
@@ -111,10 +96,7 @@ class Sharing:
         seconds = self.context.serve.link_seconds
         with self.context.editions.keep_files(seconds=seconds):
             reader, name = await self._found(request, await self._asked(body))
-            try:
-                parts = await asyncio.to_thread(self.context.public_files.parts, reader, name)
-            except LakeError as error:
-                raise problem_of(error) from error
+            parts = await asyncio.to_thread(self.context.public_files.parts, reader, name)
             edition, cut = reader.edition.number, reader.edition.cut_of(name)
             answer = await self._lines(request, reader, name, parts, grant)
             read = Read(grant.name, grant.id, "share", (name,), None, edition, cut, "parquet")
@@ -127,7 +109,7 @@ class Sharing:
         raise Problem("not-shared", "changes are not shared: read one version, then another; or lake changes")
 
     async def file(self, request: Request) -> Response:
-        link = self.links.verify(str(request.path_params["link"]), request.query_params.get("sig", ""))
+        link = self.context.links.verify(str(request.path_params["link"]), request.query_params.get("sig", ""))
         if not await asyncio.to_thread(self.context.tokens.covers, link.grant, link.schema, link.table):
             raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
         path = self.context.public_files.path(link.place)
@@ -184,10 +166,7 @@ class Sharing:
         parts: Sequence[PublicFile],
         grant: Grant | None = None,
     ) -> Response:
-        try:
-            snapshot = await asyncio.to_thread(Snapshot.of, reader, name)
-        except LakeError as error:
-            raise problem_of(error) from error
+        snapshot = await asyncio.to_thread(Snapshot.of, reader, name)
         capabilities = request.headers.get("delta-sharing-capabilities", "").lower()
         if not snapshot.plain and "delta" not in capabilities:
             raise Problem("not-shared", f"{name} has a timestamp without a zone: the client has to take {DELTA}")
@@ -198,7 +177,7 @@ class Sharing:
             link = partial(FileLink, grant=grant.id, schema=layer, table=name, ends=ends)
             base = str(request.base_url).rstrip("/")
             for part in parts:
-                url = f"{base}{PREFIX}/files/{self.links.sign(link(place=part.place))}"
+                url = f"{base}{PREFIX}/files/{self.context.links.sign(link(place=part.place))}"
                 lines.append(snapshot.file(part, url, ends))
         headers = PRIVATE | edition_headers(reader, reader.edition.cut_of(name))
         headers |= {
@@ -229,14 +208,33 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-async def answer(sharing: Sharing, name: str, request: Request) -> Response:
-    """Run the endpoint of that name. Its problems also have the protocol's members `errorCode` and `message`."""
-    try:
-        response: Response = await report_faults(getattr(sharing, name))(request)
-    except Problem as problem:
-        problem.more |= {"errorCode": problem.kind.upper().replace("-", "_"), "message": problem.detail}
-        raise
-    return response
+def protocol_problem(error: Exception) -> Problem:
+    """Add the protocol's members `errorCode` and `message`."""
+    problem = problem_of(error)
+    problem.more |= {"errorCode": problem.kind.upper().replace("-", "_"), "message": problem.detail}
+    return problem
+
+
+_SHARE: Final = f"{PREFIX}/shares/{{share}}"
+_TABLE: Final = f"{_SHARE}/schemas/{{schema}}/tables/{{table}}"
+ROUTES: Final = (
+    (f"{PREFIX}/shares", "GET", Sharing.shares, "the share"),
+    (_SHARE, "GET", Sharing.share, "the share"),
+    (f"{_SHARE}/schemas", "GET", Sharing.schemas, "layers that have tables"),
+    (f"{_SHARE}/schemas/{{schema}}/tables", "GET", Sharing.tables, "tables"),
+    (f"{_SHARE}/all-tables", "GET", Sharing.tables, "tables"),
+    (f"{_TABLE}/version", "GET", Sharing.version, "the version of a table, which is the number of an edition"),
+    (f"{_TABLE}/metadata", "GET", Sharing.metadata, "what a table is"),
+    (f"{_TABLE}/query", "POST", Sharing.query, "what a table is, and addresses of its files"),
+    (f"{_TABLE}/changes", "GET", Sharing.changes, "changes, which are not shared"),
+    (
+        f"{PREFIX}/files/{{link}}",
+        "GET",
+        Sharing.file,
+        "a file, by an address that was handed out. It needs no token",
+    ),
+)
+"""Path, method, endpoint, and description."""
 
 
 @dataclass(frozen=True)
