@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -19,14 +19,14 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError, did_you_mean
 from lake.records.single_reader import SingleReader
-from lake.serve import bodies, pages, receipt
+from lake.serve import bodies, pages
 from lake.serve.access import Access
 from lake.serve.backpressure import LOOK_SECONDS, Backpressure, BodyMemory, Rate
 from lake.serve.bodies import PostedRecord, Reception, check_contracts
 from lake.serve.commits import RETRY_SECONDS, Commits
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decisions import Decisions, expected_version
-from lake.serve.describe import is_idempotent, named_headers, needs_id
+from lake.serve.describe import named_headers, needs_id
 from lake.serve.intake_folder import GroupWriter
 from lake.serve.problems import Problem, handle_problems
 from lake.serve.receipt import Editions, Receipt, StreamReceipt
@@ -89,7 +89,7 @@ class Intake:
             return {stream: bodies.records(body, request.headers, reception, named=self.headers[stream])}
 
         done = await self._accept(request, [stream], read, decides)
-        return await self._answer(request, done, waits, {"token": done.each[0].token})
+        return await self._answer(request, done, waits, several=False)
 
     async def post_to_several(self, request: Request) -> Response:
         received, waits, decides = _now(), _wait_seconds(request), _decides(request)
@@ -103,18 +103,14 @@ class Intake:
             return by_stream
 
         done = await self._accept(request, [], read, decides)
-        return await self._answer(request, done, waits, {"tokens": {each.stream: each.token for each in done.each}})
+        return await self._answer(request, done, waits, several=True)
 
-    async def _answer(self, request: Request, done: Receipt, waits: float | None, answer: dict[str, Any]) -> Response:
-        answer["records"] = sum(each.records for each in done.each)
-        answer["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in done.each)
-        headers = {}
-        if done.decided is not None:
-            answer |= receipt.decision_json(done.decided, self.contracts)
-            headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
+    async def _answer(self, request: Request, done: Receipt, waits: float | None, *, several: bool) -> Response:
+        answer = done.answer(self.contracts, several=several)
+        headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
         if waits is None:
             return JSONResponse(answer, 202, headers)
-        seen = [await self._edition(request, each, waits) for each in done.each]
+        seen = [await self._edition(request, each, waits) for each in done.streams]
         answer["edition"] = None if None in seen else seen[-1]
         return JSONResponse(answer, 202 if None in seen else 200, headers)
 
@@ -150,9 +146,9 @@ class Intake:
                 decided, put = None, await self.commits.put(every)
             if put is not None:
                 self.pressure.count_written(len(body))
-                return Receipt(receipt.new_receipts(by_stream, self.declared.name, put), decided)
+                return Receipt.new(by_stream, self.declared.name, put, decided)
             assert decided is not None
-            return Receipt(receipt.earlier_receipts(by_stream, decided), decided)
+            return Receipt.earlier(by_stream, decided)
 
     def _check(self, by_stream: dict[str, list[PostedRecord]], decides: bool) -> None:
         for stream, records in by_stream.items():

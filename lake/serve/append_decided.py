@@ -20,16 +20,16 @@ from lake.contracts.contract import Contract, known_stream, load_contracts
 from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
 from lake.project.project import load
 from lake.records.single_reader import SingleReader
-from lake.serve import bodies, receipt
+from lake.serve import bodies
 from lake.serve.access import Access
 from lake.serve.bodies import PostedRecord, Reception, check_contracts
 from lake.serve.commits import Commits
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules
 from lake.serve.decisions import Decisions, expected_version
-from lake.serve.describe import is_idempotent
 from lake.serve.intake_folder import GroupWriter
 from lake.serve.problems import KINDS, Problem
+from lake.serve.receipt import Receipt
 from lake.serve.server import address_of
 from lake.serve.source import DeclaredIntake, find_declaration, intake_writer
 from lake.sources.declared import decided_by
@@ -117,16 +117,8 @@ async def _decide_here(
         decided, put = await decisions.decide(by_stream, expected_version(_headers(command)))
     finally:
         await commits.close()
-    receipts = (
-        receipt.new_receipts(by_stream, declared.name, put)
-        if put is not None
-        else receipt.earlier_receipts(by_stream, decided)
-    )
-    tokens = {each.stream: each.token for each in receipts}
-    about: dict[str, Any] = {"tokens": tokens} if len(command.streams) > 1 else {"token": receipts[0].token}
-    about["records"] = sum(each.records for each in receipts)
-    about["idempotent"] = all(is_idempotent(project.contracts[each.stream]) for each in receipts)
-    return about | receipt.decision_json(decided, project.contracts)
+    receipt = Receipt.new(by_stream, declared.name, put, decided) if put else Receipt.earlier(by_stream, decided)
+    return receipt.answer(project.contracts, several=len(command.streams) > 1)
 
 
 def _records_of(

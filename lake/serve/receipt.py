@@ -14,6 +14,7 @@ from lake.read.wait import visible_batches
 from lake.serve.bodies import PostedRecord
 from lake.serve.commits import GroupPlace
 from lake.serve.decide.command_validation import Decision
+from lake.serve.describe import is_idempotent
 from lake.serve.source import place
 from lake.store import delta
 from lake.store.ledger import editions
@@ -38,28 +39,37 @@ class StreamReceipt:
 
 @dataclass(frozen=True)
 class Receipt:
-    each: Sequence[StreamReceipt]
+    streams: Sequence[StreamReceipt]
     decided: Decision | None = None
 
+    @classmethod
+    def new(
+        cls, by_stream: Mapping[str, Sequence[PostedRecord]], source: str, put: GroupPlace, decided: Decision | None
+    ) -> Receipt:
+        receipts, first = list[StreamReceipt](), put.first
+        for stream, records in by_stream.items():
+            receipts.append(StreamReceipt(stream, source, GroupPlace(put.number, first), len(records)))
+            first += len(records)
+        return cls(receipts, decided)
 
-def new_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], source: str, put: GroupPlace) -> list[StreamReceipt]:
-    receipts, first = list[StreamReceipt](), put.first
-    for stream, records in by_stream.items():
-        receipts.append(StreamReceipt(stream, source, GroupPlace(put.number, first), len(records)))
-        first += len(records)
-    return receipts
+    @classmethod
+    def earlier(cls, by_stream: Mapping[str, Sequence[PostedRecord]], decided: Decision) -> Receipt:
+        receipts, number = list[StreamReceipt](), 0
+        for stream in dict.fromkeys(stream for stream, *_ in decided.versions):
+            source, group, ordinal = decided.places[number].rsplit(":", 2)
+            receipts.append(StreamReceipt(stream, source, GroupPlace(int(group), int(ordinal)), len(by_stream[stream])))
+            number += len(by_stream[stream])
+        return cls(receipts, decided)
+
+    def answer(self, contracts: Mapping[str, Contract], *, several: bool) -> dict[str, Any]:
+        tokens = {each.stream: each.token for each in self.streams}
+        answer: dict[str, Any] = {"tokens": tokens} if several else {"token": self.streams[0].token}
+        answer["records"] = sum(each.records for each in self.streams)
+        answer["idempotent"] = all(is_idempotent(contracts[each.stream]) for each in self.streams)
+        return answer | (_decision_json(self.decided, contracts) if self.decided else {})
 
 
-def earlier_receipts(by_stream: Mapping[str, Sequence[PostedRecord]], decided: Decision) -> list[StreamReceipt]:
-    receipts, number = list[StreamReceipt](), 0
-    for stream in dict.fromkeys(stream for stream, *_ in decided.versions):
-        source, group, ordinal = decided.places[number].rsplit(":", 2)
-        receipts.append(StreamReceipt(stream, source, GroupPlace(int(group), int(ordinal)), len(by_stream[stream])))
-        number += len(by_stream[stream])
-    return receipts
-
-
-def decision_json(decided: Decision, contracts: Mapping[str, Contract]) -> dict[str, Any]:
+def _decision_json(decided: Decision, contracts: Mapping[str, Contract]) -> dict[str, Any]:
     if len(decided.versions) == 1:
         return {"again": decided.again, "version": decided.versions[0][2]}
     versions = [
