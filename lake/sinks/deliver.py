@@ -14,7 +14,7 @@ from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.progress import step
 from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
-from lake.sinks.kind import DeclaredSink, Retry, RetryResult, sink_kind
+from lake.sinks.kind import DeclaredSink, RetryingTarget, RetryResult
 from lake.sinks.plan import DeliveryPlan
 from lake.sinks.sink import ResumableTarget, SinkPosition, Target
 from lake.store.ledger import consumers, editions, runs, sent
@@ -140,23 +140,25 @@ def follow(
 
 def send_again(settings: Settings, sink: DeclaredSink) -> RetryResult:
     """Raises DeclarationError if nothing is kept for the sink's kind."""
-    return _retry(sink).send_again(settings, sink)
+    with closing(_retrying(sink)) as target, lease(settings, f"sink.{sink.name}"):
+        return target.send_again(sink)
 
 
 def give_up(settings: Settings, sink: DeclaredSink) -> RetryResult:
     """Treat all undelivered rows as accepted."""
-    return _retry(sink).give_up(settings, sink)
+    with closing(_retrying(sink)) as target, lease(settings, f"sink.{sink.name}"):
+        return target.give_up()
 
 
-def _retry(sink: DeclaredSink) -> Retry:
-    retry = sink_kind(sink.kind, sink.where).retry
-    if retry is None:
+def _retrying(sink: DeclaredSink) -> RetryingTarget:
+    target = sink.open()
+    if not isinstance(target, RetryingTarget):
         raise DeclarationError(
             f"sink {sink.name} is of kind {sink.kind}: nothing is kept for it to be sent again",
             where=sink.where,
             fix=f"lake deliver {sink.name} sends what it has not",
         )
-    return retry
+    return target
 
 
 def forget_sink(settings: Settings, name: str) -> None:

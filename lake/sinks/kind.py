@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from lake.config import Settings
 from lake.connectors import connector, kind_of
@@ -67,12 +67,13 @@ class RetryResult:
     left: int
 
 
-class Retry(Protocol):
-    """Rows that a target has not accepted, and the warehouse keeps for it."""
+@runtime_checkable
+class RetryingTarget(Target, Protocol):
+    """Target for which the warehouse keeps the rows that it has not accepted."""
 
-    def send_again(self, settings: Settings, sink: DeclaredSink) -> RetryResult: ...
+    def send_again(self, sink: DeclaredSink) -> RetryResult: ...
 
-    def give_up(self, settings: Settings, sink: DeclaredSink) -> RetryResult: ...
+    def give_up(self) -> RetryResult: ...
 
 
 OptionTable: TypeAlias = Mapping[str, tuple[type, Any]]
@@ -96,7 +97,6 @@ class SinkKind:
     loose: tuple[Mode, ...] = ()
     keeps: str = ""
     begin: Begin = "snapshot"
-    retry: Retry | None = None
 
 
 NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
@@ -116,12 +116,6 @@ def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> di
         values[key] = value
     DeclarationError.raise_any(faults, where)
     return values
-
-
-def sink_kind(kind: str, where: str) -> SinkKind:
-    """Return an installed kind. Raises DeclarationError."""
-    found: SinkKind = connector("lake.sinks", kind, where)
-    return found
 
 
 def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
@@ -147,7 +141,7 @@ def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[Dec
 
 def _read(settings: Settings, file: DeclaredFile) -> DeclaredSink:
     where, name = file.where, kind_of("lake.sinks", file.options, file.where)
-    kind = sink_kind(name, where)
+    kind: SinkKind = connector("lake.sinks", name, where)
     common: OptionTable = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, kind.begin)}
     given = {key: value for key, value in file.values.items() if key != "kind"}
     options = read_options({**common, **kind.options}, given, where)

@@ -9,33 +9,27 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from lake.connect.webhook.receiver import Receiver, WebhookLimits
-from lake.connect.webhook.target import WebhookRetry, WebhookTarget
+from lake.connect.webhook.target import WebhookTarget
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
 from lake.sinks.sink import Target
 
-LEAST: Final[Mapping[str, int]] = {
-    "batch": 1,
-    "parallel": 4,
-    "attempts": 5,
-    "seconds": 10,
-    "pause": 60,
-    "bytes": 256 << 10,
-    "undelivered": 1000,
-}
+NUMBERS: Final[Mapping[str, int]] = {"batch": 1, **asdict(WebhookLimits())}
+"""Options that must be at least 1, with their defaults."""
 OPTIONS: Final[OptionTable] = {
     "url": (str, None),
     "secret": (str, None),
     "headers": (dict, {}),
     "ordered": (bool, True),
-    **{name: (int, default) for name, default in LEAST.items()},
+    **{name: (int, default) for name, default in NUMBERS.items()},
 }
 KEEPS: Final = "its receiver keeps what it was sent"
 PRIVATE: Final = ("authorization", "cookie", "token", "secret", "key", "password")
@@ -48,13 +42,13 @@ def _open(declaration: SinkDeclaration) -> Target:
 
 def receiver_of(options: Mapping[str, Any], where: str) -> Receiver:
     DeclarationError.raise_any(_faults(options), where)
-    limits = WebhookLimits(**{name: options[name] for name in LEAST if name != "batch"})
+    limits = WebhookLimits(**{name: options[name] for name in NUMBERS if name != "batch"})
     headers = {name: str(value) for name, value in options["headers"].items()}
     return Receiver(where, str(options["url"]), str(options["secret"]), headers, limits)
 
 
 def _faults(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, default in LEAST.items():
+    for name, default in NUMBERS.items():
         if options[name] < 1:
             yield f"{name} must be at least 1, found {options[name]}", f"its default is {default}"
     if not _is_url(options["url"]):
@@ -87,6 +81,4 @@ def _is_secret(secret: str) -> bool:
         return False
 
 
-KIND: Final = SinkKind(
-    _open, modes=("append",), options=OPTIONS, loose=("append",), keeps=KEEPS, begin="now", retry=WebhookRetry()
-)
+KIND: Final = SinkKind(_open, modes=("append",), options=OPTIONS, loose=("append",), keeps=KEEPS, begin="now")

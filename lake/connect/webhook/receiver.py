@@ -41,12 +41,12 @@ class WebhookMessage:
 
 @dataclass(frozen=True)
 class WebhookLimits:
-    parallel: int
-    attempts: int
-    seconds: int
-    pause: int
-    bytes: int
-    undelivered: int
+    parallel: int = 4
+    attempts: int = 5
+    seconds: int = 10
+    pause: int = 60
+    bytes: int = 256 << 10
+    undelivered: int = 1000
 
 
 @dataclass

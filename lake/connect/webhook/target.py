@@ -13,7 +13,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby, islice
@@ -31,7 +30,6 @@ from lake.sinks.sink import ChangeSource, SinkDelivery, SinkPosition, TableChang
 from lake.store.ledger import editions, sent
 from lake.store.ledger.editions import Edition
 from lake.store.ledger.sent import State, Undelivered, Underway
-from lake.store.locks.lease import lease
 
 COLUMNS: Final = ("change", "key", "before", "after")
 
@@ -226,6 +224,22 @@ class WebhookTarget:
             if sent_message.id in reasons:
                 yield from ((changed, reasons[sent_message.id]) for changed in batch)
 
+    def send_again(self, sink: DeclaredSink) -> RetryResult:
+        waiting, position = sent.undelivered(self.settings, self.name), self.position()
+        if position is not None:
+            again = _Resender(self.settings, sink, self, position)
+            for _, rows in groupby(sorted(waiting, key=_span), key=_span):
+                again.send([*rows])
+        left = len(sent.undelivered(self.settings, self.name))
+        return RetryResult(self.name, len(waiting) - left, left)
+
+    def give_up(self) -> RetryResult:
+        rows = sent.undelivered(self.settings, self.name)
+        if rows:
+            given_up = [row.now(action="dropped") for row in rows]
+            sent.record(self.settings, self.name, sent.state(self.settings, self.name), given_up)
+        return RetryResult(self.name, len(rows), 0)
+
     def _check_undelivered(self, waiting: Iterable[object]) -> None:
         most = self.receiver.limits.undelivered
         if (count := sum(1 for _ in waiting)) >= most:
@@ -257,32 +271,6 @@ def _digest(delivery: SinkDelivery) -> str:
         condition = repr(one.source.condition) if isinstance(one.source, FilteredChanges) else ""
         tables.append((one.table.name, one.table.types, one.whole, condition))
     return hashlib.sha256(json.dumps([expected, tables]).encode()).hexdigest()[:16]
-
-
-class WebhookRetry:
-    def send_again(self, settings: Settings, sink: DeclaredSink) -> RetryResult:
-        with lease(settings, f"sink.{sink.name}"), closing(_webhook(sink)) as target:
-            waiting, position = sent.undelivered(settings, sink.name), target.position()
-            if position is not None:
-                again = _Resender(settings, sink, target, position)
-                for _, rows in groupby(sorted(waiting, key=_span), key=_span):
-                    again.send([*rows])
-            left = len(sent.undelivered(settings, sink.name))
-            return RetryResult(sink.name, len(waiting) - left, left)
-
-    def give_up(self, settings: Settings, sink: DeclaredSink) -> RetryResult:
-        with lease(settings, f"sink.{sink.name}"):
-            rows = sent.undelivered(settings, sink.name)
-            if rows:
-                given_up = [row.now(action="dropped") for row in rows]
-                sent.record(settings, sink.name, sent.state(settings, sink.name), given_up)
-            return RetryResult(sink.name, len(rows), 0)
-
-
-def _webhook(sink: DeclaredSink) -> WebhookTarget:
-    target = sink.open()
-    assert isinstance(target, WebhookTarget)
-    return target
 
 
 def _span(row: Undelivered) -> tuple[str, int, int]:
