@@ -112,14 +112,12 @@ class CopyingSource(Protocol):
         """Return a position from which the next read copies these streams again."""
 
 
-class SnapshotRows(Protocol):
+@dataclass(frozen=True)
+class SnapshotRows:
     """Rows of one stream exactly as of `lsn`, a position in the source's own log."""
 
-    @property
-    def lsn(self) -> str: ...
-
-    @property
-    def records(self) -> Iterable[SourceRecord]: ...
+    lsn: str
+    records: Iterable[SourceRecord]
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -286,10 +287,6 @@ class MissedChange:
     what: str
     stream: str | None = None
 
-    @property
-    def of_table(self) -> bool:
-        return self.stream is not None
-
     def streams(self, known: PostgresPosition) -> list[str]:
         return list(known.tables) if self.stream is None else [self.stream]
 
@@ -338,7 +335,8 @@ def _of_tables(
         if (entry := known.tables.get(stream)) and entry["since"]
     }
     published = {
-        stream: (_parts(entry["published"]), _parts(table.published)) for stream, (entry, table) in copied.items()
+        stream: (_Published.of(entry["published"]), _Published.of(table.published))
+        for stream, (entry, table) in copied.items()
     }
     if any(was.publication != now.publication for was, now in published.values()):
         yield MissedChange(f"the publication {options.publication!r} was dropped and recreated")
@@ -361,8 +359,6 @@ class _Published(NamedTuple):
     change: str
     entry: str
 
-
-def _parts(published: str) -> _Published:
-    publication, _, entry = published.partition("/")
-    number, _, change = publication.partition(".")
-    return _Published(number, change, entry)
+    @classmethod
+    def of(cls, published: str) -> _Published:
+        return cls(*re.split("[./]", published))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.connect.postgres.source.messages import CommitMoment, lsn_text, read_lsn
@@ -29,7 +29,7 @@ from lake.connect.postgres.source.publication import (
 from lake.connect.postgres.source.server import PLUGIN, PostgresServer, ReplicationSlot, ServerPosition
 from lake.connect.postgres.source.transactions import ChangeContext, RecordBuffer, Transactions, copy_messages
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.source import Gap, Lag, Progress, SourceRecord, Spool
+from lake.sources.source import Gap, Lag, Progress, SnapshotRows, SourceRecord, Spool
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,13 +42,6 @@ and the server retains them.
 COUNTED: Final = 10_000
 COUNTING: Final = timedelta(seconds=2)
 """Time limit for counting waiting messages."""
-
-
-@dataclass(frozen=True)
-class PostgresRows:
-    lsn: str
-    at: datetime
-    records: Iterable[SourceRecord]
 
 
 class CountingSpool(Spool):
@@ -110,15 +103,15 @@ class PostgresSource:
         return known.moved(lsn_text(max(read_lsn(lsn), taken.end, read_lsn(known.to))), place.at).progress
 
     @contextmanager
-    def rows(self, stream: str, *, era: int = 0) -> Iterator[PostgresRows]:
+    def rows(self, stream: str) -> Iterator[SnapshotRows]:
         """Yield rows as op r. Waits for running transactions to end."""
         place = self._server.place()
         with export_tables(self._server, self.options, [stream], place.version) as exported:
             table = exported.tables[self.options.tables[stream]]
-            moment = CommitMoment(exported.lsn, exported.at, era)
-            pairs = copy_messages(self._reading(place, era), table, exported.rows(table), moment, again=False)
+            moment = CommitMoment(exported.lsn, exported.at)
+            pairs = copy_messages(self._reading(place, era=0), table, exported.rows(table), moment, again=False)
             records = (SourceRecord(text, name) for text, name in pairs)
-            yield PostgresRows(lsn_text(exported.lsn), datetime.fromtimestamp(exported.at / 1_000_000, UTC), records)
+            yield SnapshotRows(lsn_text(exported.lsn), records)
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
         """Needed after changes without messages, such as a new column with a default."""
@@ -169,7 +162,7 @@ class PostgresSource:
             )
         again = {stream: {**known.tables[stream], "since": None} for gap in gaps_found for stream in gap.streams(known)}
         known = replace(known, tables={**known.tables, **again})
-        if all(gap.of_table for gap in gaps_found):
+        if all(gap.stream is not None for gap in gaps_found):
             return known.moved(known.to, place.at).progress
         if slot is not None and slot.lost:
             self._server.drop_slot(name)
