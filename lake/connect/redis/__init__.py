@@ -64,6 +64,16 @@ REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
     ),
 }
 """By the first word of the server's error."""
+STRIPPED: Final[Mapping[str, tuple[type[Exception], ...]]] = {
+    "NOAUTH": (redis.exceptions.AuthenticationError,),
+    "OOM": (redis.exceptions.OutOfMemoryError,),
+    "READONLY": (redis.exceptions.ReadOnlyError,),
+    "NOPERM": (redis.exceptions.NoPermissionError,),
+    "LOADING": (redis.exceptions.BusyLoadingError,),
+    "CLUSTERDOWN": (redis.exceptions.ClusterDownError,),
+    "MOVED": (redis.exceptions.AskError, redis.exceptions.ClusterCrossSlotError),
+}
+"""Errors of the client by the word that it strips from their messages."""
 
 
 class RedisServer(SinkServer):
@@ -90,7 +100,7 @@ class RedisServer(SinkServer):
     def as_error(self, error: Exception) -> LakeError:
         message = str(error).rpartition(CAUSED)[2].strip() or type(error).__name__
         for word, (kind, fix) in REFUSED.items():
-            if _begins(error, message, word):
+            if f"{word} " in f"{message} " or isinstance(error, STRIPPED.get(word, ())):
                 return kind(f"{self.place} refuses: {message}", where=self.where, fix=fix)
         if isinstance(error, redis.exceptions.TimeoutError):
             return Unavailable(
@@ -108,21 +118,6 @@ class RedisServer(SinkServer):
     def place(self) -> str:
         parts = urlsplit(self.url)
         return f"Redis at {parts.hostname}:{parts.port or 6379}" if parts.hostname else f"Redis at {parts.path}"
-
-
-def _begins(error: Exception, message: str, word: str) -> bool:
-    """The client strips codes that it knows."""
-    known = {
-        "NOAUTH": (redis.exceptions.AuthenticationError,),
-        "WRONGPASS": (redis.exceptions.AuthenticationError,),
-        "OOM": (redis.exceptions.OutOfMemoryError,),
-        "READONLY": (redis.exceptions.ReadOnlyError,),
-        "NOPERM": (redis.exceptions.NoPermissionError,),
-        "LOADING": (redis.exceptions.BusyLoadingError,),
-        "CLUSTERDOWN": (redis.exceptions.ClusterDownError,),
-        "MOVED": (redis.exceptions.AskError, redis.exceptions.ClusterCrossSlotError),
-    }
-    return f"{word} " in f"{message} " or isinstance(error, known.get(word, ()))
 
 
 MOST_BYTES: Final = 64 << 20

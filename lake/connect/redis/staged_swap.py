@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, Unavailable
@@ -238,13 +239,8 @@ def _pairs(client: redis.Redis, beginning: str, other: str) -> Iterator[list[byt
 
 
 def _each(client: redis.Redis, script: str, keys: RedisKeys, found: bytes, pairs: Iterable[list[bytes]]) -> None:
-    some = list[bytes]()
-    for pair in pairs:
-        some += pair
-        if len(some) >= 2 * STEP:
-            client.eval(script, 1 + len(some), keys.switch, *some, found)
-            some = []
-    if some:
+    flat = chain.from_iterable(pairs)
+    while some := [*islice(flat, 2 * STEP)]:
         client.eval(script, 1 + len(some), keys.switch, *some, found)
 
 
@@ -255,11 +251,6 @@ def read(client: redis.Redis, key: str) -> bytes | None:
 
 def scan_keys(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
     """A key may come twice."""
-    cursor: Any = 0
-    while True:
-        found: Any = client.scan(cursor, pattern(beginning), STEP)
-        cursor, some = found
-        if some:
-            yield some
-        if cursor == 0:
-            return
+    keys = client.scan_iter(pattern(beginning), STEP)
+    while some := [*islice(keys, STEP)]:
+        yield some

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -169,16 +170,10 @@ def is_decided(here: TopicState) -> bool:
 def _batches(messages: Iterator[Message]) -> Iterator[Any]:
     import pyarrow as pa
 
-    columns: Mapping[str, list[Any]] = {"n": [], "key": [], "value": []}
-    types = {"n": pa.int64(), "key": pa.binary(), "value": pa.binary()}
-    for number, message in enumerate(messages):
-        for column, value in zip(columns.values(), (number, message.key(), message.value()), strict=True):
-            column.append(value)
-        if number % BATCH == BATCH - 1:
-            yield pa.table({name: pa.array(column, types[name]) for name, column in columns.items()})
-            for column in columns.values():
-                column.clear()
-    yield pa.table({name: pa.array(column, types[name]) for name, column in columns.items()})
+    schema = pa.schema([("n", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
+    rows = ((number, message.key(), message.value()) for number, message in enumerate(messages))
+    while some := [*islice(rows, BATCH)]:
+        yield pa.table([list(column) for column in zip(*some, strict=True)], schema=schema)
 
 
 SLICE: Final = 1.0
