@@ -42,19 +42,15 @@ def json_rows(changes: TableChanges) -> Iterator[pa.RecordBatch]:
             yield from _as_json(con, some, changes.table.identity)
 
 
-def typed_rows(table: TargetTable, texts: Iterable[list[str]]) -> pa.RecordBatchReader:
-    """Return rows, given as JSON, in the table's columns and types. Values not of their type become null."""
-    return named_rows(table, ([(None, text) for text in some] for some in texts), None)
-
-
 def named_rows(
     table: TargetTable,
     rows: Iterable[Sequence[tuple[str | None, str]]],
-    wrong: Callable[[TargetTable, str], LakeError] | None,
+    wrong: Callable[[TargetTable, str], LakeError] | None = None,
 ) -> pa.RecordBatchReader:
-    """Return rows as `typed_rows` does, from batches of (name, JSON).
+    """Return rows, given in batches of (name, JSON), in the table's columns and types.
 
-    Raises `wrong(table, name)` if a name, unless None, differs from the row's identity.
+    Values not of their type become null. Raises `wrong(table, name)` if a name, unless None, differs from the row's
+    identity.
     """
     import pyarrow as pa
 

@@ -131,7 +131,8 @@ class TableChanges:
             for change in batch.column("change").value_counts().to_pylist():
                 self.counts[change["values"]] += change["counts"]
             if self.known:
-                self._changed |= self.known & {key_of(row, self.table.identity) for row in _changed_rows(batch)}
+                rows = (row["after"] or row["before"] for row in batch.to_pylist(maps_as_pydicts="strict"))
+                self._changed |= self.known & {key_of(row, self.table.identity) for row in rows}
             yield batch
 
     def reject(self, key: str, reason: str) -> None:
@@ -147,11 +148,6 @@ class TableChanges:
         if not self.whole:
             yield from (row for row in before if row.table == self.table.name and row.key not in self._changed)
         yield from self.rejected
-
-
-def _changed_rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any]]:
-    for row in batch.to_pylist(maps_as_pydicts="strict"):
-        yield row["before"] if row["after"] is None else row["after"]
 
 
 @dataclass(frozen=True)

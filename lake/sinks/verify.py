@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 RESHAPED: Final = "it was not delivered as it is declared now"
 SHOWN: Final = 10
+NOTHING: Final = "SELECT '' AS change, NULL AS before, NULL AS after WHERE false"
 WRONG: Final = {
     "missing": "theirs._key IS NULL",
     "extra": "ours._key IS NULL",
@@ -126,7 +127,9 @@ class Comparison:
             for column in self.table.columns
             if column.name in self.table.identity
         )
-        unlike = " OR ".join(f"({sql})" for kind, sql in WRONG.items() if kind != "extra" or self._is_mirror)
+        unlike = " OR ".join(
+            f"({sql})" for kind, sql in WRONG.items() if kind != "extra" or self.table.mode == "mirror"
+        )
         change = " ".join(f"WHEN {sql} THEN '{kind}'" for kind, sql in WRONG.items())
         self.con.execute(
             f"CREATE TEMP TABLE wrong AS SELECT coalesce(ours._key, theirs._key) AS _key, CASE {change} END AS change,"
@@ -140,11 +143,13 @@ class Comparison:
         return count, tuple(shown.to_pylist(maps_as_pydicts="strict"))
 
     def repairs(self) -> TableChanges:
-        changes = TableChanges(self.table, _Repairs(self))
-        changes.counts = {"insert": 0, "update": 0, "delete": 0}
-        return changes
+        return TableChanges(self.table, _QueriedChanges(self.con, self._repair_sql))
 
-    def repair_sql(self) -> str:
+    def no_repairs(self) -> TableChanges:
+        return TableChanges(self.table, _QueriedChanges(self.con, NOTHING))
+
+    @property
+    def _repair_sql(self) -> str:
         rows = ", ".join(f"{literal(c)}: {quoted(c)}" for c in self.table.types)
         key = ", ".join(
             f"{literal(c)}: {quoted(c) if c in self.table.identity else f'CAST(NULL AS {kind})'}"
@@ -160,10 +165,6 @@ class Comparison:
             f" WHERE {hashed} IN (SELECT _key FROM wrong WHERE change <> 'extra')"
         )
         return f"SELECT change, before, after FROM ({theirs.format(key)} UNION ALL {ours}) ORDER BY n"
-
-    @property
-    def _is_mirror(self) -> bool:
-        return self.table.mode == "mirror"
 
     @property
     def _stored_columns(self) -> str:
@@ -242,11 +243,12 @@ def _recording_failures(rows: pa.RecordBatchReader, failures: list[LakeError]) -
 
 
 @dataclass(frozen=True)
-class _Repairs:
-    comparison: Comparison
+class _QueriedChanges:
+    con: duckdb.DuckDBPyConnection
+    sql: str
 
     def batches(self) -> pa.RecordBatchReader:
-        return self.comparison.con.sql(self.comparison.repair_sql()).to_arrow_reader(10_000)
+        return self.con.sql(self.sql).to_arrow_reader(10_000)
 
 
 @contextmanager
@@ -295,7 +297,7 @@ def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]
         verdicts = [table.verdict() for table in tables]
         _must_be_comparable(sink, verdicts)
         changes = [
-            table.repairs() if verdict.differing else TableChanges(table.table, _Nothing(table.con))
+            table.repairs() if verdict.differing else table.no_repairs()
             for table, verdict in zip(tables, verdicts, strict=True)
         ]
         at = datetime.fromisoformat(position.published_at)
@@ -312,11 +314,3 @@ def _must_be_comparable(sink: DeclaredSink, verdicts: Sequence[TargetVerdict]) -
         first = (reshaped or unproven)[0]
         fix = first.fix if reshaped else f"lake deliver {sink.name} --resync sends all rows anew"
         raise LakeError(f"{first.table} cannot be repaired: {first.why}", where=sink.where, fix=fix)
-
-
-@dataclass(frozen=True)
-class _Nothing:
-    con: duckdb.DuckDBPyConnection
-
-    def batches(self) -> pa.RecordBatchReader:
-        return self.con.sql("SELECT '' AS change, NULL AS before, NULL AS after WHERE false").to_arrow_reader(1)

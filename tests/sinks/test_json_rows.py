@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from lake.sinks.json_rows import json_rows, typed_rows
+from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.sink import TableChanges, TargetTable, key_of
 from lake.store.snapshot import Column
 from lake.text import plain, text
@@ -207,8 +207,8 @@ def tried(r: random.Random, kinds: dict[str, Kind], rows: int) -> None:
         image = of["before"] if of["after"] is None else of["after"]
         assert (one["change"], one["key"]) == (of["change"], key_of(image, identity))
         assert one["name"] == as_name(image, identity)
-    texts = [one["after"] for one in found if one["after"] is not None]
-    back = typed_rows(far, [texts[:3], [], texts[3:]]).read_all()
+    texts = [(None, one["after"]) for one in found if one["after"] is not None]
+    back = named_rows(far, [texts[:3], [], texts[3:]]).read_all()
     rows_back = back.to_pylist(maps_as_pydicts="strict")
     assert back.column_names == list(kinds)
     assert [exactly(one) for one in rows_back] == [exactly(of["after"]) for of in expected if of["after"] is not None]
@@ -243,7 +243,7 @@ def test_delivery_without_changes_has_no_rows() -> None:
             return empty
 
     assert list(json_rows(TableChanges(far, Nothing()))) == []
-    assert typed_rows(far, []).read_all().num_rows == 0
+    assert named_rows(far, []).read_all().num_rows == 0
 
 
 def test_json_rows_calls_python_for_each_batch_and_not_for_each_row() -> None:

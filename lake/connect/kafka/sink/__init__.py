@@ -29,7 +29,7 @@ from lake.connect.kafka.sink.topics import (
 )
 from lake.connect.kafka.source.options import OURS, KafkaOptions, as_text, faults_of_settings
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.sinks.json_rows import json_rows, typed_rows
+from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
 
@@ -95,9 +95,9 @@ class KafkaTarget:
     def position(self) -> SinkPosition | None:
         """A table whose topic was removed or recreated has the shape GONE."""
         stored = self._stored()
-        found = self._found(stored)
-        if stored is None or found is None:
+        if stored is None:
             return None
+        found = self._found(stored)
         for name, (topic, *_) in stored.topics.items():
             if found.tables[name] != stored.position.tables[name]:
                 which = (
@@ -106,9 +106,7 @@ class KafkaTarget:
                 logging.getLogger("lake").warning("%s: %s", self.options.name, which)
         return found
 
-    def _found(self, stored: StoredPosition | None) -> SinkPosition | None:
-        if stored is None:
-            return None
+    def _found(self, stored: StoredPosition) -> SinkPosition:
         cluster = self.topics.id
         there = self.topics.ids(topic for topic, *_ in stored.topics.values())
         tables = dict(stored.position.tables)
@@ -143,12 +141,20 @@ class KafkaTarget:
         there = self._prepared(delivery)
         most = {name: topic.most for name, topic in there.items()}
         with KafkaTransaction(self.topics, self.id, self.transaction_seconds, most) as transaction:
-            delivery.check_position(self._found(self._stored(decided=True)))
+            stored = self._stored(decided=True)
+            delivery.check_position(self._found(stored) if stored else None)
             for changes in delivery.tables:
                 _TableSender(self.topics, transaction, changes, delivery).send()
             position = delivery.position()
-            stored = StoredPosition(self.topics.id, _filled(delivery, there), position)
-            self._send_position(transaction, stored)
+            topics = {
+                changes.table.name: (
+                    changes.table.far,
+                    there[changes.table.far].id,
+                    there[changes.table.far].partitions,
+                )
+                for changes in delivery.tables
+            }
+            self._send_position(transaction, StoredPosition(self.topics.id, topics, position))
         self.topics.when_decided(self.place)
         return position
 
@@ -187,20 +193,13 @@ class KafkaTarget:
                 where=self.options.where,
                 fix="compare tables of mode mirror",
             )
-        return typed_rows(table, self._texts(table))
+        return named_rows(table, self._rows(table))
 
-    def _texts(self, table: TargetTable) -> Iterator[list[str]]:
+    def _rows(self, table: TargetTable) -> Iterator[list[tuple[None, str]]]:
         with self.topics.latest(table.far) as con:
             rows = con.execute("SELECT value FROM latest")
             while batch := rows.fetchmany(BATCH):
-                yield [value.decode() for (value,) in batch]
-
-
-def _filled(delivery: SinkDelivery, there: dict[str, TargetTopic]) -> dict[str, tuple[str, str, int]]:
-    return {
-        changes.table.name: (changes.table.far, there[changes.table.far].id, there[changes.table.far].partitions)
-        for changes in delivery.tables
-    }
+                yield [(None, value.decode()) for (value,) in batch]
 
 
 class _TableSender:
