@@ -9,34 +9,26 @@ from typing import Any, Final
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.serve.bodies import EVENT, EVENTS
-from lake.serve.problems import MEDIA_TYPE, TAKING
+from lake.serve.problems import MEDIA_TYPE, TAKING, Kinds
 
 TIME: Final = "2024-01-31T09:30:00Z"
-SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "boolean": {"type": "boolean"},
-    "int": {"type": "integer"},
-    "bigint": {"type": "integer"},
-    "float": {"type": "number"},
-    "double": {"type": "number"},
-    "date": {"type": "string", "format": "date"},
-    "timestamp": {"type": "string", "format": "date-time"},
-    "timestamp_ntz": {"type": "string"},
+NUMBERS: Final = ("int", "bigint", "float", "double")
+SIMPLE: Final[Mapping[str, tuple[Mapping[str, Any], Any]]] = {
+    "boolean": ({"type": "boolean"}, True),
+    "int": ({"type": "integer"}, 1),
+    "bigint": ({"type": "integer"}, 1),
+    "float": ({"type": "number"}, 1.5),
+    "double": ({"type": "number"}, 1.5),
+    "date": ({"type": "string", "format": "date"}, TIME[:10]),
+    "timestamp": ({"type": "string", "format": "date-time"}, TIME),
+    "timestamp_ntz": ({"type": "string"}, TIME[:-1]),
 }
+"""JSON Schema and example by type; other types are texts."""
 PAGES: Final[Mapping[str, tuple[str, str]]] = {
     "/": ("text/html", "The streams with their fields, what waits to be ingested, and how tables are read."),
     "/problems": ("text/html", "What each problem means, and what to do."),
     "/openapi.json": ("application/json", "This document."),
     "/health": ("application/json", "Whether events are taken: 503 while the disk or the backlog forbids it."),
-}
-EXAMPLES: Final[Mapping[str, Any]] = {
-    "boolean": True,
-    "int": 1,
-    "bigint": 1,
-    "float": 1.5,
-    "double": 1.5,
-    "date": TIME[:10],
-    "timestamp": TIME,
-    "timestamp_ntz": TIME[:-1],
 }
 _TEXTS: Final = {name: {"type": "string"} for name in ("type", "title", "detail", "fix", "reason", "stream")}
 _BAD: Final = {
@@ -78,9 +70,8 @@ def is_idempotent(contract: Contract) -> bool:
 
 
 def example(contract: Contract) -> dict[str, Any]:
-    if contract.envelope:
-        return {"op": "c", "before": None, "after": {field.name: _value(field) for field in posted_fields(contract)}}
-    return {field.name: _value(field) for field in posted_fields(contract)}
+    row = {field.name: _schema_and_example(field)[1] for field in posted_fields(contract)}
+    return {"op": "c", "before": None, "after": row} if contract.envelope else row
 
 
 def curl(contract: Contract, base: str, *, decides: bool) -> str:
@@ -123,46 +114,37 @@ def schema(contract: Contract) -> dict[str, Any]:
 
 
 def _described(field: Field) -> dict[str, Any]:
-    described = _schema(field)
+    described = dict(_schema_and_example(field)[0])
     if field.nullable:
         described = {**described, "type": [described["type"], "null"]} if "type" in described else described
     words = [field.doc, f"In {field.unit}." if field.unit else "", "Personal." if field.personal else ""]
     if text := " ".join(filter(None, words)):
         described["description"] = text
-    if field.type in {"int", "bigint", "float", "double"}:
+    if field.type in NUMBERS:
         bounds = {"minimum": field.minimum, "maximum": field.maximum}
         described |= {end: json.loads(bound) for end, bound in bounds.items() if bound is not None}
     return described
 
 
-def _schema(field: Field) -> dict[str, Any]:
+def _schema_and_example(field: Field) -> tuple[Mapping[str, Any], Any]:
     if field.symbols:
-        return {"type": "string", "enum": list(field.symbols)}
-    if field.type.startswith("array<"):
-        return {"type": "array", "items": _schema(field.parts[0])}
-    if field.type.startswith("map<"):
-        return {"type": "object", "additionalProperties": _schema(field.parts[0])}
-    if field.type.startswith("struct<"):
-        return {"type": "object", "properties": {part.name: _schema(part) for part in field.parts}}
+        return {"type": "string", "enum": list(field.symbols)}, field.symbols[0]
     if field.type.startswith("decimal"):
-        return {"description": field.type, "anyOf": [{"type": "number"}, {"type": "string"}]}
-    return dict(SCHEMAS.get(field.type, {"type": "string"}))
-
-
-def _value(field: Field) -> Any:  # noqa: PLR0911  one return a type
-    if field.symbols:
-        return field.symbols[0]
-    if field.type.startswith("array<"):
-        return [_value(field.parts[0])]
-    if field.type.startswith("map<"):
-        return {"name": _value(field.parts[0])}
+        either = {"description": field.type, "anyOf": [{"type": "number"}, {"type": "string"}]}
+        return either, field.minimum or "1.50"
+    parts = {part.name: _schema_and_example(part) for part in field.parts}
     if field.type.startswith("struct<"):
-        return {part.name: _value(part) for part in field.parts}
-    if field.type.startswith("decimal"):
-        return field.minimum or "1.50"
-    if field.minimum is not None and field.type in {"int", "bigint", "float", "double"}:
-        return json.loads(field.minimum)
-    return EXAMPLES.get(field.type, "…")
+        properties = {name: schema for name, (schema, _) in parts.items()}
+        return {"type": "object", "properties": properties}, {name: value for name, (_, value) in parts.items()}
+    if parts:
+        [(schema, value)] = parts.values()
+        if field.type.startswith("array<"):
+            return {"type": "array", "items": schema}, [value]
+        return {"type": "object", "additionalProperties": schema}, {"name": value}
+    schema, value = SIMPLE.get(field.type, ({"type": "string"}, "…"))
+    if field.minimum is not None and field.type in NUMBERS:
+        value = json.loads(field.minimum)
+    return schema, value
 
 
 def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
@@ -224,24 +206,28 @@ def _responses(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any
     taken = {**properties, "records": integer, "idempotent": boolean, "edition": integer}
     taken |= {"again": boolean} if decided else {}
     content = {"application/json": {"schema": {"type": "object", "properties": taken}}}
-    problems: dict[int, list[str]] = {}
-    for status, title, _ in TAKING.values():
-        problems.setdefault(status, []).append(title)
     return {
         "202": {
             "description": "Stored durably. With ?wait=edition: stored, but not published before the time-out.",
             "content": content,
         },
         "200": {"description": "With ?wait=edition: readers see it.", "content": content},
-        **{str(status): problem("; ".join(titles)) for status, titles in problems.items()},
+        **problems(TAKING),
     }
 
 
 def _page(path: str, media_type: str, what: str) -> dict[str, Any]:
-    refused = {"503": problem("Events are not taken at the moment.")} if path == "/health" else {}
-    refused = refused or {"401": problem("Other machines need a token to look.")}
+    refused = {"503": _problem("Events are not taken at the moment.")} if path == "/health" else {}
+    refused = refused or {"401": _problem("Other machines need a token to look.")}
     return {"summary": what, "responses": {"200": {"description": what, "content": {media_type: {}}}} | refused}
 
 
-def problem(titles: str) -> dict[str, Any]:
+def problems(kinds: Kinds) -> dict[str, Any]:
+    titles: dict[int, list[str]] = {}
+    for status, title, _ in kinds.values():
+        titles.setdefault(status, []).append(title)
+    return {str(status): _problem("; ".join(of_status)) for status, of_status in titles.items()}
+
+
+def _problem(titles: str) -> dict[str, Any]:
     return {"description": titles, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}

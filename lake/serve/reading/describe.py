@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from lake.config import ServeSettings
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader
-from lake.serve.describe import problem
+from lake.serve.describe import problems
 from lake.serve.pages import page
 from lake.serve.problems import READING
 from lake.serve.reading.content_negotiation import MEDIA, edition_request, parameters
@@ -160,9 +160,5 @@ def _operation(what: str, query: Mapping[str, str], *path: str, answer: str = ""
         {"name": name, "in": "query", "schema": {"type": "string"}, "description": text} for name, text in query.items()
     ]
     forms = [answer] if answer else [media.partition(";")[0] for media in MEDIA.values()]
-    problems: dict[int, list[str]] = {}
-    for status, title, _ in READING.values():
-        problems.setdefault(status, []).append(title)
-    responses = {str(status): problem("; ".join(titles)) for status, titles in problems.items()}
     right = {"description": what, "content": {form: {} for form in forms}}
-    return {"summary": what, "parameters": known, "responses": {"200": right, **responses}}
+    return {"summary": what, "parameters": known, "responses": {"200": right, **problems(READING)}}
