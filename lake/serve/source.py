@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ BATCH_BYTES: Final = 64 << 20
 FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 GIVE_UP: Final = "find out who removed it; lake ingest {name} --give-up goes on with what is there"
 KIND: Final = "http"
+LIMITS: Final = frozenset(each.name for each in fields(IntakeLimits))
 
 
 @dataclass(frozen=True)
@@ -145,30 +146,20 @@ def place(number: int, ordinal: int) -> str:
 
 def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
     options, contracts, where = declaration.options, declaration.contracts, declaration.where
-    faults: list[DeclarationError] = []
-    numbers = {each.name: each for each in fields(IntakeLimits)}
-    attributes = {"kind", "streams", "token", "secret", "decide", "check", *numbers}
-    for key in options.keys() - attributes:
-        faults.append(DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, attributes)))
-    streams = _streams(options.get("streams", sorted(contracts)), contracts, where, faults)
-    given: dict[str, int] = {}
-    for key in sorted(numbers.keys() & options.keys()):
-        least = 0 if key in {"rate", "free_bytes"} else 1
-        if isinstance(options[key], bool) or not isinstance(options[key], int) or options[key] < least:
-            what = f"invalid {key}: {options[key]!r}"
-            faults.append(DeclarationError(what, where=where, fix=f"use a whole number of at least {least}"))
-        else:
-            given[key] = options[key]
-    tokens, secrets = (_variables(key, options.get(key, {}), streams, where, faults) for key in ("token", "secret"))
-    decide = _deciding(options.get("decide", {}), streams, where, faults)
-    check = options.get("check", True)
-    if not isinstance(check, bool):
-        faults.append(DeclarationError(f"invalid check: {check!r}", where=where, fix="use true or false"))
-    if faults:
-        raise DeclarationError.all(faults)
-    folder = IntakeFolder.of(declaration.settings, declaration.name)
-    limits = IntakeLimits(**given)
-    return DeclaredIntake(declaration.name, streams, folder, limits, tokens, secrets, where, decide, check)
+    DeclarationError.raise_any(_faults(options, contracts), where)
+    streams = tuple(options.get("streams", sorted(contracts)))
+    tokens, secrets = (_variables(options.get(key, {}), streams) for key in ("token", "secret"))
+    return DeclaredIntake(
+        declaration.name,
+        streams,
+        IntakeFolder.of(declaration.settings, declaration.name),
+        IntakeLimits(**{name: options[name] for name in LIMITS if name in options}),
+        tokens,
+        secrets,
+        where,
+        dict(options.get("decide", {})),
+        options.get("check", True),
+    )
 
 
 def from_environment(variable: str, where: str) -> str:
@@ -183,49 +174,48 @@ def _number(after: Progress | None) -> int:
     return int(after["upto"]) if after is not None else 0
 
 
-def _streams(
-    names: Any, contracts: Mapping[str, Contract], where: str, faults: list[DeclarationError]
-) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(isinstance(stream, str) for stream in names) or not names:
-        fix = 'write a list of names, such as ["orders"], or leave it out for all'
-        faults.append(DeclarationError(f"invalid streams: {names!r}", where=where, fix=fix))
-        return ()
-    for stream in names:
+def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+    attributes = {"kind", "streams", "token", "secret", "decide", "check", *LIMITS}
+    for key in options.keys() - attributes:
+        yield f"unknown key {key!r}", did_you_mean(key, attributes)
+    streams = options.get("streams", sorted(contracts))
+    if not isinstance(streams, list) or not all(isinstance(stream, str) for stream in streams) or not streams:
+        yield f"invalid streams: {streams!r}", 'write a list of names, such as ["orders"], or leave it out for all'
+        streams = []
+    for stream in streams:
         if stream not in contracts:
-            fix = did_you_mean(stream, contracts)
-            faults.append(DeclarationError(f"no stream {stream!r}", where=where, fix=fix))
-    return tuple(names)
+            yield f"no stream {stream!r}", did_you_mean(stream, contracts)
+    for key in sorted(LIMITS.intersection(options)):
+        least = 0 if key in {"rate", "free_bytes"} else 1
+        if isinstance(options[key], bool) or not isinstance(options[key], int) or options[key] < least:
+            yield f"invalid {key}: {options[key]!r}", f"use a whole number of at least {least}"
+    for key in ("token", "secret"):
+        by_stream = _by_stream(options.get(key, {}), streams)
+        yield from _faults_of_others(key, by_stream, streams)
+        if by_stream.keys() & {*streams} - _variables(by_stream, streams).keys():
+            yield f"{key} must come from the environment", f'write {key} = "env:NAME", and set the environment variable'
+    tables = options.get("decide", {})
+    if isinstance(tables, Mapping) and all(isinstance(table, str) for table in tables.values()):
+        yield from _faults_of_others("decide", tables, streams)
+    else:
+        yield f"invalid decide: {tables!r}", 'name the table of a Fold for each stream: decide.orders = "order_state"'
+    if not isinstance(check := options.get("check", True), bool):
+        yield f"invalid check: {check!r}", "use true or false"
 
 
-def _deciding(tables: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]) -> dict[str, str]:
-    if not isinstance(tables, Mapping) or not all(isinstance(table, str) for table in tables.values()):
-        fix = 'name the table of a Fold for each stream: decide.orders = "order_state"'
-        faults.append(DeclarationError(f"invalid decide: {tables!r}", where=where, fix=fix))
-        return {}
-    for stream in tables:
+def _faults_of_others(key: str, named: Iterable[str], streams: Collection[str]) -> Iterator[tuple[str, str]]:
+    for stream in named:
         if stream not in streams:
-            fix = did_you_mean(stream, streams)
-            faults.append(DeclarationError(f"decide of {stream!r}, which is not a stream of it", where=where, fix=fix))
-    return dict(tables)
+            yield f"{key} of {stream!r}, which is not a stream of it", did_you_mean(stream, streams)
 
 
-def _variables(
-    key: str, given: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]
-) -> dict[str, str]:
-    by_stream = given if isinstance(given, Mapping) else dict.fromkeys(streams, given)
-    variables = {}
-    for stream, value in by_stream.items():
-        name = FROM_ENVIRONMENT.fullmatch(value) if isinstance(value, str) else None
-        if stream not in streams:
-            fix = did_you_mean(stream, streams)
-            faults.append(DeclarationError(f"{key} of {stream!r}, which is not a stream of it", where=where, fix=fix))
-        elif name is None:
-            fix = f'write {key} = "env:NAME", and set the environment variable'
-            fault = DeclarationError(f"{key} must come from the environment", where=where, fix=fix)
-            faults += [] if any(fault.what == other.what for other in faults) else [fault]
-        else:
-            variables[stream] = name[1]
-    return variables
+def _by_stream(given: Any, streams: Iterable[str]) -> Mapping[str, Any]:
+    return given if isinstance(given, Mapping) else dict.fromkeys(streams, given)
+
+
+def _variables(given: Any, streams: Iterable[str]) -> dict[str, str]:
+    found = {stream: FROM_ENVIRONMENT.fullmatch(str(value)) for stream, value in _by_stream(given, streams).items()}
+    return {stream: name[1] for stream, name in found.items() if name}
 
 
 def find_declaration_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:
