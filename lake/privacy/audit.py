@@ -172,7 +172,7 @@ def _inside(settings: Settings) -> Files:
             archive_tier.check_parts(log.path, [part])
             if not (path := part.path(log.path)).url.startswith(f"{warehouse.root}/"):
                 yield from _files(path)
-    yield from (each for each in _files(_local(settings, ".lake")) if not f"{each[0]}/".startswith(owners))
+    yield from (each for each in _files(Address(str(settings.path(".lake")))) if not f"{each[0]}/".startswith(owners))
     yield from _files(Address(str(settings.keys_path)))
 
 
@@ -183,13 +183,9 @@ def _outside(settings: Settings) -> Files:
             yield from _files(address_of(settings, folder))
 
 
-def _local(settings: Settings, path: Path | str) -> Address:
-    return Address(str(settings.path(path)))
-
-
 def _matching_names(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
     landed = LANDED.rows(settings, "SELECT DISTINCT name FROM t ORDER BY name")
-    return (row["name"] for row in landed if any(text.search(each) for each in unescaped_texts(row["name"])))
+    return (row["name"] for row in landed if _matches(row["name"], text))
 
 
 def _spellings(value: str) -> Iterator[str]:
@@ -228,7 +224,7 @@ def _has_value(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) 
 
 def _escaped_text_matches(file: Address, text: re.Pattern[str]) -> bool:
     texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
-    return any(text.search(plain) for escaped in texts for plain in unescaped_texts(escaped))
+    return any(_matches(escaped, text) for escaped in texts)
 
 
 def _chunks(file: Address) -> Iterator[bytes]:
@@ -245,12 +241,14 @@ def _rows_match(file: Address, text: re.Pattern[str]) -> bool:
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True
         escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")
-        return any(text.search(plain) for row in _fetched(escaped) for plain in unescaped_texts(row))
+        while some := escaped.fetchmany(ROWS_AT_ONCE):
+            if any(_matches(row, text) for [row] in some):
+                return True
+    return False
 
 
-def _fetched(answer: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    while some := answer.fetchmany(ROWS_AT_ONCE):
-        yield from (row for [row] in some)
+def _matches(escaped: str, text: re.Pattern[str]) -> bool:
+    return any(text.search(plain) for plain in unescaped_texts(escaped))
 
 
 def unproven(project: Project, stream: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.privacy.audit import Report
-    from lake.privacy.forget import ErasureResult, LostKeysResult, Preview
+    from lake.privacy.forget import ErasureResult, Preview
     from lake.project.project import Project
     from lake.publish.after_publish import OnProgress
 
@@ -68,7 +68,9 @@ def forget(
         return _preview(shell, preview(project, lambda: shell.spark, stream, subject))
     done = forget_person(project, lambda: shell.spark, stream, subject, shell.report) if yes else None
     report = prove(project, stream, subject, {*values, *(done.values if done else ())}) if proof else None
-    shell.emit(_data(done) | (report.record if report else {}), [*_forgotten(done), *_proved(report)])
+    forgotten = [f"forgotten: person {done.token[:8]}… of {stream}, {done.events} events"] if done else []
+    data = (done.record if done else {}) | (report.record if report else {})
+    shell.emit(data, [*forgotten, *(_proved(report) if report else ())])
     if report and (fault := report.fault):
         raise fault
 
@@ -93,20 +95,7 @@ def _preview(shell: Shell, would: Preview) -> None:
     shell.report("dry run, nothing was changed: run it again with --yes to forget this person; that cannot be undone")
 
 
-def _data(done: ErasureResult | None) -> dict[str, Any]:
-    if done is None:
-        return {}
-    return {"stream": done.stream, "person": done.token, "events": done.events, "quarantined": done.quarantined}
-
-
-def _forgotten(done: ErasureResult | None) -> Iterator[str]:
-    if done is not None:
-        yield f"forgotten: person {done.token[:8]}… of {done.stream}, {done.events} events"
-
-
-def _proved(report: Report | None) -> Iterator[str]:
-    if report is None:
-        return
+def _proved(report: Report) -> Iterator[str]:
     proof = report.proof
     where = f"found in {len(proof.found)} of them" if proof.found else "found in none"
     yield f"{proof.values} values searched for in {proof.files} files, {proof.size:,} bytes: {where}"
@@ -129,7 +118,11 @@ def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
             fix="with --yes, the personal data of people whose key is lost becomes null for good, and all "
             f"quarantined records of {stream} are blanked; look for a copy of the key store first",
         )
-    done = forget_lost(project, lambda: shell.spark, stream, shell.report)
+    from lake.ops.pipeline import catch_up
+    from lake.privacy.forget import give_up
+
+    done = give_up(project, stream)
+    catch_up(project, lambda: shell.spark, shell.report)
     lines = [f"forgotten for lack of a key: {done.people} people of {stream}", *([RENAMED] if done.renamed else [])]
     shell.emit({"stream": stream, **asdict(done)}, lines)
 
@@ -145,16 +138,5 @@ def forget_person(
     on_progress(
         f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked"
     )
-    catch_up(project, spark, on_progress)
-    return done
-
-
-def forget_lost(
-    project: Project, spark: Callable[[], SparkSession], stream: str, on_progress: OnProgress
-) -> LostKeysResult:
-    from lake.ops.pipeline import catch_up
-    from lake.privacy import forget as erasure
-
-    done = erasure.give_up(project, stream)
     catch_up(project, spark, on_progress)
     return done

@@ -70,6 +70,10 @@ class ErasureResult:
     quarantined: int = 0
     values: frozenset[str] = field(default=frozenset(), repr=False)
 
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"stream": self.stream, "person": self.token, "events": self.events, "quarantined": self.quarantined}
+
 
 def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     """Return the contract, and the person's token.
