@@ -152,7 +152,9 @@ class Intake:
 
     def _check(self, by_stream: dict[str, list[PostedRecord]], decides: bool) -> None:
         for stream, records in by_stream.items():
-            self._must_have_ids(stream, records)
+            if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
+                what = f"{stream} takes an event's id from the request, and this request has none"
+                raise Problem("missing-id", what)
         if not any(by_stream.values()):
             raise Problem("unparseable", "the body has no record")
         self._must_decide(by_stream, decides)
@@ -166,10 +168,6 @@ class Intake:
             raise Problem("must-decide", f"{of_rules[0]} accepts decided events only")
         if decides and not of_rules:
             raise Problem("wrong-request", f"nothing decides on {', '.join(by_stream)}: see docs/how-to/commands.md")
-
-    def _must_have_ids(self, stream: str, records: list[PostedRecord]) -> None:
-        if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
-            raise Problem("missing-id", f"{stream} takes an event's id from the request, and this request has none")
 
     def _reception(self, received: str) -> Reception:
         return Reception(received, self.settings.record_bytes, self.declared.limits.max_records)

@@ -80,21 +80,24 @@ def _as_json(con: duckdb.DuckDBPyConnection, some: pa.Table, identity: tuple[str
         "change": "change",
         "key": _of_row(types, lambda side, kind: _object(side, _chosen(kind, identity), 0)),
         "name": _of_row(types, lambda side, kind: _name(side, _chosen(kind, identity))),
-        **{side: _image(side, types[side]) for side in ("before", "after")},
+        **{
+            side: _json(side, types[side], 0) if types[side].id == "struct" else "NULL::VARCHAR"
+            for side in ("before", "after")
+        },
     }
     listed = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
     return list(_query(rows, "changes", f"SELECT {listed} FROM changes").to_batches())
 
 
 def _of_row(types: Mapping[str, DuckDBPyType], sql: Callable[[str, DuckDBPyType], str]) -> str:
-    of = {side: sql(side, types[side]) for side in ("after", "before") if _is_struct(types[side])}
+    of = {side: sql(side, types[side]) for side in ("after", "before") if types[side].id == "struct"}
     if len(of) < 2:
         return next(iter(of.values()), "NULL::VARCHAR")
     return f"CASE WHEN after IS NOT NULL THEN {of['after']} ELSE {of['before']} END"
 
 
 def _chosen(kind: DuckDBPyType, identity: tuple[str, ...]) -> list[tuple[str, DuckDBPyType]]:
-    fields = dict(_fields(kind))
+    fields = dict(_parts(kind))
     return [(name, fields[name]) for name in identity]
 
 
@@ -108,20 +111,8 @@ def _name(x: str, fields: list[tuple[str, DuckDBPyType]]) -> str:
     return f"concat_ws(':', {', '.join(parts)})"
 
 
-def _image(side: str, kind: DuckDBPyType) -> str:
-    return _json(side, kind, 0) if _is_struct(kind) else "NULL::VARCHAR"
-
-
-def _is_struct(kind: DuckDBPyType) -> bool:
-    return kind.id == "struct"
-
-
 def _parts(kind: DuckDBPyType) -> list[tuple[str, Any]]:
     return list(kind.children)
-
-
-def _fields(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    return _parts(kind) if _is_struct(kind) else []
 
 
 def _field(x: str, name: str) -> str:
@@ -143,7 +134,7 @@ def _json(x: str, kind: DuckDBPyType, depth: int) -> str:
 def _text(x: str, kind: DuckDBPyType, depth: int) -> str:
     match kind.id:
         case "struct":
-            return f"CASE WHEN {x} IS NOT NULL THEN {_object(x, _fields(kind), depth)} END"
+            return f"CASE WHEN {x} IS NOT NULL THEN {_object(x, _parts(kind), depth)} END"
         case "list":
             item = f"x{depth}"
             inner = f"coalesce({_json(item, _parts(kind)[0][1], depth + 1)}, 'null')"
@@ -271,7 +262,7 @@ def _json_structure(kind: str) -> str:
 def _texts(kind: DuckDBPyType) -> str:
     match kind.id:
         case "struct":
-            return f"STRUCT({', '.join(f'{quoted(name)} {_texts(inner)}' for name, inner in _fields(kind))})"
+            return f"STRUCT({', '.join(f'{quoted(name)} {_texts(inner)}' for name, inner in _parts(kind))})"
         case "list":
             return f"{_texts(_parts(kind)[0][1])}[]"
         case "map":
@@ -282,7 +273,7 @@ def _texts(kind: DuckDBPyType) -> str:
 def _value(x: str, kind: DuckDBPyType, depth: int) -> str:
     match kind.id:
         case "struct":
-            fields = (f"{literal(name)}: {_value(_field(x, name), inner, depth)}" for name, inner in _fields(kind))
+            fields = (f"{literal(name)}: {_value(_field(x, name), inner, depth)}" for name, inner in _parts(kind))
             return f"CASE WHEN {x} IS NOT NULL THEN {{{', '.join(fields)}}} END"
         case "list":
             item = f"x{depth}"

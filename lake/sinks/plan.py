@@ -49,16 +49,13 @@ class SelectedChanges:
         with connect() as con:
             con.register("changes", self.net.arrow())
             was, now = (_image(row, self._common or self.columns) for row in ("before", "after"))
-            images = ", ".join(f"{_image(row, self._named(side))} AS {row}" for row, side in self._sides)
+            sides = {"before": self.net.before, "after": self.net.after}
+            images = ", ".join(f"{_image(row, self._named(side))} AS {row}" for row, side in sides.items())
             reader = con.sql(
                 f"SELECT change, {images} FROM changes WHERE change <> 'update' OR {was} IS DISTINCT FROM {now}"
             ).to_arrow_reader(10_000)
             yield pa.RecordBatch.from_pylist([], schema=reader.schema)
             yield from reader
-
-    @property
-    def _sides(self) -> tuple[tuple[str, TableInEdition | None], tuple[str, TableInEdition | None]]:
-        return ("before", self.net.before), ("after", self.net.after)
 
     @property
     def _common(self) -> list[str]:
@@ -100,14 +97,11 @@ class DeliveryPlan:
 
     @property
     def is_done(self) -> bool:
-        return self.position is not None and not self.resync and self.position == self._goal()
-
-    def _goal(self) -> SinkPosition:
-        assert self.position is not None
-        tables = {table.name: (far.shape, far.description) for table, far, _ in self._tables}
-        return SinkPosition(
-            self.edition.number, self.edition.cut, _moment(self.edition), tables, rejected=self.position.rejected
-        )
+        if self.position is None or self.resync:
+            return False
+        edition, tables = self.edition, {table.name: (far.shape, far.description) for table, far, _ in self._tables}
+        goal = SinkPosition(edition.number, edition.cut, _moment(edition), tables, rejected=self.position.rejected)
+        return self.position == goal
 
     def delivery(self) -> SinkDelivery:
         """Raises DeclarationError for tables missing from the edition, StartOver if a resync is required."""

@@ -29,7 +29,7 @@ SEE: Final = "see docs/how-to/alerts.md"
 KIND: Final = "webhook"
 FORMATS: Final = ("event", "text")
 CONDITIONS: Final = ("stopped", "failed", "behind", "stale", "missing", "drift")
-"""Counted as lines of `lake status --fail-if`."""
+"""Counted as lines of `lake status --fail-if`; the other measures have values."""
 MEASURES: Final = ("lag", "age", "pending", "quarantine", "sink", "undelivered", *CONDITIONS)
 OF_ROWS: Final[OptionTable] = {
     "table": (str, None),
@@ -79,10 +79,6 @@ class MessageTemplate:
 class RowAlert:
     name: str
     sink: DeclaredSink
-
-    @property
-    def where(self) -> str:
-        return self.sink.where
 
     @property
     def after_publish(self) -> bool:

@@ -20,9 +20,9 @@ from itertools import islice
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.connect.alerts.declared import Alert, RowAlert, StateAlert, sink_of, sound_alerts, state_body
+from lake.connect.alerts.declared import CONDITIONS, Alert, RowAlert, StateAlert, sink_of, sound_alerts, state_body
 from lake.errors import LakeError, StartOver
-from lake.ops.render import CONDITIONS, failed_conditions
+from lake.ops.render import failed_conditions
 from lake.ops.status import status
 from lake.ops.status_records import Status
 from lake.project.project import sound
@@ -66,13 +66,13 @@ class Measurements:
     def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
         """Return value, None if there is none; description; and subject."""
         values = [(value, what, name) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
-        if alert.measure in COUNTED:
+        if alert.measure in CONDITIONS:
             return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.REASON_LENGTH], ""
         return max(values, default=(None, "", ""), key=lambda each: each[0])
 
     def _values(self, measure: str) -> Iterator[tuple[str, float, str]]:
         now = self.status
-        if measure in COUNTED:
+        if measure in CONDITIONS:
             lines = failed_conditions(now, [measure])  # messages about damage are sent as well
             lines = [line for line in lines if f": {VERB} of " not in line]  # an alert about itself
             yield from (("", 1.0, line) for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
@@ -120,8 +120,6 @@ MEASURED: Final[dict[str, Callable[[Status], Iterator[tuple[str, float, str]]]]]
     "sink": _sink,
     "undelivered": _undelivered,
 }
-COUNTED: Final = frozenset(CONDITIONS) - set(MEASURED)
-"""Counted as lines of `lake status --fail-if`."""
 
 
 def send_alerts(

@@ -67,7 +67,8 @@ class CommittedState:
         scan = Scan(log.path)
         if scan.rows() > MOST_ROWS:
             return None
-        return {hash(key) for key in _rows(scan.arrow(names), names)}
+        table = scan.arrow(names)
+        return {hash(key) for key in zip(*(table[name].to_pylist() for name in names), strict=True)}
 
     def read(self, keys: Collection[Key]) -> dict[Key, KeyState]:
         for left in reversed(range(TRIES)):
@@ -188,7 +189,3 @@ def fold_event(rule: CommandRule, state: State | None, values: Mapping[str, Any]
         return outcome
     before = {**dict.fromkeys(rule.folding.types.names), REFUSED: 0, **(rule.folding.start if state is None else state)}
     return before | {REFUSED: before[REFUSED] + 1}
-
-
-def _rows(table: pa.Table, names: Collection[str]) -> Iterator[Key]:
-    yield from zip(*(table[name].to_pylist() for name in names), strict=True)

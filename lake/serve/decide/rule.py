@@ -119,15 +119,9 @@ def _canonical(value: Any) -> Any:
 
 
 def rules(project: Project, source: DeclaredIntake) -> dict[str, CommandRule]:
-    faults, by_stream = list[DeclarationError](), dict[str, CommandRule]()
-    for stream, table in source.decide.items():
-        wrong = [*_faults(project, source, stream, table)]
-        faults += wrong
-        if not wrong:
-            by_stream[stream] = _rule(project, stream, table)
-    if faults:
-        raise DeclarationError.all(faults)
-    return by_stream
+    decide = source.decide.items()
+    DeclarationError.raise_any(fault for stream, table in decide for fault in _faults(project, source, stream, table))
+    return {stream: _rule(project, stream, table) for stream, table in decide}
 
 
 def _rule(project: Project, stream: str, table: str) -> CommandRule:

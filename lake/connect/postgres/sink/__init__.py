@@ -51,17 +51,18 @@ class PostgresTarget(PostgresSession):
             )
 
     def position(self) -> SinkPosition | None:
-        with self.translated_errors():
-            return self._position()
+        if not self._exists(POSITIONS):
+            return None
+        rows = self.rows(f"SELECT position FROM {self._positions} WHERE sink = %s", self.name)
+        return SinkPosition.from_json(rows[0][0]) if rows else None
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         with self.translated_errors(), self.connection.transaction():
             self._make_schema()
             # Held until the end: another deliverer waits here, and then finds a position that it did not expect.
             self.rows("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", f"{self._positions} {self.name}")
-            found = self._position()
             if not delivery.anew:
-                delivery.check_position(found)
+                delivery.check_position(self.position())
             sides = [(one.table, self._apply(delivery, one)) for one in delivery.tables]
             for table, side in sides:
                 if side is not None:
@@ -82,8 +83,7 @@ class PostgresTarget(PostgresSession):
         return values.stored_as(column)
 
     def fingerprint(self, table: TargetTable) -> str:
-        with self.translated_errors():
-            return str(self.rows(values.fingerprint(table.types, self._title(table)))[0][0])
+        return str(self.rows(values.fingerprint(table.types, self._title(table)))[0][0])
 
     def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -163,12 +163,6 @@ class PostgresTarget(PostgresSession):
                 )
             self.rows(f"GRANT USAGE ON SCHEMA {quoted(self.schema)} TO {quoted(role)}")
             self.rows(f"GRANT SELECT ON {self._positions} TO {quoted(role)}")
-
-    def _position(self) -> SinkPosition | None:
-        if not self._exists(POSITIONS):
-            return None
-        rows = self.rows(f"SELECT position FROM {self._positions} WHERE sink = %s", self.name)
-        return SinkPosition.from_json(rows[0][0]) if rows else None
 
     def _exists(self, name: str) -> bool:
         sql = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s AND relname = %s"

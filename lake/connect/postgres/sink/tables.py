@@ -70,7 +70,7 @@ class PgTable:
         return self.types | ({EDITION: "bigint", CHANGE: "text"} if self.appends else {})
 
     def fill(self, changes: TableChanges, edition: int) -> None:
-        self._copy(self.title, changes, [*self.types, *([EDITION, CHANGE] if self.appends else [])], edition)
+        self.append(changes, edition)
         if not self.appends:
             self._make_key()
         else:
@@ -80,7 +80,7 @@ class PgTable:
             self._run(f"CREATE INDEX {self._index(str(number))} ON {self.title} ({self._indexed(columns)})")
 
     def append(self, changes: TableChanges, edition: int) -> None:
-        self._copy(self.title, changes, [*self.types, EDITION, CHANGE], edition)
+        self._copy(self.title, changes, [*self.made_of], edition)
 
     def change(self, changes: TableChanges) -> None:
         """Apply net changes. Idempotent."""
