@@ -74,19 +74,14 @@ class KafkaOptions:
 def options_of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> KafkaOptions:
     """Raises one DeclarationError with all faults."""
     DeclarationError.raise_any(_faults(options, contracts), where)
-    topics = tuple(
-        _topic(stream, options["streams"][stream], contracts[stream]) for stream in sorted(options["streams"])
+    streams = sorted(options["streams"].items())
+    topics = tuple(_topic(stream, about, contracts[stream]) for stream, about in streams)
+    simple = {option: options[option] for option in ("bootstrap", "group", *MOST) if option in options}
+    client, registry = (
+        {setting: as_text(value) for setting, value in options.get(table, {}).items()}
+        for table in ("client", "registry")
     )
-    return KafkaOptions(
-        name,
-        where,
-        options["bootstrap"],
-        topics,
-        group=options.get("group", KafkaOptions.group),
-        **{bound: options.get(bound, most) for bound, most in MOST.items()},
-        client={setting: as_text(value) for setting, value in options.get("client", {}).items()},
-        registry={setting: as_text(value) for setting, value in options.get("registry", {}).items()},
-    )
+    return KafkaOptions(name, where, topics=topics, **simple, client=client, registry=registry)
 
 
 def _topic(stream: str, options: Mapping[str, str], contract: Contract) -> KafkaTopic:

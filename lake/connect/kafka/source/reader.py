@@ -48,13 +48,6 @@ GENERATION: Final = 1 << 48
 """Added to an offset for each generation; larger than any offset."""
 
 
-@dataclass(frozen=True)
-class RecordColumns:
-    texts: pa.Array
-    places: pa.Array
-    facts: dict[str, pa.Array]
-
-
 @dataclass
 class TopicReader:
     topic: KafkaTopic
@@ -62,7 +55,8 @@ class TopicReader:
     value: Decode
     key: Decode
 
-    def columns(self, messages: Sequence[Message], partition: int) -> RecordColumns:
+    def columns(self, messages: Sequence[Message], partition: int) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
+        """Return texts, places, and facts by name."""
         if self.topic.stamped:
             _must_be_stamped(self.topic, messages)
         offsets = pa.array([message.offset() for message in messages], pa.int64())
@@ -73,7 +67,7 @@ class TopicReader:
         texts = self._texts(messages)
         if faults:
             texts = pa.array([faults.get(i, text) for i, text in enumerate(texts.to_pylist())], pa.large_string())
-        return RecordColumns(texts, places, facts)
+        return texts, places, facts
 
     def _texts(self, messages: Sequence[Message]) -> pa.Array:
         values = [message.value() for message in messages]
@@ -238,9 +232,9 @@ class KafkaSource:
         for messages, upto in self.cluster.read(wanted):
             end = upto
             if messages:
-                columns = reader.columns(messages, wanted.partition)
-                spool.put_many(reader.topic.stream, columns.texts, columns.places, columns.facts)
-                size += columns.texts.nbytes
+                texts, places, facts = reader.columns(messages, wanted.partition)
+                spool.put_many(reader.topic.stream, texts, places, facts)
+                size += texts.nbytes
             if size >= most:
                 break
         return size, end

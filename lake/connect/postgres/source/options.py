@@ -27,34 +27,23 @@ class PostgresOptions:
     slot: str
     tables: Mapping[str, str]
     contracts: Mapping[str, Contract]
-    snapshot: bool = True
-    changes: int = CHANGES
+    snapshot: bool
+    changes: int
 
 
 def read_options(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str
 ) -> PostgresOptions:
     """Raises one DeclarationError with all faults."""
-    DeclarationError.raise_any(_faults(name, options, contracts), where)
-    streams: Mapping[str, str] = options["streams"]
-    return PostgresOptions(
-        name=name,
-        where=where,
-        dsn=options["dsn"],
-        publication=options["publication"],
-        slot=options.get("slot", _slot(name)),
-        tables=dict(streams),
-        contracts={stream: contracts[stream] for stream in streams},
-        snapshot=options.get("snapshot", True),
-        changes=options.get("changes", CHANGES),
-    )
+    slot = f"lake_{re.sub('[^a-z0-9_]', '_', name.lower())}"[:63]
+    values = {"slot": slot, "snapshot": True, "changes": CHANGES, **options}
+    DeclarationError.raise_any(_faults(values, contracts), where)
+    tables = values.pop("streams")
+    own_contracts = {stream: contracts[stream] for stream in tables}
+    return PostgresOptions(name, where, tables=tables, contracts=own_contracts, **values)
 
 
-def _slot(name: str) -> str:
-    return f"lake_{re.sub('[^a-z0-9_]', '_', name.lower())}"[:63]
-
-
-def _faults(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
     for option in options.keys() - set(KNOWN):
         yield f"unknown option {option!r}", did_you_mean(option, KNOWN)
     for option in ("dsn", "publication"):
@@ -62,12 +51,12 @@ def _faults(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contr
             yield f"{option} is missing, or is not text", f'{option} = "…"'
     if _has_password(options.get("dsn")):  # which is never shown
         yield "dsn has a password in it", 'put the whole string into the environment: dsn = "env:SHOP_DSN"'
-    slot = options.get("slot", _slot(name))
+    slot = options["slot"]
     if not isinstance(slot, str) or not re.fullmatch(SLOT, slot):
         yield f"invalid slot {slot!r}", "use up to 63 of a to z, 0 to 9 and _"
-    if not isinstance(options.get("snapshot", True), bool):
+    if not isinstance(options["snapshot"], bool):
         yield f"invalid snapshot {options['snapshot']!r}", "use true or false"
-    changes = options.get("changes", CHANGES)
+    changes = options["changes"]
     if not isinstance(changes, int) or isinstance(changes, bool) or changes < 1:
         yield f"invalid changes {changes!r}", "use a whole number of at least 1"
     yield from _stream_faults(options.get("streams"), contracts)

@@ -146,32 +146,24 @@ def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identit
 
 def faults(
     tables: Mapping[str, PublishedTable], lacking: Sequence[str], options: PostgresOptions
-) -> list[DeclarationError]:
-    publication, wrong = quoted(options.publication), []
+) -> Iterator[DeclarationError | tuple[str, str]]:
+    """A pair is a fault of the source's declaration, and its fix."""
+    publication = quoted(options.publication)
     if lacking:
-        wrong.append(
-            DeclarationError(
-                f"the publication {publication} leaves out every {', '.join(lacking)}",
-                where=options.where,
-                fix=f"ALTER PUBLICATION {publication} SET (publish = '{', '.join(OPERATIONS)}')",
-            )
+        yield (
+            f"the publication {publication} leaves out every {', '.join(lacking)}",
+            f"ALTER PUBLICATION {publication} SET (publish = '{', '.join(OPERATIONS)}')",
         )
     for stream, name in options.tables.items():
         contract, table = options.contracts[stream], tables.get(name)
         if table is None:
-            wrong.append(
-                DeclarationError(
-                    f"the publication {publication} has no table {name!r}, so its changes would never come",
-                    where=options.where,
-                    fix=f"ALTER PUBLICATION {publication} ADD TABLE {name} ({did_you_mean(name, tables)})",
-                )
+            yield (
+                f"the publication {publication} has no table {name!r}, so its changes would never come",
+                f"ALTER PUBLICATION {publication} ADD TABLE {name} ({did_you_mean(name, tables)})",
             )
         else:
-            wrong += [
-                DeclarationError(f"{name}: {what}", where=contract.where, fix=fix)
-                for what, fix in _unlike(table, contract)
-            ]
-    return wrong
+            for what, fix in _unlike(table, contract):
+                yield DeclarationError(f"{name}: {what}", where=contract.where, fix=fix)
 
 
 def _unlike(table: PublishedTable, contract: Contract) -> Iterator[tuple[str, str]]:
@@ -215,7 +207,7 @@ class ExportedTables:
 
 def matching_tables(ask: Ask, options: PostgresOptions, version: int) -> Mapping[str, PublishedTable]:
     tables, lacking = published_tables(ask, options.publication, version=version, where=options.where)
-    DeclarationError.raise_any(faults(tables, lacking, options))
+    DeclarationError.raise_any(faults(tables, lacking, options), options.where)
     return tables
 
 
