@@ -48,8 +48,17 @@ class Reused(Refused):
 
 @dataclass(frozen=True)
 class Command:
+    """Event to decide on. `id` and `content` recognize its repetition."""
+
     stream: str
     values: Mapping[str, Any]
+    key: Key
+    id: Key
+    content: bytes
+
+    @property
+    def stream_key(self) -> tuple[str, Key]:
+        return self.stream, self.key
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,9 @@ class CommandValidator:
     _events: int = 0
 
     def command(self, stream: str, text: bytes, facts: Mapping[str, str]) -> Command:
-        return Command(stream, self.rules[stream].values(text, facts, now=datetime.now(UTC)))
+        rule = self.rules[stream]
+        values = rule.values(text, facts, now=datetime.now(UTC))
+        return Command(stream, values, rule.key(values), rule.id(values), rule.content(values))
 
     def begin(self) -> None:
         """Read acknowledged events that are in no log. Raises DeclarationError if one was not validated."""
@@ -111,7 +122,7 @@ class CommandValidator:
         waiting = self._waiting()
         while chunk := [*islice(waiting, CHUNK)]:
             for stream in self.rules:
-                keys = {self._key(command) for *_, command in chunk if command.stream == stream}
+                keys = {command.key for *_, command in chunk if command.stream == stream}
                 self.put(stream, self.read(stream, [key for key in keys if key not in self._keys[stream]]))
             for number, at, command in chunk:
                 self._apply_waiting(number, at, command)
@@ -123,7 +134,7 @@ class CommandValidator:
     def missing(self, commands: Sequence[Command]) -> dict[str, list[Key]]:
         unread: dict[str, dict[Key, None]] = {}
         for command in commands:
-            key, keys = self._key(command), self._keys[command.stream]
+            key, keys = command.key, self._keys[command.stream]
             if key in keys:
                 continue
             known = self._known.get(command.stream)
@@ -151,29 +162,29 @@ class CommandValidator:
         Raises NotAllowed, Outdated, Reused, WorkerFault if the step fails, and DeclarationError if a version is
         expected of several keys. These depend on the group that `group_of` returns.
         """
-        self._make_room([self._stream_key(command) for command in commands])
-        states = {self._stream_key(command): self._state(command) for command in commands}
-        before = [self._state(command).ids.get(self._id(command)) for command in commands]
+        self._make_room([command.stream_key for command in commands])
+        states = {command.stream_key: self._state(command) for command in commands}
+        before = [self._state(command).ids.get(command.id) for command in commands]
         rests_on = max(state.group for state in states.values())
         if None not in before:
             known = [accepted for accepted in before if accepted is not None]
-            if any(self._content(c) != accepted.content for c, accepted in zip(commands, known, strict=True)):
+            if any(c.content != accepted.content for c, accepted in zip(commands, known, strict=True)):
                 raise Reused("events with these ids were accepted before, and these are not the same")
             places = [accepted.place for accepted in known]
             return Decision(places, self._versions(commands, places), True, rests_on)
-        if any(before) or len({(*self._stream_key(c), self._id(c)) for c in commands}) < len(commands):
+        if any(before) or len({(*c.stream_key, c.id) for c in commands}) < len(commands):
             raise Reused("some of these events have an id that was sent before, or duplicated in this request")
         if expected.is_stated:
             self._check_version(expected, states)
         new = {key: replace(state, ids={}) for key, state in states.items()}
         for number, command in enumerate(commands):
-            rule, state = self.rules[command.stream], new[self._stream_key(command)]
+            rule, state = self.rules[command.stream], new[command.stream_key]
             outcome = rule.next(state.state, command.values)
             if isinstance(outcome, Refusal):
                 nth = sum(other.stream == command.stream for other in commands[: number + 1])
                 raise NotAllowed(command.stream, nth, outcome.reason)
             state.state, state.version, state.group = outcome, at(number), group
-            state.ids[self._id(command)] = Accepted(at(number), self._content(command))
+            state.ids[command.id] = Accepted(at(number), command.content)
         for (stream, key), state in new.items():
             kept = self._keys[stream][key]
             kept.state, kept.version, kept.group = state.state, state.version, state.group
@@ -186,7 +197,7 @@ class CommandValidator:
         return max((self._state(command).group for command in commands), default=0)
 
     def _versions(self, commands: Sequence[Command], places: Sequence[str]) -> list[tuple[str, Key, str]]:
-        by_key = {self._stream_key(c): at for c, at in zip(commands, places, strict=True)}
+        by_key = {c.stream_key: at for c, at in zip(commands, places, strict=True)}
         return [(stream, key, at) for (stream, key), at in by_key.items()]
 
     def _check_version(self, expected: ExpectedVersion, states: Mapping[tuple[str, Key], KeyState]) -> None:
@@ -241,28 +252,16 @@ class CommandValidator:
 
     def _apply_waiting(self, number: int, at: str, command: Command) -> None:
         rule, state = self.rules[command.stream], self._state(command)
-        if number > state.upto and self._id(command) not in state.ids:
+        if number > state.upto and command.id not in state.ids:
             self._events += 1
             state.state = fold_event(rule, state.state, command.values)
             state.version, state.group = at, number
-            state.ids[self._id(command)] = Accepted(at, self._content(command))
+            state.ids[command.id] = Accepted(at, command.content)
 
     def _state(self, command: Command) -> KeyState:
-        keys, key = self._keys[command.stream], self._key(command)
+        keys, key = self._keys[command.stream], command.key
         keys.move_to_end(key)
         return keys[key]
-
-    def _stream_key(self, command: Command) -> tuple[str, Key]:
-        return command.stream, self._key(command)
-
-    def _key(self, command: Command) -> Key:
-        return self.rules[command.stream].key(command.values)
-
-    def _content(self, command: Command) -> bytes:
-        return self.rules[command.stream].content(command.values)
-
-    def _id(self, command: Command) -> Key:
-        return self.rules[command.stream].id(command.values)
 
     def _committed(self, stream: str) -> CommittedState:
         return CommittedState(self.rules[stream], self.declared.name, self.declared.folder)
