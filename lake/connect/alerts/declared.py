@@ -129,7 +129,8 @@ def _read(settings: Settings, file: DeclaredFile) -> Alert:
     receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
     own = OF_ROWS if "table" in given else OF_STATE
     options = read_options({**COMMON, **own, **receiving}, given, where)
-    message = MessageTemplate(options["message"] or _default(own), where)
+    default = "{alert}: {change} of {key} in {table}" if own is OF_ROWS else "{alert}: {state}: {what}"
+    message = MessageTemplate(options["message"] or default, where)
     faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]
     DeclarationError.raise_any(faults)
     receiver = partial(webhook.receiver_of, {**options, "batch": 1}, where)
@@ -160,10 +161,6 @@ def _target(settings: Settings, name: str, receiver: Callable[[], Receiver], for
     from lake.connect.webhook.target import WebhookTarget
 
     return WebhookTarget(settings, name, receiver(), ordered=False, form=form)
-
-
-def _default(own: Mapping[str, Any]) -> str:
-    return "{alert}: {change} of {key} in {table}" if own is OF_ROWS else "{alert}: {state}: {what}"
 
 
 def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:

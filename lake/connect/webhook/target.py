@@ -141,12 +141,12 @@ class WebhookTarget:
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         delivery.check_position(self.position())
-        state = self._begin(delivery)
+        state, underway = self._begin(delivery)
         about = DeliveryInfo(self.name, state.number, delivery.edition, delivery.cut, delivery.published_at)
         waiting = {(row.table, row.key): row for row in sent.undelivered(self.settings, self.name)}
         self._check_undelivered(waiting)
         since = delivery.expected.edition if delivery.expected else None
-        ahead = state.underway.table if state.underway else ""
+        ahead = underway.table
         for changes in delivery.tables:
             name = changes.table.name
             skipped = 0
@@ -154,33 +154,38 @@ class WebhookTarget:
                 if name != ahead:
                     sum(batch.num_rows for batch in changes.batches())  # reading counts them
                     continue
-                skipped, ahead = state.underway.done if state.underway else 0, ""
+                skipped, ahead = underway.done, ""
             rows = changed_rows(changes, about)
             for _ in islice(rows, skipped):
                 pass
-            state = self._send_table(rows, _at(state, name, skipped), waiting, since)
+            self._send_table(rows, state, replace(underway, table=name, done=skipped), waiting, since)
         position = delivery.position()
         sent.record(self.settings, self.name, State(position.to_json(), state.number + 1))
         return position
 
-    def _begin(self, delivery: SinkDelivery) -> State:
+    def _begin(self, delivery: SinkDelivery) -> tuple[State, Underway]:
         before = sent.state(self.settings, self.name)
-        digest = _digest(delivery)
-        if before.underway and before.underway.edition != delivery.edition and not delivery.anew:
+        underway, digest = before.underway, _digest(delivery)
+        if underway and underway.edition != delivery.edition and not delivery.anew:
             raise StartOver(
-                f"part of edition {before.underway.edition} was sent to sink {self.name}, and it has expired",
+                f"part of edition {underway.edition} was sent to sink {self.name}, and it has expired",
                 where=self.receiver.where,
                 fix=f"lake deliver {self.name} --resync sends all rows of the edition",
             )
-        if before.underway and (before.underway.edition, before.underway.digest) == (delivery.edition, digest):
-            return before
-        begun = replace(before, underway=Underway(delivery.edition, digest))
-        sent.record(self.settings, self.name, begun)
-        return begun
+        if underway and (underway.edition, underway.digest) == (delivery.edition, digest):
+            return before, underway
+        underway = Underway(delivery.edition, digest)
+        sent.record(self.settings, self.name, replace(before, underway=underway))
+        return before, underway
 
     def _send_table(
-        self, rows: Iterator[ChangeMessage], state: State, waiting: dict[Row, Undelivered], since: int | None
-    ) -> State:
+        self,
+        rows: Iterator[ChangeMessage],
+        state: State,
+        underway: Underway,
+        waiting: dict[Row, Undelivered],
+        since: int | None,
+    ) -> None:
         self._noted = time.monotonic()
         missed: list[Undelivered] = []
         window = WINDOW * self.receiver.limits.parallel * self.batch
@@ -188,15 +193,13 @@ class WebhookTarget:
             try:
                 missed += self._send_window(part, waiting, since)
             except LakeError:
-                sent.record(self.settings, self.name, state, missed)
+                sent.record(self.settings, self.name, replace(state, underway=underway), missed)
                 raise
-            assert state.underway is not None
-            state = replace(state, underway=replace(state.underway, done=state.underway.done + len(part)))
+            underway = replace(underway, done=underway.done + len(part))
             if missed or time.monotonic() - self._noted > NOTED_EVERY:
-                sent.record(self.settings, self.name, state, missed)
+                sent.record(self.settings, self.name, replace(state, underway=underway), missed)
                 self._noted, missed = time.monotonic(), []
                 self._check_undelivered(waiting)
-        return state
 
     def _send_window(
         self, part: Sequence[ChangeMessage], waiting: dict[Row, Undelivered], since: int | None
@@ -249,11 +252,6 @@ class WebhookTarget:
                 fix=f"lake deliver {self.name} --retry once the receiver takes them, or --give-up;"
                 " lake sql 'from lake.undelivered' tells why",
             )
-
-
-def _at(state: State, table: str, done: int) -> State:
-    assert state.underway is not None
-    return replace(state, underway=replace(state.underway, table=table, done=done))
 
 
 def _undelivered(target: WebhookTarget, changed: ChangeMessage, since: int | None, reason: str) -> Undelivered:

@@ -76,14 +76,9 @@ class Topics(Cluster):
         return {topic.name: TargetTopic(*there[topic.name], self._most(topic)) for topic in wanted}
 
     def wait_for_leaders(self, made: Iterable[TopicSpec]) -> dict[str, tuple[str, int]]:
-        names, end = [topic.name for topic in made], time.monotonic() + self.options.seconds
-        while True:
-            try:
-                return {name: (here.id, len(here.partitions)) for name, here in self.topics(names).items()}
-            except UnknownTopic:
-                if time.monotonic() > end:
-                    raise
-                self._admin.poll(POLL_SECONDS)
+        names = [topic.name for topic in made]
+        there = self.repeat(lambda: self.topics(names), UnknownTopic)
+        return {name: (here.id, len(here.partitions)) for name, here in there.items()}
 
     def _make(self, missing: Iterable[TopicSpec], replication: int) -> None:
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its stub forgets to export it

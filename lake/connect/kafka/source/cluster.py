@@ -137,11 +137,16 @@ class Cluster:
         return str(self._answer(self._admin.describe_cluster(request_timeout=self.options.seconds)).cluster_id)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicState]:
-        names, end, self.last_error = list(names), time.monotonic() + self.options.seconds, None
+        names, self.last_error = list(names), None
+        return self.repeat(lambda: self._topics(names), NoLeader)
+
+    def repeat(self, ask: Callable[[], T], passing: type[LakeError]) -> T:
+        """Retry for `seconds` while `ask` raises `passing`."""
+        end = time.monotonic() + self.options.seconds
         while True:
             try:
-                return self._topics(names)
-            except NoLeader:
+                return ask()
+            except passing:
                 if time.monotonic() > end:
                     raise
                 self._admin.poll(POLL_SECONDS)
