@@ -23,7 +23,7 @@ from lake.serve import bodies, pages
 from lake.serve.access import Access
 from lake.serve.backpressure import LOOK_SECONDS, Backpressure, BodyMemory, Rate
 from lake.serve.bodies import PostedRecord, Reception, check_contracts
-from lake.serve.commits import RETRY_SECONDS, Commits
+from lake.serve.commits import Commits
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decisions import Decisions, expected_version
 from lake.serve.describe import named_headers, needs_id
@@ -180,15 +180,12 @@ class Intake:
         if unpacking is None:
             memory.check(int(request.headers.get("content-length", 0)))
         parts = list[bytes]()
-        try:
-            async with asyncio.timeout(self.declared.limits.body_seconds):
-                async for chunk in request.stream():
-                    parts.append(chunk if unpacking is None else bodies.decompress(chunk, unpacking, memory.left))
-                    memory.hold(len(parts[-1]))
-        except TimeoutError:
-            raise Problem("too-slow", f"the body took more than {self.declared.limits.body_seconds} s") from None
-        except asyncio.CancelledError:
-            raise Problem("stopping", "the server ended before the body was complete", after=RETRY_SECONDS) from None
+
+        def take(chunk: bytes) -> None:
+            parts.append(chunk if unpacking is None else bodies.decompress(chunk, unpacking, memory.left))
+            memory.hold(len(parts[-1]))
+
+        await bodies.receive(request, self.declared.limits.body_seconds, take)
         if unpacking is not None and not unpacking.eof:
             raise Problem("wrong-encoding", "the gzip stream is truncated")
         return b"".join(parts)

@@ -15,18 +15,22 @@ header covers several records, their ids are `<id>:<ordinal>`, from 1. Other fac
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts.reasons import Reason
 from lake.errors import did_you_mean
 from lake.records.single_reader import RecordRejected, SingleReader
 from lake.serve.problems import Problem
 from lake.sources.json_text import SPACES, InvalidJson, elements, members, whole
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 LINES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
 ATTRIBUTES: Final = ("id", "source", "type", "time", "subject", "dataschema")
@@ -123,6 +127,18 @@ def records_by_stream(
                 raise _too_many(reception.max_records) from None
             raise Problem(problem.kind, f"{name}: {problem.detail}", stream=name, **problem.more) from None
     return by_stream
+
+
+async def receive(request: Request, seconds: float, take: Callable[[bytes], None]) -> None:
+    """Give each part of the body to `take`. Raises Problem if it takes longer than `seconds`, or the server ends."""
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                take(part)
+    except TimeoutError:
+        raise Problem("too-slow", f"the body took more than {seconds:g} s") from None
+    except asyncio.CancelledError:
+        raise Problem("stopping", "the server ended before the body was complete", after=10) from None
 
 
 def decompress(chunk: bytes, stream: Any, room: int) -> bytes:

@@ -46,11 +46,7 @@ TAKING: Final[Kinds] = {
     "oversized": (413, "Record too long", "A record is longer than the project's setting record_bytes."),
     "missing-id": (400, "No id", "The stream's contract takes an event's id from the request: send Idempotency-Key."),
     "must-decide": (400, "Decision required", "The stream accepts decided events only: add ?decide."),
-    "not-by-contract": (
-        400,
-        "Violates the contract",
-        "None was kept. Write the record as described here.",
-    ),
+    "not-by-contract": (400, "Violates the contract", "None was kept. Write the record as described here."),
     "refused": (409, "Refused", "The state of its key does not allow the event. None of the request was kept."),
     "outdated": (412, "Version conflict", "The key has changed: read it again, and send its version. None was kept."),
     "sent-before": (422, "Id already used", "Repeat a request unchanged, or give it a new id. None was kept."),
@@ -62,11 +58,7 @@ TAKING: Final[Kinds] = {
     ),
     "too-fast": (429, "Too many events", "The stream's limit of events per second is reached. Try again later."),
     "too-many": (503, "Too many requests", "Too many concurrent requests. Try again later."),
-    "backlog": (
-        503,
-        "Backlog too large",
-        "Too many acknowledged events wait for lake ingest. Try again later.",
-    ),
+    "backlog": (503, "Backlog too large", "Too many acknowledged events wait for lake ingest. Try again later."),
     "disk": (503, "Disk full", "Nothing can be stored. Try again later."),
     "stopping": (503, "Shutting down", "Nothing of the request was kept. Try again later."),
 }

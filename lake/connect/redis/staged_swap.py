@@ -60,10 +60,6 @@ class RedisKeys:
         return f"{self.prefix}~"
 
 
-def pattern(beginning: str) -> str:
-    return SPECIAL.sub(r"\\\g<0>", beginning) + "*"
-
-
 def check_table(table: TargetTable, where: str) -> None:
     if not TABLE.fullmatch(table.far):
         raise DeclarationError(
@@ -84,15 +80,12 @@ def fields(row: str) -> dict[str, str]:
 
 
 def row_of(table: TargetTable, found: Mapping[bytes, bytes]) -> str:
-    return json.dumps(dict(_values(table, found)), ensure_ascii=False)
-
-
-def _values(table: TargetTable, found: Mapping[bytes, bytes]) -> Iterator[tuple[str, Any]]:
+    values = {}
     for name, kind in table.types.items():
-        value = found.get(name.encode())
-        if value is not None:
+        if (value := found.get(name.encode())) is not None:
             text = value.decode()
-            yield name, json.loads(text) if kind.endswith("]") or kind.startswith(("STRUCT", "MAP")) else text
+            values[name] = json.loads(text) if kind.endswith("]") or kind.startswith(("STRUCT", "MAP")) else text
+    return json.dumps(values, ensure_ascii=False)
 
 
 STEP: Final = 1000
@@ -251,6 +244,7 @@ def read(client: redis.Redis, key: str) -> bytes | None:
 
 def scan_keys(client: redis.Redis, beginning: str) -> Iterator[list[bytes]]:
     """A key may come twice."""
-    keys = client.scan_iter(pattern(beginning), STEP)
+    pattern = SPECIAL.sub(r"\\\g<0>", beginning) + "*"
+    keys = client.scan_iter(pattern, STEP)
     while some := [*islice(keys, STEP)]:
         yield some

@@ -68,10 +68,6 @@ class ExpectedVersion:
     version: str = ""
     is_new: bool = False
 
-    @property
-    def is_stated(self) -> bool:
-        return bool(self.version) or self.is_new
-
 
 ANYTHING: Final = ExpectedVersion()
 
@@ -174,7 +170,7 @@ class CommandValidator:
             return Decision(places, self._versions(commands, places), True, rests_on)
         if any(before) or len({(*c.stream_key, c.id) for c in commands}) < len(commands):
             raise Reused("some of these events have an id that was sent before, or duplicated in this request")
-        if expected.is_stated:
+        if expected != ANYTHING:
             self._check_version(expected, states)
         new = {key: replace(state, ids={}) for key, state in states.items()}
         for number, command in enumerate(commands):

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from lake.errors import DeclarationError
 from lake.read.sql import EditionReader
+from lake.serve.bodies import receive
 from lake.serve.problems import Problem
 from lake.serve.reading.content_negotiation import MEDIA, edition_request, json_object, negotiated_format, parameters
 from lake.serve.reading.query_pool import AnswerClosed, RunningQuery, stop_on_disconnect
@@ -157,19 +158,15 @@ def _plain(body: bytes) -> str:
 
 
 async def whole_body(request: Request, most: int) -> bytes:
-    parts, size = list[bytes](), 0
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    raise Problem("too-long", f"more than {most:,} bytes")
-                parts.append(part)
-    except TimeoutError:
-        raise Problem("too-slow", f"the body took more than {BODY_SECONDS:g} s") from None
-    except asyncio.CancelledError:
-        raise Problem("stopping", "the server ended before the body was complete", after=10) from None
-    return b"".join(parts)
+    body = bytearray()
+
+    def take(part: bytes) -> None:
+        body.extend(part)
+        if len(body) > most:
+            raise Problem("too-long", f"more than {most:,} bytes")
+
+    await receive(request, BODY_SECONDS, take)
+    return bytes(body)
 
 
 @dataclass

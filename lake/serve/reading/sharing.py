@@ -227,12 +227,7 @@ ROUTES: Final = (
     (f"{_TABLE}/metadata", "GET", Sharing.metadata, "what a table is"),
     (f"{_TABLE}/query", "POST", Sharing.query, "what a table is, and addresses of its files"),
     (f"{_TABLE}/changes", "GET", Sharing.changes, "changes, which are not shared"),
-    (
-        f"{PREFIX}/files/{{link}}",
-        "GET",
-        Sharing.file,
-        "a file, by an address that was handed out. It needs no token",
-    ),
+    (f"{PREFIX}/files/{{link}}", "GET", Sharing.file, "a file, by an address that was handed out. It needs no token"),
 )
 """Path, method, endpoint, and description."""
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -117,10 +117,6 @@ class Topics(Cluster):
                 return here
             self._admin.poll(POLL_SECONDS)
 
-    def records(self, name: str, here: TopicState) -> Iterator[Message]:
-        for partition, bounds in sorted(here.partitions.items()):
-            yield from self._records(Range(name, partition, bounds.low, bounds.end))
-
     def _records(self, wanted: Range) -> Iterator[Message]:
         try:
             for messages, _ in self.read(wanted):
@@ -148,7 +144,9 @@ class Topics(Cluster):
         with tempfile.TemporaryDirectory() as spill, closing(connect()) as con:
             con.execute(f"SET temp_directory = {literal(spill)}")
             con.execute("CREATE TABLE records (n BIGINT, key BLOB, value BLOB)")
-            for batch in _batches(self.records(name, self.when_decided(name))):
+            partitions = sorted(self.when_decided(name).partitions.items())
+            ranges = (Range(name, partition, bounds.low, bounds.end) for partition, bounds in partitions)
+            for batch in _batches(chain.from_iterable(map(self._records, ranges))):
                 con.from_arrow(batch).insert_into("records")
             con.execute(
                 """CREATE TABLE latest AS FROM records
