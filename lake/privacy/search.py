@@ -135,13 +135,14 @@ def _value_search(values: Collection[str]) -> Callable[[str], bool]:
 def _person_search(contract: Contract, subject: str, values: Collection[str]) -> Callable[[str], bool]:
     field = contract.field(contract.subject or "")
     names = {name.lower() for name in (*field.names, *field.path[-1:])}
-    has_value, same = _value_search(values), _same(subject, number=field.type != "string")
+    has_value = _value_search(values)
+    as_value: Callable[[str], Decimal | str] = str.strip if field.type == "string" else _number
     # For text that is not JSON, such as half a record: the field anywhere.
     any_name = "|".join(re.escape(name) for name in sorted(names))
     broken = re.compile(f'"(?i:{any_name})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
     return lambda raw: (
         has_value(raw)
-        or any(map(same, _values(raw, names)))
+        or any(as_value(text) == as_value(subject) for text in _values(raw, names))
         or any(broken.search(plain) for plain in unescaped_texts(raw))
     )
 
@@ -157,12 +158,6 @@ def _values(raw: str, names: Collection[str]) -> list[str]:
     except (ValueError, RecursionError):
         return values
     return values
-
-
-def _same(subject: str, *, number: bool) -> Callable[[str], bool]:
-    if not number:
-        return lambda text: text.strip() == subject.strip()
-    return lambda text: _number(text) == _number(subject)
 
 
 def _number(text: str) -> Decimal | str:

@@ -43,7 +43,7 @@ class SinkServer:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], where: str) -> Self:
-        DeclarationError.raise_any((*cls._url_faults(options["url"]), *cls._faults(options)), where)
+        DeclarationError.raise_any(cls._faults(options), where)
         names = ("url", "username", "password", "certificates", "seconds")
         return cls(**{name: options[name] for name in names}, where=where)
 
@@ -69,19 +69,16 @@ class SinkServer:
         return parts.scheme in cls.schemes
 
     @classmethod
-    def _url_faults(cls, url: str) -> Iterator[tuple[str, str]]:
-        parts = urlsplit(url)
+    def _faults(cls, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        url, parts = options["url"], urlsplit(options["url"])
         if not cls.fits(parts):
             *others, last = (f"{scheme}://" for scheme in cls.schemes)
             yield f"url: it does not begin with {', '.join(others)} or {last}", f"for example {cls.example}"
         elif parts.password and not isinstance(url, FromEnvironment):
             yield "url: it has a password", 'take it from the environment: url = "env:NAME"'
-
-    @classmethod
-    def _faults(cls, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if options["password"] and not isinstance(options["password"], FromEnvironment):
             yield "password: it is in the file", 'take it from the environment: "env:NAME"'
-        if options["certificates"] and urlsplit(options["url"]).scheme != cls.tls:
+        if options["certificates"] and parts.scheme != cls.tls:
             yield "certificates: the url is not of TLS", f"begin it with {cls.tls}://"
         for name in ("at_once", "seconds"):
             if options.get(name, 1) < 1:

@@ -196,21 +196,15 @@ class PostgresSource:
         self._refuse(gaps(known, place, self._server.slot(self.options.slot), tables, self.options))
 
     def _refuse(self, gaps: Sequence[MissedChange]) -> None:
-        if gaps:
-            raise Gap(
-                "; ".join(gap.what for gap in gaps),
-                where=self.options.where,
-                fix=f"lake ingest {self.options.name} --give-up {self._after_gap}",
-            )
-
-    @property
-    def _after_gap(self) -> str:
+        if not gaps:
+            return
+        fix = f"lake ingest {self.options.name} --give-up "
         if self.copies:
-            return "copies the tables anew, and so finds what was missed"
-        return (
-            f"goes on without what was missed; with snapshot = true in {self.options.where} it copies the tables anew,"
-            " and so finds that"
-        )
+            fix += "copies the tables anew, and so finds what was missed"
+        else:
+            fix += f"goes on without what was missed; with snapshot = true in {self.options.where} it copies the"
+            fix += " tables anew, and so finds that"
+        raise Gap("; ".join(gap.what for gap in gaps), where=self.options.where, fix=fix)
 
     def _begin(self, place: ServerPosition, tables: Mapping[str, PublishedTable], spool: Spool) -> Progress:
         slot = self._server.slot(self.options.slot)
