@@ -40,8 +40,8 @@ def bearer_token(headers: Mapping[str, str]) -> str:
 
 def generated_token(file: Path) -> str:
     """Return the token in `file`, made on first use. Raises DeclarationError if others can read the file."""
-    if not file.exists():
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
+    if not file.exists() or not file.stat().st_size:  # a crash left it empty: then any client would have the token
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as new:
             new.write(secrets.token_urlsafe(32))
     if file.stat().st_mode & 0o077:
         raise DeclarationError(

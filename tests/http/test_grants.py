@@ -19,7 +19,7 @@ from lake.read import reader_grants
 from lake.serve.problems import Problem
 from lake.serve.reading.edition_cache import EditionCache, EditionRequest
 from lake.serve.reading.signed_urls import FileLink, UrlSigner
-from lake.serve.tokens import ReaderTokens
+from lake.serve.tokens import ReaderTokens, generated_token
 from lake.store.ledger.grants import Grant
 from lake.store.locks import activity
 from lake.store.warehouse import Warehouse
@@ -42,6 +42,14 @@ def addresses(site: Served, table: str, token: str) -> list[str]:
         site.serving.url + QUERY.format(table), json={}, headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE
     )
     return [line["file"]["url"] for line in map(json.loads, answer.text.splitlines()) if "file" in line]
+
+
+def test_generated_token_is_replaced_when_its_file_is_empty(tmp_path: Path) -> None:
+    file = tmp_path / "web.token"
+    file.touch(0o600)
+    token = generated_token(file)
+    assert len(token) > 40
+    assert generated_token(file) == token
 
 
 @pytest.mark.http
