@@ -150,6 +150,11 @@ class TableChanges:
         yield from self.rejected
 
 
+def overtaken(what: str, where: str = "") -> Unavailable:
+    """Return the error of a deliverer that another one has overtaken."""
+    return Unavailable(what, where=where, fix="run one `lake deliver` for each target, and try again")
+
+
 @dataclass(frozen=True)
 class SinkDelivery:
     """Changes from position `expected` (None: empty) to an edition."""
@@ -178,10 +183,7 @@ class SinkDelivery:
     def check_position(self, found: SinkPosition | None) -> None:
         if found != self.expected:
             has = f"edition {found.edition}" if found else "nothing"
-            raise Unavailable(
-                f"sink {self.sink} was brought to another position meanwhile: it has {has}",
-                fix="run one `lake deliver` for each target, and try again",
-            )
+            raise overtaken(f"sink {self.sink} was brought to another position meanwhile: it has {has}")
 
 
 class Target(Protocol):

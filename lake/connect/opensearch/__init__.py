@@ -34,7 +34,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.kind import SinkDeclaration, SinkKind
 from lake.sinks.server import SERVER_OPTIONS
-from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable, overtaken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,7 @@ class Positions:
                 index=self.names.positions, body=about, id=self.sink, params={"refresh": "true", **fence}
             )
         except exceptions.ConflictError:
-            raise overtaken(self.server) from None
+            raise _overtaken(self.server) from None
         return replace(state, seq_no=done["_seq_no"], term=done["_primary_term"])
 
     def _make(self) -> None:
@@ -111,15 +111,11 @@ class Positions:
     def check_unchanged(self, state: SwapState) -> None:
         found = self.read()
         if (found.seq_no, found.term) != (state.seq_no, state.term):
-            raise overtaken(self.server)
+            raise _overtaken(self.server)
 
 
-def overtaken(server: OpenSearchServer) -> Unavailable:
-    return Unavailable(
-        "somebody else delivers to the same indexes, and is ahead",
-        where=server.where,
-        fix="run one `lake deliver` for each target, and try again",
-    )
+def _overtaken(server: OpenSearchServer) -> Unavailable:
+    return overtaken("somebody else delivers to the same indexes, and is ahead", server.where)
 
 
 @dataclass
@@ -267,7 +263,7 @@ class OpenSearchTarget:
                 bodies[changes.table.far] = index_body(changes.table, self.server.where)
             state = self.positions.read()
             if state.next is not None:
-                raise overtaken(self.server)
+                raise _overtaken(self.server)
             if not delivery.anew:
                 delivery.check_position(SinkPosition.from_json(state.position) if state.position else None)
             for changes in delivery.tables:

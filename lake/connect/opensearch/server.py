@@ -15,6 +15,7 @@ from opensearchpy import OpenSearch, exceptions
 from lake.connect.opensearch.indexes import id_of
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.server import SinkServer
+from lake.sinks.sink import overtaken
 
 T = TypeVar("T")
 BULK_BYTES: Final = 8 << 20
@@ -126,11 +127,7 @@ class OpenSearchServer(SinkServer):
     def _must_be_of_the_document(self, error: Mapping[str, Any], status: int) -> None:
         kind, why = error.get("type", ""), error.get("reason", "")
         if kind == "index_not_found_exception" or (status == NOT_FOUND and kind):
-            raise Unavailable(
-                "somebody else delivers to the same indexes, and is ahead, or has removed them",
-                where=self.where,
-                fix="run one `lake deliver` for each target, and try again",
-            )
+            raise overtaken("somebody else delivers to the same indexes, and is ahead, or has removed them", self.where)
         if status in PASSING or kind == BLOCKED:
             raise Unavailable(
                 f"{self.place} takes no documents: {why}", where=self.where, fix="see its log, and try again"

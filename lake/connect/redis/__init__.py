@@ -35,7 +35,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import NULL, json_rows, named_rows
 from lake.sinks.kind import SinkDeclaration, SinkKind
 from lake.sinks.server import SERVER_OPTIONS, SinkServer
-from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable, overtaken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -238,11 +238,7 @@ class RedisTarget:
                 raise self._overtaken() from None
 
     def _overtaken(self) -> Unavailable:
-        return Unavailable(
-            f"sink {self.name} was brought to another position meanwhile",
-            where=self.server.where,
-            fix="run one `lake deliver` for each target, and try again",
-        )
+        return overtaken(f"sink {self.name} was brought to another position meanwhile", self.server.where)
 
     def _read(self, table: TargetTable) -> Iterator[list[tuple[str, str]]]:
         beginning = self.keys.rows(table.far)

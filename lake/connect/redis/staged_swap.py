@@ -18,7 +18,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, Unavailable
-from lake.sinks.sink import TargetTable
+from lake.sinks.sink import TargetTable, overtaken
 
 if TYPE_CHECKING:
     import redis
@@ -186,11 +186,7 @@ class KeyStage:
             raise self._overtaken()
 
     def _overtaken(self) -> Unavailable:
-        return Unavailable(
-            "somebody else delivers to the same keys, and is ahead",
-            where=self.keys.prefix,
-            fix="run one `lake deliver` for each target, and try again",
-        )
+        return overtaken("somebody else delivers to the same keys, and is ahead", self.keys.prefix)
 
 
 def clear(client: redis.Redis, keys: RedisKeys) -> None:
