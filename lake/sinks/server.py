@@ -24,7 +24,7 @@ SERVER_OPTIONS: Final[OptionTable] = {
 
 @dataclass(frozen=True)
 class SinkServer:
-    """Server of a target. Subclasses add a cached property `client`, and the LakeError for each of its `errors`.
+    """Server of a target. Subclasses add a cached property `client`, a `place`, and the LakeError for each of `errors`.
 
     `tls` is the scheme that encrypts. `certificates` is a file, "" for those of the system.
     """
@@ -51,8 +51,15 @@ class SinkServer:
         if "client" in self.__dict__:
             self.__dict__["client"].close()
 
+    @property
+    def place(self) -> str:
+        raise NotImplementedError
+
     def as_error(self, error: Exception) -> LakeError:
         raise NotImplementedError
+
+    def fault(self, kind: type[LakeError], what: str, fix: str) -> LakeError:
+        return kind(f"{self.place} {what}", where=self.where, fix=fix)
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:

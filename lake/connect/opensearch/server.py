@@ -119,9 +119,7 @@ class OpenSearchServer(SinkServer):
     def _pause(self, pauses: Iterator[float]) -> None:
         pause = next(pauses, None)
         if pause is None:
-            raise Unavailable(
-                f"{self.place} has too much to do", where=self.where, fix="try again later, or give it more room"
-            )
+            raise self.fault(Unavailable, "has too much to do", "try again later, or give it more room")
         time.sleep(pause)
 
     def _must_be_of_the_document(self, error: Mapping[str, Any], status: int) -> None:
@@ -129,41 +127,36 @@ class OpenSearchServer(SinkServer):
         if kind == "index_not_found_exception" or (status == NOT_FOUND and kind):
             raise overtaken("somebody else delivers to the same indexes, and is ahead, or has removed them", self.where)
         if status in PASSING or kind == BLOCKED:
-            raise Unavailable(
-                f"{self.place} takes no documents: {why}", where=self.where, fix="see its log, and try again"
-            )
+            raise self.fault(Unavailable, f"takes no documents: {why}", "see its log, and try again")
         if status in REFUSED:
-            raise DeclarationError(
-                f"{self.place} refuses: {why}", where=self.where, fix="allow the user to write the indexes"
-            )
+            raise self.fault(DeclarationError, f"refuses: {why}", "allow the user to write the indexes")
 
     def as_error(self, error: Exception) -> LakeError:
         if isinstance(error, exceptions.ConnectionTimeout):
-            what, fix = f"does not answer within {self.seconds} s", "try again, or give it more `seconds`"
-            return Unavailable(f"{self.place} {what}", where=self.where, fix=fix)
+            what = f"does not answer within {self.seconds} s"
+            return self.fault(Unavailable, what, "try again, or give it more `seconds`")
         if isinstance(error, exceptions.SSLError):
             what, fix = f"TLS: {error.error}", "name the authority's file: certificates = …"
             return DeclarationError(f"{self.place}: {what}", where=self.where, fix=fix)
         if isinstance(error, exceptions.ConnectionError):
-            return Unavailable(f"{self.place} does not answer", where=self.where, fix="try again when it does")
+            return self.fault(Unavailable, "does not answer", "try again when it does")
         if isinstance(error, exceptions.TransportError):
             return self._status_error(error)
-        return LakeError(f"{self.place} failed: {type(error).__name__}", where=self.where, fix="see the server's log")
+        return self.fault(LakeError, f"failed: {type(error).__name__}", "see the server's log")
 
     def _status_error(self, error: exceptions.TransportError) -> LakeError:
         why, status = _reason(error), error.status_code
         if status in PASSING or BLOCKED in str(error.error):
-            return Unavailable(f"{self.place} could not answer: {why}", where=self.where, fix="try again; see its log")
+            return self.fault(Unavailable, f"could not answer: {why}", "try again; see its log")
         if status in REFUSED:
-            fix = "look at the user's name, password and rights"
-            return DeclarationError(f"{self.place} refuses: {why}", where=self.where, fix=fix)
+            return self.fault(DeclarationError, f"refuses: {why}", "look at the user's name, password and rights")
         if status == NOT_FOUND:
             fix = "run one `lake deliver` for each target, and try again; if it was removed, --resync makes it anew"
-            return Unavailable(f"{self.place} has not what was there: {why}", where=self.where, fix=fix)
+            return self.fault(Unavailable, f"has not what was there: {why}", fix)
         if status == MALFORMED:
             fix = "look at `mapping` and `settings` in the sink's file"
-            return DeclarationError(f"{self.place} refuses: {why}", where=self.where, fix=fix)
-        return LakeError(f"{self.place} failed: {why}", where=self.where, fix="see the server's log")
+            return self.fault(DeclarationError, f"refuses: {why}", fix)
+        return self.fault(LakeError, f"failed: {why}", "see the server's log")
 
 
 def _reason(error: exceptions.TransportError) -> str:

@@ -101,18 +101,13 @@ class RedisServer(SinkServer):
         message = str(error).rpartition(CAUSED)[2].strip() or type(error).__name__
         for word, (kind, fix) in REFUSED.items():
             if f"{word} " in f"{message} " or isinstance(error, STRIPPED.get(word, ())):
-                return kind(f"{self.place} refuses: {message}", where=self.where, fix=fix)
+                return self.fault(kind, f"refuses: {message}", fix)
         if isinstance(error, redis.exceptions.TimeoutError):
-            return Unavailable(
-                f"{self.place} does not answer within {self.seconds} s",
-                where=self.where,
-                fix="try again, or give it more `seconds`",
-            )
+            what = f"does not answer within {self.seconds} s"
+            return self.fault(Unavailable, what, "try again, or give it more `seconds`")
         if isinstance(error, redis.exceptions.ConnectionError):
-            return Unavailable(
-                f"{self.place} does not answer: {message}", where=self.where, fix="try again when it does"
-            )
-        return LakeError(f"{self.place} failed: {message}", where=self.where, fix="see the server's log")
+            return self.fault(Unavailable, f"does not answer: {message}", "try again when it does")
+        return self.fault(LakeError, f"failed: {message}", "see the server's log")
 
     @property
     def place(self) -> str:
