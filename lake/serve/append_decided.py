@@ -105,8 +105,9 @@ async def _decide_here(
     validator = CommandValidator(declared, rules(project, declared), looks_up=True)
     decisions = Decisions(validator, commits)
     try:
-        by_stream = _records_of(settings, declared, command)
-        if not any(by_stream.values()):
+        posted = _records_of(settings, declared, command)
+        by_stream = {stream: records for stream, records in posted.items() if records}
+        if not by_stream:
             raise Problem("unparseable", "there is no record")
         if declared.check:
             others = by_stream.keys() - validator.rules.keys()

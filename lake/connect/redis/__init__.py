@@ -64,16 +64,6 @@ REFUSED: Final[Mapping[str, tuple[type[LakeError], str]]] = {
     ),
 }
 """By the first word of the server's error."""
-STRIPPED: Final[Mapping[str, tuple[type[Exception], ...]]] = {
-    "NOAUTH": (redis.exceptions.AuthenticationError,),
-    "OOM": (redis.exceptions.OutOfMemoryError,),
-    "READONLY": (redis.exceptions.ReadOnlyError,),
-    "NOPERM": (redis.exceptions.NoPermissionError,),
-    "LOADING": (redis.exceptions.BusyLoadingError,),
-    "CLUSTERDOWN": (redis.exceptions.ClusterDownError,),
-    "MOVED": (redis.exceptions.AskError, redis.exceptions.ClusterCrossSlotError),
-}
-"""Errors of the client by the word that it strips from their messages."""
 
 
 class RedisServer(SinkServer):
@@ -99,8 +89,9 @@ class RedisServer(SinkServer):
 
     def as_error(self, error: Exception) -> LakeError:
         message = str(error).rpartition(CAUSED)[2].strip() or type(error).__name__
+        stripped = getattr(error, "status_code", None)  # the word, where the client takes it out of the message
         for word, (kind, fix) in REFUSED.items():
-            if f"{word} " in f"{message} " or isinstance(error, STRIPPED.get(word, ())):
+            if f"{word} " in f"{message} " or word == stripped:
                 return self.fault(kind, f"refuses: {message}", fix)
         if isinstance(error, redis.exceptions.TimeoutError):
             what = f"does not answer within {self.seconds} s"
