@@ -69,7 +69,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: O
 
 
 @dataclass(frozen=True)
-class Inputs:
+class CycleInputs:
     """Versions of all tables, landed files, and sizes and times of the project's files: what decides a cycle, but for
     sources and the clock.
     """
@@ -79,7 +79,7 @@ class Inputs:
     declared: dict[str, tuple[int, int]]
 
     @classmethod
-    def now(cls, settings: Settings) -> Inputs:
+    def now(cls, settings: Settings) -> CycleInputs:
         landed, declared = list[Entry](), dict[str, tuple[int, int]]()
         with view():
             places = Warehouse(settings).folders(*KINDS)
@@ -104,19 +104,19 @@ class _Following:
     settings: Settings
     spark: Callable[[], SparkSession]
     on_progress: OnProgress
-    idle: Inputs | None = None
-    ended: Inputs | None = None
+    idle: CycleInputs | None = None
+    ended: CycleInputs | None = None
     at: float = 0.0
 
     def cycle(self) -> Cycle | None:
         """Run a cycle, unless nothing can be new. One in which nothing is new is not reported."""
-        began, lines, is_idle = Inputs.now(self.settings), list[str](), False
+        began, lines, is_idle = CycleInputs.now(self.settings), list[str](), False
         if began == self.idle and time.monotonic() - self.at < IDLE_SECONDS:
             return None
         try:
             note = lines.append if began == self.ended else self.on_progress
             done = run(self.settings, self.spark, note, batches=1)
-            is_first, self.ended = self.ended is None, Inputs.now(self.settings)
+            is_first, self.ended = self.ended is None, CycleInputs.now(self.settings)
             is_idle = began == self.ended and not (done.failures or done.more or done.held or done.undelivered)
         finally:
             for line in () if is_idle else lines:

@@ -58,7 +58,7 @@ def pin_and_resume(following: _Following) -> None:
     resume_editions(following.settings)
 
 
-NEWS: dict[str, Callable[[_Following], None]] = {
+NEWS: dict[str, Callable[[_Following], object]] = {
     "a landed file": lambda following: land(following, ingested=False),
     "a batch of another process": lambda following: land(following, ingested=True),
     "a changed job": change_job,
@@ -71,7 +71,7 @@ NEWS: dict[str, Callable[[_Following], None]] = {
 @pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
 @pytest.mark.turns
 def test_cycle_runs_and_is_reported_only_with_news(
-    following: _Following, lines: list[str], news: Callable[[_Following], None]
+    following: _Following, lines: list[str], news: Callable[[_Following], object]
 ) -> None:
     assert following.cycle() is None
     assert lines == []
