@@ -24,10 +24,8 @@ def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
     try:
         document = json.loads(text, object_pairs_hook=unique_members)
     except DuplicateMember as twice:
-        fix = "keep only one of them"
-        raise DeclarationError(
-            f"{twice} occurs twice", where=f"{file}:{_line_of_duplicate(text, twice)}", fix=fix
-        ) from None
+        line = text.count("\n", 0, max(text.rfind(str(twice)), 0)) + 1
+        raise DeclarationError(f"{twice} occurs twice", where=f"{file}:{line}", fix="keep only one of them") from None
     except json.JSONDecodeError as error:
         raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{file}:{error.lineno}", fix=RECORD) from None
     except RecursionError:
@@ -35,7 +33,7 @@ def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
     if not isinstance(document, dict):
         raise DeclarationError("an event must be a record", where=f"{file}:1", fix=RECORD)
     try:
-        schema = _parse(text)
+        schema = parse(text)
     except (avro.errors.AvroException, TypeError, AttributeError, RecursionError) as error:
         raise _located_fault(document, error, text, file) from None
     if not isinstance(schema, avro.schema.RecordSchema):
@@ -58,14 +56,11 @@ def unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return by_name
 
 
-def _line_of_duplicate(text: str, twice: DuplicateMember) -> int:
-    return text.count("\n", 0, max(text.rfind(str(twice)), 0)) + 1
-
-
-def _parse(text: str) -> avro.schema.Schema:
+def parse(text: str, *, validate_names: bool = True) -> avro.schema.Schema:
+    """Raises exceptions of any type."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
-        return avro.schema.parse(text)
+        return avro.schema.parse(text, validate_names=validate_names)
 
 
 def _located_fault(document: dict[str, Any], error: Exception, text: str, file: str) -> DeclarationError:
@@ -74,7 +69,7 @@ def _located_fault(document: dict[str, Any], error: Exception, text: str, file: 
     fields = given if isinstance(given, list) else []
     for number, field in enumerate(fields, 1):
         try:
-            _parse(json.dumps({**document, "fields": fields[:number]}))
+            parse(json.dumps({**document, "fields": fields[:number]}))
         except Exception as cause:
             name = field.get("name") if isinstance(field, dict) else None
             about = f"field {name!r}" if name else f"field number {number}"

@@ -275,7 +275,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         for what, fix in wrong_paths(field, facts)
     ]
     DeclarationError.raise_any(faults)
-    identity = facts.get("id")
+    identity, complete, horizon = facts.get("id"), facts.get("complete", {}), facts.get("horizon")
     return Contract(
         name=record.name,
         doc=record.doc or "",
@@ -288,9 +288,9 @@ def read_contract(text: str, *, file: str) -> Contract:
         max_refused=MaxRefused(**facts.get("max_refused", {})),
         placeholder=facts.get("placeholder", Contract.placeholder),
         csv=CsvOptions.of(facts.get("csv", {})),
-        complete=_completeness(facts.get("complete", {})),
+        complete=Completeness(**complete | {"every": duration(complete.get("every"))}),
         clock=Clock(**facts["clock"]) if "clock" in facts else None,
-        horizon=_producers(facts["horizon"]) if "horizon" in facts else None,
+        horizon=Producers(**horizon | {"idle": duration(horizon.get("idle"))}) if horizon else None,
         upcast=steps_of(facts.get("upcast", {})),
         text=text,
         **{fact: facts[fact] for fact in AS_DECLARED if fact in facts},
@@ -310,15 +310,6 @@ def _read_fields(
         except DeclarationError as fault:
             faults.append(DeclarationError(fault.what, where=f"{file}:{line}", fix=fault.fix))
     return fields, faults
-
-
-def _completeness(options: Mapping[str, Any]) -> Completeness:
-    every = options.get("every")
-    return Completeness(options.get("producer"), options.get("number"), None if every is None else duration(every))
-
-
-def _producers(options: Mapping[str, Any]) -> Producers:
-    return Producers(**{**options, "idle": duration(options.get("idle"))})
 
 
 def _with_transport(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:

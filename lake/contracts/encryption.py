@@ -50,14 +50,11 @@ def _hmac_sql(text: str) -> str:
     return f"sha2(concat(_outer, unhex(sha2(concat(_inner, encode({text}, 'UTF-8')), 256))), 256)"
 
 
-def _subject_sql(contract: Contract) -> str:
-    return f"concat({literal(contract.name + ':')}, cast({quoted(contract.subject or '')} AS string))"
-
-
 def with_tokens(rows: DataFrame, contract: Contract, hmac_pads: DataFrame) -> DataFrame:
     digested = rows.crossJoin(hmac_pads)
     kept = [quoted(name) for name in rows.columns if name != "_id"]
-    return digested.selectExpr(*kept, f"{_hmac_sql('_id')} AS _id", f"{_hmac_sql(_subject_sql(contract))} AS {SUBJECT}")
+    person = f"concat({literal(contract.name + ':')}, cast({quoted(contract.subject or '')} AS string))"
+    return digested.selectExpr(*kept, f"{_hmac_sql('_id')} AS _id", f"{_hmac_sql(person)} AS {SUBJECT}")
 
 
 def with_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:

@@ -209,9 +209,9 @@ def _type_fix(before: str, field: Field, new: Contract) -> str:
         return "restore it: fields of the key, the id or the event time cannot change"
     if field.name == new.subject and (before, field.type) != ("int", "bigint"):
         return "restore it: people are identified by the text of the subject, and one person would become two"
-    if _is_wider(before, field.type):
-        return ""
     both = _common_type(before, field.type)
+    if both == field.type:
+        return ""
     if both is None:
         return "restore it, or add a new field"
     if both == before:
@@ -226,21 +226,15 @@ def _common_type(before: str, now: str) -> str | None:
         scale = max(s0, s1)
         precision = max(p0 - s0, p1 - s1) + scale
         return f"decimal({precision},{scale})" if precision <= PRECISION else None
-    return next((kind for kind in (before, now) if {before, now} - {kind} <= _narrower(kind)), None)
+    if before == now or now in WIDER.get(before, ()):
+        return now
+    return before if before in WIDER.get(now, ()) else None
 
 
 def is_lossless(before: str, now: str) -> bool:
     if before.startswith("decimal") and now.startswith("decimal"):
         return _common_type(before, now) == now
     return now == before or now in EXACT.get(before, ())
-
-
-def _narrower(kind: str) -> set[str]:
-    return {narrow for narrow, wide in WIDER.items() if kind in wide}
-
-
-def _is_wider(before: str, now: str) -> bool:
-    return before != now and _common_type(before, now) == now
 
 
 def _precision_and_scale(decimal: str) -> tuple[int, int]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import bz2
 import lzma
 import struct
-import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Final, TypeAlias
 
-import avro.errors
 import avro.schema
 import pyarrow as pa
 
+from lake.contracts.avro_text import parse
 from lake.records.avro_values import decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
 from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expansion_fault, line_bytes
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, first_line, is_caused_by_content
@@ -80,13 +79,6 @@ def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[ColumnRecords]:
     yield from _RecordDecoder(container.schema).decode(container.blocks(record_bytes))
 
 
-def parse(text: str) -> avro.schema.Schema:
-    """Raises exceptions of any type."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
-        return avro.schema.parse(text, validate_names=False)
-
-
 class _RecordDecoder:
     def __init__(self, schema: avro.schema.RecordSchema) -> None:
         self._names = [field.name for field in schema.fields]
@@ -138,7 +130,7 @@ def _container(stream: BinaryIO) -> _Container:
     if not head.startswith(MAGIC):
         raise ValueError("it does not begin as one")
     metadata, end = map_of(read_bytes, head, len(MAGIC))
-    schema = parse(_text(metadata["avro.schema"]))
+    schema = parse(_text(metadata["avro.schema"]), validate_names=False)
     codec = _text(metadata.get("avro.codec") or b"null")
     if codec not in UNPACK:
         raise ValueError(f"its codec {codec!r} is none of {', '.join(UNPACK)}")

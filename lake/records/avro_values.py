@@ -45,11 +45,6 @@ class NotText(bytes):
     """Bytes of a string that is not UTF-8."""
 
 
-def decoder(schema: Schema) -> Decode:
-    """Return a decoder that raises exceptions of any type. `schema` must not be endless."""
-    return _decoder(schema, {})
-
-
 def parts(schema: Schema) -> list[Schema]:
     match schema:
         case ArraySchema():
@@ -79,16 +74,18 @@ def has_no_bytes(schema: Schema) -> bool:
     return schema.type == "null" or (isinstance(schema, FixedSchema) and schema.size == 0)
 
 
-def _decoder(schema: Schema, records: dict[int, Decode]) -> Decode:  # noqa: PLR0911 one type after the other
+def decoder(schema: Schema, known: dict[int, Decode] | None = None) -> Decode:  # noqa: PLR0911 one type after the other
+    """Return a decoder that raises exceptions of any type. `schema` must not be endless; `known` are its records."""
+    records = {} if known is None else known
     match schema:
         case RecordSchema():
             return _record_decoder(schema, records)
         case UnionSchema():
-            return partial(_union, [_decoder(branch, records) for branch in schema.schemas])
+            return partial(_union, [decoder(branch, records) for branch in schema.schemas])
         case ArraySchema():
-            return partial(_array, _decoder(schema.items, records))
+            return partial(_array, decoder(schema.items, records))
         case MapSchema():
-            return partial(map_of, _decoder(schema.values, records))
+            return partial(map_of, decoder(schema.values, records))
         case EnumSchema():
             return partial(_enum, list(schema.symbols))
         case FixedSchema():
@@ -104,7 +101,7 @@ def _record_decoder(schema: RecordSchema, records: dict[int, Decode]) -> Decode:
     if id(schema) not in records:
         fields: list[tuple[str, Decode]] = []
         records[id(schema)] = partial(_decode_members, fields)
-        fields += [(field.name, _decoder(field.type, records)) for field in schema.fields]
+        fields += [(field.name, decoder(field.type, records)) for field in schema.fields]
     return records[id(schema)]
 
 

@@ -218,18 +218,14 @@ def _scale(schema: Schema) -> int | None:
     return whole(_part(schema, "parameters").get("scale"))
 
 
-def _variable_scale_digits(given: RawValue) -> str:
-    if not isinstance(given, dict):
-        raise ValueError(given)
-    return _decimal_digits(given.get("value"), whole(given.get("scale")))
-
-
 def _decimal_converter(kind: str, scale: int | None) -> Convert:
     def convert(given: RawValue) -> RawValue:
         if isinstance(given, JsonNumber) or not isinstance(given, str | dict):
             return given
         try:
-            return _variable_scale_digits(given) if isinstance(given, dict) else _decimal_digits(given, scale)
+            if isinstance(given, dict):  # of a variable scale
+                return _decimal_digits(given.get("value"), whole(given.get("scale")))
+            return _decimal_digits(given, scale)
         except ValueError:
             raise WrongValue(f"(base64) is not {kind}") from None
 

@@ -120,16 +120,13 @@ def check_encoding(head: bytes, encoding: str, *, option: str) -> None:
     if needs_mark and _encoding_by_mark(head) != declared:
         likely = likely or ("utf-8" if _is_utf_8(head) else f"{declared}-le")
         raise FileFault(f"no byte order mark of {declared}{_suggestion(likely, option)}")
-    if likely and not _agrees(declared, likely):
+    agrees = declared == likely or (likely in {"utf-16", "utf-32"} and declared.startswith(likely))
+    if likely and not agrees:
         raise FileFault(f"{likely} text, and {declared} is read{_suggestion(likely, option)}")
 
 
 def _suggestion(likely: str, option: str) -> str:
     return f": write {option.format(likely)}" if option else ": write it as UTF-8"
-
-
-def _agrees(declared: str, likely: str) -> bool:
-    return declared == likely or (likely in {"utf-16", "utf-32"} and declared.startswith(likely))
 
 
 def _encoding_by_mark(head: bytes) -> str:

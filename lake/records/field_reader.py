@@ -17,12 +17,11 @@ from lake.contracts import literals
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.records import json_value
-from lake.records.columns import arrow_type, column
+from lake.records.columns import NO_VALUE, arrow_type, column
 from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, RawValue, as_list
 from lake.records.values import excerpt, given_default
 
 NUMBERS: Final = (JsonNumber, int, float, Decimal)
-NO_VALUE: Final = frozenset({type(None), msgspec.UnsetType})
 NOT_TEXT: Final = "is a number, and the contract wants text"
 _EPOCH_HINT: Final = re.compile(r'"format": "epoch-(millis|micros|nanos)"')
 _FORM_HINT: Final = re.compile(r' \("(?:format|hour24|decimal|thousands)": [^()]* would read it\)')

@@ -19,10 +19,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from lake.contracts.avro_text import parse
 from lake.contracts.csv_options import DEFAULT_CSV
 from lake.errors import Unavailable
 from lake.records import avro as avro_files
-from lake.records.avro import parse
 from lake.records.avro_values import decoder
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue
 from lake.records.read_tasks import read_file
