@@ -51,10 +51,10 @@ class LedgerTable:
         location = self.location(settings)
         return delta.head(location.path, location.app) or delta.start(location.app)
 
-    def add(self, settings: Settings, head: delta.Position, entry: Sequence[Any], **state: Any) -> None:
-        """Commit the `entry`, values by column, and `state` on top of `head`. The caller holds the lease."""
-        self._commit(settings, head.next(**state), [entry])
-        self.tidy(settings, head)
+    def add(self, settings: Settings, head: delta.Position, *entries: Sequence[Any], **state: Any) -> None:
+        """Commit the `entries`, values by column, and `state` on top of `head`. The caller holds the lease."""
+        self._commit(settings, head.next(**state), entries)
+        self._tidy(settings, head)
 
     def record(self, settings: Settings, entries: Callable[[int], Sequence[Sequence[Any]]]) -> int:
         """Commit the `entries` of the next number and return it; of the one after if another host was first."""
@@ -68,13 +68,13 @@ class LedgerTable:
                         raise
                 else:
                     with suppress(Unavailable):  # the next one due does it
-                        self.tidy(settings, head)
+                        self._tidy(settings, head)
                     return head.txn + 1
 
     def _commit(self, settings: Settings, position: delta.Position, entries: Sequence[Sequence[Any]]) -> None:
         self.append(settings, [[_stored(value) for value in entry] for entry in entries], position)
 
-    def tidy(self, settings: Settings, head: delta.Position) -> None:
+    def _tidy(self, settings: Settings, head: delta.Position) -> None:
         """Compact the files if the commit on top of `head` is a COMPACT_EVERY-th one. The caller holds the lease."""
         if (head.txn + 1) % COMPACT_EVERY == 0:
             with delta_writer.changing(self.location(settings).path) as (table, properties):

@@ -102,7 +102,7 @@ def edition_at(settings: Settings, cut: int) -> Edition:
     No table of it is beyond `cut`, and each is as near as it was ever published: a group that is released gets the cut
     of its edition.
     """
-    if edition := _newest(settings, "cut <= ?", cut):
+    if edition := _first(settings, "cut <= ? ORDER BY number DESC", cut):
         _must_be_kept(EDITIONS.head(settings), edition.number)
         return edition
     raise DeclarationError(f"no edition had been published by cut {cut}", fix="lake status")
@@ -116,33 +116,28 @@ def cut_of(settings: Settings, edition: Edition | None, table: str) -> int:
 
 
 def edition_before(settings: Settings, number: int) -> Edition | None:
-    return _newest(settings, "number < ?", number)
+    return _first(settings, "number < ? ORDER BY number DESC", number)
 
 
 def left_behind_at(settings: Settings, cut: int) -> datetime | None:
-    edition = _oldest(settings, "cut > ?", cut)
+    edition = _first(settings, "cut > ? ORDER BY number", cut)
     return edition.published_at if edition else None
 
 
 def edition_after(settings: Settings, number: int) -> Edition | None:
-    return _oldest(settings, "number > ?", number)
+    return _first(settings, "number > ? ORDER BY number", number)
 
 
 def edition_by(settings: Settings, moment: datetime) -> Edition | None:
-    return _newest(settings, "published_at <= ?", moment)
+    return _first(settings, "published_at <= ? ORDER BY number DESC", moment)
 
 
 def edition_since(settings: Settings, moment: datetime) -> Edition | None:
-    return _oldest(settings, "published_at >= ?", moment)
+    return _first(settings, "published_at >= ? ORDER BY number", moment)
 
 
-def _newest(settings: Settings, condition: str, value: int | datetime) -> Edition | None:
-    rows = EDITIONS.find(settings, f"action = 'publish' AND {condition} ORDER BY number DESC LIMIT 1", value)
-    return next(map(_edition, rows), None)
-
-
-def _oldest(settings: Settings, condition: str, value: int | datetime) -> Edition | None:
-    rows = EDITIONS.find(settings, f"action = 'publish' AND {condition} ORDER BY number LIMIT 1", value)
+def _first(settings: Settings, condition: str, value: int | datetime) -> Edition | None:
+    rows = EDITIONS.find(settings, f"action = 'publish' AND {condition} LIMIT 1", value)
     return next(map(_edition, rows), None)
 
 

@@ -82,8 +82,9 @@ class Journal:
             if self.lines:
                 os.close(self._file)
                 self._file, self.lines = self._create(), 0
-        for file in _dead(self._settings):
-            _record(self._settings, file)
+        for file in _journals(self._settings):
+            if not _is_locked(file):
+                _record(self._settings, file)
 
     def close(self) -> None:
         os.close(self._file)
@@ -127,10 +128,6 @@ def _lines(file: Path) -> list[str]:
     return file.read_text("utf-8", "replace").split("\n")[:-1]
 
 
-def _dead(settings: Settings) -> list[Path]:
-    return [file for file in _journals(settings) if not _is_locked(file)]
-
-
 def _is_locked(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
@@ -143,13 +140,11 @@ def _is_locked(file: Path) -> bool:
 def _record(settings: Settings, file: Path) -> None:
     with READS.hold_lease(settings), suppress(FileNotFoundError):
         if rows := [_row(line) for line in _lines(file)]:
-            head = READS.head(settings)
-            READS.append(settings, rows, head.next())
-            READS.tidy(settings, head)
+            READS.add(settings, READS.head(settings), *rows)
         file.unlink()
 
 
 def _row(line: str) -> list[Any]:
     read = json.loads(line)
-    read |= {"at": datetime.fromisoformat(read["at"]), "tables": json.dumps(read["tables"])}
+    read |= {"at": datetime.fromisoformat(read["at"])}
     return [read[name] for name in READS.columns]

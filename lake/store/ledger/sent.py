@@ -79,19 +79,19 @@ def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered
     with SENT.hold_lease(settings):
         head = SENT.head(settings)
         sinks = {**head.data.get("sinks", {}), sink: asdict(now)}
-        SENT.append(settings, [[*asdict(row).values()] for row in rows], head.next(sinks=sinks))
-        SENT.tidy(settings, head)
+        SENT.add(settings, head, *([*asdict(row).values()] for row in rows), sinks=sinks)
 
 
 def forget(settings: Settings, sink: str) -> bool:
     rows = [row.now(action="dropped") for row in undelivered(settings, sink)]
     with SENT.hold_lease(settings):
         head = SENT.head(settings)
-        sinks = {name: state for name, state in head.data.get("sinks", {}).items() if name != sink}
-        known = len(sinks) < len(head.data.get("sinks", {}))
-        if known:
-            SENT.append(settings, [[*asdict(row).values()] for row in rows], head.next(sinks=sinks))
-        return known
+        sinks = head.data.get("sinks", {})
+        if sink not in sinks:
+            return False
+        left = {name: state for name, state in sinks.items() if name != sink}
+        SENT.add(settings, head, *([*asdict(row).values()] for row in rows), sinks=left)
+        return True
 
 
 def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
