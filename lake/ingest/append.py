@@ -274,7 +274,7 @@ def _content(batch: Batch, marks: Sequence[Mark]) -> tuple[pa.Table | DataFrame,
 
 def _counts(batch: Batch) -> BatchCounts:
     accepted = sum(batch.accepted.values())
-    duplicates = batch.repeated.num_rows - batch.conflicts
+    duplicates = batch.repeated.num_rows - batch.repeated.conflicts
     return BatchCounts(
         batch.number,
         read=accepted + duplicates + batch.rejected + batch.control,

@@ -126,10 +126,6 @@ class Batch:
             logging.getLogger("lake").warning("%s: %s: lake schemas", self.contract.name, line)
 
     @property
-    def conflicts(self) -> int:
-        return self.repeated.conflicts
-
-    @property
     def watermark(self) -> datetime | None:
         if self.horizon is not None:
             return self.horizon.at
@@ -207,17 +203,17 @@ class Batch:
 
     @property
     def rejected(self) -> int:
-        return self.refused + self.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
+        return self.refused + self.repeated.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
 
     def rejects(self) -> DataFrame:
         refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
-        if self.conflicts:
+        if self.repeated.conflicts:
             same = "concat('same id as ', original, ', other content')"
             conflicting = self._conflicting.withColumns(
                 {"_reason": F.lit(str(Reason.CONFLICT)), "_detail": F.expr(same)}
             )
             refused = refused.unionByName(conflicting.drop("original"))
-        if self.conflicts or pc.sum(self.tally["textless"]).as_py():
+        if self.repeated.conflicts or pc.sum(self.tally["textless"]).as_py():
             refused = refused.drop("_raw", FACTS).join(self._texts_of(refused), "_position")
         raw, detail = blanked_sql(self.contract, "_raw"), blanked_sql(self.contract, "_detail", f"'{BLANKED}'")
         facts = f"to_json({FACTS})" if self._keeps_facts else "cast(NULL AS string)"
@@ -268,7 +264,7 @@ class Batch:
             frames.append(event_columns.event_rows(self.spark, self.number, self._quarantine_events))
         if self.rejected > len(self.faults):
             refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
-            if self.conflicts:
+            if self.repeated.conflicts:
                 refused = refused.unionByName(self._conflicting.drop("original"))
             numbered = refused.withColumn("_number", F.expr(self._quarantine_number_sql))
             frames.append(event_columns.rejected_rows(numbered, self.contract, self.number))

@@ -243,7 +243,7 @@ class ReplayDelivery(Delivery):
         return record_frames.read_locally(TextTask(reader), self._texts.to_batches())
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
-        return record_frames.read(record_frames.of_texts(spark, self._texts), TextTask(reader))
+        return record_frames.read(to_frame(spark, self._texts), TextTask(reader))
 
     @property
     def _texts(self) -> pa.Table:

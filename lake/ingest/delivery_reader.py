@@ -167,14 +167,11 @@ class DeliveryReader:
 
     def drop(self, *, but: DataFrame | None = None) -> None:
         while self.cached and self.cached[0] is not but:
-            _drop(self.cached.pop(0))
-
-
-def _drop(frame: DataFrame) -> None:
-    try:
-        frame.unpersist()
-    except Exception as error:
-        raise gone(error) or error from None
+            frame = self.cached.pop(0)
+            try:
+                frame.unpersist()
+            except Exception as error:
+                raise gone(error) or error from None
 
 
 def _tally(parsed: DataFrame) -> pa.Table:

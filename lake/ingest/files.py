@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -117,7 +117,7 @@ def list_folder(folder: Path, stream: str) -> list[File]:
             fix="make it a folder, or set `landing` to the folder with the files",
         )
     try:
-        return list(_landing_files(stream, [entry for entry in os.scandir(folder) if _is_landing_file(entry)]))
+        return list(_landing_files(stream, os.scandir(folder)))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -149,12 +149,9 @@ def list_bucket(folder: Address, stream: str) -> list[File]:
                     where=str(folder / entry.name),
                     fix="put it there by requests, not into the files of the server; or use a store that gives ETags",
                 )
-        return [of_object(f"{stream}/{printable(entry.name)}", Object.of(folder, entry)) for entry in wanted]
+        objects_of = ((f"{stream}/{printable(entry.name)}", Object.of(folder, entry)) for entry in wanted)
+        return [File(name, of, of.size, in_range(of.time * SECOND), tag=of.tag) for name, of in objects_of]
     return []
-
-
-def of_object(name: str, content: Object) -> File:
-    return File(name, content, content.size, in_range(content.time * SECOND), tag=content.tag)
 
 
 def printable(name: str) -> str:
@@ -226,16 +223,14 @@ def _delete(what: Path | Object | Address) -> None:
         (what.address if isinstance(what, Object) else what).delete()
 
 
-def _is_landing_file(entry: os.DirEntry[str]) -> bool:
-    return _is_named(entry.name) and not entry.is_dir(follow_symlinks=False)
-
-
 def _is_named(name: str) -> bool:
     return not name.startswith((".", "_")) and not name.lower().endswith(PARTIAL)
 
 
-def _landing_files(stream: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[File]:
+def _landing_files(stream: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[File]:
     for entry in entries:
+        if not _is_named(entry.name) or entry.is_dir(follow_symlinks=False):
+            continue
         try:
             status, target = entry.stat(follow_symlinks=False), _target(entry)
         except FileNotFoundError:

@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.ingest.files import Content, File
 from lake.kinds.grouped_map import pickled
 from lake.records.decompression import OVERSIZED
-from lake.records.read_tasks import FILES, TEXTS, FileTask, TextTask
+from lake.records.read_tasks import FILES, FileTask, TextTask
 from lake.session import file_modes
 from lake.session.spark_session import shares_disk
 from lake.store import temporary_files
@@ -84,10 +84,6 @@ def fault_of_size(settings: Settings, file: File) -> str:
 def contents(spark: SparkSession, places: Iterable[Place]) -> DataFrame:
     files = spark.read.format("binaryFile").load([_escaped(place) for place in places])
     return files.selectExpr("_metadata.file_path AS path", "content")
-
-
-def of_texts(spark: SparkSession, texts: pa.Table) -> DataFrame:
-    return to_frame(spark, texts.cast(TEXTS))
 
 
 def of_spool(spark: SparkSession, address: str, source: str) -> DataFrame:
