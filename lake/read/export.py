@@ -11,8 +11,9 @@ import secrets
 import shutil
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any, Final
@@ -94,7 +95,8 @@ def _write_lines(reader: EditionReader, query: str, kind: str, out: IO[bytes]) -
         answer = run_query(con, query)
         con.execute(answer.texts)
         draw = {"table": as_table, "md": as_markdown}[kind]
-        lines = draw(answer.names, _rows(con.fetchmany), numeric=answer.numeric)
+        rows = chain.from_iterable(iter(lambda: con.fetchmany(FETCH_ROWS), []))
+        lines = draw(answer.names, rows, numeric=answer.numeric)
         out.writelines(f"{line}\n".encode() for line in lines)
 
 
@@ -182,11 +184,6 @@ def _on_terminal(out: IO[bytes], kind: str) -> Callable[[bytes], Any]:
     decode = getincrementaldecoder("utf-8")(errors="replace").decode
     spell = (lambda c: f"\\u{ord(c):04x}") if kind.startswith("json") else None
     return lambda block: out.write(escape_controls(decode(block), keep="\n", spell=spell).encode())
-
-
-def _rows(fetch: Any) -> Iterator[Sequence[Any]]:
-    while batch := fetch(FETCH_ROWS):
-        yield from batch
 
 
 @contextmanager

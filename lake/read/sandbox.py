@@ -143,15 +143,12 @@ def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) 
         return titles[title]
     if node.get("show_type") in {"SHOW", "SHOW_SPECIAL"}:  # a setting, or DuckDB's databases, schemas and variables
         raise _not_allowed(f"SHOW {name}")
-    if schema in {"", "main", *LAYERS, *SCHEMAS} and PLAIN.fullmatch(name) and not _of_duckdb(name):
+    of_duckdb = name.startswith(("duckdb_", "pragma_", "sqlite_", "pg_"))
+    if schema in {"", "main", *LAYERS, *SCHEMAS} and PLAIN.fullmatch(name) and not of_duckdb:
         return ""  # the reader's connection reports that there is no such table
     if schema == "information_schema" and name in LISTS:
         return ""
     raise _not_allowed(f"{schema}.{name}" if schema else f"{name!r}")
-
-
-def _of_duckdb(name: str) -> bool:
-    return name.startswith(("duckdb_", "pragma_", "sqlite_", "pg_"))
 
 
 def _function(name: str, names: dict[str, str]) -> str:
