@@ -36,7 +36,9 @@ def commit(
     """
     with only_writer(table.location, position, _beaten(table)):
         if isinstance(diff, pa.Table):
-            _commit_arrow(table, diff, counts, identity, position)
+            with delta_writer.committing(table.path, reads=counts.total > counts.inserted) as current:
+                delta_writer.must_precede(current, position)
+                _apply(current, diff, counts, identity, position)
         else:
             commit_staged(_staged(table, diff, counts, identity), position)
     return confirm(table.location, position, _beaten(table))
@@ -94,12 +96,6 @@ def _beaten(table: Table) -> Unavailable:
         where=str(table.path),
         fix="run the command again: it starts from the table's new state",
     )
-
-
-def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
-    with delta_writer.committing(table.path, reads=counts.total > counts.inserted) as current:
-        delta_writer.must_precede(current, position)
-        _apply(current, diff, counts, identity, position)
 
 
 def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:

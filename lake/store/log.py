@@ -243,16 +243,12 @@ class Log(Located):
         The tables beside the log are flushed before its commit. Raises StorageError if a file of the batch is missing
         or truncated.
         """
-        durable.flush(self.path, self._before_newest)
+        durable.flush(self.path, lambda: next((head.version for head in islice(self.backwards(), 1, 2)), -1))
 
     def flush_beside(self) -> None:
         warehouse = Warehouse(self.settings)
         for location in (*warehouse.beside(self.stream), warehouse.book("contracts")):
             durable.flush(location.path)
-
-    def _before_newest(self) -> int:
-        older = islice(self.backwards(), 1, 2)
-        return next((head.version for head in older), -1)
 
     def _make(self, contract: Contract, schema: Schema) -> None:
         if not delta.exists(self.path):

@@ -54,9 +54,11 @@ class StagingTable:
         with delta.opened(self.table, self.version) as table:
             own = delta.metadata_action(table)["metaData"]
         about, files = dict[str, Mapping[str, Any]](), list[Action]()
+        above = f"{self.table.uri}/"
         for kind, fields in self._committed():
             if kind in delta.FILE_ACTIONS:
-                files.append({kind: {**fields, "path": self._relative(fields["path"])}})
+                own, name = fields["path"].startswith(above), fields["path"].removeprefix(above)
+                files.append({kind: {**fields, "path": name if own else f"{self.path.name}/{name}"}})
             elif kind == "metaData":
                 about[kind] = {**own, **{name: fields[name] for name in CHANGED}}
             elif kind != "txn":
@@ -73,10 +75,6 @@ class StagingTable:
             for version in count(1):
                 for line in commit_file(self.path, version).read().splitlines():
                     yield from json.loads(line).items()
-
-    def _relative(self, path: str) -> str:
-        above = f"{self.table.uri}/"
-        return path.removeprefix(above) if path.startswith(above) else f"{self.path.name}/{path}"
 
 
 def stage(path: Address, *, with_files: bool = False) -> StagingTable:

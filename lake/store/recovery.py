@@ -36,10 +36,8 @@ def set_truncated_aside(path: Address) -> None:
     version = truncated_commit.truncated_version(path)
     if version is not None:
         # If the table's past was deleted up to that version, only its checkpoint holds the state.
-        is_first = (
-            version > 0
-            and truncated_commit.has_checkpoint(path, version)
-            and delta.open_table(path, version - 1) is None
+        is_first = bool(
+            version > 0 and truncated_commit.checkpoints(path, version) and delta.open_table(path, version - 1) is None
         )
         truncated_commit.set_aside(path, version, empty=is_first)
 

@@ -65,7 +65,8 @@ class TableLog(ABC):
         with self._lock:
             info = self._infos.get(version)
             if info is None:
-                info = info_of(self.content(version))
+                lines = [line for line in self.content(version).splitlines() if line.startswith(b'{"commitInfo"')]
+                info = json.loads(lines[0])["commitInfo"] if lines else {}
                 if self._newest is not None and version <= self._newest:
                     if len(self._infos) > KNOWN:
                         self._infos.clear()
@@ -114,11 +115,6 @@ class TableLog(ABC):
 def delta_table(path: Address, version: int | None = None) -> DeltaTable:
     """Return the table as delta-rs opens it. Raises TableNotFoundError."""
     return DeltaTable(path.url, version=version, storage_options=path.storage.options)
-
-
-def info_of(content: bytes) -> dict[str, Any]:
-    infos = (json.loads(line)["commitInfo"] for line in content.splitlines() if line.startswith(b'{"commitInfo"'))
-    return next(infos, {})
 
 
 def metadata_of(info: Mapping[str, Any]) -> dict[str, Any]:

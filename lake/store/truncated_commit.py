@@ -64,7 +64,7 @@ def set_aside(path: Address, version: int, *, empty: bool) -> None:
         temporary.write_text(json.dumps({"commitInfo": {"timestamp": at, "operation": "EMPTY"}}))
         temporary.replace(truncated)
     else:
-        for file in [truncated.with_name("_last_checkpoint"), *_checkpoints(path, version)]:
+        for file in [truncated.with_name("_last_checkpoint"), *checkpoints(path, version)]:
             file.unlink(missing_ok=True)
         truncated.replace(aside)
     logging.getLogger("lake").warning("version %s of %s was cut short and does not count: %s", version, path, aside)
@@ -80,11 +80,7 @@ def signpost(commit: Address) -> str | None:
     return None
 
 
-def has_checkpoint(path: Address, version: int) -> bool:
-    return bool(_checkpoints(path, version))
-
-
-def _checkpoints(path: Address, version: int) -> list[Path]:
+def checkpoints(path: Address, version: int) -> list[Path]:
     return list((path / "_delta_log").local.glob(f"{version:020}.checkpoint*"))
 
 

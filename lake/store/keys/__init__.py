@@ -162,12 +162,6 @@ class _SqliteStatements:
             yield rows
 
 
-def new_file(file: Path) -> KeyFile:
-    """Raises FileExistsError."""
-    _create(file, os.O_EXCL)
-    return KeyFile(file)
-
-
 def _create(file: Path, flags: int = 0) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(file, os.O_CREAT | os.O_RDWR | flags, 0o600))
@@ -318,7 +312,10 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
 
 
 def copy_store(settings: Settings, file: Path) -> None:
-    open_store(settings).copy(new_file(file))
+    """Raises FileExistsError."""
+    store = open_store(settings)
+    _create(file, os.O_EXCL)
+    store.copy(KeyFile(file))
 
 
 def restore_store(settings: Settings, file: Path) -> KeyStore:

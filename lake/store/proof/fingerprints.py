@@ -148,7 +148,8 @@ def _encoded(kind: Kind, x: str, d: _Dialect, depth: int) -> str:
         return f"({_simple(kind, x, d)} || ';')"
     v = f"x{depth}"
     if kind["type"] == "struct":
-        parts = [_named(f["name"], f["type"], d.field(x, f["name"]), d, depth) for f in _by_name(kind["fields"])]
+        fields = sorted(kind["fields"], key=lambda field: str(field["name"]))
+        parts = [_named(f["name"], f["type"], d.field(x, f["name"]), d, depth) for f in fields]
         return f"CASE WHEN {x} IS NOT NULL THEN concat('{{', {''.join(f'{part}, ' for part in parts)}'}}') END"
     if kind["type"] == "array":
         body = f"coalesce({_encoded(kind['elementType'], v, d, depth + 1)}, '~')"
@@ -197,10 +198,6 @@ SIMPLE: Final[Mapping[str, Callable[[str, str, _Dialect], str]]] = {
     "binary": lambda x, _, __: f"hex({x})",
     "string": lambda x, _, d: f"{d.size(x)} || ':' || {x}",
 }
-
-
-def _by_name(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return sorted(fields, key=lambda field: str(field["name"]))
 
 
 def duck_values(fields: Sequence[Field], stored: Sequence[str]) -> str:

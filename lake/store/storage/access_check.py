@@ -46,7 +46,10 @@ def check_objects(folder: Address, use: Use) -> str:
         with suppress(FileNotFoundError):
             next(folder.list(), None)
         if use == "commit":
-            return _raced(folder)
+            if lost := lost_races(folder):
+                found = f"in {lost} of {ROUNDS} races not one of {WRITERS} writers won: this store may lose commits"
+                raise LakeError(found, fix="use a store that keeps to put-if-absent, or a folder of this machine")
+            return f"{folder} can be written: in {ROUNDS} races one of {WRITERS} writers won"
         probe = folder / f".doctor-{token_hex(8)}"
         if use == "write":
             probe.put_if_absent(b"")
@@ -56,13 +59,6 @@ def check_objects(folder: Address, use: Use) -> str:
         raise LakeError(fault.what, where=folder.url, fix=fault.fix) from None
     done = {"read": "listed", "move": "listed and deleted", "write": "listed and written and deleted"}[use]
     return f"{folder} can be {done}"
-
-
-def _raced(folder: Address) -> str:
-    if lost := lost_races(folder):
-        found = f"in {lost} of {ROUNDS} races not one of {WRITERS} writers won: this store may lose commits"
-        raise LakeError(found, fix="use a store that keeps to put-if-absent, or a folder of this machine")
-    return f"{folder} can be written: in {ROUNDS} races one of {WRITERS} writers won"
 
 
 def lost_races(root: Address, rounds: int = ROUNDS) -> int:
