@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from lake.contracts import encryption, origins
 from lake.contracts.contract import Contract
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
+from lake.store.log_head import LogHead
 from lake.store.proof import fingerprints
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import Scan, Span, to_arrow
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class BatchContent(Protocol):
-    @property
-    def batch(self) -> int: ...
-    @property
-    def content(self) -> Mapping[str, Any]: ...
-
-
-Head = TypeVar("Head", bound=BatchContent)
 Fingerprints = dict[int, tuple[Fingerprint, ...]]
 """By bucket: the fingerprint of clear values and, in a log with persons, of sealed ones."""
 PLACE: Final = ("_batch", "_bucket", "_offset")
@@ -117,7 +110,7 @@ def same_in_clear(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return clear[0] == clear[1]
 
 
-def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
+def breaks(heads: Sequence[LogHead]) -> Iterator[str]:
     before = ""
     for head in heads:
         content = head.content
@@ -126,7 +119,7 @@ def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
         before = content["digest"]
 
 
-def heads_at(path: Address, heads: Sequence[Head], times: Span) -> list[Head]:
+def heads_at(path: Address, heads: Sequence[LogHead], times: Span) -> list[LogHead]:
     """Return those `heads` whose batches may have events at `times`, by the file statistics in the log's commits.
 
     An event whose time was damaged is in a file whose statistics have the right time.
@@ -135,7 +128,7 @@ def heads_at(path: Address, heads: Sequence[Head], times: Span) -> list[Head]:
     return [head for head in heads if any(least <= head.batch <= most for least, most in ranges)]
 
 
-def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
+def changes(path: Address, heads: Sequence[LogHead]) -> Iterator[str]:
     """Yield, by bucket, where files of the log at `path` differ from what the commits of `heads` recorded.
 
     Files without events of these batches are not read. Archived parts are read with the log; `path` may be such a part.

@@ -19,9 +19,9 @@ from lake.store import archive_tier, delta, delta_writer
 from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
+from lake.store.log_head import LogHead
 from lake.store.positioned_commit import Action, StagingTable, commit_actions, commit_staged, removed, stage
 from lake.store.proof import chain
-from lake.store.proof.chain import BatchContent
 from lake.store.proof.fingerprints import Fingerprint
 from lake.store.scan import Scan, arrow_schema, read
 from lake.store.storage import Address
@@ -38,7 +38,7 @@ PROPERTIES: Final = ("delta.dataSkippingStatsColumns",)
 """Properties that a part inherits from the log, so that it is searched in the same way."""
 
 
-def faults(path: Address, heads: Sequence[BatchContent]) -> list[str]:
+def faults(path: Address, heads: Sequence[LogHead]) -> list[str]:
     try:
         found = [*chain.changes(path, heads)]
         with delta.opened(path) as table:
@@ -49,7 +49,7 @@ def faults(path: Address, heads: Sequence[BatchContent]) -> list[str]:
     return found if found or rows == wanted else [f"{wanted} rows were written, {rows} were found"]
 
 
-def rows_of(heads: Iterable[BatchContent]) -> int:
+def rows_of(heads: Iterable[LogHead]) -> int:
     prints = (prints for head in heads for prints in head.content["buckets"].values())
     return sum(Fingerprint.parse(clear).rows for clear, *_ in prints)
 
