@@ -27,33 +27,24 @@ POLL_SECONDS: Final = 0.2
 
 @dataclass(frozen=True)
 class BatchToken:
-    stream: str
-    batch: int
-
-    def __str__(self) -> str:
-        return f"{self.stream}@{self.batch}"
-
-    def is_within(self, batches: Mapping[str, int]) -> bool:
-        return batches.get(self.stream, 0) >= self.batch
-
-
-@dataclass(frozen=True)
-class RecordToken:
-    """A record of a group, whose batch is unknown."""
+    """Batch of a stream; while that is unknown, the record of a `group` of a `source` that has this `text`."""
 
     stream: str
-    source: str
-    group: int
-    text: str
+    batch: int | None = None
+    source: str = ""
+    group: int = 0
+    text: str = ""
 
     def __str__(self) -> str:
-        return self.text
+        return self.text if self.batch is None else f"{self.stream}@{self.batch}"
 
     def is_within(self, batches: Mapping[str, int]) -> bool:
-        return False
+        return self.batch is not None and batches.get(self.stream, 0) >= self.batch
 
-    def resolve(self, settings: Settings) -> BatchToken | RecordToken:
-        """Return the token of its batch once known; a group lost with its folder never is."""
+    def resolve(self, settings: Settings) -> BatchToken:
+        """Return the token with its batch once known; a group lost with its folder never is."""
+        if self.batch is not None:
+            return self
         log, batch = Log(settings, self.stream), 0
         for position in delta.positions(log.path, log.app) if delta.exists(log.path) else ():
             newest = by_source(position.data).get(self.source)
@@ -64,27 +55,25 @@ class RecordToken:
         return BatchToken(self.stream, batch) if batch else self
 
 
-def parse_tokens(settings: Settings, texts: Iterable[str]) -> list[BatchToken | RecordToken]:
+def parse_tokens(settings: Settings, texts: Iterable[str]) -> list[BatchToken]:
     """Return the distinct tokens. Raises DeclarationError if one is invalid, or its batch does not exist."""
-    tokens = list[BatchToken | RecordToken]()
+    tokens = list[BatchToken]()
     for text in dict.fromkeys(texts):
         if posted := re.fullmatch(r"([^@]+)@([a-z][a-z0-9_]*):([0-9]{1,18}):[0-9]{1,18}", text):
             stream = load_contract(settings, posted[1]).name
-            tokens.append(RecordToken(stream, posted[2], int(posted[3]), text).resolve(settings))
+            tokens.append(BatchToken(stream, None, posted[2], int(posted[3]), text).resolve(settings))
             continue
         parts = re.fullmatch(r"(.+)@([0-9]{1,18})", text)
         if parts is None:
             raise DeclarationError(
                 f"{text!r} is not a valid token", fix="write stream@batch, such as flights@12, as lake append prints it"
             )
-        token = BatchToken(load_contract(settings, parts[1]).name, int(parts[2]))
-        newest = Log(settings, token.stream).head().batch
-        if token.batch > newest:
+        stream, batch = load_contract(settings, parts[1]).name, int(parts[2])
+        newest = Log(settings, stream).head().batch
+        if batch > newest:
             has = f"its newest batch is {newest}" if newest else "it has no batch yet"
-            raise DeclarationError(
-                f"the log of {token.stream} has no batch {token.batch}: {has}", fix=f"lake log {token.stream}"
-            )
-        tokens.append(token)
+            raise DeclarationError(f"the log of {stream} has no batch {batch}: {has}", fix=f"lake log {stream}")
+        tokens.append(BatchToken(stream, batch))
     return tokens
 
 
@@ -104,7 +93,7 @@ def wait(
     seen: tuple[int, Mapping[str, int]] = (0, {})
     while True:
         activity.renew(settings)
-        wanted = [token.resolve(settings) if isinstance(token, RecordToken) else token for token in wanted]
+        wanted = [token.resolve(settings) for token in wanted]
         edition = editions.current_edition(settings)
         if edition is not None and edition.number != seen[0]:
             seen = edition.number, visible_batches(settings, edition, of(edition))
@@ -121,7 +110,7 @@ def wait(
 
 def _timed_out(
     settings: Settings,
-    missing: list[BatchToken | RecordToken],
+    missing: list[BatchToken],
     edition: editions.Edition | None,
     batches: Mapping[str, int],
     timeout: float,
@@ -136,9 +125,7 @@ def _timed_out(
     return Unavailable(f"{names}: not published after {timeout:g} s: {shown}; {why}", fix=fix)
 
 
-def _obstacle(
-    settings: Settings, missing: list[BatchToken | RecordToken], edition: editions.Edition | None
-) -> tuple[str, str]:
+def _obstacle(settings: Settings, missing: list[BatchToken], edition: editions.Edition | None) -> tuple[str, str]:
     newest, cut = editions.latest_edition(settings), cuts.latest_cut(settings)
     if newest and edition and newest.number != edition.number:
         held = f"readers are pinned to edition {edition.number}; the newest is {newest.number}, of cut {newest.cut}"

@@ -18,7 +18,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, Refused
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.project.project import Project
-from lake.read.wait import BatchToken, RecordToken
+from lake.read.wait import BatchToken
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from lake.serve.bodies import PostedRecord, bad_record, breach
 from lake.serve.commits import Commits, GroupPlace
@@ -222,8 +222,8 @@ class KeptRecords:
 
     def _are_logged(self, records: Mapping[int, PostedRecord]) -> bool:
         settings, source = self.project.settings, self.declared.name
-        token = RecordToken(self.stream, source, self.group, "").resolve(settings)
-        if not isinstance(token, BatchToken):
+        token = BatchToken(self.stream, source=source, group=self.group).resolve(settings)
+        if token.batch is None:
             return False
         kept = {f"{source}:{place(self.group, number)}": record for number, record in records.items()}
         rows, can_differ = self._rows(token.batch, [*kept]), not any(undecidable(self._contract))

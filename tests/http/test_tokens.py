@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake.config import Settings
-from lake.read.wait import BatchToken, RecordToken
+from lake.read.wait import BatchToken
 from lake.serve.receipt import Editions, VisibleGroups, visible_groups
 from lake.store import delta
 from lake.store.delta import Position
@@ -61,7 +61,7 @@ def test_token_resolves_to_the_batch_whose_delivery_has_its_group(
 ) -> None:
     patched.setattr(delta, "exists", lambda _: bool(commits))
     patched.setattr(delta, "positions", lambda *_: iter(commits))
-    posted = RecordToken("readings", "web", group, f"readings@web:{group}:0")
+    posted = BatchToken("readings", None, "web", group, f"readings@web:{group}:0")
     batch = batch_of(commits, group)
     assert posted.resolve(Settings(project=_nowhere())) == (posted if batch is None else BatchToken("readings", batch))
     assert not posted.is_within({"readings": 99})
@@ -85,7 +85,7 @@ def test_readers_see_only_the_groups_of_the_batch_of_their_edition(
 
 def test_token_without_a_log_resolves_to_no_batch(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(delta, "exists", lambda _: False)
-    posted = RecordToken("readings", "web", 1, "readings@web:1:0")
+    posted = BatchToken("readings", None, "web", 1, "readings@web:1:0")
     assert posted.resolve(Settings(project=_nowhere())) is posted
 
 
