@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -159,18 +159,12 @@ class Ingestion:
             delta.prefetch([landing.LANDED.location(settings).path, *(Log(settings, name).path for name in by_name)])
             begun = storage.begin(partial(_has_new_files, settings), by_name)
             unchanged = [name for name, has_new in begun.items() if not has_new.result()]
-            candidates = [name for name in by_name if name not in unchanged and not started()]
-            waiting = [name for name in candidates if _has_new_files(settings, name)]
+            others = (name for name in by_name if name not in unchanged)
+            if not started() and any(_has_new_files(settings, name) for name in others):
+                self.on_news()  # before the time of the first stream is measured
         ingest_files = partial(_ingest_files, settings, batches=self.batches, now=self.now)
         checks = storage.begin(lambda name: ingest_files(_need_spark, by_name[name]), unchanged)
-        try:
-            with ExitStack() as failures:
-                for stream in waiting:
-                    failures.enter_context(failing(settings, "ingest", stream))
-                if waiting:
-                    self.on_news()  # before the time of the first stream is measured
-        finally:
-            wait(checks.values())
+        wait(checks.values())
 
         def ingest_stream(contract: Contract) -> dict[str, BatchCounts]:
             with suppress(_SparkNeeded):
