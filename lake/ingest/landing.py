@@ -91,11 +91,6 @@ def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
     return {mark_of(row) for row in old if row["batch"] <= upto} | {mark_of(entry) for entry in newer}
 
 
-def last_recorded_batch(settings: Settings, stream: str) -> int:
-    rows = LANDED.rows(settings, "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream)
-    return max((row["batch"] or 0 for row in rows), default=0)
-
-
 def mtimes(settings: Settings, stream: str, batches: Collection[int]) -> dict[tuple[int, str], int]:
     """Return mtimes in nanoseconds by (batch, name)."""
     query = "SELECT batch, name, mtime FROM t WHERE stream = $1 AND list_contains($2, batch)"
@@ -148,12 +143,12 @@ def _entries(folder: Path | Address) -> list[Path] | list[Address]:
 def record_ingested(log: Log) -> None:
     """Add what `meta/landed` lacks of the log. The caller holds the log's lease."""
     settings, stream = log.settings, log.stream
-    if next(_newer(log, last_recorded_batch(settings, stream)), None) is None:
+    if next(_newer(log, LANDED.greatest(settings, "batch", "stream = $1", stream)), None) is None:
         return
     with LANDED.hold_lease(settings):
         from lake.store.upkeep.compaction import pack_table  # needs pyarrow, which reading does not
 
-        newer = _newer(log, last_recorded_batch(settings, stream))
+        newer = _newer(log, LANDED.greatest(settings, "batch", "stream = $1", stream))
         LANDED.append(settings, [[stream, *entry.values()] for entry in newer])
         pack_table(LANDED.location(settings).path)
 

@@ -105,6 +105,12 @@ def rows(
         return []
 
 
+def greatest(path: Address, column: str, where: str = "true", *parameters: Any) -> int:
+    """Return the greatest value of a numeric `column`; 0 without rows."""
+    found = rows(path, f"SELECT max({column}) AS n FROM t WHERE {where}", *parameters)
+    return max((row["n"] or 0 for row in found), default=0)
+
+
 def query_files(
     files: TableFiles, query: str, *parameters: Any, **more_tables: Iterable[pa.RecordBatch]
 ) -> list[dict[str, Any]]:

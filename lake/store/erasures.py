@@ -33,8 +33,7 @@ def erasures_between(settings: Settings, stream: str, after: int, upto: int) -> 
 
 
 def purged(settings: Settings) -> int:
-    rows = ERASURES.rows(settings, "SELECT max(number) AS n FROM t WHERE action = 'purged'")
-    return max((row["n"] or 0 for row in rows), default=0)
+    return ERASURES.greatest(settings, "number", "action = 'purged'")
 
 
 def purged_with(settings: Settings) -> int:

@@ -95,6 +95,9 @@ class LedgerTable:
     def rows(self, settings: Settings, query: str, *parameters: Any) -> list[dict[str, Any]]:
         return duckdb_tables.rows(self.location(settings).path, query, *parameters)
 
+    def greatest(self, settings: Settings, column: str, where: str = "true", *parameters: Any) -> int:
+        return duckdb_tables.greatest(self.location(settings).path, column, where, *parameters)
+
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
         instants = [name for name, kind in self.columns.items() if kind == "TIMESTAMPTZ"]
         replaced = ", ".join(f"epoch_us({name}) AS {name}" for name in instants)

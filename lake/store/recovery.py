@@ -88,7 +88,7 @@ def cut_at(settings: Settings, number: int) -> tuple[dict[str, int], int] | None
 def last_void(settings: Settings) -> int:
     """Return the greatest number of a void or an erasure, also from cuts if damage took some."""
     columns = {"voids": "number", "erasures": "number", "cuts": "voids"}
-    return max(_greatest(settings, book, column) for book, column in columns.items())
+    return max(duckdb_tables.greatest(Warehouse(settings).book(name).path, column) for name, column in columns.items())
 
 
 def has_void(settings: Settings, number: int) -> bool:
@@ -129,7 +129,7 @@ def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, st
     tables = read_by_tables(settings) if read is None else read
     last = 0
     with suppress(delta.Unreadable, LakeError):  # a damaged ledger table is reported elsewhere
-        last = _greatest(settings, "landed", "batch", "stream = $1", stream)
+        last = duckdb_tables.greatest(Warehouse(settings).book("landed").path, "batch", "stream = $1", stream)
     return max(tables.get(stream, (0, "")), counted_by_cut(settings, stream), (last, "the list of ingested files"))
 
 
@@ -188,9 +188,3 @@ def _entry(settings: Settings, book: str, part: str) -> Mapping[str, Any]:
 def _data(location: Location) -> Mapping[str, Any]:
     head = delta.head(location.path, location.app)
     return head.data if head else {}
-
-
-def _greatest(settings: Settings, book: str, column: str, where: str = "true", *parameters: Any) -> int:
-    query = f"SELECT max({column}) AS n FROM t WHERE {where}"
-    rows = duckdb_tables.rows(Warehouse(settings).book(book).path, query, *parameters)
-    return max((row["n"] or 0 for row in rows), default=0)

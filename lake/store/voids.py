@@ -120,8 +120,7 @@ def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
 
 
 def voids_head(settings: Settings) -> int:
-    rows = (row for table in NUMBERED for row in table.rows(settings, "SELECT max(number) AS n FROM t"))
-    return max((row["n"] or 0 for row in rows), default=0)
+    return max(table.greatest(settings, "number") for table in NUMBERED)
 
 
 def voids_between(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
