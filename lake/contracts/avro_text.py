@@ -73,13 +73,10 @@ def _located_fault(document: dict[str, Any], error: Exception, text: str, file: 
         except Exception as cause:
             name = field.get("name") if isinstance(field, dict) else None
             about = f"field {name!r}" if name else f"field number {number}"
-            line = ContractLines(text).of_field(str(name), nth=sum(_has_name(field, name) for field in fields[:number]))
+            nth = sum(isinstance(one, dict) and one.get("name") == name for one in fields[:number])
+            line = ContractLines(text).of_field(str(name), nth=nth)
             return _declaration_error(cause, f"{about}: ", f"{file}:{line}")
     return _declaration_error(error, "", f"{file}:1")
-
-
-def _has_name(field: Any, name: str | None) -> bool:
-    return isinstance(field, dict) and field.get("name") == name
 
 
 def _declaration_error(error: Exception, about: str, where: str) -> DeclarationError:

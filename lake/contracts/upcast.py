@@ -64,17 +64,15 @@ def _fact_of(name: str, facts: Mapping[str, Any]) -> str:
         "broadcast": words(facts.get("broadcast")),
         "subject": [facts.get("subject")],
         "dump": [facts.get("dump")],
-        **{fact: _words_of_members(facts.get(fact)) for fact in ("clock", "complete", "horizon")},
+        **{fact: words(facts.get(fact)) for fact in ("clock", "complete", "horizon")},
     }
     return next((fact for fact, fields in users.items() if name in fields), "")
 
 
-def _words_of_members(fact: Any) -> set[str]:
-    return {word for text in fact.values() for word in words(text)} if isinstance(fact, dict) else set()
-
-
-def words(expression: Any) -> set[str]:
-    return set(re.findall(r"\w+", expression)) if isinstance(expression, str) else set()
+def words(fact: Any) -> set[str]:
+    """Return the words of an expression, or of the members of an object."""
+    texts = fact.values() if isinstance(fact, dict) else [fact]
+    return {word for text in texts if isinstance(text, str) for word in re.findall(r"\w+", text)}
 
 
 def wrong_expressions(steps: Sequence[UpcastStep], fields: Sequence[Field]) -> Iterator[tuple[str, str]]:

@@ -111,7 +111,9 @@ def void(  # noqa: PLR0913  events are named in three ways
     upto = Log(settings, stream).head().batch
     targets: list[tuple[str, Target]] = [(stream, (*place, None)) for place in named]
     for batch in batches:
-        whole = {stream: _existing_batch(stream, batch, upto)} | _batches_of_delivery(settings, stream, batch)
+        if not 1 <= batch <= upto:
+            raise DeclarationError(f"{stream} has no batch {batch}, only 1 to {upto}", fix=f"lake log {stream}")
+        whole = {stream: batch} | _batches_of_delivery(settings, stream, batch)
         targets += [(other, (number, None, None, None)) for other, number in whole.items()]
     targets += [(stream, (upto, None, None, _find_source(settings, stream, source))) for source in sources]
     heads = {name: Log(settings, name).head().batch for name, _ in targets}
@@ -153,12 +155,6 @@ def _check_events_exist(settings: Settings, stream: str, places: Sequence[Place]
                 f"{stream} has no event at {':'.join(map(str, place))}",
                 fix="`lake explain TABLE COLUMN=VALUE` shows the place of each event: BATCH:BUCKET:OFFSET",
             )
-
-
-def _existing_batch(stream: str, batch: int, upto: int) -> int:
-    if not 1 <= batch <= upto:
-        raise DeclarationError(f"{stream} has no batch {batch}, only 1 to {upto}", fix=f"lake log {stream}")
-    return batch
 
 
 def _find_source(settings: Settings, stream: str, source: str) -> str:
