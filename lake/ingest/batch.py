@@ -35,7 +35,6 @@ from lake.store.log_head import LogHead
 from lake.store.log_rows import BROADCAST, REFUSAL
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"
-REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
 
 
 @dataclass(frozen=True)
@@ -164,10 +163,7 @@ class Batch:
 
     @cached_property
     def accepted(self) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        for row in self.tally.to_pylist():
-            if row["_bucket"] is not None:
-                counts[row["_bucket"]] = counts.get(row["_bucket"], 0) + row["read"]
+        counts = {row["_bucket"]: row["read"] for row in self.tally.to_pylist() if row["_bucket"] is not None}
         for bucket, count in self.repeated.buckets:
             counts[bucket] -= count
         return counts
@@ -217,13 +213,13 @@ class Batch:
             refused = refused.drop("_raw", FACTS).join(self._texts_of(refused), "_position")
         raw, detail = blanked_sql(self.contract, "_raw"), blanked_sql(self.contract, "_detail", f"'{BLANKED}'")
         facts = f"to_json({FACTS})" if self._keeps_facts else "cast(NULL AS string)"
-        rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
-        return rejects.selectExpr(
+        named = (f"{detail} AS _detail", f"{raw} AS _raw", f"{facts} AS _facts")
+        return refused.selectExpr("_position", "_reason", "_source", *named).selectExpr(
             f"{self.number}L AS _batch",
             f"{self._quarantine_number_sql} AS _number",
             "_reason AS reason",
             "_detail AS detail",
-            f"make_valid_utf8(substring(_raw, 1, {self.settings.record_bytes})) AS raw",
+            "_raw AS raw",
             "_source AS source",
             f"{self._now_sql} AS _ingested_at",
             *(["_facts AS facts"] if self._keeps_facts else []),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.contracts.reasons import Reason
+from lake.session.in_process.mode import in_process
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.storage import Address
 from lake.store.warehouse import Location, Warehouse
@@ -116,9 +117,12 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
     path = _path(settings, stream)
     if not delta.exists(path):
         duckdb_tables.append(path, SCHEMA, [])
+    columns = [*COLUMNS, *(name for name in rows.columns if name == FACTS)]
+    if in_process(rows.sparkSession):
+        delta_writer.add(path, rows.select(*columns).toArrow(), schema_mode="merge")
+        return
     size = f"octet_length(raw) + {ROW_BYTES}"
     before = f"sum({size}) OVER (ORDER BY _number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    columns = [*COLUMNS, *(name for name in rows.columns if name == FACTS)]
     parts = rows.selectExpr(*columns, f"coalesce({before}, 0L) div {PART_BYTES} AS _part")
     last = number = 0
     while number <= last:
