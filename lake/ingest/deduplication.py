@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake import cost
 from lake.config import Settings
@@ -25,7 +26,7 @@ from lake.kinds.columns import with_one_zero
 from lake.store import archive_tier, delta, duckdb_tables, log_rows
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log import Log
-from lake.store.scan import arrow_schema, as_frame, to_arrow, to_frame, within
+from lake.store.scan import Scan, arrow_schema, as_frame, to_arrow, to_frame, within
 from lake.store.spark_upcast import with_undeclared
 from lake.store.storage import Address
 from lake.store.voids import Void, all_voids, without_voided
@@ -90,8 +91,7 @@ class RepeatedEvents:
     def of(cls, rows: pa.Table | DataFrame) -> RepeatedEvents:
         by = ["_bucket", "conflict"]
         if isinstance(rows, pa.Table):
-            counted = rows.select(by).append_column("count", pa.array([1] * rows.num_rows, pa.int64()))
-            counts = counted.group_by(by).aggregate([("count", "sum")]).rename_columns([*by, "count"])
+            counts = rows.group_by(by).aggregate([([], "count_all")]).rename_columns([*by, "count"])
         else:
             counts = rows.groupBy(*by).count().toArrow()
         return cls(rows, counts)
@@ -115,7 +115,7 @@ class RepeatedEvents:
     def redeliveries(self) -> Iterator[pa.Table]:
         columns = ["_id", "source"]
         if isinstance(self.rows, pa.Table):
-            yield self.rows.filter(pa.compute.invert(self.rows["conflict"])).select(columns)
+            yield self.rows.filter(pc.invert(self.rows["conflict"])).select(columns)
             return
         parts = math.ceil((self.num_rows - self.conflicts) / cost.APPENDED_ROWS)
         for part in range(parts):
@@ -141,6 +141,10 @@ class RedeliverySearch:
     @property
     def contract(self) -> Contract:
         return self.contracts[-1]
+
+    @cached_property
+    def _path(self) -> Address:
+        return Log(self.settings, self.contract.name).path
 
     @property
     def small(self) -> bool:
@@ -208,7 +212,7 @@ class RedeliverySearch:
             return con.sql(query).to_arrow_table()
 
     def _stored_events(self) -> DataFrame | None:
-        path = Log(self.settings, self.contract.name).path
+        path = self._path
         if not delta.exists(path):
             return None
         hours = self._hours()
@@ -235,8 +239,7 @@ class RedeliverySearch:
         return with_undeclared(log_rows.current(rows, self.contracts, keys, upcast=False), self.contracts)
 
     def _events_in(self, files: pa.Table) -> pa.Table | None:
-        path = Log(self.settings, self.contract.name).path
-        paths = list(map(unquote, files["path"].to_pylist()))
+        path, paths = self._path, list(map(unquote, files["path"].to_pylist()))
         same = f"""_batch < {self.before}
             AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
         with delta.opened(path) as table, duckdb_tables.open_files(TableFiles(path, table, paths)) as (con, _):
@@ -248,17 +251,10 @@ class RedeliverySearch:
             return con.sql(f"SELECT * FROM t WHERE {same} {'' if count else 'LIMIT 0'}").to_arrow_table()
 
     def _scan(self, files: pa.Table) -> DataFrame:
-        with duckdb_tables.connection() as con:
-            con.register("meeting", files)
-            [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
-        path = Log(self.settings, self.contract.name).path
-        with delta.opened(path) as table:
-            rows = archive_tier.frame(self.spark, path, table)
-        buckets = sorted(set(files["bucket"].to_pylist()))
-        rows = rows.where(f"_bucket IN ({', '.join(map(str, buckets))}) AND _batch < {self.before}")
-        if least is None:
-            return rows
-        return rows.where(f"_time BETWEEN timestamp '{least}' AND timestamp '{greatest}'")
+        least, greatest, buckets = pc.min(files["least"]), pc.max(files["greatest"]), files["bucket"].to_pylist()
+        bounds = {"_batch": (1, self.before - 1), "_bucket": (min(buckets), max(buckets))}
+        times = (least.value, greatest.value) if least.is_valid else None
+        return Scan(self._path, bounds=bounds, times=times).frame(self.spark)
 
 
 def files_to_search(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table:
