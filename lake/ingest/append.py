@@ -22,10 +22,10 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError
 from lake.ingest import gap_detection, landing
 from lake.ingest.batch import Batch
-from lake.ingest.delivery import Acceptance, Delivery, FileDelivery, ReplayDelivery, SourceDelivery, unpacked_bytes
+from lake.ingest.delivery import Acceptance, Delivery, FileDelivery, ReplayDelivery, SourceDelivery
 from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
-from lake.ingest.files import Mark, mark_as_json
+from lake.ingest.files import mark_as_json
 from lake.session import file_modes
 from lake.session.in_process.mode import by_duckdb
 from lake.sources.declared import decided_by
@@ -220,7 +220,7 @@ def _commit_batch(batch: Batch) -> BatchCounts:
     log.flush_beside()
     batch.warn_of_numbers()
     batch.warn_of_drift()
-    events, content = _content(batch, marks)
+    events, content = _content(batch)
     position = batch.head.next(
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
         **_carried_state(batch),
@@ -263,10 +263,9 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
     return {name: value for name, value in carried.items() if value}
 
 
-def _content(batch: Batch, marks: Sequence[Mark]) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
-    size = sum(unpacked_bytes(name, bytes_) for name, bytes_, *_ in marks)
+def _content(batch: Batch) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
-    few = rows <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES
+    few = rows <= cost.APPENDED_ROWS and batch.delivery.size <= cost.APPENDED_BYTES
     sealed = chain.sealed_columns(batch.contracts)
     events, fingerprints = chain.fingerprinted(batch.events(), sealed, few=few)
     return events, chain.entry(batch.head.content, batch.number, fingerprints, sealed)
