@@ -153,7 +153,7 @@ def replay(  # noqa: PLR0913  which records, and a callback
     for name, mine in groupby(chosen, lambda row: row.stream):
         replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
         with runs.recording(settings, "replay", name) as counts:
-            done[name] = replaying.run(spark(), now)
+            done[name] = replaying.run(spark, now)
             counts.update(asdict(done[name]))
         for row in replaying.failed:
             on_failure(row)
@@ -190,13 +190,13 @@ class _Replaying:
     is_repaired: bool
     failed: list[Rejected] = field(default_factory=list)
 
-    def run(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
+    def run(self, spark: Callable[[], SparkSession], now: datetime | None) -> BatchCounts:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
         while part := tuple(islice(self.rows, REPLAY_ROWS)):
             deliveries: list[ReplayDelivery] = []
-            counts = append(self.settings, lambda: spark, self.contract, self._delivery(part, deliveries), now=now)
+            counts = append(self.settings, spark, self.contract, self._delivery(part, deliveries), now=now)
             total = counts.after(total)
             for last in deliveries[-1:]:
                 failures = sorted(last.failed.items())
