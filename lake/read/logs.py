@@ -13,10 +13,11 @@ from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Contract
 from lake.contracts.evolution import steps_of_log
-from lake.contracts.fields import Field, duckdb_type
+from lake.contracts.fields import DUCKDB, Field, duckdb_type
 from lake.contracts.origins import ExtraMember
 from lake.contracts.upcast import upcast_sql
 from lake.read.relation import FILE, Function, SystemRelation, rows_sql
+from lake.store import log_rows
 from lake.store.dialects import MEMBERS, DuckDBDialect
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
@@ -36,15 +37,7 @@ OWN: Final = (
     Column("_source", "VARCHAR", "file and line, or the place in a source, that the event came from", ""),
 )
 """Columns of every log; no field's name begins with `_`."""
-READ: Final = {
-    "_batch": "BIGINT",
-    "_offset": "BIGINT",
-    "_time": "TIMESTAMPTZ",
-    "_ingested_at": "TIMESTAMPTZ",
-    "_source": "VARCHAR",
-    "_version": "INTEGER",
-    "_extra": "VARCHAR",
-}
+READ: Final = {name: DUCKDB[kind] for name, kind in log_rows.OWN.items() if name != "_bucket"}
 BUCKETS: Final = 1 << 31
 BUCKET: Final = r"/_bucket=(-?[0-9]+)/"
 

@@ -110,10 +110,8 @@ class PublicFiles:
                 found = con.execute(f"DESCRIBE FROM {source}").fetchall()
                 if sorted((name, kind) for name, kind, *_ in found) != columns:
                     return None
-                entry = Address(file).head()
-                parts.append(
-                    PublicFile(f"w/{Address(file).relative_to(root)}", entry.size if entry else 0, _rows(con, file))
-                )
+                place = f"w/{Address(file).relative_to(root)}"
+                parts.append(PublicFile(place, _size(self._settings, file), _rows(con, file)))
         return parts
 
     def _copied(self, reader: EditionReader, table: Published, key: str) -> list[PublicFile]:

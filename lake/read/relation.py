@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -56,14 +57,6 @@ class SystemRelation:
     def title(self) -> str:
         return f"{self.schema}.{self.name}"
 
-    def make(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Create it with comments, also as its title in `main`, for SHOW TABLES. Raises duckdb.Error."""
-        try:
-            self._make(con)
-        except duckdb.Error:
-            if not self.optional:
-                raise
-
     def fault(self, error: duckdb.Error) -> StorageError | None:
         """Return the fault if a file is gone or named by `error`."""
         gone = self.root.missing(self.files)
@@ -76,17 +69,19 @@ class SystemRelation:
             fix="restore it from a backup of the warehouse; lake status lists all damage",
         )
 
-    def _make(self, con: duckdb.DuckDBPyConnection) -> None:
+    def make(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Create it with comments, also as its title in `main`, for SHOW TABLES. Raises duckdb.Error."""
         home, kind = f"{quoted(self.schema)}.{quoted(self.name)}", "TABLE" if self.copied else "VIEW"
-        con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
-        for function in self.functions:
-            function.make(con)
-        con.execute(f"CREATE {kind} {home} AS {self.query}")
-        con.execute(f"CREATE VIEW {quoted(self.title)} AS FROM {home}")
-        con.execute(f"COMMENT ON {kind} {home} IS {literal(self.doc)}")
-        for column in self.columns:
-            if column.description:
-                con.execute(f"COMMENT ON COLUMN {home}.{quoted(column.name)} IS {literal(column.description)}")
+        with suppress(duckdb.Error) if self.optional else nullcontext():
+            con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
+            for function in self.functions:
+                function.make(con)
+            con.execute(f"CREATE {kind} {home} AS {self.query}")
+            con.execute(f"CREATE VIEW {quoted(self.title)} AS FROM {home}")
+            con.execute(f"COMMENT ON {kind} {home} IS {literal(self.doc)}")
+            for column in self.columns:
+                if column.description:
+                    con.execute(f"COMMENT ON COLUMN {home}.{quoted(column.name)} IS {literal(column.description)}")
 
 
 def stored_files(path: Address) -> list[str]:
