@@ -254,10 +254,6 @@ def commit_metadata(path: Address, version: int) -> dict[str, Any]:
         return {}
 
 
-def has_rows(path: Address, version: int) -> bool:
-    return any(kind in {"add", "remove"} for kind, _ in actions(path, version))
-
-
 def feed_files(path: Address, actions: Iterable[tuple[str, dict[str, Any]]]) -> list[tuple[str, Address]]:
     files = [(kind, a) for kind, a in actions if kind == "cdc" or (kind in FILE_ACTIONS and a.get("dataChange", True))]
     read = [(kind, action) for kind, action in files if kind == "cdc"] or files

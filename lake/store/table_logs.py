@@ -107,7 +107,6 @@ class FolderLog(TableLog):
 
     @contextmanager
     def committing(self, *, reads: bool) -> Iterator[DeltaTable]:
-        del reads
         try:
             with self.writable() as table:
                 yield table

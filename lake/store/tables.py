@@ -144,7 +144,8 @@ class Table(Located):
         # Spark does not report the number of rows of an overwrite.
         uncounted = [head.version for head in heads if not head.counts.total]
         try:
-            overwrites = [version for version in uncounted if delta.has_rows(self.path, version)]
+            files = {version: {kind for kind, _ in delta.actions(self.path, version)} for version in uncounted}
+            overwrites = [version for version, kinds in files.items() if kinds & {"add", "remove"}]
             return sum(head.counts.total for head in heads) + sum(
                 self.rows(version) + self.rows(max(version - 1, 0)) for version in overwrites
             )

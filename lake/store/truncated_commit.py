@@ -101,7 +101,8 @@ def is_complete(commit: Address) -> bool:
     if kinds["protocol"] and signpost(commit) is not None:
         return False
     has_files = kinds["add"] + kinds["cdc"] >= added and kinds["remove"] >= removed
-    needed = {"txn"} if _has_position(info) else set()
+    data = metadata_of(info)
+    needed = {"txn"} if "app" in data and not data.get("repeated") else set()
     if int(commit.name[:20]) == 0 or RESTORED in (info.get("operationMetrics") or {}):
         needed |= {"protocol", "metaData"}
     return (
@@ -128,8 +129,3 @@ def _matches_checksum(content: bytes, checksum: Address) -> bool:
         return True
     parts = (content[at : at + size] for at in range(0, len(content), size))
     return checksums[8:] == b"".join(zlib.crc32(part).to_bytes(4) for part in parts)
-
-
-def _has_position(info: dict[str, Any]) -> bool:
-    data = metadata_of(info)
-    return "app" in data and not data.get("repeated")

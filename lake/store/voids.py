@@ -176,8 +176,5 @@ def record(
             void = Void(number + len(new), stream, batch, bucket, offset, reason, at, heads[stream], source)
             recorded[stream, target] = void
             new.append(void)
-        VOIDS.append(
-            settings,
-            [(v.number, v.stream, v.batch, v.bucket, v.offset, v.source, v.reason, v.at, v.head) for v in new],
-        )
+        VOIDS.append(settings, [[getattr(void, name) for name in VOIDS.columns] for void in new])
     return new

@@ -62,7 +62,6 @@ class Storage(Protocol):
 
     def of(self, url: str) -> Storage:
         """Return the storage of the file at `url`: this one, or another of the same kind and settings."""
-        del url
         return self
 
     def open(self, url: str) -> BinaryIO:
@@ -110,17 +109,14 @@ class Storage(Protocol):
 
     def missing(self, urls: Sequence[str], *, to_read: bool = False) -> Sequence[str]:
         """Return those files that do not exist. If few are `to_read` in this process, they are cached."""
-        del to_read
         return [url for url in urls if self.head(url) is None]
 
     def begin(self, call: Callable[[Item], Result], items: Iterable[Item]) -> Mapping[Item, Future[Result]]:
         """Begin a call for each of `items` in parallel, since each is a request; {} if calls take no time."""
-        del call, items
         return {}
 
     def on_disk(self, url: str) -> Path | None:
         """Return the path of a file on this machine; None for a remote one."""
-        del url
         return None
 
     def check(self, url: str, setting: str, use: Use) -> str:

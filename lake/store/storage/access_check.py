@@ -72,7 +72,8 @@ def lost_races(root: Address, rounds: int = ROUNDS) -> int:
     try:
         with ThreadPoolExecutor(WRITERS) as pool:
             acknowledged = list(pool.map(_write_all, [files] * WRITERS, [barrier] * WRITERS, range(WRITERS)))
-        return sum(not _has_one_winner(file, won) for file, *won in zip(files, *acknowledged, strict=True))
+        races = zip(files, *acknowledged, strict=True)
+        return sum(won.count(True) != 1 or file.read() != f"{won.index(True)}".encode() for file, *won in races)
     finally:
         root.storage.delete_all([file.url for file in files])
 
@@ -87,7 +88,3 @@ def _write_all(files: list[Address], barrier: Barrier, writer: int) -> list[bool
         barrier.abort()
         raise
     return acknowledged
-
-
-def _has_one_winner(file: Address, won: list[bool]) -> bool:
-    return won.count(True) == 1 and file.read() == f"{won.index(True)}".encode()

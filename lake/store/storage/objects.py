@@ -107,7 +107,6 @@ class RemoteStorage(Storage):
     def check(self, url: str, setting: str, use: Use) -> str:
         from lake.store.storage.access_check import check_objects
 
-        del setting
         return check_objects(Address(url, self), use)
 
 

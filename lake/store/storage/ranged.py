@@ -146,7 +146,6 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
         return True
 
     def isdir(self, path: str) -> bool:
-        del path
         return False
 
     def glob(self, path: str, **_: Any) -> list[str]:
