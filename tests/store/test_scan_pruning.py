@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -14,7 +12,9 @@ import pytest
 from deltalake import write_deltalake
 
 from lake import cost
+from lake.store import delta
 from lake.store.duckdb_tables import TableFiles, open_files
+from lake.store.log_head import LogHead
 from lake.store.proof import chain
 from lake.store.scan import Scan, has_key
 from lake.store.storage import Address
@@ -42,15 +42,7 @@ EXTREMES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Head:
-    """A batch without recorded content."""
-
-    batch: int
-    content: Mapping[str, Any] = field(default_factory=dict)
-
-
-HEADS: Final = [Head(batch) for batch in range(1, 31)]
+HEADS: Final = [LogHead("", delta.start(""), batch) for batch in range(1, 31)]
 
 
 def instant(random: Random) -> datetime | None:
