@@ -7,7 +7,6 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -28,7 +27,6 @@ from lake.records.reader import RecordReader
 from lake.session.spark_session import shares_disk
 from lake.sources import spool
 from lake.sources.spool import SpooledDelivery
-from lake.store import temporary_files
 from lake.store.log_rows import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 from lake.store.scan import to_frame
@@ -92,7 +90,7 @@ class Delivery:
         return ()
 
     def close(self) -> None:
-        temporary_files.remove_uploads(self.__dict__.get("_uploads", {}).values())
+        return
 
     def parts(self) -> Iterable[Delivery]:
         return ()
@@ -278,6 +276,7 @@ class SourceDelivery(Delivery):
     settings: Settings
     spooled: SpooledDelivery
     stream: str
+    copies: FileCopies = field(default_factory=FileCopies, compare=False, repr=False)
 
     @property
     def _file(self) -> Path:
@@ -294,12 +293,11 @@ class SourceDelivery(Delivery):
         return record_frames.read_locally(TextTask(reader), texts)
 
     def frame(self, spark: SparkSession, reader: RecordReader) -> DataFrame:
-        address = str(self._uploads.get(self._file, self._file))
-        return record_frames.read(record_frames.of_spool(spark, address, self.spooled.source), TextTask(reader))
+        place = self.copies.places(self.settings, [self._file])[self._file]
+        return record_frames.read(record_frames.of_spool(spark, str(place), self.spooled.source), TextTask(reader))
 
-    @cached_property
-    def _uploads(self) -> Mapping[Path, Address]:
-        return temporary_files.upload(self.settings, [self._file])
+    def close(self) -> None:
+        self.copies.delete()
 
     def marks(self, refused: set[int]) -> list[Mark]:
         size = self._file.stat().st_size if self._file.exists() else 0
