@@ -11,20 +11,19 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, most_similar
 from lake.contracts.fields import Field
 from lake.records.unknown_members import (
+    REPORTED,
     UnknownMember,
     by_names,
     known_paths,
     masks,
     optional_fields,
     unknown_members,
-    unknown_paths,
 )
 from lake.store import duckdb_tables
 from lake.store.log import Log
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 NAMES: Final = 20
 NAME_LENGTH: Final = 60
-REPORTED: Final = frozenset({"report", "warn"})
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
     import pyarrow.compute as pc
 
     extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0
-    names = _unknown(parsed, contract) if extras and not contract.sealed else {}
+    names = _unknown(parsed) if extras and not contract.sealed else {}
     drift = before.with_unknown(batch, extras, names)
     for column, fields in masks(contract).items():
         some, every = 0, -1
@@ -139,11 +137,8 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
     return drift
 
 
-def _unknown(parsed: DataFrame, contract: Contract) -> dict[str, int]:
-    from lake.store.spark_upcast import by_python  # with Arrow
-
-    paths = by_python("array<string>", partial(unknown_paths, by_names(contract.fields)), ["_extra"])
-    names = parsed.where("_reason IS NULL").select(paths.alias("paths")).selectExpr("explode(paths) AS name")
+def _unknown(parsed: DataFrame) -> dict[str, int]:
+    names = parsed.where("_reason IS NULL").selectExpr("explode(_unknown) AS name")
     short = names.selectExpr(f"left(name, {NAME_LENGTH}) AS name").groupBy("name").count()
     rows = short.orderBy("count", "name", ascending=[False, True]).limit(NAMES).toArrow()
     return {row["name"]: row["count"] for row in rows.to_pylist()}

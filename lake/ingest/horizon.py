@@ -135,8 +135,10 @@ PUNCTUATED: Final = f"_reason = '{CONTROL}' AND _detail = '{PUNCTUATION}'"
 
 
 def latest_times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
-    named = records.where(f"{_name(contract)} IS NOT NULL")
-    rows = named.groupBy(named[_field(contract)].cast("string").alias("name")).agg({"_time": "max"}).toArrow()
+    from pyspark.sql import functions as F
+
+    named = records.withColumn("_producer", F.expr(_name(contract))).where("_producer IS NOT NULL")
+    rows = named.groupBy("_producer").agg(F.max("_time").alias("latest")).toArrow()
     return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 

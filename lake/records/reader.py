@@ -21,13 +21,22 @@ from lake.records.debezium import Envelope, MessageDecoder
 from lake.records.field_reader import FieldColumn, FieldReader, Rejections
 from lake.records.json_value import BLANKS, Decoder, Members, NotJson, encoder, read_json
 from lake.records.raw_values import ABSENT, NO_CHARACTER, ColumnRecords, FileFault, RawValue, TextRecords, as_list
-from lake.records.unknown_members import by_names, has_records, masks, undeclared_members, unknown_members
+from lake.records.unknown_members import (
+    REPORTED,
+    by_names,
+    has_records,
+    masks,
+    object_of,
+    undeclared_members,
+    unknown_members,
+)
 from lake.records.values import SHOWN
 
 if TYPE_CHECKING:
     from lake.contracts.contract import Contract
 
 _BROKEN_BYTE: Final = re.compile("[\udc80-\udcff]")
+PATHS: Final = pa.list_(pa.string())
 
 
 class RecordReader:
@@ -50,6 +59,7 @@ class RecordReader:
             self.names, self._nested = (), ()
         self._by_names = by_names(self._declared)
         self._kept = {contract.subject if contract.sealed else None, contract.dump}
+        self._reported = by_names(contract.fields if contract.unknown in REPORTED and not contract.sealed else ())
         self._rejects_unknown = contract.unknown == "refuse"
         self._rejects_missing = contract.missing == "refuse"
         self._masks = {name: tuple(field.name for field in fields) for name, fields in masks(contract).items()}
@@ -59,7 +69,7 @@ class RecordReader:
     def schema(self) -> pa.Schema:
         texts = [(name, pa.string()) for name in ("_raw", "_reason", "_detail")]
         fields = [(reader.field.name, reader.type) for reader in self._readers]
-        others = [("_extra", pa.string()), ("_numbers", pa.string())]
+        others = [("_extra", pa.string()), ("_numbers", pa.string()), ("_unknown", PATHS)]
         return pa.schema(
             [("_seq", pa.int64()), *texts, *fields, *others, *((name, pa.int64()) for name in self._masks)]
         )
@@ -167,14 +177,15 @@ class RecordReader:
             values = [
                 column if name in self._kept else column.take(rows) for name, column in zip(read, values, strict=True)
             ]
-        columns += values
-        columns += [_text_column(size, {index: text for index, text in extra.items() if index not in refused})]
+        extras = _text_column(size, {index: text for index, text in extra.items() if index not in refused})
+        columns += [*values, extras]
         numbers: dict[int, list[str]] = {}
         for name, field in read.items():
             for index in field.numbers:
                 if index not in refused:
                     numbers.setdefault(index, []).append(name)
         columns += [_text_column(size, {index: ", ".join(names) for index, names in numbers.items()})]
+        columns += [_unknown_paths(self._reported, extras)]
         columns += [_bit_masks(size, [read[name].lacking for name in names]) for names in self._masks.values()]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
@@ -219,6 +230,13 @@ def _as_declared(field: Field | None, value: RawValue) -> RawValue:
                 for name, item in value.items()
             }
     return value
+
+
+def _unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
+    if not fields or extras.null_count == len(extras):
+        return pa.nulls(len(extras), PATHS)
+    found = ({each.path for each in unknown_members(object_of(text), fields)} for text in extras.to_pylist())
+    return pa.array([sorted(paths) or None for paths in found], PATHS)
 
 
 def _bit_masks(size: int, lacking: Sequence[Sequence[int]]) -> pa.Array:

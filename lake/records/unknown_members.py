@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LACKS: Final = "_lacks"
 BITS: Final = 62
 """Names of the columns with masks of missing fields, and fields of one mask."""
+REPORTED: Final = frozenset({"report", "warn"})
+"""Values of a contract's `unknown` by which undeclared members are counted by path."""
 
 
 class UnknownMember(NamedTuple):
@@ -92,13 +94,6 @@ def _paths(field: Field, path: str) -> Iterator[str]:
     yield path
     for part in field.parts:
         yield from _paths(part, f"{path}.{part.name}" if field.type.startswith("struct<") else f"{path}[]")
-
-
-def unknown_paths(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    found = ({each.path for each in unknown_members(object_of(text), fields)} for text in extras.to_pylist())
-    return pa.array([sorted(paths) or None for paths in found], pa.list_(pa.string()))
 
 
 def without_declared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:

@@ -48,6 +48,7 @@ def test_reader_returns_typed_columns_in_the_order_of_its_schema() -> None:
         "at",
         "_extra",
         "_numbers",
+        "_unknown",
         "_lacks0",
     ]
     assert table["_seq"].to_pylist() == [7, 9]
