@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import io
 import zipfile
 from collections.abc import Iterator
 from typing import BinaryIO, Final
@@ -78,22 +77,11 @@ class DecompressedFile:
         return data
 
 
-class _WithoutClose(io.RawIOBase):
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        return self._stream.read(size)
-
-
 def _decompressed(stream: BinaryIO, packing: str) -> BinaryIO:
     if not packing:
         return stream
     if packing != "zip":
-        return pa.CompressedInputStream(pa.PythonFile(_WithoutClose(stream), mode="r"), packing)  # type: ignore[no-any-return]
+        return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), packing)  # type: ignore[no-any-return]
     archive = zipfile.ZipFile(stream)
     members = [one for one in archive.infolist() if not (one.is_dir() or one.filename.startswith(MAC_FOLDER))]
     if len(members) != 1:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -83,19 +84,13 @@ MOST: Final = 1024
 
 
 class Memo(Generic[K, V]):
+    """Cache of a function's results that, unlike `functools.lru_cache`, can be sent to Spark's executors."""
+
     def __init__(self, function: Callable[[K], V]) -> None:
-        self._function = function
-        self._known: dict[K, V] = {}
+        self._function, self._cached = function, lru_cache(MOST)(function)
 
     def __call__(self, argument: K) -> V:
-        try:
-            return self._known[argument]
-        except KeyError:
-            result = self._function(argument)
-        if len(self._known) >= MOST:
-            self._known.clear()
-        self._known[argument] = result
-        return result
+        return self._cached(argument)
 
     def __reduce__(self) -> tuple[type[Memo[K, V]], tuple[Callable[[K], V]]]:
         return Memo, (self._function,)

@@ -142,7 +142,7 @@ def offset_of(sign: str, hours: int, minutes: int, seconds: int = 0) -> timedelt
     return -offset if sign == "-" else offset
 
 
-@Memo  # unlike functools.cache, can be sent to Spark's executors
+@Memo
 def _regions(_: str) -> frozenset[str]:
     return frozenset(available_timezones())
 
