@@ -142,7 +142,7 @@ class ParquetLimits:
         if piece.num_rows == 1 and sum(map(unpacked_bytes, piece.columns)) > self.record_limit:
             raise FileFault(f"{OVERSIZED}a record of more than {self.record_limit:,} bytes")
         self._dictionary_bytes += sum(
-            _bytes(leaf) for column in piece.columns for leaf in leaves(column) if _is_dictionary(leaf)
+            _bytes(leaf) for column in piece.columns for leaf in leaves(column) if pa.types.is_dictionary(leaf.type)
         )
         if self._dictionary_bytes > self.file_limit:
             raise FileFault(expansion_fault(self.size))
@@ -158,12 +158,8 @@ def unpacked_bytes(array: pa.Array) -> int:
     return sum(map(_bytes, leaves(array)))
 
 
-def _is_dictionary(leaf: pa.Array) -> bool:
-    return bool(pa.types.is_dictionary(leaf.type))
-
-
 def _bytes(leaf: pa.Array) -> int:
-    if not _is_dictionary(leaf):
+    if not pa.types.is_dictionary(leaf.type):
         return int(leaf.nbytes)
     lengths = pc.binary_length(leaf.dictionary).cast(pa.int64())
     return pc.sum(lengths.take(leaf.indices)).as_py() or 0

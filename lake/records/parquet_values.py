@@ -33,6 +33,7 @@ MAX_INT: Final = (1 << 63) - 1
 PRECISION: Final = 38
 TEXTS: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 BYTES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
+LISTS: Final = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
 def converter(kind: pa.DataType, columns: Iterator[pq.ColumnSchema], on_loss: OnLoss) -> Convert:
@@ -47,7 +48,7 @@ def converter(kind: pa.DataType, columns: Iterator[pq.ColumnSchema], on_loss: On
     if pa.types.is_map(kind):
         parts = [converter(part, columns, on_loss) for part in (kind.key_type, kind.item_type)]
         return partial(_maps, *parts)
-    if _is_list(kind):
+    if isinstance(kind, LISTS):
         return partial(_lists, converter(kind.value_type, columns, on_loss))
     if pa.types.is_dictionary(kind):
         values = converter(kind.value_type, columns, on_loss)
@@ -198,16 +199,10 @@ def leaves(array: pa.Array) -> Iterator[pa.Array]:
         yield from (leaf for part in array.flatten() for leaf in leaves(part))
     elif pa.types.is_map(kind):
         yield from leaves(_as_pairs(array))
-    elif _is_list(kind):
+    elif isinstance(kind, LISTS):
         yield from leaves(array.flatten())
     else:
         yield array
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    views = (pa.types.is_list_view, pa.types.is_large_list_view)
-    return any(test(kind) for test in (*tests, *views))
 
 
 def _as_pairs(maps: pa.MapArray) -> pa.ListArray:
