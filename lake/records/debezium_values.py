@@ -332,24 +332,20 @@ class RowConverter:
         described = _member_schemas(schema)
         declared = {name: field for field in of_row for name in field.names}
         converts = {name: converter(field, described.get(name, {})) for name, field in declared.items()}
-        self._declared = [(name, declared[name], convert) for name, convert in converts.items() if convert]
-        others = {name: _undeclared_converter(column) for name, column in described.items() if name not in declared}
-        self._others = {name: convert for name, convert in others.items() if convert}
+        converts |= {name: _undeclared_converter(column) for name, column in described.items() if name not in declared}
+        self._converts = [(name, declared.get(name), convert) for name, convert in converts.items() if convert]
         at_path: dict[tuple[str, ...], Schema] = {}
         for image in ("before", "after"):
             at_path |= {(image,): schema} | {(image, name): column for name, column in described.items()}
         self._at_paths = {field.name: converter(field, at_path.get(field.path, {})) for field in of_path}
 
     def converted(self, row: Row) -> Row:
-        if not self._declared and not self._others:
+        if not self._converts:
             return row
         row = dict(row)
-        for name, declared, convert in self._declared:
+        for name, declared, convert in self._converts:
             if (given := row.get(name)) is not None:
                 row[name] = _convert_field(declared, convert, given)
-        for name, convert in self._others.items():
-            if (given := row.get(name)) is not None:
-                row[name] = _convert_if_possible(convert, given)
         return row
 
     def at_path(self, field: Field, change: Row) -> RawValue:
@@ -360,18 +356,14 @@ class RowConverter:
         return given if convert is None or given is None or given is ABSENT else _convert_field(field, convert, given)
 
 
-def _convert_field(field: Field, convert: Convert, given: RawValue) -> RawValue:
+def _convert_field(field: Field | None, convert: Convert, given: RawValue) -> RawValue:
+    """Return the value as it is if no `field` declares it and it cannot be converted."""
     try:
         return convert(given)
     except WrongValue as wrong:
+        if field is None:
+            return given
         raise NoChange(Reason.WRONG_TYPE, f"{field.name}: {excerpt(given)} {wrong}") from None
-
-
-def _convert_if_possible(convert: Convert, given: RawValue) -> RawValue:
-    try:
-        return convert(given)
-    except WrongValue:
-        return given
 
 
 def row_schema(schema: RawValue) -> Schema:
