@@ -106,8 +106,7 @@ class FieldReader:
                 rejections.add(index, Reason.UNPARSEABLE, json_value.NOT_A_CHARACTER)
             rejections.add(index, Reason.WRONG_TYPE, _with_encodings(detail) if self._in_envelope else detail)
         if self.field.text_only:
-            for index in numbers:
-                rejections.add(index, Reason.WRONG_TYPE, f"{self.excerpt(as_list(given)[index])} {NOT_TEXT}")
+            self._reject(numbers, given, Reason.WRONG_TYPE, NOT_TEXT, rejections)
         self._check(values, given, rejections)
         return FieldColumn(values, lacking, numbers)
 
@@ -134,11 +133,17 @@ class FieldReader:
     def _check(self, values: pa.Array, given: Sequence[RawValue], rejections: Rejections) -> None:
         if len(self._symbols):
             unknown = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, value_set=self._symbols)))
-            for index in _true_indices(unknown):
-                rejections.add(index, Reason.NOT_IN_ENUM, f"{self.excerpt(as_list(given)[index])} {self.not_in_enum}")
+            self._reject(_true_indices(unknown), given, Reason.NOT_IN_ENUM, self.not_in_enum, rejections)
         for bound in self.bounds:
-            for index in _true_indices(bound.outside(values)):
-                rejections.add(index, Reason.OUT_OF_BOUNDS, f"{self.excerpt(as_list(given)[index])} {bound.words}")
+            outside = _true_indices(bound.outside(values))
+            self._reject(outside, given, Reason.OUT_OF_BOUNDS, bound.words, rejections)
+
+    def _reject(
+        self, indices: Sequence[int], given: Sequence[RawValue], reason: str, words: str, rejections: Rejections
+    ) -> None:
+        values = as_list(given) if indices else ()
+        for index in indices:
+            rejections.add(index, reason, f"{self.excerpt(values[index])} {words}")
 
     def excerpt(self, value: RawValue) -> str:
         shown = (self.field.default or "") if value is None or value is ABSENT else value
