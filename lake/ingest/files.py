@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -84,11 +85,9 @@ class File:
 
 def unchanged(files: Iterable[File]) -> tuple[File, ...]:
     files = tuple(files)
-    of_bucket = [file.path for file in files if isinstance(file.path, Object)]
-    if not of_bucket:
-        return tuple(file for file in files if file.unchanged())
-    same = dict(zip(of_bucket, objects.unchanged(of_bucket), strict=True))
-    return tuple(f for f in files if (same[f.path] if isinstance(f.path, Object) else f.unchanged()))
+    with ThreadPoolExecutor(objects.AT_ONCE) as pool:
+        same = [*pool.map(File.unchanged, files)]
+    return tuple(file for file, is_same in zip(files, same, strict=True) if is_same)
 
 
 def fault_of(file: File, *, folder: Path | Address | None = None) -> str:

@@ -171,12 +171,6 @@ class Object:
             return stream.read()
 
 
-def unchanged(objects: Iterable[Object]) -> list[bool]:
-    """Return for each object whether it exists and has not been replaced."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(Object.unchanged, objects))
-
-
 def prefetch(objects: Iterable[Object]) -> None:
     """Cache the beginnings of `objects` in parallel, as far as the cache has room."""
 
