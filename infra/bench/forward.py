@@ -23,7 +23,7 @@ from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import CHANGE
-from lake.store.upkeep.compaction import pack_log
+from lake.store.upkeep.compaction import pack_table
 from lake.store.warehouse import Warehouse
 
 TOUCHED: Final = 200
@@ -48,7 +48,7 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
     diffs = {each.name: _same_again(project, each) for each in project.tables.values()}
     for _ in range(batches):
         batch = _append(project, stream, batch)
-        pack_log(Warehouse(project.settings).log(stream).path, Log(project.settings, stream).head().position)
+        pack_table(Warehouse(project.settings).log(stream).path, Log(project.settings, stream).head().position)
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
             evaluation, began = Evaluation.of(inputs, declaration), time.monotonic()

@@ -85,7 +85,7 @@ class Written:
             for _ in range(days):
                 rows = self._events(con, head, range(of.buckets))
                 head = log.commit(of, rows, _position(head, rows))
-                compaction.pack_log(log.path, head.position)
+                compaction.pack_table(log.path, head.position)
         return head
 
     def _events(self, con: duckdb.DuckDBPyConnection, head: LogHead, buckets: Sequence[int]) -> pa.Table:

@@ -234,7 +234,7 @@ def _commit_batch(batch: Batch) -> BatchCounts:
         **({gap_detection.RUNS: batch.punctuated_runs} if batch.punctuated_runs else {}),
     )
     after = log.commit(contract, events, position)
-    compaction.pack_log(log.path, after.position)
+    compaction.pack_table(log.path, after.position)
     for location in Warehouse(settings).beside(contract.name):
         if delta.exists(location.path):
             compaction.pack_table(location.path)

@@ -114,9 +114,8 @@ class Void:
 
 
 def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
-    where = "" if stream is None else "WHERE stream = $1"
-    query = f"SELECT * FROM t {where} ORDER BY number"
-    return [Void(**row) for row in VOIDS.rows(settings, query, *([] if stream is None else [stream]))]
+    query = "SELECT * FROM t WHERE $1 IS NULL OR stream = $1 ORDER BY number"
+    return [Void(**row) for row in VOIDS.rows(settings, query, stream)]
 
 
 def voids_head(settings: Settings) -> int:

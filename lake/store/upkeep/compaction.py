@@ -86,20 +86,14 @@ def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
 
 
 def pack_table(path: Address, position: Position | None = None) -> None:
-    """Pack the small files if there are many; the caller holds the table's lease. Raises as `compact_table`."""
-    if any(part.crowded for part in file_groups(path)) and not _foreign(path, position):
-        compact_table(path, position, target=PACKED_BYTES)
+    """Pack the small files of a table, or of buckets of a log, if there are many; but no rows of another tool.
 
-
-def pack_log(path: Address, position: Position) -> None:
-    crowded = [part.bucket for part in file_groups(path) if part.crowded and part.bucket is not None]
-    if crowded and not _foreign(path, position):
-        compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
-
-
-def _foreign(path: Address, position: Position | None) -> bool:
-    """Return whether another tool wrote to the table last: its rows are not moved."""
-    return position is not None and position.version != delta.version(path)
+    The caller holds the table's lease. Raises as `compact_table`.
+    """
+    crowded = [part.bucket for part in file_groups(path) if part.crowded]
+    if crowded and (position is None or position.version == delta.version(path)):
+        buckets = [bucket for bucket in crowded if bucket is not None]
+        compact_table(path, position, buckets=buckets, target=PACKED_BYTES)
 
 
 def compact_table(
