@@ -60,23 +60,26 @@ def create(path: Address, schema: Schema, properties: Mapping[str, str | None], 
 def write(to: Address | DeltaTable, rows: pa.Table | Table, position: Position, **how: Any) -> None:
     """Write `rows` in one commit with `position`; the default of the options `how` is to append.
 
-    The commit may exist although an error is raised: the caller reads back.
+    The commit may exist although an error is raised: the caller reads back. Raises Beaten if a table at an address is
+    not just before `position`.
     """
     how = {"mode": "append", "commit_properties": position.commit_properties, **how}
     how["writer_properties"] = _row_groups(rows.num_rows, rows.nbytes)
     if isinstance(to, DeltaTable):
         write_deltalake(to, rows, **how)
     else:
-        _write(to, rows, how)
+        _write(to, rows, how, position)
 
 
-def _write(path: Address, rows: pa.Table | Table, how: dict[str, Any]) -> None:
+def _write(path: Address, rows: pa.Table | Table, how: dict[str, Any], position: Position | None = None) -> None:
     log = table_log(path)
     if log.newest() is None:
         with log.target() as (url, options):
             write_deltalake(url, rows, storage_options=options, **how)
     else:
         with log.committing(reads=False) as table:
+            if position is not None:
+                must_precede(table, position)
             write_deltalake(table, rows, **how)
 
 

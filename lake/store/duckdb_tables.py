@@ -17,7 +17,7 @@ from lake.errors import LakeError, StorageError
 from lake.session.duck import FILE_SYSTEMS, connect
 from lake.store import archive_tier
 from lake.store.delta import Position, exists, opened
-from lake.store.delta_writer import KEEP_LOGS, add, committing, must_precede, read_back, write
+from lake.store.delta_writer import KEEP_LOGS, add, read_back, write
 from lake.store.storage import Address
 from lake.store.storage.objects import FETCHED
 from lake.store.table_log import TableState
@@ -155,15 +155,9 @@ def append(path: Address, schema: str, records: Sequence[Sequence[Any]], positio
         if records:
             con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(records[0]))})", records)
         data = Table.from_arrow(con.table("t"))
-    table_exists = exists(path)
-    how: dict[str, Any] = {"schema_mode": "merge"} if table_exists else {"configuration": KEEP_LOGS}
+    how: dict[str, Any] = {"schema_mode": "merge"} if exists(path) else {"configuration": KEEP_LOGS}
     if position is None:
         add(path, data, **how)
         return
     with read_back(path, position.writer):
-        if table_exists:
-            with committing(path) as table:
-                must_precede(table, position)
-                write(table, data, position, **how)
-        else:
-            write(path, data, position, **how)
+        write(path, data, position, **how)

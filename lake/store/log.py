@@ -230,9 +230,7 @@ class Log(Located):
         beaten = _beaten(self.stream, position)
         with only_writer(self.location, position, beaten):
             if isinstance(ordered, pa.Table):
-                with delta_writer.committing(self.path) as table:
-                    delta_writer.must_precede(table, position)
-                    delta_writer.write(table, ordered, position, schema_mode="merge")
+                delta_writer.write(self.path, ordered, position, schema_mode="merge")
             else:
                 commit_staged(self._staged(ordered), position)
         return LogHead.of(self.stream, confirm(self.location, position, beaten))
