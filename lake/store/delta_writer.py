@@ -7,7 +7,7 @@ writer, or append the rows twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, WriterProperties, wr
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from lake import cost
-from lake.errors import Unavailable
+from lake.errors import LakeError, Unavailable
 from lake.session.spark_session import first_line
 from lake.store.delta import Position, commits, exists, new_writer
 from lake.store.storage import Address
@@ -142,10 +142,10 @@ def _anonymous(writer: str) -> dict[str, str]:
 
 
 @contextmanager
-def read_back(path: Address, writer: str) -> Iterator[None]:
+def read_back(path: Address, writer: str, refused: Callable[[Exception], LakeError] | None = None) -> Iterator[None]:
     """Run the block, which commits as `writer`. Ignore its error if the commit is in the log afterwards.
 
-    Raises Unavailable if the commit is not there because its number was taken.
+    Raises the error that `refused` returns, by default Unavailable, if it is not there because its number was taken.
     """
     try:
         yield
@@ -153,17 +153,14 @@ def read_back(path: Address, writer: str) -> Iterator[None]:
         invalidate(path)
         if is_committed(path, writer):
             return
-        if isinstance(error, Beaten):
-            raise Unavailable(
-                f"{path.name} took no commit: {first_line(error)}",
-                where=str(path),
-                fix="run the command again: it starts from the table's new state",
-            ) from error
-        raise
-    invalidate_unless_known(path, writer)
-
-
-def invalidate_unless_known(path: Address, writer: str) -> None:
+        if not isinstance(error, Beaten):
+            raise
+        taken = Unavailable(
+            f"{path.name} took no commit: {first_line(error)}",
+            where=str(path),
+            fix="run the command again: it starts from the table's new state",
+        )
+        raise (refused(error) if refused else taken) from error
     if not table_log(path).knows(writer):
         invalidate(path)
 

@@ -21,7 +21,7 @@ from itertools import count
 from secrets import token_hex
 from typing import Any, Final
 
-from lake.errors import StorageError, Unavailable
+from lake.errors import LakeError, StorageError, Unavailable
 from lake.session.spark_session import first_line
 from lake.store import delta, delta_writer
 from lake.store.delta import Position
@@ -147,22 +147,18 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
     if delta.head_or_start(at.path, at.app).txn != position.txn - 1:
         raise beaten
     before = delta.newest_version(at.path)
-    try:
+
+    def refused(error: Exception) -> LakeError:
+        if delta.newest_version(at.path) != before:
+            return beaten
+        return StorageError(
+            f"{at.path.name} takes no commit: {first_line(error)}",
+            where=str(at.path),
+            fix="another tool enabled a table feature that Headwater cannot write: disable it, or restore a backup",
+        )
+
+    with delta_writer.read_back(at.path, position.writer, refused):
         yield
-    except Exception as error:
-        invalidate(at.path)
-        if delta_writer.is_committed(at.path, position.writer):
-            return
-        if isinstance(error, delta_writer.Beaten):
-            if delta.newest_version(at.path) != before:
-                raise beaten from error
-            raise StorageError(
-                f"{at.path.name} takes no commit: {first_line(error)}",
-                where=str(at.path),
-                fix="another tool enabled a table feature that Headwater cannot write: disable it, or restore a backup",
-            ) from error
-        raise
-    delta_writer.invalidate_unless_known(at.path, position.writer)
 
 
 def confirm(at: Location, position: Position, beaten: Unavailable) -> Position:
