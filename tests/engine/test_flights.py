@@ -139,6 +139,11 @@ def test_commits_and_edition_record_the_content_of_each_table(sliced: Lakehouse)
         assert present(edition).tables[name].rows == table.rows(table.version())
 
 
+def test_quantiles_of_few_changes_are_computed_by_duckdb(sliced: Lakehouse) -> None:
+    table = inputs_of(sliced).table(sliced.project.tables["route_quantiles"])
+    assert present(table.head()).engine == "duckdb"
+
+
 def test_repeated_advance_commits_nothing(sliced: Lakehouse) -> None:
     inputs = inputs_of(sliced)
     for declaration in sliced.project.tables.values():

@@ -23,7 +23,10 @@ COLUMNS: dict[str, tuple[pa.DataType, Sequence[Any]]] = {
     "int": (pa.int32(), [0, 1, -1, 17, 2**31 - 1, -(2**31)]),
     "long": (pa.int64(), [0, 1, -3, 1_000_007, 2**63 - 1, -(2**63)]),
     "float": (pa.float32(), [0.0, 1.5, -2.25, float("inf"), float("-inf"), float("nan"), 3.4028235e38]),
-    "double": (pa.float64(), [0.0, 0.1, -2.5, 1e300, 1e16, float("inf"), float("-inf"), float("nan"), 5e-324]),
+    "double": (
+        pa.float64(),
+        [0.0, 0.1, -0.3, 0.5, -2.5, 1e300, 1e16, float("inf"), float("-inf"), float("nan"), 5e-324],
+    ),
     "money": (pa.decimal128(12, 2), [Decimal("0.00"), Decimal("1.05"), Decimal("-9999999999.99"), Decimal("2.50")]),
     "wide": (pa.decimal128(38, 6), [Decimal("0.000001"), Decimal(10**31), Decimal("-1.500000")]),
     "whole": (pa.decimal128(20, 0), [Decimal(0), Decimal(10**20 - 1), Decimal(-7)]),

@@ -36,6 +36,12 @@ OF_ONE_VALUE = (
     *("year", "quarter", "month", "day", "dayofmonth", "dayofyear", "dayofweek", "weekday", "weekofyear"),
     *("hour", "minute", "second", "last_day", "date", "timestamp", "int", "string", "bigint", "double"),
 )
+MAPS = (
+    "map_from_entries(array(struct({0}, id))), map_from_entries(array(struct({0}, 'b')))",
+    "map_from_entries(transform({0}, x -> struct(x, 'a'))), map_from_entries(array(struct(int, id)))",
+    "map_from_entries(array(struct(int, id))), map_from_entries(transform({0}, x -> struct(x, 'b')))",
+    "map_from_entries(array(struct(id as n, {0}), struct(-id as n, {0}))), map_from_entries(array(struct(2L, {0})))",
+)
 OF_ONE = (
     "- {0}",
     "{0} is null",
@@ -60,7 +66,29 @@ OF_ONE = (
     "date_from_unix_date({0})",
     "date_add({0}, 3)",
     "date_sub({0}, byte)",
-    "shiftright({0}, 3)",
+    *(f"{name}({{0}}, {by})" for name in ("shiftright", "shiftleft", "shiftrightunsigned") for by in (3, 63, 70)),
+    "shiftright({0}, int)",
+    "shiftleft(1L, {0})",
+    "bit_count({0})",
+    "ln({0})",
+    "ln(abs({0}))",
+    *(f"{name}(- {{0}})" for name in ("round", "ln", "floor", "ceil", "sign")),
+    "power({0}, 3)",
+    "power(1.02d, {0})",
+    "sign({0})",
+    "ceil({0})",
+    "floor({0})",
+    "{0} * 0.25BD + floor({0} * 0.25BD)",
+    "cast({0} as decimal(38, 0)) + whole",
+    "cast({0} as decimal(38, 0)) - 9.9e37BD",
+    "coalesce({0}, array())",
+    "coalesce(array(), array({0}))",
+    "map_entries(map_from_entries(array(struct({0}, id))))",
+    "map_entries(map_from_entries(transform({0}, x -> struct(x, id))))",
+    *(f"map_entries(map_zip_with({maps}, (k, x, y) -> struct(k, x, y)))" for maps in MAPS),
+    "sort_array(array(struct({0} as x, 2 as y), struct({0} as x, 1 as y), null))",
+    "sort_array(transform(items, x -> struct(x, {0})))",
+    "sort_array(array({0}, null, {0}))",
     *(
         f"date_trunc('{unit}', {{0}})"
         for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")

@@ -99,7 +99,7 @@ class Quantile(OfValues):
         value = f"cast({self.value_sql} as double)"
         number = f"cast(ceil(ln(abs({value})) / {math.log(self._base)!r}d) as int) + {MIDDLE}"
         key = (
-            f"case when {value} = 0d then 0 when abs({value}) < double('infinity')"
+            f"case when {value} = 0d then 0 when abs({value}) <= {sys.float_info.max!r}d"
             f" then if({value} > 0d, {number}, -({number})) end"
         )
         return {f"_{name}_histogram": StateColumn(COUNTED, ADD, per=key)}

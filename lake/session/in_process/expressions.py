@@ -176,7 +176,7 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
             return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope))
         case Call("element_at", (Call("map", entries), key)):
             return _entry(entries, key, scope)
-        case Call("transform" | "filter" | "aggregate"):
+        case Call("transform" | "filter" | "aggregate" | "map_zip_with"):
             return _by_lambda(node, scope)
         case Call("timestampadd" | "dateadd", (Name((unit,)), number, at)):
             return texts.shifted(unit, [value_of(number, scope), value_of(at, scope)])
@@ -235,7 +235,9 @@ def _by_lambda(node: Call, scope: Scope) -> Value:
             case _:
                 listed = value_of(of, scope)
         return lists.reduced(listed, value_of(start, scope), depth, body(step), last)
-    [made] = others
+    *maps, made = others
+    if node.name == "map_zip_with":
+        return lists.zipped(value_of(of, scope), value_of(maps[0], scope), depth, body(made))
     return (lists.transform if node.name == "transform" else lists.filtered)(value_of(of, scope), depth, body(made))
 
 

@@ -12,11 +12,10 @@ from typing import Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process import lists, texts, zones
+from lake.session.in_process import lists, numeric, texts, zones
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import (
     EPOCH,
-    INT,
     LONG,
     TIMESTAMP,
     Function,
@@ -44,7 +43,6 @@ from lake.session.in_process.operators import (
     times,
     when,
 )
-from lake.session.in_process.texts import typed
 from lake.session.in_process.types import INTEGERS, NAMES, Value, cast, duckdb_type, together
 from lake.text import literal, quoted
 
@@ -69,12 +67,6 @@ def _named_struct(values: Sequence[Value]) -> Value:
 def _array(values: Sequence[Value]) -> Value:
     texts, type_ = together(values) if values else ([], T.NullType())
     return Value(f"list_value({', '.join(texts)})" if texts else "CAST([] AS INTEGER[])", T.ArrayType(type_))
-
-
-def _shift_right(values: Sequence[Value]) -> Value:
-    if values[0].type != LONG:
-        raise unsupported("shiftright of other values")
-    return typed("({0} >> {1})", LONG, LONG, INT)(values)
 
 
 def _xxhash64(values: Sequence[Value]) -> Value:
@@ -121,6 +113,7 @@ def _field(values: Sequence[Value]) -> Value:
 FUNCTIONS: Final[dict[str, Function]] = {
     **texts.FUNCTIONS,
     **lists.FUNCTIONS,
+    **numeric.FUNCTIONS,
     "==": comparison("="),
     "<=>": comparison("IS NOT DISTINCT FROM"),
     "!=": different,
@@ -164,7 +157,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "array": _array,
     "field": _field,
     "xxhash64": _xxhash64,
-    "shiftright": _shift_right,
     "from_utc_timestamp": lambda values: _in_zone(values, zones.FROM_UTC),
     "to_utc_timestamp": lambda values: _in_zone(values, zones.TO_UTC),
 }

@@ -1,4 +1,4 @@
-"""Functions of arrays of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+"""Functions of arrays and maps of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import INT, Function, sort_keys
 from lake.session.in_process.types import Value, cast, common_type, duckdb_type, has_float, is_integer, let
 
+NESTED: Final = (T.StructType, T.ArrayType, T.MapType, T.NullType)
 LONGEST: Final = 100_000
 """Elements of a sequence that are held in memory."""
 Body = Callable[[Sequence[Value]], Value]
@@ -54,6 +55,53 @@ def reduced(of: Value, start: Value, depth: int, body: Body, finish: Body | None
         return last
     ended = finish([state])
     return Value(let(state.sql, last.sql, ended.sql), ended.type)
+
+
+def zipped(left: Value, right: Value, depth: int, body: Body) -> Value:
+    """Return a map of what `body` makes of each key and its values, null if a map lacks it; keys of `left` first.
+
+    The entries of both are sorted by key, so that those with one key are neighbours, and then by their first places.
+    """
+    key, one = _types_of_map(left)
+    other_key, other = _types_of_map(right)
+    if other_key != key:
+        raise unsupported("maps with keys of several types")
+    item, entry = f"l{depth}", "struct_pack(key := e.key, place := i"
+    made = body([Value(f"{item}.key", key), Value(f"{item}.x", one), Value(f"{item}.y", other)])
+    no_x, no_y = (f"CAST(NULL AS {duckdb_type(type_)})" for type_ in (one, other))
+    first = f"list_transform(map_entries({left.sql}), lambda e, i: {entry}, x := e.value, y := {no_y}))"
+    second = f"list_transform(map_entries({right.sql}), lambda e, i: {entry} + {1 << 40}, x := {no_x}, y := e.value))"
+    y = "CASE WHEN s[i + 1].key = e.key THEN s[i + 1].y ELSE e.y END"
+    pair = f"struct_pack(place := e.place, key := e.key, x := e.x, y := {y})"
+    pairs = f"list_transform(s, lambda e, i: CASE WHEN s[i - 1].key IS DISTINCT FROM e.key THEN {pair} END)"
+    joined = let("s", f"list_sort(list_concat({first}, {second}))", f"list_filter({pairs}, lambda e: e IS NOT NULL)")
+    entries = f"list_transform(list_sort({joined}), lambda {item}: struct_pack(key := {item}.key, value := {made.sql}))"
+    known = f"{left.sql} IS NOT NULL AND {right.sql} IS NOT NULL"
+    return Value(f"CASE WHEN {known} THEN map_from_entries({entries}) END", T.MapType(key, made.type))
+
+
+def _types_of_map(of: Value) -> tuple[T.DataType, T.DataType]:
+    if not isinstance(of.type, T.MapType):
+        raise unsupported(f"a {of.type.simpleString()} as map")
+    return of.type.keyType, of.type.valueType
+
+
+def _map_from_entries(values: Sequence[Value]) -> Value:
+    [of] = values
+    type_ = element_type(of)
+    if not isinstance(type_, T.StructType) or len(type_) != 2:
+        raise unsupported("map_from_entries of other values")
+    key, value = (field.dataType for field in type_)
+    if isinstance(key, NESTED) or has_float(key):
+        raise unsupported(f"keys of a map of type {key.simpleString()}")
+    return Value(f"map_from_entries({of.sql})", T.MapType(key, value))
+
+
+def _map_entries(values: Sequence[Value]) -> Value:
+    [of] = values
+    key, value = _types_of_map(of)
+    entry = T.StructType([T.StructField("key", key), T.StructField("value", value)])
+    return Value(f"map_entries({of.sql})", T.ArrayType(entry))
 
 
 def _element(values: Sequence[Value]) -> Value:
@@ -104,10 +152,15 @@ def _size(values: Sequence[Value]) -> Value:
 def _sorted(nulls: str) -> Function:
     def sort(values: Sequence[Value]) -> Value:
         [of] = values
-        if isinstance(type_ := element_type(of), T.StructType):
-            raise unsupported("a sorted array of structs")
-        sort_keys(Value("", type_))
-        return Value(f"list_sort({of.sql}, 'ASC', 'NULLS {nulls}')", of.type)
+        type_ = element_type(of)
+        keys = sort_keys(Value("e", type_))
+        if not isinstance(type_, T.StructType):
+            return Value(f"list_sort({of.sql}, 'ASC', 'NULLS {nulls}')", of.type)
+        if nulls == "LAST" or has_float(type_):
+            raise unsupported("a sorted array of these structs")
+        parts = ", ".join(f"k{n} := ({key}) IS NOT NULL, v{n} := {key}" for n, key in enumerate(keys))
+        keyed = f"list_transform({of.sql}, lambda e: struct_pack({parts}, e := e))"
+        return Value(f"list_transform(list_sort({keyed}, 'ASC', 'NULLS FIRST'), lambda e: e.e)", of.type)
 
     return sort
 
@@ -134,6 +187,8 @@ def _union(values: Sequence[Value]) -> Value:
 FUNCTIONS: Final[dict[str, Function]] = {
     "element": _element,
     "element_at": _element_at,
+    "map_entries": _map_entries,
+    "map_from_entries": _map_from_entries,
     "sequence": _sequence,
     "size": _size,
     "sort_array": _sorted("FIRST"),

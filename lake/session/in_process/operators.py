@@ -28,6 +28,7 @@ Function: TypeAlias = Callable[[Sequence[Value]], Value]
 
 BOOLEAN: Final = T.BooleanType()
 LONG: Final = T.LongType()
+DOUBLE: Final = T.DoubleType()
 INT: Final = T.IntegerType()
 TEXT: Final = T.StringType()
 TIMESTAMP: Final = T.TimestampType()
@@ -175,9 +176,9 @@ def arithmetic(sign: str) -> Function:
         else:
             scale = max(one.scale, other.scale)
             precision = max(one.precision - one.scale, other.precision - other.scale) + scale + 1
-        if precision > MOST:
+        if precision > MOST and (scale or sign == "*"):
             raise unsupported("a decimal of more digits")
-        exact = T.DecimalType(precision, scale)
+        exact = T.DecimalType(min(precision, MOST), scale)
         if sign == "*":
             return cast(Value(f"({cast(left, one).sql} * {cast(right, other).sql})", T.DecimalType(MOST, scale)), exact)
         return Value(f"CAST({cast(left, exact).sql} {sign} {cast(right, exact).sql} AS {duckdb_type(exact)})", exact)
@@ -221,7 +222,7 @@ def division(sign: str) -> Function:
         left, right, type_ = operands(values)
         if isinstance(type_, T.DecimalType) or (sign != "/" and not is_integer(type_)):
             raise unsupported(f"{sign} of {type_.simpleString()}")
-        result: T.DataType = T.DoubleType() if sign == "/" else LONG if sign == "//" else type_
+        result: T.DataType = DOUBLE if sign == "/" else LONG if sign == "//" else type_
         of = result if sign != "%" else type_
         one, other = cast(left, of).sql, cast(right, of).sql
         safe = f"CASE WHEN {other} = 0 THEN error('a division by zero') ELSE {other} END"
@@ -244,8 +245,10 @@ def absolute(values: Sequence[Value]) -> Value:
 
 
 def rounded(values: Sequence[Value]) -> Value:
-    """Return a decimal with a constant number of places, half away from zero."""
+    """Return a decimal with a constant number of places, half away from zero; a double without places."""
     of, *places = values
+    if of.type == DOUBLE and not places:
+        return Value(once(of.sql, lambda x: f"CASE WHEN round({x}) = 0 THEN 0 ELSE round({x}) END"), DOUBLE)
     if not isinstance(of.type, T.DecimalType) or not all(place.is_literal and place.sql.isdigit() for place in places):
         raise unsupported("round of other values")
     scale = min(int(places[0].sql) if places else 0, of.type.scale)

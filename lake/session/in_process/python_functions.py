@@ -1,4 +1,4 @@
-"""Functions of Spark that DuckDB lacks, in Python: xxHash64 with seed 42, and clocks of time zones.
+"""Functions of Spark that DuckDB lacks, in Python: xxHash64 with seed 42, clocks of time zones, logarithm and power.
 
 Source: XXH64.java of Spark 4.2.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.session.in_process import zones
+from lake.session.in_process import fdlibm, zones
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,11 +38,15 @@ def register(database: duckdb.DuckDBPyConnection) -> None:
             _create(database, name, [type_, "BIGINT"], _hashing(encode))
         for name in (zones.FROM_UTC, zones.TO_UTC):
             _create(database, name, ["BIGINT", "VARCHAR"], _moving(name))
+        _create(database, f"{PREFIX}ln", ["DOUBLE"], lambda x: _computed(fdlibm.ln, x), "DOUBLE")
+        _create(database, f"{PREFIX}power", ["DOUBLE"] * 2, lambda x, y: _computed(fdlibm.power, x, y), "DOUBLE")
         _REGISTERED.append(database)
 
 
-def _create(database: duckdb.DuckDBPyConnection, name: str, types: list[str], work: Callable[..., Any]) -> None:
-    database.create_function(name, work, types, "BIGINT", type="arrow")  # type: ignore[call-overload]
+def _create(
+    database: duckdb.DuckDBPyConnection, name: str, types: list[str], work: Callable[..., Any], made: str = "BIGINT"
+) -> None:
+    database.create_function(name, work, types, made, type="arrow")  # type: ignore[call-overload]
     atexit.register(database.remove_function, name)  # it would report them as leaked
 
 
@@ -77,3 +81,10 @@ def _moved(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
         offset = offsets[bisect_right(limits, micros)]
         moved.append(micros + offset if name == zones.FROM_UTC else micros - offset)
     return pa.array(moved, pa.int64())
+
+
+def _computed(number: Callable[..., float], *columns: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return pa.array([None if None in row else number(*row) for row in rows], pa.float64())

@@ -33,7 +33,7 @@ from lake.session.in_process.types import MICROSECONDS, parsed_type
 
 TOKEN: Final = re.compile(
     r"""\s*(?:
-      (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYDF])?(?![\w.]))
+      (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?i:BD|[LSYDF])?(?![\w.]))
     | (?P<text>'(?:[^'\\]|\\.)*')
     | (?P<quoted>`(?:[^`]|``)+`)
     | (?P<word>[A-Za-z_]\w*)
@@ -364,7 +364,8 @@ def _negative(text: str) -> Literal:
 
 
 def _number(text: str) -> Literal:
-    if text.endswith("BD") or ("." in text and "e" not in text.lower() and text[-1] not in "DF"):
+    text = text.upper()
+    if text.endswith("BD") or ("." in text and "E" not in text and text[-1] not in "DF"):
         return decimal_literal(Decimal(text.removesuffix("BD")))
     if text.endswith("L"):
         return Literal(int(text[:-1]), T.LongType())

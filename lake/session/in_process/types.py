@@ -32,6 +32,8 @@ INTEGERS: Final[tuple[type[T.DataType], ...]] = (T.ByteType, T.ShortType, T.Inte
 """From the narrowest to the widest."""
 DIGITS: Final = dict(zip(INTEGERS, (3, 5, 10, 20), strict=True))
 MOST: Final = 38
+EMPTY: Final = T.ArrayType(T.NullType())
+"""Type of an array without elements, or with nulls alone."""
 NAMES: Final[dict[str, T.DataType]] = {
     "boolean": T.BooleanType(),
     "tinyint": T.ByteType(),
@@ -185,6 +187,7 @@ def as_decimal(type_: T.DataType) -> T.DecimalType:
 def common_type(types: Sequence[T.DataType]) -> T.DataType:
     """Return the type to which Spark casts values of `types` that meet in one column or comparison."""
     known = [type_ for type_ in types if not isinstance(type_, T.NullType)]
+    known = [type_ for type_ in known if type_ != EMPTY] or known
     if not known:
         return T.NullType()
     if all(type_ == known[0] for type_ in known):
@@ -250,12 +253,14 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911, PLR0912
             return f"CAST({sql} AS {to})"
         case T.DoubleType() if isinstance(of, T.FloatType):
             return f"CAST({sql} AS {to})"
+        case T.DoubleType() if isinstance(of, T.DecimalType):  # by text: a direct cast rounds twice
+            return f"CAST(CAST({sql} AS VARCHAR) AS DOUBLE)"
         case _ if is_integer(type_) and numbers:
             return f"CAST({sql if is_integer(of) else f'trunc({sql})'} AS {to})"
         case _ if is_integer(type_) and isinstance(of, T.BooleanType):
             return f"CAST({sql} AS {to})"
         case T.ArrayType() if isinstance(of, T.ArrayType):
-            item = Value("item", of.elementType)
+            item = Value("NULL" if of == EMPTY else "item", of.elementType)
             return f"list_transform({sql}, lambda item: {cast(item, type_.elementType).sql})"
         case T.StructType() if isinstance(of, T.StructType) and len(of) == len(type_):
             parts = [Value(f"({sql}).{quoted(field.name)}", field.dataType) for field in of]
