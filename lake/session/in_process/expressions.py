@@ -20,6 +20,7 @@ from lake.session.in_process.tree import (
     Literal,
     Name,
     Node,
+    OutputColumn,
     Over,
     Sorted,
     Star,
@@ -33,21 +34,6 @@ from lake.text import literal
 
 ASCENDING: Final = Literal(True, T.BooleanType())
 _IDS: Final = count()
-
-
-@dataclass(frozen=True)
-class OutputColumn:
-    """Column of a relation: its name in Spark, its type and metadata, its name in DuckDB.
-
-    `id` is the same where a relation hands the column on unchanged. `of` is the alias of its relation.
-    """
-
-    name: str
-    type: T.DataType
-    sql: str
-    metadata: str = ""
-    id: int = field(default_factory=_IDS.__next__)
-    of: str = ""
 
 
 @dataclass
@@ -89,15 +75,21 @@ class Scope:
         if name.plan is not None and self.found is not None:
             return self.found(name.plan, name.parts[0]), name.parts[1:]
         first, others = name.parts[0], name.parts[1:]
-        if others and (of := [c for c in self.columns if c.of == first and c.name.lower() == others[0].lower()]):
-            return _only(of, others[0]), others[1:]
-        return _only([c for c in self.columns if c.name.lower() == first.lower()], first), others
+        of_alias = self.columns_of(first)
+        if others and any(c.name.lower() == others[0].lower() for c in of_alias):
+            return only(of_alias, others[0]), others[1:]
+        return only(self.columns, first), others
+
+    def columns_of(self, alias: str) -> list[OutputColumn]:
+        return [column for column in self.columns if column.of.lower() == alias.lower()]
 
 
-def _only(columns: Sequence[OutputColumn], name: str) -> OutputColumn:
-    if len(columns) != 1 or columns[0].name != name:
+def only(columns: Sequence[OutputColumn], name: str) -> OutputColumn:
+    """Return the column called `name`. Raises Unsupported if there are others, of whatever case."""
+    found = [column for column in columns if column.name.lower() == name.lower()]
+    if len(found) != 1 or found[0].name != name:
         raise unsupported(f"the column {name}")
-    return columns[0]
+    return found[0]
 
 
 def have_aggregate(nodes: Iterable[Node]) -> bool:
@@ -150,7 +142,7 @@ def _value(node: Node, scope: Scope) -> Value:
     match node:
         case Literal():
             return functions.literal_value(node.value, node.type) if node.value is not None else _null(node.type)
-        case Name():
+        case Name() | OutputColumn():
             return _named(node, scope)
         case Alias():
             return value_of(node.of, scope)
@@ -250,7 +242,9 @@ def _entry(entries: Sequence[Node], key: Node, scope: Scope) -> Value:
     return value_of(Call("when", tuple(branches)), scope)
 
 
-def _named(node: Name, scope: Scope) -> Value:
+def _named(node: Name | OutputColumn, scope: Scope) -> Value:
+    if isinstance(node, OutputColumn):
+        return Value(node.sql, node.type)
     first, others = node.parts[0], node.parts[1:]
     if any(first.lower() == each.lower() and first != each for each in scope.variables):
         raise unsupported(f"the name {first} beside a parameter")
@@ -296,23 +290,24 @@ def order_keys(node: Sorted, scope: Scope) -> Iterator[str]:
 
 
 def expanded(nodes: Sequence[Node], scope: Scope) -> list[Node]:
-    """Return `nodes` with each star replaced by the names that it stands for."""
-    names = list[Node]()
-    for node in nodes:
-        if not isinstance(node, Star):
-            names.append(node)
-        elif node.without and (node.of or not {*node.without} <= {c.name for c in scope.columns}):
-            raise unsupported("other columns than those that follow except")
-        elif not node.of:
-            names += [Name((c.name,)) for c in scope.columns if c.name not in node.without]
-        elif any(column.of == node.of[0] for column in scope.columns) and len(node.of) == 1:
-            names += [Name((node.of[0], c.name)) for c in scope.columns if c.of == node.of[0]]
-        else:
-            type_ = value_of(Name(node.of), scope).type
-            if not isinstance(type_, T.StructType):
-                raise unsupported(f"{'.'.join(node.of)}.*")
-            names += [Name((*node.of, part.name)) for part in type_]
-    return names
+    """Return `nodes` with each star replaced by the columns that it stands for."""
+    return [part for node in nodes for part in (_starred(node, scope) if isinstance(node, Star) else [node])]
+
+
+def _starred(star: Star, scope: Scope) -> Sequence[Node]:
+    if star.without and star.of:
+        raise unsupported("some columns of a relation")
+    if not star.of:
+        without = [only(scope.columns, name) for name in star.without]
+        return [column for column in scope.columns if column not in without]
+    if len(star.of) == 1 and (columns := scope.columns_of(star.of[0])):
+        if any(column.is_partial for column in columns):
+            raise unsupported("a column that a join by names hides")
+        return columns
+    type_ = value_of(Name(star.of), scope).type
+    if not isinstance(type_, T.StructType):
+        raise unsupported(f"{'.'.join(star.of)}.*")
+    return [Name((*star.of, part.name)) for part in type_]
 
 
 def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
@@ -322,13 +317,17 @@ def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
         raise unsupported("a column of intervals")
     if name is None:
         raise unsupported(f"a column without a name, {str(node)[:100]}")
-    inner, metadata = node, ""
-    if isinstance(node, Alias):
-        inner, metadata = node.of, node.metadata
-    if isinstance(inner, Name) and inner.parts[0] not in scope.variables:
-        origin, parts = scope.column(inner)
-        if not parts:
-            if not isinstance(node, Alias):
-                return value.sql, replace(origin, sql=sql)
-            metadata = metadata or origin.metadata
-    return value.sql, OutputColumn(name, value.type, sql, metadata)
+    inner, metadata = (node.of, node.metadata) if isinstance(node, Alias) else (node, "")
+    origin = _column_itself(inner, scope)
+    if origin is None:
+        return value.sql, OutputColumn(name, value.type, sql, metadata)
+    if not isinstance(node, Alias):
+        return value.sql, replace(origin, sql=sql)
+    return value.sql, OutputColumn(name, value.type, sql, metadata or origin.metadata)
+
+
+def _column_itself(node: Node, scope: Scope) -> OutputColumn | None:
+    if isinstance(node, Name) and node.parts[0] not in scope.variables:
+        column, parts = scope.column(node)
+        return None if parts else column
+    return node if isinstance(node, OutputColumn) else None

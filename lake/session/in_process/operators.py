@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 from pyspark.sql import types as T
@@ -19,6 +20,7 @@ from lake.session.in_process.types import (
     duckdb_type,
     is_float,
     is_integer,
+    let,
     once,
     together,
 )
@@ -216,10 +218,12 @@ def negative(values: Sequence[Value]) -> Value:
 
 
 def division(sign: str) -> Function:
-    """Return a quotient of numbers (`/` as double, `//` as integer), or a remainder with the sign of the dividend."""
+    """Return a quotient of numbers (`//` as integer), or a remainder with the sign of the dividend."""
 
     def compute(values: Sequence[Value]) -> Value:
         left, right, type_ = operands(values)
+        if sign == "/" and isinstance(type_, T.DecimalType):
+            return _decimal_quotient(left, right)
         if isinstance(type_, T.DecimalType) or (sign != "/" and not is_integer(type_)):
             raise unsupported(f"{sign} of {type_.simpleString()}")
         result: T.DataType = DOUBLE if sign == "/" else LONG if sign == "//" else type_
@@ -229,6 +233,28 @@ def division(sign: str) -> Function:
         return Value(f"({one} {sign} {safe})", result)
 
     return compute
+
+
+def _decimal_quotient(left: Value, right: Value) -> Value:
+    """Return the quotient of decimals, half up; as Spark's Decimal, rounded to 39 places before those of its type."""
+    one, other = decimal_of(left), decimal_of(right)
+    scale = max(6, one.scale + other.precision + 1)
+    type_ = one.precision - one.scale + other.scale + scale
+    if max(type_, one.precision + one.scale) > MOST:
+        raise unsupported("a decimal of more digits")
+    shift = 10 ** (scale - one.scale + other.scale)
+    parts = f"struct_pack(n := {_unscaled(left, one)} * {shift}, d := {_unscaled(right, other)})"
+    up = f"abs(u.n) % abs(u.d) >= abs(u.d) - abs(u.n) % abs(u.d) - abs(u.d) // {10 ** (MOST + 1 - scale)}"
+    quotient = f"sign(u.n) * sign(u.d) * (abs(u.n) // abs(u.d) + CASE WHEN {up} THEN 1 ELSE 0 END)"
+    scaled = f"CAST({quotient} AS DECIMAL(38, 0)) * CAST('{Decimal(1).scaleb(-scale):f}' AS DECIMAL(38, {scale}))"
+    exact = T.DecimalType(type_, scale)
+    safe = f"CASE WHEN u.d = 0 THEN error('a division by zero') ELSE CAST({scaled} AS {duckdb_type(exact)}) END"
+    return Value(let("u", parts, safe), exact)
+
+
+def _unscaled(value: Value, type_: T.DecimalType) -> str:
+    digits = f"CAST({cast(value, type_).sql} AS DECIMAL(38, {type_.scale})) * CAST({10**type_.scale} AS DECIMAL(38, 0))"
+    return f"CAST({digits} AS HUGEINT)"
 
 
 def pmod(values: Sequence[Value]) -> Value:

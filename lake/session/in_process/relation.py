@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from lake.session.in_process.expressions import OutputColumn, Scope
+from lake.session.in_process.expressions import Scope
 from lake.session.in_process.mode import unsupported
+from lake.session.in_process.tree import OutputColumn
 from lake.text import quoted
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class Relation:
     rows: str = ""
     order: str = ""
     limited: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.limited and any(parent.order and not parent.limited for parent in self.parents):
+            raise unsupported("what follows an order of all rows")
 
     @property
     def schema(self) -> T.StructType:

@@ -1,34 +1,25 @@
 """Relations of Spark, from the Connect protocol, as DuckDB's SQL.
 
-Each relation becomes one common table expression whose columns are called c0, c1 …, so that names may repeat as they
-may in Spark. Source: relations.proto of Spark Connect 4.2.
+Source: relations.proto of Spark Connect 4.2.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process.expressions import (
-    OutputColumn,
-    column_of,
-    expanded,
-    have_aggregate,
-    is_aggregate,
-    order_keys,
-    value_of,
-    whole_value,
-)
+from lake.session.in_process import steps
+from lake.session.in_process.expressions import expanded, have_aggregate
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import boolean, comparison
 from lake.session.in_process.protocol import node_of, sorted_node
+from lake.session.in_process.queries import Statement
 from lake.session.in_process.relation import Relation
-from lake.session.in_process.tree import Alias, Call, Name, Node, has_window, subtree
-from lake.session.in_process.types import Value, cast, common_type, duckdb_type, has_float, nullable
+from lake.session.in_process.tree import Alias, Name, Node, OutputColumn
+from lake.session.in_process.types import duckdb_type, nullable
 from lake.text import quoted
 
 if TYPE_CHECKING:
@@ -59,8 +50,6 @@ class Relations:
             if kind not in _TRANSLATIONS:
                 raise unsupported(f"the relation {kind}")
             made = _TRANSLATIONS[kind](self, getattr(relation, kind), f"r{number}")
-            if kind != "limit" and any(parent.order and not parent.limited for parent in made.parents):
-                raise unsupported("what follows an order of all rows")
             self._translated[number] = replace(made, plans={**made.plans, number: made.columns})
         return self._translated[number]
 
@@ -86,16 +75,11 @@ class Relations:
         rows = self.of(of.input)
         nodes = expanded([node_of(each) for each in of.expressions], rows.scope)
         if have_aggregate(nodes):
-            return _aggregated(rows, (), nodes, name)
-        return _selected(rows, nodes, name)
+            return steps.aggregated(rows, (), nodes, name)
+        return steps.selected(rows, nodes, name)
 
     def filter(self, of: pb.Filter, name: str) -> Relation:
-        rows = self.of(of.input)
-        node = node_of(of.condition)
-        if is_aggregate(node):
-            raise unsupported("a filter by several rows")
-        condition = boolean(whole_value(node, rows.scope))
-        return Relation(name, f"SELECT * FROM {rows.name} WHERE {condition}", rows.columns, (rows,), rows.plans)
+        return steps.filtered(self.of(of.input), node_of(of.condition), name)
 
     def with_columns(self, of: pb.WithColumns, name: str) -> Relation:
         rows = self.of(of.input)
@@ -103,13 +87,13 @@ class Relations:
         if len({each.lower() for each in new}) < len(of.aliases):
             raise unsupported("two new columns of one name")
         by_lower = {each.lower(): each for each in new}
-        nodes, used = list[Node | OutputColumn](), set[str]()
+        nodes, used = list[Node](), set[str]()
         for column in rows.columns:
             replacing = by_lower.get(column.name.lower())
             nodes.append(column if replacing is None else new[replacing])
             used |= {replacing} if replacing else set()
         nodes += [node for each, node in new.items() if each not in used]
-        return _selected(rows, nodes, name)
+        return steps.selected(rows, nodes, name)
 
     def renamed(self, of: pb.WithColumnsRenamed, name: str) -> Relation:
         rows = self.of(of.input)
@@ -118,7 +102,7 @@ class Relations:
         if not new.keys() <= names or {each.lower() for each in new.values()} & {each.lower() for each in names}:
             raise unsupported("renames of columns that are not there, or to such as are")
         columns = tuple(
-            OutputColumn(new[c.name], c.type, c.sql, c.metadata, of=c.of) if c.name in new else c for c in rows.columns
+            OutputColumn(new[c.name], c.type, c.sql, c.metadata) if c.name in new else c for c in rows.columns
         )
         return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
 
@@ -140,43 +124,35 @@ class Relations:
         if any(parts for _, parts in found):
             raise unsupported("drop of a part")
         ids = {column.id for column, _ in found}
-        kept: list[Node | OutputColumn] = [
+        kept: list[Node] = [
             column for column in rows.columns if column.name.lower() not in gone and column.id not in ids
         ]
-        return _selected(rows, kept, name)
+        return steps.selected(rows, kept, name)
 
     def alias(self, of: pb.SubqueryAlias, name: str) -> Relation:
-        rows = self.of(of.input)
-        columns = tuple(replace(column, of=of.alias) for column in rows.columns)
-        return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
+        return steps.aliased(self.of(of.input), of.alias, name)
 
     def same(self, of: pb.Hint | pb.Repartition, _: str) -> Relation:
         """A hint and a number of partitions change no row."""
         return self.of(of.input)
 
     def limit(self, of: pb.Limit, name: str) -> Relation:
-        rows = self.of(of.input)
-        order = f" ORDER BY {rows.order}" if rows.order else ""
-        sql = f"SELECT * FROM {rows.name}{order} LIMIT {of.limit}"
-        return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
+        return steps.limited(self.of(of.input), of.limit, name)
 
     def sort(self, of: pb.Sort, name: str) -> Relation:
-        rows = self.of(of.input)
-        order = ", ".join(key for each in of.order for key in order_keys(sorted_node(each), rows.scope))
-        return Relation(name, f"SELECT * FROM {rows.name}", rows.columns, (rows,), rows.plans, order=order)
+        return steps.ordered(self.of(of.input), [sorted_node(each) for each in of.order], name)
 
     def distinct(self, of: pb.Deduplicate, name: str) -> Relation:
-        rows = self.of(of.input)
-        if not of.all_columns_as_keys or any(has_float(c.type) or isinstance(c.type, T.MapType) for c in rows.columns):
+        if not of.all_columns_as_keys:
             raise unsupported("rows distinct by some columns")
-        return Relation(name, f"SELECT DISTINCT * FROM {rows.name}", rows.columns, (rows,), rows.plans)
+        return steps.distinct(self.of(of.input), name)
 
     def aggregate(self, of: pb.Aggregate, name: str) -> Relation:
         if of.group_type != of.GROUP_TYPE_GROUPBY:
             raise unsupported("groups of several sets")
-        rows = self.of(of.input)
         by = [node_of(each) for each in of.grouping_expressions]
-        return _aggregated(rows, by, [node_of(each) for each in of.aggregate_expressions], name)
+        nodes = [node_of(each) for each in of.aggregate_expressions]
+        return steps.aggregated(self.of(of.input), by, nodes, name)
 
     def union(self, of: pb.SetOperation, name: str) -> Relation:
         if of.set_op_type != of.SET_OP_TYPE_UNION or not of.is_all:
@@ -194,126 +170,24 @@ class Relations:
             unique = len(left.columns) == len(right.columns)
         if not unique:
             raise unsupported("a union of columns with one name")
-        return _united(left, right, pairs, name)
+        return steps.united(left, right, pairs, name)
 
     def join(self, of: pb.Join, name: str) -> Relation:
-        left, right = self.of(of.left), self.of(of.right)
         kinds = {of.JOIN_TYPE_INNER: "", of.JOIN_TYPE_LEFT_OUTER: "LEFT", of.JOIN_TYPE_CROSS: ""}
         kinds |= {of.JOIN_TYPE_LEFT_SEMI: "SEMI", of.JOIN_TYPE_LEFT_ANTI: "ANTI"}
-        kinds |= {} if of.using_columns else {of.JOIN_TYPE_FULL_OUTER: "FULL", of.JOIN_TYPE_RIGHT_OUTER: "RIGHT"}
+        kinds |= {of.JOIN_TYPE_FULL_OUTER: "FULL", of.JOIN_TYPE_RIGHT_OUTER: "RIGHT"}
         if of.join_type not in kinds:
             raise unsupported("this kind of join")
-        both, only_left = _beside(left, right), kinds[of.join_type] in {"SEMI", "ANTI"}
-        shared = [[c for c in both.columns if c.name == each] for each in of.using_columns]
-        if shared:
-            if any(len(pair) != 2 for pair in shared):
-                raise unsupported("a join by columns that one side lacks")
-            terms = [comparison("=")([Value(c.sql, c.type) for c in pair]).sql for pair in shared]
-        else:
-            conditions = [value_of(node_of(of.join_condition), both.scope)] if of.HasField("join_condition") else []
-            terms = [_condition(each) for each in conditions]
-        condition = " AND ".join(terms) or "true"
-        names = [column.sql for column in right.columns]
-        renamed = [f"{sql} AS {c.sql}" for sql, c in zip(names, both.columns[len(left.columns) :], strict=True)]
-        other = f"(SELECT {', '.join(renamed) or '1'} FROM {right.name})"
-        kept = both if not only_left else left
-        hidden = {pair[1].sql for pair in shared}
-        shown = ", ".join(column.sql for column in kept.columns if column.sql not in hidden) or "1 AS no_column"
-        sql = f"SELECT {shown} FROM {left.name} {kinds[of.join_type]} JOIN {other} ON {condition}"
-        joined = Relation(name, sql, kept.columns, (left, right), kept.plans)
-        if not shared:
-            return joined
-        first = [pair[0] for pair in shared]
-        rest = [c for c in kept.columns if c not in first and c.sql not in hidden]
-        return replace(joined, columns=(*first, *rest))
+        condition = node_of(of.join_condition) if of.HasField("join_condition") else None
+        by = [*of.using_columns] or condition
+        return steps.joined(self.of(of.left), self.of(of.right), kinds[of.join_type], by, name)
 
-
-def _condition(value: Value) -> str:
-    if not isinstance(value.type, T.BooleanType):
-        raise unsupported("a join by another value than true and false")
-    return value.sql
-
-
-def _selected(rows: Relation, nodes: Sequence[Node | OutputColumn], name: str) -> Relation:
-    scope = rows.scope
-    columns, texts, exploded = list[OutputColumn](), list[str](), False
-    for number, node in enumerate(nodes):
-        sql = f"c{number}"
-        if isinstance(node, OutputColumn):
-            text, column = node.sql, replace(node, sql=sql)
-        elif list_ := _exploded(node):
-            if exploded or any(map(has_window, (each for each in nodes if not isinstance(each, OutputColumn)))):
-                raise unsupported("explode beside another, or a window")
-            text, column, exploded = *_unnested(whole_value(list_, scope), node, sql), True
-        else:
-            text, column = column_of(node, scope, sql)
-        texts.append(f"{text} AS {sql}")
-        columns.append(column)
-    shown = ", ".join(texts) or "1 AS no_column"
-    return Relation(name, f"SELECT {shown} FROM {rows.name}", tuple(columns), (rows,), rows.plans)
-
-
-def _exploded(node: Node) -> Node | None:
-    inner = node.of if isinstance(node, Alias) else node
-    return inner.arguments[0] if isinstance(inner, Call) and inner.name == "explode" else None
-
-
-def _unnested(value: Value, node: Node, sql: str) -> tuple[str, OutputColumn]:
-    if not isinstance(value.type, T.ArrayType) or not isinstance(node, Alias):
-        raise unsupported("explode of this value")
-    return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql)
-
-
-def _aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> Relation:
-    scope = rows.scope
-    columns, texts, groups = list[OutputColumn](), list[str](), list[str]()
-    if not by and not have_aggregate(nodes):
-        raise unsupported("an aggregate of nothing")
-    for number, node in enumerate([*by, *nodes]):
-        text, column = column_of(node, scope, f"c{number}")
-        if number < len(by):
-            if isinstance(column.type, T.MapType | T.NullType) or has_float(column.type):
-                raise unsupported(f"groups of {column.type.simpleString()}")
-            groups.append(text)
-        elif not is_aggregate(node) and any(isinstance(part, Name) for part in subtree(node)):
-            raise unsupported("an aggregate without a function of several rows")
-        texts.append(f"{text} AS {column.sql}")
-        columns.append(column)
-    grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
-    sql = f"SELECT {', '.join(texts) or '1 AS no_column'} FROM {rows.name}{grouped}"
-    return Relation(name, sql, tuple(columns), (rows,), rows.plans)
-
-
-def _united(
-    left: Relation, right: Relation, pairs: Sequence[tuple[OutputColumn | None, OutputColumn | None]], name: str
-) -> Relation:
-    columns, first, second = list[OutputColumn](), list[str](), list[str]()
-    for number, (one, other) in enumerate(pairs):
-        type_ = common_type([column.type for column in (one, other) if column is not None])
-        known = one or other
-        assert known is not None
-        columns.append(replace(known, type=type_, sql=f"c{number}", of=""))
-        for texts, column in ((first, one), (second, other)):
-            value = Value("NULL", T.NullType()) if column is None else Value(column.sql, column.type)
-            texts.append(f"{cast(value, type_).sql} AS c{number}")
-    sql = f"SELECT {', '.join(first)} FROM {left.name} UNION ALL SELECT {', '.join(second)} FROM {right.name}"
-    return Relation(name, sql, tuple(columns), (left, right), left.plans)
-
-
-def _beside(left: Relation, right: Relation) -> Relation:
-    """Return a relation with the columns of both; those of the right get names and, if taken, ids of their own."""
-    taken = {column.id for column in left.columns}
-    again = {c.id: OutputColumn(c.name, c.type, "").id for c in right.columns if c.id in taken}
-
-    def own(column: OutputColumn) -> OutputColumn:
-        return replace(column, id=again.get(column.id, column.id))
-
-    free = 1 + max((int(column.sql[1:]) for column in left.columns), default=-1)
-    columns = [replace(own(c), sql=f"c{free + n}") for n, c in enumerate(right.columns)]
-    plans: dict[int, Any] = {plan: tuple(map(own, of)) for plan, of in right.plans.items()}
-    both = {plan for plan in left.plans.keys() & plans.keys() if again}
-    merged = {plan: of for plan, of in {**plans, **left.plans}.items() if plan not in both}
-    return Relation("", "", (*left.columns, *columns), (), merged)
+    def sql(self, of: pb.WithRelations, name: str) -> Relation:
+        """Translate a statement over the relations that it names; none of them is referred to by its number above."""
+        if of.root.WhichOneof("rel_type") != "sql":
+            raise unsupported("a subquery")
+        tables = {each.subquery_alias.alias: self.of(each) for each in of.references}
+        return replace(Statement(of.root.sql.query, tables, name).relation(), plans={})
 
 
 _TRANSLATIONS: Final[dict[str, Callable[[Relations, Any, str], Relation]]] = {
@@ -334,4 +208,5 @@ _TRANSLATIONS: Final[dict[str, Callable[[Relations, Any, str], Relation]]] = {
     "aggregate": Relations.aggregate,
     "set_op": Relations.union,
     "join": Relations.join,
+    "with_relations": Relations.sql,
 }

@@ -15,9 +15,11 @@ from weakref import WeakValueDictionary
 import duckdb
 import pyarrow as pa
 from pyspark.sql import types as T
+from pyspark.sql.connect.column import Column
 from pyspark.sql.connect.dataframe import DataFrame
-from pyspark.sql.connect.plan import LocalRelation, LogicalPlan
+from pyspark.sql.connect.plan import SQL, LocalRelation, LogicalPlan, SubqueryAlias
 from pyspark.sql.connect.session import SparkSession
+from pyspark.sql.connect.sql_formatter import SQLStringFormatter
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lake.session.in_process import python_functions
@@ -68,6 +70,20 @@ class InProcessSession(SparkSession):
         if isinstance(data, Sequence) and not data and isinstance(types, T.StructType):
             return DataFrame(LocalRelation(table=None, schema=types.json()), self)
         raise unsupported("rows of Python")
+
+    def sql(self, sqlQuery: str, args: Any = None, **kwargs: Any) -> DataFrame:  # noqa: N803 of Spark
+        """Return the rows of a query of frames by name. Raises Unsupported, also for braces without an argument."""
+        if args or any(isinstance(value, Column) for value in kwargs.values()):
+            raise unsupported("a query with arguments other than frames")
+        formatter = SQLStringFormatter(self)
+        try:
+            text = formatter.format(sqlQuery, **kwargs) if kwargs else sqlQuery
+        except Exception as error:
+            raise Unsupported(f"{type(error).__name__}: {error}") from error
+        views = [SubqueryAlias(frame._plan, name) for frame, name in formatter._temp_views]
+        query = DataFrame(SQL(text, [], {}, views), self)
+        query.schema  # noqa: B018 translates the text
+        return query
 
     def of_arrow(self, rows: pa.Table) -> DataFrame:
         return self.held(from_arrow(rows.schema), _registering(rows))

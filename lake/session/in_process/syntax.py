@@ -1,4 +1,4 @@
-"""Parser of Spark's SQL expressions.
+"""Parser of Spark's SQL expressions; see `queries` for whole statements.
 
 The grammar is that of the functions and operators that `functions` knows; other text raises Unsupported. Source:
 SqlBaseParser.g4 of Spark 4.2.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
-from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pyspark.sql import types as T
 
+from lake.session.in_process import constants
 from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.tree import (
     Alias,
@@ -27,27 +26,32 @@ from lake.session.in_process.tree import (
     Over,
     Sorted,
     Star,
-    decimal_literal,
 )
-from lake.session.in_process.types import MICROSECONDS, parsed_type
+from lake.session.in_process.types import parsed_type
 
+P = TypeVar("P")
 TOKEN: Final = re.compile(
-    r"""\s*(?:
+    r"""(?:
       (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?i:BD|[LSYDF])?(?![\w.]))
     | (?P<text>'(?:[^'\\]|\\.)*')
     | (?P<quoted>`(?:[^`]|``)+`)
     | (?P<word>[A-Za-z_]\w*)
-    | (?P<comment>--|/\*)
+    | (?P<comment>/\*)
     | (?P<sign><=>|<=|>=|<>|!=|==|->|\|\||[-+*/%(),.<>=&|^~\[\]!:])
     )""",
     re.VERBOSE | re.DOTALL,
 )
-DAY, HOURS = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{6})?(Z|[+-](0\d|1[0-7]):\d\d)?"
-"""Forms of dates and times."""
-ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
+SPACE: Final = re.compile(r"(?:[ \t\r\n]|--(?:\\\n|[^\r\n])*)*")
+"""Space and comments up to the end of a line."""
 BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
 """Operators from the loosest to the tightest."""
 COMPARISONS: Final = {"=": "==", "<>": "!=", **{sign: sign for sign in ("==", "<=>", "!=", "<", "<=", ">", ">=")}}
+NO_ALIASES: Final = frozenset(
+    {"anti", "cross", "except", "full", "inner", "intersect", "join", "lateral", "left", "minus", "natural", "on"}
+    | {"right", "semi", "setminus", "union", "using", "from", "where", "group", "having", "order", "limit", "offset"}
+    | {"cluster", "distribute", "sort", "window", "pivot", "unpivot", "tablesample", "for", "version", "with"}
+)
+"""Words that are no names of relations, and of columns only after `as`, unless they are quoted."""
 NOT_NAMES: Final = frozenset(
     {"and", "or", "not", "is", "in", "between", "like", "rlike", "ilike", "regexp", "exists", "any", "all"}
     | {"case", "when", "then", "else", "end", "select", "distinct", "from"}
@@ -58,7 +62,7 @@ NOT_NAMES: Final = frozenset(
 @lru_cache(4_096)
 def parse(text: str) -> Node:
     """Parse an expression, with its alias if it has one. Raises Unsupported."""
-    parser = _Parser(text)
+    parser = Parser(text)
     node = parser.aliased()
     parser.end()
     return node
@@ -67,7 +71,7 @@ def parse(text: str) -> Node:
 @lru_cache(4_096)
 def name_parts(text: str) -> tuple[str, ...]:
     """Parse the name of a column: `a`, `a.b` or, in quotes, any text."""
-    parser = _Parser(text)
+    parser = Parser(text)
     node = parser.primary()
     parser.end()
     if not isinstance(node, Name):
@@ -75,17 +79,19 @@ def name_parts(text: str) -> tuple[str, ...]:
     return node.parts
 
 
-class _Parser:
+class Parser:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
         self.tokens = list[tuple[str, str]]()
-        place, text = 0, text.rstrip()
+        if "${" in text:
+            raise unsupported("variables in a text")
+        place = _after_space(text, 0)
         while place < len(text):
             found = TOKEN.match(text, place)
             if found is None or found.lastgroup in (None, "comment"):
                 raise unsupported(f"the expression {text}")
             self.tokens.append((found.lastgroup, found[found.lastgroup]))
-            place = found.end()
+            place = _after_space(text, found.end())
 
     @property
     def kind(self) -> str:
@@ -125,9 +131,13 @@ class _Parser:
 
     def aliased(self) -> Node:
         node = self.expression()
-        if self.take("as") or self.kind in ("word", "quoted"):
+        if self.take("as") or self.begins_alias:
             return Alias(node, self.identifier())
         return node
+
+    @property
+    def begins_alias(self) -> bool:
+        return self.kind == "quoted" or (self.kind == "word" and self.word not in NO_ALIASES)
 
     def identifier(self) -> str:
         kind, text = self.next()
@@ -198,7 +208,7 @@ class _Parser:
     def _unary(self) -> Node:
         if self.take("-"):
             if self.kind == "number":
-                return self._postfix(_negative(self.next()[1]))
+                return self._postfix(constants.negative(self.next()[1]))
             return Call("negative", (self._unary(),))
         return self._unary() if self.take("+") else self._postfix(self.primary())
 
@@ -215,9 +225,9 @@ class _Parser:
         kind, text = self.next()
         word = text.lower()
         if kind == "number":
-            return _number(text)
+            return constants.number(text)
         if kind == "text":
-            return Literal(_unescaped(text), T.StringType())
+            return Literal(constants.unescaped(text), T.StringType())
         if text == "(":
             return self._bracketed()
         if text == "*":
@@ -232,36 +242,13 @@ class _Parser:
         if kind == "word" and word == "case":
             return self._case()
         if kind == "word" and word in ("date", "timestamp"):
-            return self._time(word)
+            return constants.time(word, *self.next())
         if kind == "word" and word == "interval":
-            return self._interval()
+            return constants.interval(*self.next(), self.identifier())
         if kind == "sign" or (kind == "word" and word in NOT_NAMES):
             raise self.unknown
         self.at -= 1
         return self._name()
-
-    def _time(self, word: str) -> Node:
-        kind, text = self.next()
-        form = DAY if word == "date" else f"{DAY}([T ]{HOURS})?"
-        if kind != "text" or not re.fullmatch(form, text[1:-1]):
-            raise self.unknown
-        try:
-            at = datetime.fromisoformat(text[1:-1])
-        except ValueError as error:
-            raise self.unknown from error
-        if word == "date":
-            return Literal(at.date(), T.DateType())
-        return Literal(at if at.tzinfo else at.replace(tzinfo=UTC), T.TimestampType())
-
-    def _interval(self) -> Node:
-        """Parse one number of units that have one length."""
-        kind, text = self.next()
-        unit = self.identifier().lower().rstrip("s")
-        number = text[1:-1] if kind == "text" else text
-        form = r"-?\d+(\.\d{1,6})?" if unit == "second" else r"-?\d+"
-        if kind not in ("text", "number") or unit not in MICROSECONDS or not re.fullmatch(form, number):
-            raise self.unknown
-        return Literal(int(Decimal(number) * MICROSECONDS[unit]), T.DayTimeIntervalType())
 
     def _name(self) -> Node:
         parts = [self.identifier()]
@@ -287,7 +274,7 @@ class _Parser:
         nodes: tuple[Node, ...] = self._list(self.expression)
         if self.take("->"):
             return Lambda(tuple(name.parts[0] for name in nodes if isinstance(name, Name)), self.expression())
-        if len(nodes) != 1:
+        if len(nodes) != 1 or isinstance(nodes[0], Star):
             raise self.unknown
         return nodes[0]
 
@@ -310,30 +297,37 @@ class _Parser:
             self.need("(", "where")
             where = self.expression()
             self.need(")")
-        call = Call(name, arguments, bool(self.take("ignore") and self.take("nulls")), where)
+        if ignores_nulls := bool(self.take("ignore")):
+            self.need("nulls")
+        call = Call(name, arguments, ignores_nulls, where)
         if not self.take("over"):
             return call
         self.need("(")
-        by = self._by("partition", self.expression)
-        order = self._by("order", self._sorted)
+        by = self.terms_by("partition", self.expression)
+        order = self.terms_by("order", self.sorted)
         self.need(")")
-        return Over(call, by, order)
+        return Over(call, tuple(by), tuple(order))
 
-    def _by(self, word: str, part: Callable[[], Any]) -> tuple[Any, ...]:
-        """Parse the terms behind `partition by` or `order by`, if the next word begins them."""
+    def terms_by(self, word: str, part: Callable[[], P]) -> list[P]:
+        """Parse the terms behind `partition by`, `group by` or `order by`, if the next word begins them."""
         if not self.take(word):
-            return ()
+            return []
         self.need("by")
+        return self.terms(part)
+
+    def terms(self, part: Callable[[], P]) -> list[P]:
         terms = [part()]
         while self.take(","):
             terms.append(part())
-        return tuple(terms)
+        return terms
 
-    def _sorted(self) -> Sorted:
+    def sorted(self) -> Sorted:
         node, descending = self.expression(), self.take("asc", "desc") == "desc"
         nulls_first = not descending
         if self.take("nulls"):
-            nulls_first = self.take("first", "last") == "first"
+            if not (place := self.take("first", "last")):
+                raise self.unknown
+            nulls_first = place == "first"
         return Sorted(node, descending, nulls_first)
 
     def _type(self) -> T.DataType:
@@ -354,35 +348,6 @@ class _Parser:
         return Call("when", tuple(branches))
 
 
-def _negative(text: str) -> Literal:
-    number = _number(text)
-    if text.isdigit() and number.value == 1 << 31:
-        return Literal(-number.value, T.IntegerType())
-    if text.isdigit() and number.value == 1 << 63:
-        return Literal(-int(number.value), T.LongType())
-    return Literal(-number.value, number.type)
-
-
-def _number(text: str) -> Literal:
-    text = text.upper()
-    if text.endswith("BD") or ("." in text and "E" not in text and text[-1] not in "DF"):
-        return decimal_literal(Decimal(text.removesuffix("BD")))
-    if text.endswith("L"):
-        return Literal(int(text[:-1]), T.LongType())
-    if not text.isdigit():
-        if text[-1] in "FSY":
-            raise unsupported(f"the number {text}")
-        return Literal(float(text.removesuffix("D")), T.DoubleType())
-    number = int(text)
-    if number >= 1 << 63:
-        return decimal_literal(Decimal(number))
-    return Literal(number, T.IntegerType() if number < 1 << 31 else T.LongType())
-
-
-def _unescaped(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        if found[1] not in ESCAPES or (found[1] == "0" and found.string[found.end() : found.end() + 1].isdigit()):
-            raise unsupported(f"the text {text}")
-        return ESCAPES[found[1]]
-
-    return re.sub(r"\\(.)", plain, text[1:-1], flags=re.DOTALL)
+def _after_space(text: str, place: int) -> int:
+    found = SPACE.match(text, place)
+    return found.end() if found else place

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, TypeAlias
+from itertools import count
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.types import MOST
+
+_IDS: Final = count()
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """Column of a relation: its name in Spark, its type and metadata, its name in DuckDB.
+
+    `id` is the same where a relation hands the column on unchanged. `of` is the alias of its relation, of which a join
+    by names hides other columns if it `is_partial`.
+    """
+
+    name: str
+    type: T.DataType
+    sql: str
+    metadata: str = ""
+    id: int = field(default_factory=_IDS.__next__)
+    of: str = ""
+    is_partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +102,7 @@ class Lambda:
     body: Node
 
 
-Node: TypeAlias = Literal | Name | Star | Call | Cast | Alias | Sorted | Over | Lambda
+Node: TypeAlias = Literal | Name | OutputColumn | Star | Call | Cast | Alias | Sorted | Over | Lambda
 
 
 def decimal_literal(value: Decimal) -> Literal:
@@ -97,7 +117,7 @@ def decimal_literal(value: Decimal) -> Literal:
 def name_of(node: Node) -> str | None:
     """Return the name that Spark gives a column without an alias, of the simple ones; None for others."""
     match node:
-        case Alias():
+        case Alias() | OutputColumn():
             return node.name
         case Name():
             return node.parts[-1]
@@ -118,6 +138,22 @@ def parts_of(node: Node) -> Sequence[Node]:
         case Lambda():
             return (node.body,)
     return ()
+
+
+def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return `node` with the nodes right below it changed. Raises Unsupported for a lambda or a star."""
+    match node:
+        case Call():
+            where = None if node.where is None else change(node.where)
+            return replace(node, arguments=tuple(map(change, node.arguments)), where=where)
+        case Cast() | Alias() | Sorted():
+            return replace(node, of=change(node.of))
+        case Over():
+            order = tuple(replace(term, of=change(term.of)) for term in node.order)
+            return replace(node, call=with_parts(node.call, change), by=tuple(map(change, node.by)), order=order)
+        case Lambda() | Star():
+            raise unsupported(f"a {type(node).__name__.lower()} beside groups")
+    return node
 
 
 def subtree(node: Node) -> Iterator[Node]:

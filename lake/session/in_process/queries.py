@@ -1,0 +1,189 @@
+"""SELECT statements of Spark as relations: parsed and translated step by step.
+
+A statement that is not of this grammar, or whose names have several meanings, raises Unsupported. Source:
+SqlBaseParser.g4 of Spark 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Final
+
+from pyspark.sql import types as T
+
+from lake.session.in_process import steps
+from lake.session.in_process.aggregates import AGGREGATES
+from lake.session.in_process.expressions import expanded, have_aggregate
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.relation import Relation
+from lake.session.in_process.syntax import Parser
+from lake.session.in_process.tree import Alias, Call, Literal, Name, Node, OutputColumn, parts_of, with_parts
+
+JOINS: Final = {
+    "inner": "",
+    "cross": "",
+    "left": "LEFT",
+    "right": "RIGHT",
+    "full": "FULL",
+    "semi": "SEMI",
+    "anti": "ANTI",
+}
+"""{Spark's kind of join: DuckDB's}."""
+
+
+class Statement(Parser):
+    """Text of a query over `tables`, by their lower-case names. Its relations are called `name` and a number."""
+
+    def __init__(self, text: str, tables: Mapping[str, Relation], name: str) -> None:
+        super().__init__(text)
+        self.tables = dict(tables)
+        self.names = (f"{name}_{number}" for number in count())
+
+    def relation(self) -> Relation:
+        rows = self.query()
+        self.end()
+        return rows
+
+    def query(self) -> Relation:
+        outer = self.tables
+        if self.take("with"):
+            self.terms(self.common_table)
+        rows = self.query_term()
+        while self.take("union"):
+            self.need("all")
+            rows = self.united(rows, self.query_term())
+        if order := self.terms_by("order", self.sorted):
+            self.need("limit")
+            kind, limit = self.next()
+            if kind != "number" or not limit.isdigit():
+                raise self.unknown
+            rows = steps.limited(steps.ordered(rows, order, next(self.names)), int(limit), next(self.names))
+        self.tables = outer
+        return rows
+
+    def common_table(self) -> None:
+        name = self.relation_name().lower()
+        if name in self.tables:
+            raise unsupported(f"{name}, which hides another relation")
+        self.need("as", "(")
+        rows = self.query()
+        self.need(")")
+        self.tables = {**self.tables, name: rows}
+
+    def relation_name(self) -> str:
+        if not self.begins_alias:
+            raise self.unknown
+        return self.identifier()
+
+    def query_term(self) -> Relation:
+        if self.take("("):
+            rows = self.query()
+            self.need(")")
+            return rows
+        self.need("select")
+        is_distinct, items = self.take("distinct"), self.terms(self.aliased)
+        self.need("from")
+        rows = self.source()
+        if self.take("where"):
+            rows = steps.filtered(rows, self.expression(), next(self.names))
+        by = self.terms_by("group", self.expression)
+        having = [self.expression()] if self.take("having") else []
+        nodes = expanded(items, rows.scope)
+        if by or have_aggregate([*nodes, *having]):
+            groups = Groups(rows, by, [*nodes, *having], next(self.names))
+            rows, nodes = groups.rows, list(map(groups.node, nodes))
+            having = list(map(groups.node, having))
+        elif having:
+            raise unsupported("having without groups")
+        for condition in having:
+            rows = steps.filtered(rows, condition, next(self.names))
+        rows = steps.selected(rows, nodes, next(self.names))
+        return steps.distinct(rows, next(self.names)) if is_distinct else rows
+
+    def united(self, left: Relation, right: Relation) -> Relation:
+        if len(left.columns) != len(right.columns):
+            raise unsupported("a union of other numbers of columns")
+        return steps.united(left, right, [*zip(left.columns, right.columns, strict=True)], next(self.names))
+
+    def source(self) -> Relation:
+        rows, *others = self.terms(self.joined)
+        for other in others:
+            rows = steps.joined(rows, other, "", None, next(self.names))
+        return rows
+
+    def joined(self) -> Relation:
+        rows = self.table()
+        while kind := self.take("join", *JOINS):
+            if kind != "join":
+                kind = (self.take("semi", "anti") if kind == "left" else "") or kind
+                if kind in {"left", "right", "full"}:
+                    self.take("outer")
+                self.need("join")
+            rows = self.join(rows, kind)
+        return rows
+
+    def join(self, left: Relation, kind: str) -> Relation:
+        right = self.table()
+        if kind == "cross":
+            return steps.joined(left, right, "", None, next(self.names))
+        kind = "" if kind in {"join", "inner"} else kind.upper()
+        if self.take("on"):
+            return steps.joined(left, right, kind, self.expression(), next(self.names))
+        self.need("using", "(")
+        by = self.terms(self.identifier)
+        self.need(")")
+        return steps.joined(left, right, kind, by, next(self.names))
+
+    def table(self) -> Relation:
+        if self.take("("):
+            rows, alias = self.query(), ""
+            self.need(")")
+        else:
+            alias = self.identifier()
+            if alias.lower() not in self.tables:
+                raise unsupported(f"the relation {alias}")
+            rows = self.tables[alias.lower()]
+        if self.take("as") or self.begins_alias:
+            alias = self.relation_name()
+        return steps.aliased(rows, alias, next(self.names))
+
+
+class Groups:
+    """Rows of the groups of `by`, with a column for each of them and for each aggregate in `nodes`."""
+
+    def __init__(self, rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> None:
+        self.scope = rows.scope
+        aggregates = list(dict.fromkeys(found for node in nodes for found in _aggregates(node, by)))
+        named = [node if isinstance(node, Name) else Alias(node, "") for node in by]
+        self.rows = steps.aggregated(rows, named, [Alias(node, "") for node in aggregates], name)
+        self.columns = dict(zip([*by, *aggregates], self.rows.columns, strict=True))
+        self.of_inputs = {column.id: column for column in self.rows.columns}
+
+    def node(self, node: Node) -> Node:
+        """Return an expression over the input rows as one over the groups. Raises Unsupported if it is none."""
+        if node in self.columns:
+            return self.columns[node]
+        if not isinstance(node, Name | OutputColumn):
+            return with_parts(node, self.node)
+        column, parts = self.scope.column(node) if isinstance(node, Name) else (node, ())
+        if column.id not in self.of_inputs:
+            raise unsupported(f"the column {column.name} beside groups")
+        found: Node = self.of_inputs[column.id]
+        for part in parts:
+            found = Call("field", (found, Literal(part, T.StringType())))
+        return found
+
+
+def _aggregates(node: Node, by: Sequence[Node]) -> Iterator[Node]:
+    if node in by:
+        return
+    if isinstance(node, Call) and (node.name in AGGREGATES or "collect_list" in map(_called, node.arguments[:1])):
+        yield node
+    else:
+        for part in parts_of(node):
+            yield from _aggregates(part, by)
+
+
+def _called(node: Node) -> str:
+    return node.name if isinstance(node, Call) else ""

@@ -1,0 +1,180 @@
+"""Steps of a query: each makes one relation of others, by expressions as trees.
+
+Each relation becomes one common table expression whose columns are called c0, c1 …, so that names may repeat as they
+may in Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.expressions import (
+    column_of,
+    have_aggregate,
+    is_aggregate,
+    only,
+    order_keys,
+    value_of,
+    whole_value,
+)
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.operators import boolean, comparison
+from lake.session.in_process.relation import Relation
+from lake.session.in_process.tree import Alias, Call, Name, Node, OutputColumn, Sorted, has_window, subtree
+from lake.session.in_process.types import Value, cast, common_type, has_float
+
+
+def filtered(rows: Relation, node: Node, name: str) -> Relation:
+    if is_aggregate(node):
+        raise unsupported("a filter by several rows")
+    condition = boolean(whole_value(node, rows.scope))
+    return Relation(name, f"SELECT * FROM {rows.name} WHERE {condition}", rows.columns, (rows,), rows.plans)
+
+
+def aliased(rows: Relation, alias: str, name: str) -> Relation:
+    columns = tuple(replace(column, of=alias, is_partial=False) for column in rows.columns)
+    return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
+
+
+def distinct(rows: Relation, name: str) -> Relation:
+    if any(has_float(c.type) or isinstance(c.type, T.MapType) for c in rows.columns):
+        raise unsupported("distinct rows with fractions or maps")
+    return Relation(name, f"SELECT DISTINCT * FROM {rows.name}", rows.columns, (rows,), rows.plans)
+
+
+def ordered(rows: Relation, terms: Sequence[Sorted], name: str) -> Relation:
+    if not all(map(_has_column, terms)):
+        raise unsupported("an order by a constant")
+    order = ", ".join(key for term in terms for key in order_keys(term, rows.scope))
+    return Relation(name, f"SELECT * FROM {rows.name}", rows.columns, (rows,), rows.plans, order=order)
+
+
+def limited(rows: Relation, limit: int, name: str) -> Relation:
+    order = f" ORDER BY {rows.order}" if rows.order else ""
+    sql = f"SELECT * FROM {rows.name}{order} LIMIT {limit}"
+    return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
+
+
+def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] | None, name: str) -> Relation:
+    """Return the join of DuckDB's `kind`: by a condition, by columns of the same names, or of all pairs."""
+    both = _beside(left, right)
+    of_right = both.columns[len(left.columns) :]
+    pairs = _pairs(left.columns, of_right, kind, by) if isinstance(by, Sequence) else []
+    terms = [comparison("=")([Value(c.sql, c.type) for c in pair]).sql for pair in pairs]
+    if by is not None and not isinstance(by, Sequence):
+        terms = [_condition(value_of(by, both.scope))]
+    renamed = [f"{old.sql} AS {new.sql}" for old, new in zip(right.columns, of_right, strict=True)]
+    other = f"(SELECT {', '.join(renamed) or '1'} FROM {right.name})"
+    keys, hidden = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    partial = {column.of for column in hidden}
+    columns = [*keys, *(c for c in left.columns if c not in keys)]
+    if kind not in {"SEMI", "ANTI"}:
+        columns += [replace(c, is_partial=c.is_partial or c.of in partial) for c in of_right if c not in hidden]
+    shown = ", ".join(column.sql for column in columns) or "1 AS no_column"
+    sql = f"SELECT {shown} FROM {left.name} {kind} JOIN {other} ON {' AND '.join(terms) or 'true'}"
+    return Relation(name, sql, tuple(columns), (left, right), (left if kind in {"SEMI", "ANTI"} else both).plans)
+
+
+def _pairs(
+    left: Sequence[OutputColumn], right: Sequence[OutputColumn], kind: str, names: Sequence[str]
+) -> list[tuple[OutputColumn, OutputColumn]]:
+    if kind in {"RIGHT", "FULL"} or len({*names}) < len(names):
+        raise unsupported(f"a {kind.lower()} join by these names")
+    pairs = [(only(left, name), only(right, name)) for name in names]
+    if {column.name.lower() for column in (*left, *right)} & {of_right.of.lower() for _, of_right in pairs}:
+        raise unsupported("a join by names with a column called as a relation")
+    return pairs
+
+
+def _condition(value: Value) -> str:
+    if not isinstance(value.type, T.BooleanType):
+        raise unsupported("a join by another value than true and false")
+    return value.sql
+
+
+def selected(rows: Relation, nodes: Sequence[Node], name: str) -> Relation:
+    scope = rows.scope
+    columns, texts, exploded = list[OutputColumn](), list[str](), False
+    for number, node in enumerate(nodes):
+        sql = f"c{number}"
+        if list_ := _exploded(node):
+            if exploded or any(map(has_window, nodes)):
+                raise unsupported("explode beside another, or a window")
+            text, column, exploded = *_unnested(whole_value(list_, scope), node, sql), True
+        else:
+            text, column = column_of(node, scope, sql)
+        texts.append(f"{text} AS {sql}")
+        columns.append(column)
+    shown = ", ".join(texts) or "1 AS no_column"
+    return Relation(name, f"SELECT {shown} FROM {rows.name}", tuple(columns), (rows,), rows.plans)
+
+
+def _exploded(node: Node) -> Node | None:
+    inner = node.of if isinstance(node, Alias) else node
+    return inner.arguments[0] if isinstance(inner, Call) and inner.name == "explode" else None
+
+
+def _unnested(value: Value, node: Node, sql: str) -> tuple[str, OutputColumn]:
+    if not isinstance(value.type, T.ArrayType) or not isinstance(node, Alias):
+        raise unsupported("explode of this value")
+    return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql)
+
+
+def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> Relation:
+    scope = rows.scope
+    columns, texts, groups = list[OutputColumn](), list[str](), list[str]()
+    if not by and not have_aggregate(nodes):
+        raise unsupported("an aggregate of nothing")
+    for number, node in enumerate([*by, *nodes]):
+        text, column = column_of(node, scope, f"c{number}")
+        if number < len(by):
+            if isinstance(column.type, T.MapType | T.NullType) or has_float(column.type) or not _has_column(node):
+                raise unsupported(f"groups of {column.type.simpleString()}, or of a constant")
+            groups.append(text)
+        elif not is_aggregate(node) and _has_column(node):
+            raise unsupported("an aggregate without a function of several rows")
+        texts.append(f"{text} AS {column.sql}")
+        columns.append(column)
+    grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
+    sql = f"SELECT {', '.join(texts) or '1 AS no_column'} FROM {rows.name}{grouped}"
+    return Relation(name, sql, tuple(columns), (rows,), rows.plans)
+
+
+def _has_column(node: Node) -> bool:
+    return any(isinstance(part, Name | OutputColumn) for part in subtree(node))
+
+
+def united(
+    left: Relation, right: Relation, pairs: Sequence[tuple[OutputColumn | None, OutputColumn | None]], name: str
+) -> Relation:
+    columns, first, second = list[OutputColumn](), list[str](), list[str]()
+    for number, (one, other) in enumerate(pairs):
+        type_ = common_type([column.type for column in (one, other) if column is not None])
+        known = one or other
+        assert known is not None
+        columns.append(replace(known, type=type_, sql=f"c{number}", of=""))
+        for texts, column in ((first, one), (second, other)):
+            value = Value("NULL", T.NullType()) if column is None else Value(column.sql, column.type)
+            texts.append(f"{cast(value, type_).sql} AS c{number}")
+    sql = f"SELECT {', '.join(first)} FROM {left.name} UNION ALL SELECT {', '.join(second)} FROM {right.name}"
+    return Relation(name, sql, tuple(columns), (left, right), left.plans)
+
+
+def _beside(left: Relation, right: Relation) -> Relation:
+    """Return a relation with the columns of both; those of the right get names and, if taken, ids of their own."""
+    taken = {column.id for column in left.columns}
+    again = {c.id: OutputColumn(c.name, c.type, "").id for c in right.columns if c.id in taken}
+
+    def own(column: OutputColumn) -> OutputColumn:
+        return replace(column, id=again.get(column.id, column.id))
+
+    free = 1 + max((int(column.sql[1:]) for column in left.columns), default=-1)
+    columns = [replace(own(c), sql=f"c{free + n}") for n, c in enumerate(right.columns)]
+    plans: dict[int, Any] = {plan: tuple(map(own, of)) for plan, of in right.plans.items()}
+    both = {plan for plan in left.plans.keys() & plans.keys() if again}
+    merged = {plan: of for plan, of in {**plans, **left.plans}.items() if plan not in both}
+    return Relation("", "", (*left.columns, *columns), (), merged)
