@@ -31,7 +31,10 @@ TEXTS = (
     "lag(id) over (partition by flag)",
     "min(id) ignore nulls",
     "array_distinct(array(real))",
-    "1 --1\n",
+    "1 /* of /* all */ */",
+    "'${name}'",
+    "count(*) filter",
+    "lag(id) ignore",
     "transform(items, ID -> id + 1)",
     "transform(items, (v, i) -> v + i)",
     "date'2024-02-30'",
@@ -57,6 +60,13 @@ STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "distinct fractions": lambda rows: rows.select("real").distinct(),
     "groups of fractions": lambda rows: rows.groupBy("real").agg(F.count("*").alias("n")),
     "an order before a selection": lambda rows: rows.sort(F.desc("id")).select("id"),
+    "groups of a constant": lambda rows: rows.groupBy(F.lit(2).alias("two")).agg(F.count("*").alias("n")),
+    "an order by a constant": lambda rows: rows.sort(F.lit(1)),
+    "a filter by nothing": lambda rows: rows.where(F.lit(None)),
+    "a star of an alias with a hidden column": lambda rows: (
+        rows.alias("a").join(rows.select("id", "x").alias("b"), "id").select("b.*")
+    ),
+    "a renamed column by an alias": lambda rows: rows.alias("a").withColumnRenamed("x", "y").select("a.y"),
     "a join by a number": lambda rows: rows.join(rows.select(F.col("id").alias("other")), F.col("other")),
     "names that are exchanged": lambda rows: rows.withColumnsRenamed({"id": "x", "x": "id"}),
 }

@@ -104,15 +104,15 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
     "bool_or": _of_conditions("bool_or"),
     "bool_and": _of_conditions("bool_and"),
 }
-RANKS: Final = ("row_number", "lag", "lead", "last", "first")
+RANKS: Final = ("row_number", "rank", "dense_rank", "lag", "lead", "last", "first")
 """Functions of a window alone."""
 
 
 def rank(name: str, values: Sequence[Value], over: str, *, ignores_nulls: bool) -> Value:
     """Return a function of a window; `over` is its SQL."""
     skip = " IGNORE NULLS" if ignores_nulls else ""
-    if name == "row_number" and not values:
-        return Value(f"CAST(row_number(){over} AS INTEGER)", INT)
+    if name in {"row_number", "rank", "dense_rank"} and not values:
+        return Value(f"CAST({name}(){over} AS INTEGER)", INT)
     if name in {"lag", "lead"} and len(values) == 1:
         return Value(f"{name}({values[0].sql}{skip}){over}", values[0].type)
     if name in {"last", "first"} and len(values) in {1, 2}:

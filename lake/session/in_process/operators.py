@@ -236,18 +236,18 @@ def division(sign: str) -> Function:
 
 
 def _decimal_quotient(left: Value, right: Value) -> Value:
-    """Return the quotient of decimals, half up; as Spark's Decimal, rounded to 39 places before those of its type."""
+    """Return the quotient of decimals by whole numbers, rounded half away from zero."""
     one, other = decimal_of(left), decimal_of(right)
     scale = max(6, one.scale + other.precision + 1)
-    type_ = one.precision - one.scale + other.scale + scale
-    if max(type_, one.precision + one.scale) > MOST:
+    precision = one.precision - one.scale + other.scale + scale
+    if max(precision, one.precision + one.scale) > MOST:
         raise unsupported("a decimal of more digits")
     shift = 10 ** (scale - one.scale + other.scale)
     parts = f"struct_pack(n := {_unscaled(left, one)} * {shift}, d := {_unscaled(right, other)})"
-    up = f"abs(u.n) % abs(u.d) >= abs(u.d) - abs(u.n) % abs(u.d) - abs(u.d) // {10 ** (MOST + 1 - scale)}"
-    quotient = f"sign(u.n) * sign(u.d) * (abs(u.n) // abs(u.d) + CASE WHEN {up} THEN 1 ELSE 0 END)"
+    up = "CASE WHEN abs(u.n) % abs(u.d) >= abs(u.d) - abs(u.n) % abs(u.d) THEN 1 ELSE 0 END"
+    quotient = f"sign(u.n) * sign(u.d) * (abs(u.n) // abs(u.d) + {up})"
     scaled = f"CAST({quotient} AS DECIMAL(38, 0)) * CAST('{Decimal(1).scaleb(-scale):f}' AS DECIMAL(38, {scale}))"
-    exact = T.DecimalType(type_, scale)
+    exact = T.DecimalType(precision, scale)
     safe = f"CASE WHEN u.d = 0 THEN error('a division by zero') ELSE CAST({scaled} AS {duckdb_type(exact)}) END"
     return Value(let("u", parts, safe), exact)
 

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from lake.session.in_process import steps
 from lake.session.in_process.aggregates import AGGREGATES
 from lake.session.in_process.expressions import expanded, have_aggregate
-from lake.session.in_process.mode import unsupported
+from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.syntax import Parser
 from lake.session.in_process.tree import Alias, Call, Literal, Name, Node, OutputColumn, parts_of, with_parts
@@ -40,6 +40,11 @@ class Statement(Parser):
         self.tables = dict(tables)
         self.names = (f"{name}_{number}" for number in count())
 
+    @property
+    def unknown(self) -> Unsupported:
+        near = [text for _, text in self.tokens[max(self.at - 1, 0) : self.at + 2] if text not in self.tables]
+        return unsupported(f"SQL with {' '.join(near)}")
+
     def relation(self) -> Relation:
         rows = self.query()
         self.end()
@@ -54,7 +59,8 @@ class Statement(Parser):
             self.need("all")
             rows = self.united(rows, self.query_term())
         if order := self.terms_by("order", self.sorted):
-            self.need("limit")
+            if not self.take("limit"):
+                raise unsupported("an order of all rows")
             kind, limit = self.next()
             if kind != "number" or not limit.isdigit():
                 raise self.unknown

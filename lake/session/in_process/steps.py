@@ -22,7 +22,7 @@ from lake.session.in_process.expressions import (
     whole_value,
 )
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import boolean, comparison
+from lake.session.in_process.operators import comparison
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.tree import Alias, Call, Name, Node, OutputColumn, Sorted, has_window, subtree
 from lake.session.in_process.types import Value, cast, common_type, has_float
@@ -31,7 +31,7 @@ from lake.session.in_process.types import Value, cast, common_type, has_float
 def filtered(rows: Relation, node: Node, name: str) -> Relation:
     if is_aggregate(node):
         raise unsupported("a filter by several rows")
-    condition = boolean(whole_value(node, rows.scope))
+    condition = _condition(whole_value(node, rows.scope))
     return Relation(name, f"SELECT * FROM {rows.name} WHERE {condition}", rows.columns, (rows,), rows.plans)
 
 
@@ -54,7 +54,8 @@ def ordered(rows: Relation, terms: Sequence[Sorted], name: str) -> Relation:
 
 
 def limited(rows: Relation, limit: int, name: str) -> Relation:
-    order = f" ORDER BY {rows.order}" if rows.order else ""
+    """Return the first rows; of rows with equal keys the same each time."""
+    order = f" ORDER BY {', '.join([rows.order, *(c.sql for c in rows.columns)])}" if rows.order else ""
     sql = f"SELECT * FROM {rows.name}{order} LIMIT {limit}"
     return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
 
@@ -70,10 +71,10 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
     renamed = [f"{old.sql} AS {new.sql}" for old, new in zip(right.columns, of_right, strict=True)]
     other = f"(SELECT {', '.join(renamed) or '1'} FROM {right.name})"
     keys, hidden = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    partial = {column.of for column in hidden}
     columns = [*keys, *(c for c in left.columns if c not in keys)]
     if kind not in {"SEMI", "ANTI"}:
-        columns += [replace(c, is_partial=c.is_partial or c.of in partial) for c in of_right if c not in hidden]
+        partial, columns = {c.of.lower() for c in hidden}, [*columns, *(c for c in of_right if c not in hidden)]
+        columns = [replace(c, is_partial=c.is_partial or c.of.lower() in partial) for c in columns]
     shown = ", ".join(column.sql for column in columns) or "1 AS no_column"
     sql = f"SELECT {shown} FROM {left.name} {kind} JOIN {other} ON {' AND '.join(terms) or 'true'}"
     return Relation(name, sql, tuple(columns), (left, right), (left if kind in {"SEMI", "ANTI"} else both).plans)
@@ -92,7 +93,7 @@ def _pairs(
 
 def _condition(value: Value) -> str:
     if not isinstance(value.type, T.BooleanType):
-        raise unsupported("a join by another value than true and false")
+        raise unsupported(f"a {value.type.simpleString()} as condition")
     return value.sql
 
 

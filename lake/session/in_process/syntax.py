@@ -41,8 +41,8 @@ TOKEN: Final = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-SPACE: Final = re.compile(r"(?:[ \t\r\n]|--(?:\\\n|[^\r\n])*)*")
-"""Space and comments up to the end of a line."""
+SPACE: Final = re.compile(r"(?:[ \t\r\n]|--(?:\\\n|[^\r\n])*|/\*(?!\+)(?:(?!/\*|\*/)[\s\S])*\*/)*")
+"""Space and comments, but hints and comments within comments."""
 BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
 """Operators from the loosest to the tightest."""
 COMPARISONS: Final = {"=": "==", "<>": "!=", **{sign: sign for sign in ("==", "<=>", "!=", "<", "<=", ">", ">=")}}
@@ -89,7 +89,7 @@ class Parser:
         while place < len(text):
             found = TOKEN.match(text, place)
             if found is None or found.lastgroup in (None, "comment"):
-                raise unsupported(f"the expression {text}")
+                raise unsupported(f"the text {text[place : place + 100]}")
             self.tokens.append((found.lastgroup, found[found.lastgroup]))
             place = _after_space(text, found.end())
 

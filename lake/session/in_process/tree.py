@@ -117,8 +117,10 @@ def decimal_literal(value: Decimal) -> Literal:
 def name_of(node: Node) -> str | None:
     """Return the name that Spark gives a column without an alias, of the simple ones; None for others."""
     match node:
-        case Alias() | OutputColumn():
+        case Alias():
             return node.name
+        case OutputColumn():
+            return node.name or None
         case Name():
             return node.parts[-1]
         case Call("field", (_, Literal(value=str(name)))):
@@ -141,7 +143,7 @@ def parts_of(node: Node) -> Sequence[Node]:
 
 
 def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return `node` with the nodes right below it changed. Raises Unsupported for a lambda or a star."""
+    """Return `node` with the nodes right below it changed. Raises Unsupported for a lambda."""
     match node:
         case Call():
             where = None if node.where is None else change(node.where)
@@ -151,8 +153,8 @@ def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
         case Over():
             order = tuple(replace(term, of=change(term.of)) for term in node.order)
             return replace(node, call=with_parts(node.call, change), by=tuple(map(change, node.by)), order=order)
-        case Lambda() | Star():
-            raise unsupported(f"a {type(node).__name__.lower()} beside groups")
+        case Lambda():
+            raise unsupported("a lambda beside groups")
     return node
 
 
