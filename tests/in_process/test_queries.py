@@ -57,7 +57,8 @@ ANSWERED = (
     "select group, sort_array(collect_list(id)) ids from {rows} group by group order by group limit 3",
     "select sum(id) / count(*) as mean, sum(cast(id as decimal(6, 0))) / count(*) as exact from {rows}",
     # common tables, unions
-    "with t as (select id, text from {rows}), u as (select id from t where id > 3) select T.* from u join t using (id)",
+    "with t as (select id, text from {rows}), u as (select id from t where id > 3) select U.*, T.text "
+    "from u join t using (id)",
     "with t as (select id from {rows}) select a.id, b.id x from t a join t b on a.id = b.id + 1",
     "with t as (select id from {rows}) select * from (with u as (select id + 9 as id from t) select * from u) x",
     "select int from {rows} union all select money from {rows} union all select 5L as z from {other}",
@@ -132,45 +133,53 @@ REFUSED = (
     "select id from {rows} union all select number, id from {other}",
     "select id from {rows} except select number from {other}",
 )
-ITEMS = ("id", "{a}.*", "{a}.group", "{a}.part.b as b", "{a}.id + 1 as next", "coalesce({a}.text, '?') as text", "*")
-SUMS = ("count(*) n", "max({a}.id) m", "sum({a}.int) / 7.5 s", "max_by({a}.text, struct({a}.id)) t", "min({a}.part) p")
-KEYS = ("{a}.group", "{a}.id % 3", "{a}.part", "coalesce({a}.text, 'none')", "{a}.day is null", "{a}.money")
-WHERE = ("", "where {a}.id > 5", "where {a}.text like '%a%' or {a}.int is null", "where not {a}.group <=> 2")
+KINDS = ("join", "inner join", "left join", "right join", "full outer join", "left semi join", "anti join", ",")
+VALUES = ("{a}.id + 1", "{b}.id - {a}.group", "{b}.group", "coalesce({b}.id, -1)", "cast({a}.id as decimal(9, 2)) / 7")
+WINDOWS = (
+    "row_number() over (partition by {a}.group order by {a}.id, {b}.id, {a}.n, {b}.n)",
+    "max({b}.id) over (partition by {a}.group)",
+)
+AGGREGATES = (
+    "count(*)",
+    "max({b}.id)",
+    "sum({a}.group) / 7.5",
+    "max_by({a}.id, struct({b}.id as x, {a}.id as y))",
+    "min({a}.n)",
+)
+KEYS = ("{a}.id", "{a}.group", "{b}.id % 3", "coalesce({b}.n, 0)", "{b}.n")
+WHERE = ("", "", "where {a}.id > 5", "where {b}.id % 2 = 1 or {b}.group is null", "where not {a}.group <=> 2")
 
 
 def generated(count: int) -> list[str]:
-    """Return queries of common tables over tables, joins and groups, each of which may be refused."""
+    """Return queries of common tables with the columns id, group and n, each over some of those before it."""
     dice, texts = Random(11), list[str]()
+    first = "r as (select id, group, length(text) as n from {rows}), o as (select id, group, number as n from {other})"
     for _ in range(count):
-        tables, steps = ["{rows}", "{other}"], list[str]()
+        tables, steps = ["r", "o"], [first]
         for number in range(dice.randint(1, 4)):
             steps.append(f"t{number} as ({_step(dice, tables)})")
             tables.append(f"t{number}")
-        texts.append(f"with {', '.join(steps)} select * from t{number}")
+        texts.append(f"with {', '.join(steps)} select * from {tables[-1]}")
     return texts
 
 
 def _step(dice: Random, tables: list[str]) -> str:
-    source, a = f"{dice.choice(tables)} a", "a"
+    source, b = f"{dice.choice(tables)} as a", "a"
     if dice.random() < 0.5:
-        kind = dice.choice(("join", "left join", "right join", "full outer join", "left semi join", "anti join"))
-        by = dice.choice(("using (id)", "on a.id = b.id", "on a.id <=> b.id + 1 and b.id > 2"))
+        kind = dice.choice(KINDS)
+        by = "" if kind == "," else dice.choice(("on a.id = b.id", "using (id)", "on a.n <=> b.group and b.id > 2"))
         source += f" {kind} {dice.choice(tables)} b {by}"
-        a = dice.choice("ab")
+        b = "a" if "semi" in kind or "anti" in kind or "using" in by else "b"
     where = dice.choice(WHERE)
     if dice.random() < 0.4:
-        keys = dice.sample(KEYS, dice.randint(0, 2))
-        items = [f"{key} as k{n}" for n, key in enumerate(keys)] + dice.sample(SUMS, 2)
-        having = dice.choice(("", "having count(*) > 1"))
-        text = (
-            f"select {', '.join(items)} from {source} {where} {'group by' if keys else ''} {', '.join(keys)} {having}"
-        )
+        key, value = dice.sample(KEYS, 2), dice.choice(AGGREGATES)
+        text = f"select {key[0]} as id, {value} as group, count({key[1]}) as n from {source} {where} group by {key[0]}"
+        text += dice.choice(("", "", " having count(*) > 1", f" having {key[0]} is not null"))
     else:
-        distinct = dice.choice(("", "", "distinct"))
-        text = f"select {distinct} {', '.join(dice.sample(ITEMS, dice.randint(1, 3)))} from {source} {where}"
-    for name in ("a", "b"):
-        text = text.replace(f"{{{name}}}", a)
-    return f"{text} union all {text}" if dice.random() < 0.1 else text
+        value, distinct = dice.choice((*VALUES, *WINDOWS)), dice.choice(("", "", "distinct"))
+        text = f"select {distinct} {dice.choice(('{a}', '{b}'))}.id, {{a}}.group, {value} as n from {source} {where}"
+    text = text.replace("{a}", "a").replace("{b}", b)
+    return f"{text} union all select id, n, group from {tables[0]}" if dice.random() < 0.1 else text
 
 
 def frame_of(rows: DataFrame, text: str) -> DataFrame:
