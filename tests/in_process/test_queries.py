@@ -81,6 +81,7 @@ REFUSED = (
     "select id from {rows};",
     "select /*+ broadcast(a) */ id from {rows} a",
     "select id /* of /* all */ */ from {rows}",
+    "-- select id from {rows}",
     "select id from {rows} where text = '${{name}}'",
     "select :x as x from {rows}",
     "select id from {rows} left",
@@ -99,6 +100,7 @@ REFUSED = (
     "select id from {rows} order by text limit 3",
     "select id from {rows} order by id nulls limit 3",
     "select id from {rows} order by id limit 3 offset 1",
+    "select id from {rows} order by id limit 3000000000",
     "select lag(id) ignore as x from {rows}",
     # joins
     "select * from {rows} a join {other} b",
@@ -216,7 +218,7 @@ def test_queries_give_the_rows_of_spark(spark: SparkSession) -> None:
 
 @pytest.mark.long
 def test_generated_queries_give_the_rows_of_spark(spark: SparkSession) -> None:
-    assert len(tried(spark, generated(400))) > 150
+    assert len(tried(spark, generated(200))) > 150
 
 
 @pytest.mark.parametrize("text", REFUSED)

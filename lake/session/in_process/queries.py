@@ -20,16 +20,7 @@ from lake.session.in_process.relation import Relation
 from lake.session.in_process.syntax import Parser
 from lake.session.in_process.tree import Alias, Call, Literal, Name, Node, OutputColumn, parts_of, with_parts
 
-JOINS: Final = {
-    "inner": "",
-    "cross": "",
-    "left": "LEFT",
-    "right": "RIGHT",
-    "full": "FULL",
-    "semi": "SEMI",
-    "anti": "ANTI",
-}
-"""{Spark's kind of join: DuckDB's}."""
+JOINS: Final = ("join", "inner", "cross", "left", "right", "full", "semi", "anti")
 
 
 class Statement(Parser):
@@ -62,7 +53,7 @@ class Statement(Parser):
             if not self.take("limit"):
                 raise unsupported("an order of all rows")
             kind, limit = self.next()
-            if kind != "number" or not limit.isdigit():
+            if kind != "number" or not limit.isdigit() or int(limit) >= 1 << 31:
                 raise self.unknown
             rows = steps.limited(steps.ordered(rows, order, next(self.names)), int(limit), next(self.names))
         self.tables = outer
@@ -120,7 +111,7 @@ class Statement(Parser):
 
     def joined(self) -> Relation:
         rows = self.table()
-        while kind := self.take("join", *JOINS):
+        while kind := self.take(*JOINS):
             if kind != "join":
                 kind = (self.take("semi", "anti") if kind == "left" else "") or kind
                 if kind in {"left", "right", "full"}:

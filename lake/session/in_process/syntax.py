@@ -30,19 +30,19 @@ from lake.session.in_process.tree import (
 from lake.session.in_process.types import parsed_type
 
 P = TypeVar("P")
+SPACE: Final = r"(?:[ \t\r\n]|--(?:\\\n|[^\r\n])*|/\*(?!\+)(?:(?!/\*|\*/)[\s\S])*\*/)*+"
+"""Space and comments, but hints and comments within comments."""
 TOKEN: Final = re.compile(
-    r"""(?:
+    rf"""{SPACE}(?:
       (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?i:BD|[LSYDF])?(?![\w.]))
     | (?P<text>'(?:[^'\\]|\\.)*')
     | (?P<quoted>`(?:[^`]|``)+`)
     | (?P<word>[A-Za-z_]\w*)
     | (?P<comment>/\*)
     | (?P<sign><=>|<=|>=|<>|!=|==|->|\|\||[-+*/%(),.<>=&|^~\[\]!:])
-    )""",
+    ){SPACE}""",
     re.VERBOSE | re.DOTALL,
 )
-SPACE: Final = re.compile(r"(?:[ \t\r\n]|--(?:\\\n|[^\r\n])*|/\*(?!\+)(?:(?!/\*|\*/)[\s\S])*\*/)*")
-"""Space and comments, but hints and comments within comments."""
 BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
 """Operators from the loosest to the tightest."""
 COMPARISONS: Final = {"=": "==", "<>": "!=", **{sign: sign for sign in ("==", "<=>", "!=", "<", "<=", ">", ">=")}}
@@ -85,13 +85,13 @@ class Parser:
         self.tokens = list[tuple[str, str]]()
         if "${" in text:
             raise unsupported("variables in a text")
-        place = _after_space(text, 0)
+        place = 0
         while place < len(text):
             found = TOKEN.match(text, place)
             if found is None or found.lastgroup in (None, "comment"):
                 raise unsupported(f"the text {text[place : place + 100]}")
             self.tokens.append((found.lastgroup, found[found.lastgroup]))
-            place = _after_space(text, found.end())
+            place = found.end()
 
     @property
     def kind(self) -> str:
@@ -346,8 +346,3 @@ class Parser:
         branches += [self.expression()] if self.take("else") else []
         self.need("end")
         return Call("when", tuple(branches))
-
-
-def _after_space(text: str, place: int) -> int:
-    found = SPACE.match(text, place)
-    return found.end() if found else place
