@@ -45,6 +45,7 @@ TEXTS = (
     "'\\012'",
     "id is null = flag",
     "id between 1 and 2 = true",
+    "1.5 / null",
     "concat(x y)",
     "concat(x,)",
     "x in ()",

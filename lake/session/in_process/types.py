@@ -181,7 +181,11 @@ def has_float(type_: T.DataType) -> bool:
 
 def as_decimal(type_: T.DataType) -> T.DecimalType:
     """Return the decimal type that holds all values of a decimal or integer type."""
-    return type_ if isinstance(type_, T.DecimalType) else T.DecimalType(DIGITS[type(type_)], 0)
+    if isinstance(type_, T.DecimalType):
+        return type_
+    if not is_integer(type_):
+        raise unsupported(f"a {type_.simpleString()} as decimal")
+    return T.DecimalType(DIGITS[type(type_)], 0)
 
 
 def common_type(types: Sequence[T.DataType]) -> T.DataType:
