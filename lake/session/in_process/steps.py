@@ -54,9 +54,13 @@ def ordered(rows: Relation, terms: Sequence[Sorted], name: str) -> Relation:
 
 
 def limited(rows: Relation, limit: int, name: str) -> Relation:
-    """Return the first rows; of rows with equal keys the same each time."""
-    order = f" ORDER BY {', '.join([rows.order, *(c.sql for c in rows.columns)])}" if rows.order else ""
-    sql = f"SELECT * FROM {rows.name}{order} LIMIT {limit}"
+    """Return the first rows. The query fails if rows of equal keys are before and behind the limit."""
+    sql = f"SELECT * FROM {rows.name} LIMIT {limit}"
+    if rows.order:
+        shown = ", ".join(column.sql for column in rows.columns)
+        placed = f"(SELECT *, rank() OVER (ORDER BY {rows.order}) AS place FROM {rows.name})"
+        unique = f"CASE WHEN count(*) OVER () > {limit} THEN error('equal keys') ELSE true END"
+        sql = f"SELECT {shown} FROM {placed} WHERE place <= {limit} QUALIFY {unique}"
     return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
 
 

@@ -266,7 +266,7 @@ class Parser:
             return Star(of)
         self.need("(")
         names = self._list(self.primary)
-        if not all(isinstance(name, Name) and len(name.parts) == 1 for name in names):
+        if not names or not all(isinstance(name, Name) and len(name.parts) == 1 for name in names):
             raise self.unknown
         return Star(of, tuple(name.parts[0] for name in names))
 
