@@ -253,16 +253,18 @@ def test_rows_of_a_query_are_a_frame() -> None:
             to_arrow(found.select(rows["group"]))
 
 
-@pytest.mark.parametrize("limit", [2, 3])
-def test_limit_between_rows_with_equal_keys_is_refused(limit: int) -> None:
+@pytest.mark.parametrize("limit", range(6))
+def test_limit_between_different_rows_with_equal_keys_is_refused(limit: int) -> None:
+    values = [(5, 1), (3, 2), (5, 3), (9, 4), (9, 4)]
     with by_duckdb():
-        rows = to_frame(in_process(), pa.table({"id": [1, 2, 3, 4], "key": [5, 3, 5, 9]}))
-        found = rows.sparkSession.sql(f"select id, key from {{rows}} order by key limit {limit}", rows=rows)
+        rows = to_frame(in_process(), pa.table({"key": [key for key, _ in values], "id": [id_ for _, id_ in values]}))
+        found = rows.sparkSession.sql(f"select key, id from {{rows}} order by key limit {limit}", rows=rows)
         if limit == 2:
             with pytest.raises(Unsupported):
                 to_arrow(found)
         else:
-            assert to_arrow(found)["key"].to_pylist() == [3, 5, 5]
+            pairs = [(row["key"], row["id"]) for row in to_arrow(found).to_pylist()]
+            assert sorted(pairs) == sorted(values)[:limit]
 
 
 def test_league_of_carriers_is_that_of_spark(spark: SparkSession) -> None:

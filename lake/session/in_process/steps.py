@@ -54,13 +54,14 @@ def ordered(rows: Relation, terms: Sequence[Sorted], name: str) -> Relation:
 
 
 def limited(rows: Relation, limit: int, name: str) -> Relation:
-    """Return the first rows. The query fails if rows of equal keys are before and behind the limit."""
+    """Return the first rows. The query fails if different rows of equal keys are before and behind the limit."""
     sql = f"SELECT * FROM {rows.name} LIMIT {limit}"
     if rows.order:
         shown = ", ".join(column.sql for column in rows.columns)
-        placed = f"(SELECT *, rank() OVER (ORDER BY {rows.order}) AS place FROM {rows.name})"
-        unique = f"CASE WHEN count(*) OVER () > {limit} THEN error('equal keys') ELSE true END"
-        sql = f"SELECT {shown} FROM {placed} WHERE place <= {limit} QUALIFY {unique}"
+        ranks = f"rank() OVER (ORDER BY {rows.order}) AS place, rank() OVER (ORDER BY {rows.order}, {shown}) AS whole"
+        differ = f"count(*) OVER () > {limit} AND max(whole) OVER () > max(place) OVER ()"
+        known = f"WHERE place <= {limit} QUALIFY CASE WHEN {differ} THEN error('equal keys') ELSE true END"
+        sql = f"SELECT {shown} FROM (SELECT *, {ranks} FROM {rows.name}) {known} ORDER BY place LIMIT {limit}"
     return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
 
 
