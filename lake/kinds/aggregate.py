@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+
+from attrs import evolve, field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same, with_stored_order
@@ -29,7 +29,7 @@ ENDS: Final = "_ends_us"
 INEXACT: Final = ("float", "double", "string")  # their sums are floats
 
 
-@dataclass(frozen=True, init=False)
+@frozen(kw_only=True)
 class Aggregate(WithFinality):
     """One row per `key` and window: the key's columns, the window's, and one column per measure.
 
@@ -56,30 +56,12 @@ class Aggregate(WithFinality):
     name: ClassVar[str] = "Aggregate"
     version: ClassVar[int] = 3
 
-    by: tuple[str, ...]
-    measures: Mapping[str, Measure]
-    window: Window | None
-    late: Literal["correct", "drop"]
-    lateness: timedelta
-    is_final: bool
-
-    def __init__(  # noqa: PLR0913 a parameter for each option
-        self,
-        key: str | Sequence[str],
-        measures: Mapping[str, Measure],
-        *,
-        window: Window | None = None,
-        late: Literal["correct", "drop"] = "correct",
-        lateness: timedelta = timedelta(0),
-        is_final: bool = False,
-    ) -> None:
-        object.__setattr__(self, "by", names(key))
-        object.__setattr__(self, "measures", dict(measures))
-        object.__setattr__(self, "window", window)
-        object.__setattr__(self, "late", late)
-        object.__setattr__(self, "lateness", lateness)
-        object.__setattr__(self, "is_final", is_final)
-        self._check()
+    by: tuple[str, ...] = field(converter=names, kw_only=False, alias="key")
+    measures: Mapping[str, Measure] = field(kw_only=False)
+    window: Window | None = None
+    late: Literal["correct", "drop"] = "correct"
+    lateness: timedelta = timedelta(0)
+    is_final: bool = False
 
     @property
     def revision(self) -> int:
@@ -175,11 +157,7 @@ class Aggregate(WithFinality):
 
     @property
     def keeping_late(self) -> Self:
-        if self.late == "correct":
-            return self
-        kind = copy(self)
-        object.__setattr__(kind, "late", "correct")
-        return kind
+        return evolve(self, late="correct")
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         from pyspark.sql import functions as F
@@ -305,7 +283,7 @@ class Aggregate(WithFinality):
 
         return [F.col(source).alias(name) for name, source in self._groups.items()]
 
-    def _check(self) -> None:
+    def __attrs_post_init__(self) -> None:
         taken = [*self.by, *(self.window.names if self.window else ()), *([FINAL] if self.is_final else [])]
         for name, measure in self.measures.items():
             if not isinstance(measure, Measure):

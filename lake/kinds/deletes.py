@@ -1,12 +1,14 @@
-"""Rows that remove rows of a table: deletes, truncates, and keys that change."""
+"""Rows that remove rows of a table: deletes, truncates, and keys that change; and kinds whose rows they remove."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lake.errors import DeclarationError, did_you_mean
+from attrs import field, frozen
+
+from lake.kinds.columns import names
+from lake.kinds.kind import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,7 +18,7 @@ FORMER: Final = "__former"  # true of a row that deletes its former key
 GONE: Final = "__gone"  # true of a delete
 
 
-@dataclass(frozen=True)
+@frozen
 class Removal:
     """SQL that marks removing rows. A delete or truncate removes only what is older by the kind's order.
 
@@ -25,19 +27,9 @@ class Removal:
     former: {key column: SQL of its value before the change}; if it differs and is not null, the former key is deleted
     """
 
-    deletes: str | None = None
-    truncate: str | None = None
-    former: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, key: Sequence[str], deletes: str | None, truncate: str | None, former: Mapping[str, str] | None = None
-    ) -> Removal:
-        """Raise DeclarationError if `former` names a column outside `key`."""
-        for column in former or ():
-            if column not in key:
-                raise DeclarationError(f"former: {column!r} is not a key column", fix=did_you_mean(column, key))
-        return cls(deletes, truncate, dict(former or {}))
+    deletes: str | None
+    truncate: str | None
+    former: Mapping[str, str]
 
     @property
     def by_key(self) -> bool:
@@ -70,3 +62,31 @@ class Removal:
             for column, sql in before.items()
         }
         return rows.select("*", images).withColumns(keys)
+
+
+@frozen(kw_only=True)
+class KeyedRows(Kind):
+    """Kind whose rows follow those of a key in the order of `sequence`; options as in Latest."""
+
+    by: tuple[str, ...] = field(converter=names, kw_only=False, alias="key")
+    sequence: tuple[str, ...] = field(converter=names, default=())
+    deletes: str | None = None
+    truncate: str | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def removal(self) -> Removal:
+        return Removal(self.deletes, self.truncate, {})
+
+    @property
+    def broadcast(self) -> str | None:
+        return self.truncate
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
+
+    def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        return self.removal.prepare(rows, self.by)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, in_log_order, names, newest, same, visible
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@dataclass(frozen=True, init=False)
+@frozen(kw_only=True)
 class AsOf:
     """Dimension whose version of equal `on` columns is found as of the event's time.
 
@@ -25,28 +26,19 @@ class AsOf:
     tolerance: a version that began longer than this before the event does not count
     """
 
-    on: tuple[str, ...]
-    time: str
-    until: str | None
-    tolerance: timedelta | None
+    on: tuple[str, ...] = field(converter=names, kw_only=False)
+    time: str = "valid_from"
+    until: str | None = None
+    tolerance: timedelta | None = None
 
-    def __init__(
-        self,
-        on: str | Sequence[str],
-        *,
-        time: str = "valid_from",
-        until: str | None = None,
-        tolerance: timedelta | None = None,
-    ) -> None:
-        object.__setattr__(self, "on", names(on))
-        object.__setattr__(self, "time", time)
-        object.__setattr__(self, "until", "valid_to" if until is None and time == "valid_from" else until)
-        object.__setattr__(self, "tolerance", tolerance)
+    def __attrs_post_init__(self) -> None:
+        if self.until is None and self.time == "valid_from":
+            object.__setattr__(self, "until", "valid_to")
         if not self.on:
             raise DeclarationError("AsOf needs columns to find a version by", fix='name them: AsOf("tailnum")')
-        if tolerance is not None and tolerance < timedelta(0):
+        if self.tolerance is not None and self.tolerance < timedelta(0):
             raise DeclarationError(
-                f"invalid tolerance {tolerance}", fix="it is how old a version may be: use zero or more"
+                f"invalid tolerance {self.tolerance}", fix="it is how old a version may be: use zero or more"
             )
 
     @property
@@ -54,7 +46,7 @@ class AsOf:
         return (*self.on, self.time, *([self.until] if self.until else []))
 
 
-@dataclass(frozen=True, init=False)
+@frozen(init=False)
 class Enrich(WithFinality):
     """One row per event, identified by `id`: the event's columns, then each dimension's, null if no version held.
 
@@ -76,7 +68,7 @@ class Enrich(WithFinality):
     version: ClassVar[int] = 2
     chooses: ClassVar[bool] = True
 
-    id: tuple[str, ...]
+    id: tuple[str, ...] = field(converter=names)
     dimensions: tuple[AsOf, ...]
     time: str
     how: Literal["left", "inner"]
@@ -92,12 +84,7 @@ class Enrich(WithFinality):
         lateness: timedelta = timedelta(0),
         is_final: bool = False,
     ) -> None:
-        object.__setattr__(self, "id", names(id))
-        object.__setattr__(self, "dimensions", dimensions)
-        object.__setattr__(self, "time", time)
-        object.__setattr__(self, "how", how)
-        object.__setattr__(self, "lateness", lateness)
-        object.__setattr__(self, "is_final", is_final)
+        self.__attrs_init__(id, dimensions, time, how, lateness, is_final)
         check_lateness(lateness)
         hidden = [c for c in (*self.id, time, *(c for d in dimensions for c in d.on)) if c.startswith("_")]
         if hidden:

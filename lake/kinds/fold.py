@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from attrs import evolve, field, frozen
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _DIGITS: Final = re.compile(r"\b(?:decimal|dec|numeric)\s*\(\s*(\d+)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, init=False)
+@frozen(kw_only=True)
 class Fold(Kind):
     """One row per `key`: the state after its events, in the order of (`sequence`, log order).
 
@@ -63,43 +64,19 @@ class Fold(Kind):
     name: ClassVar[str] = "Fold"
     version: ClassVar[int] = 1
 
-    key: tuple[str, ...]
-    sequence: tuple[str, ...]
-    reducer: Reducer
-    reducer_version: int
-    rows: Literal["state", "refusals"]
-    id: tuple[str, ...]
+    key: tuple[str, ...] = field(converter=names, kw_only=False)
+    state: str
+    step: Mapping[str, str] | Step = field(eq=False)
+    sequence: tuple[str, ...] = field(converter=names, default=())
+    start: Mapping[str, Any] | None = None
+    refuse: str | None = None
+    reducer_version: int = field(default=1, alias="version")
+    rows: Literal["state", "refusals"] = "state"
+    id: tuple[str, ...] = field(converter=names, default=())
+    reducer: Reducer = field(init=False)
 
-    def __init__(  # noqa: PLR0913 a parameter for each option
-        self,
-        key: str | Sequence[str],
-        *,
-        state: str,
-        step: Mapping[str, str] | Step,
-        sequence: str | Sequence[str] = (),
-        start: Mapping[str, Any] | None = None,
-        refuse: str | None = None,
-        version: int = 1,
-        rows: Literal["state", "refusals"] = "state",
-        id: str | Sequence[str] = (),
-    ) -> None:
-        typed = _parse_state(state)
-        reducer: Reducer
-        if callable(step):
-            reducer = PythonReducer(typed, dict(start or {}), step)
-            if refuse is not None:
-                raise DeclarationError(
-                    "refuse is SQL, but step is a Python function", fix="return Refusal(reason) from it instead"
-                )
-        else:
-            reducer = SqlReducer(typed, dict(start or {}), dict(step), refuse)
-            _check_fields("step", step, typed)
-        _check_fields("start", start or {}, typed)
-        self._set(names(key), names(sequence), reducer, version, rows, names(id))
-
-    def _set(self, *values: Any) -> None:
-        for field, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, field.name, value)
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "reducer", self._made_reducer())
         taken = {*self.key, REFUSED, AT, AGAIN, *CARRIED} & set(self.reducer.fields)
         if taken:
             raise DeclarationError(f"state field {min(taken)!r} is already a column", fix="rename it")
@@ -118,9 +95,20 @@ class Fold(Kind):
 
         `id` names the columns that identify an event of a key.
         """
-        other = object.__new__(Fold)
-        other._set(self.key, self.sequence, self.reducer, self.reducer_version, "refusals", names(id))
-        return other
+        return evolve(self, rows="refusals", id=id)
+
+    def _made_reducer(self) -> Reducer:
+        fields, start = _parse_state(self.state), dict(self.start or {})
+        if not callable(self.step):
+            _check_fields("step", self.step, fields)
+        elif self.refuse is not None:
+            raise DeclarationError(
+                "refuse is SQL, but step is a Python function", fix="return Refusal(reason) from it instead"
+            )
+        _check_fields("start", start, fields)
+        if callable(self.step):
+            return PythonReducer(fields, start, self.step)
+        return SqlReducer(fields, start, dict(self.step), self.refuse)
 
     @property
     def revision(self) -> int:

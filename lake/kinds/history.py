@@ -16,8 +16,10 @@ the key is evaluated from the log.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
+
+from attrs import field, frozen
+from attrs.converters import optional
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import (
@@ -32,9 +34,9 @@ from lake.kinds.columns import (
     visible,
     with_stored_order,
 )
-from lake.kinds.deletes import GONE, Removal
-from lake.kinds.kind import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS, Kind
-from lake.kinds.snapshots import check_options, differences, only_events
+from lake.kinds.deletes import GONE
+from lake.kinds.kind import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
+from lake.kinds.snapshots import DumpedRows, only_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,8 +48,8 @@ DATED: Final = "_dated"  # state, with `dated`: the instant of a version's newes
 SINCE: Final = "_since"  # the beginning of the version at an event
 
 
-@dataclass(frozen=True, init=False)
-class History(Kind):
+@frozen(kw_only=True)
+class History(DumpedRows):
     """One row per `key` and version: the function's columns, then those of VALID.
 
     `valid_from` and `valid_to` have the type of `dated`, else of the first sequence column. `version_id` is a digest of
@@ -74,45 +76,10 @@ class History(Kind):
     name: ClassVar[str] = "History"
     version: ClassVar[int] = 1
 
-    by: tuple[str, ...]
-    sequence: tuple[str, ...]
-    dated: str | None
-    track: tuple[str, ...] | None
-    ignore: tuple[str, ...]
-    removal: Removal
-    snapshots: bool
-    marker: str | None
-    partition: tuple[str, ...]
-
-    def __init__(  # noqa: PLR0913 a parameter for each option
-        self,
-        key: str | Sequence[str],
-        *,
-        sequence: str | Sequence[str],
-        dated: str | None = None,
-        track: str | Sequence[str] | None = None,
-        ignore: str | Sequence[str] | None = None,
-        deletes: str | None = None,
-        truncate: str | None = None,
-        former: Mapping[str, str] | None = None,
-        snapshots: bool = False,
-        marker: str | None = None,
-        partition: str | Sequence[str] = (),
-    ) -> None:
-        object.__setattr__(self, "by", names(key))
-        object.__setattr__(self, "sequence", names(sequence))
-        object.__setattr__(self, "dated", dated)
-        object.__setattr__(self, "track", None if track is None else names(track))
-        object.__setattr__(self, "ignore", names(ignore or ()))
-        object.__setattr__(self, "removal", Removal.of(self.by, deletes, truncate, former))
-        object.__setattr__(self, "snapshots", snapshots)
-        object.__setattr__(self, "marker", marker)
-        object.__setattr__(self, "partition", names(partition))
-        self._check(both=track is not None and ignore is not None)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return () if self.snapshots else self.by
+    sequence: tuple[str, ...] = field(converter=names)
+    dated: str | None = None
+    track: tuple[str, ...] | None = field(converter=optional(names), default=None)
+    ignore: tuple[str, ...] | None = field(converter=optional(names), default=None)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -121,22 +88,6 @@ class History(Kind):
     @property
     def digested(self) -> tuple[str, ...]:
         return (*self.by, self.dated or self.sequence[0])
-
-    @property
-    def absorbs(self) -> bool:
-        return not self.snapshots
-
-    @property
-    def needs_refusals(self) -> bool:
-        return self.snapshots
-
-    @property
-    def broadcast(self) -> str | None:
-        return self.marker or self.removal.truncate
-
-    @property
-    def deletes(self) -> str | None:
-        return self.removal.deletes
 
     @property
     def current(self) -> str:
@@ -175,19 +126,18 @@ class History(Kind):
         return [() if self.snapshots else as_sql(*self.by, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        others = dict.fromkeys(self.track or (), "track") | dict.fromkeys(self.ignore, "ignore")
-        others |= dict.fromkeys(self.partition, "partition") | dict.fromkeys(filter(None, [self.dated]), "dated")
-        return others | dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
+        others = dict.fromkeys(self.track or (), "track") | dict.fromkeys(self.ignore or (), "ignore")
+        return others | dict.fromkeys(filter(None, [self.dated]), "dated") | super().requires(side)
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         check_not_returned(VALID, rows, self.name)
-        return self.removal.prepare(rows, self.by)
+        return super().prepare(rows)
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """State: the place of a version's newest event, whether a delete closed it, and with `dated` its instant."""
         if self.snapshots:
-            rows = differences(rows, self.by, self.sequence[0], self.marker, self.partition)
-            return self._versions(self._with_instants(self._events(rows, gone=GONE))).drop(AGAIN)
+            events = self._events(self.differences(rows), gone=GONE)
+            return self._versions(self._with_instants(events)).drop(AGAIN)
         events = self._events(rows.where(self.removal.kept), gone=self.removal.gone)
         if self.removal.truncate:
             everyone = self._events(rows.where(self.removal.truncate), gone="true").drop(*self.by)
@@ -302,7 +252,7 @@ class History(Kind):
 
     def _state(self, columns: Sequence[str]) -> str:
         """Return SQL of what opens a version if it changes: the mark of a delete and the tracked columns."""
-        others = {*self.by, *self.sequence, self.dated, *self.ignore}
+        others = {*self.by, *self.sequence, self.dated, *(self.ignore or ())}
         tracked = [column for column in columns if column not in others] if self.track is None else self.track
         return f"struct({', '.join([GONE, *(f'if({GONE}, null, `{column}`)' for column in tracked)])})"
 
@@ -319,7 +269,7 @@ class History(Kind):
     def _by(self) -> str:
         return ", ".join(f"`{column}`" for column in self.by)
 
-    def _check(self, *, both: bool) -> None:
+    def __attrs_post_init__(self) -> None:
         if not self.by:
             raise DeclarationError(
                 "History needs a key", fix='name the columns that identify what has a history: History(key="…", …)'
@@ -328,7 +278,7 @@ class History(Kind):
             raise DeclarationError(
                 "History needs a sequence", fix="name the column that says from when a change is valid"
             )
-        if both:
+        if self.track is not None and self.ignore is not None:
             raise DeclarationError(
                 "track and ignore cannot be combined", fix="use only one of them: the other columns are the rest"
             )
@@ -339,6 +289,4 @@ class History(Kind):
                 raise DeclarationError(
                     f"column {column!r} cannot be tracked", fix="track visible columns beside the key"
                 )
-        check_options(
-            self.sequence, self.removal, snapshots=self.snapshots, marker=self.marker, partition=self.partition
-        )
+        self.check_options()

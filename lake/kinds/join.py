@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import as_sql, names, newest, visible
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 How = Literal["inner", "left", "right", "full"]
+Distance = tuple[timedelta, timedelta]
 
 
-@dataclass(frozen=True, init=False)
+def _before_and_after(within: timedelta | Distance | None) -> Distance | None:
+    return (within, within) if isinstance(within, timedelta) else within
+
+
+@frozen(kw_only=True)
 class Join(WithFinality):
     """One row per pair of a left and a right row of equal `key`, and per row without a partner as `how` says.
 
@@ -43,48 +49,29 @@ class Join(WithFinality):
     name: ClassVar[str] = "Join"
     version: ClassVar[int] = 2
 
-    key: tuple[str, ...]
-    left: tuple[str, ...]
-    right: tuple[str, ...]
-    how: How
-    within: tuple[timedelta, timedelta] | None
-    times: tuple[str, str] | None
-    lateness: timedelta
-    is_final: bool
+    key: tuple[str, ...] = field(converter=names, kw_only=False)
+    left: tuple[str, ...] = field(converter=names, default=())
+    right: tuple[str, ...] = field(converter=names, default=())
+    how: How = "inner"
+    within: Distance | None = field(converter=_before_and_after, default=None)
+    times: tuple[str, str] | None = None
+    lateness: timedelta = timedelta(0)
+    is_final: bool = False
 
-    def __init__(  # noqa: PLR0913 a parameter for each option
-        self,
-        key: str | Sequence[str],
-        *,
-        left: str | Sequence[str] = (),
-        right: str | Sequence[str] = (),
-        how: How = "inner",
-        within: timedelta | tuple[timedelta, timedelta] | None = None,
-        times: tuple[str, str] | None = None,
-        lateness: timedelta = timedelta(0),
-        is_final: bool = False,
-    ) -> None:
-        object.__setattr__(self, "key", names(key))
-        object.__setattr__(self, "left", names(left))
-        object.__setattr__(self, "right", names(right))
-        object.__setattr__(self, "how", how)
-        object.__setattr__(self, "within", (within, within) if isinstance(within, timedelta) else within)
-        object.__setattr__(self, "times", times)
-        object.__setattr__(self, "lateness", lateness)
-        object.__setattr__(self, "is_final", is_final)
-        check_lateness(lateness)
+    def __attrs_post_init__(self) -> None:
+        check_lateness(self.lateness)
         if not self.key:
             raise DeclarationError("Join needs a key", fix="name the columns that both sides share, or use a View")
-        if how not in get_args(How):
-            raise DeclarationError(f"unknown how={how!r}", fix=f"use one of {', '.join(get_args(How))}")
-        if (within is None) != (times is None):
+        if self.how not in get_args(How):
+            raise DeclarationError(f"unknown how={self.how!r}", fix=f"use one of {', '.join(get_args(How))}")
+        if (self.within is None) != (self.times is None):
             raise DeclarationError(
                 "a join within a time needs `within` and `times`",
                 fix='within=timedelta(hours=1), times=("ordered_at", "paid_at")',
             )
         if self.within is not None and sum(self.within, timedelta(0)) < timedelta(0):
             raise DeclarationError(f"invalid within: {self.within}", fix="use (before, after), both zero or more")
-        if within is not None and self._bare:
+        if self.within is not None and self._bare:
             raise DeclarationError(
                 "in a full join within a time, two rows of a key may both lack a partner and would look alike",
                 fix="name what identifies a row of either side: left='order_id', or right='payment_id'",

@@ -8,15 +8,16 @@ tombstones: the log holds the deletes of keys that are not in the table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+from attrs import field, frozen
+
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, AT, SIGN, as_sql, in_log_order, names, place, visible, with_stored_order
-from lake.kinds.deletes import GONE, Removal
+from lake.kinds.deletes import GONE, KeyedRows
 from lake.kinds.kind import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES, Kind
-from lake.kinds.snapshots import check_options, differences, only_events
+from lake.kinds.snapshots import DumpedRows, only_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,8 +28,7 @@ LIVE: Final = "_live"  # true of a row newer than its deletes
 TRUNCATED: Final = "_truncated"  # the place of the newest truncate
 
 
-@dataclass(frozen=True, init=False)
-class FirstOrLatest(Kind):
+class FirstOrLatest(KeyedRows):
     """One row per `key`: the row at one end of the order of places."""
 
     name: ClassVar[str]
@@ -36,34 +36,12 @@ class FirstOrLatest(Kind):
     version: ClassVar[int] = 2
     chooses: ClassVar[bool] = True
 
-    by: tuple[str, ...]
-    sequence: tuple[str, ...]
-    removal: Removal
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.by
-
     @property
     def identity(self) -> tuple[str, ...]:
         return self.by
 
-    @property
-    def broadcast(self) -> str | None:
-        return self.removal.truncate
-
-    @property
-    def deletes(self) -> str | None:
-        return self.removal.deletes
-
-    def requires(self, side: int = 0, /) -> dict[str, str]:
-        return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
-
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         return [as_sql(*self.by, *self.sequence)]
-
-    def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        return self.removal.prepare(rows, self.by)
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """State: the places of the winner and its column groups, and of the newest delete."""
@@ -163,8 +141,16 @@ class FirstOrLatest(Kind):
         return ranked.where(f"_rank = 1 and ({LIVE} or {AGAIN})").drop("_rank", LIVE, GONE, HELD, SIGN, TRUNCATED)
 
 
-@dataclass(frozen=True, init=False)
-class Latest(FirstOrLatest):
+def _partial(given: bool | str | Sequence[str]) -> tuple[str, ...] | Literal[True]:
+    return True if given is True else names(given or ())
+
+
+def _groups(given: Mapping[str, str | Sequence[str]]) -> Mapping[str, tuple[str, ...]]:
+    return {by: names(columns) for by, columns in given.items()}
+
+
+@frozen(kw_only=True)
+class Latest(DumpedRows, FirstOrLatest):
     """One row per `key`: its newest row by `sequence`, ties by log order.
 
     sequence: columns of the function's result, most significant first; by default log order
@@ -185,56 +171,12 @@ class Latest(FirstOrLatest):
     name: ClassVar[str] = "Latest"
     newest: ClassVar[bool] = True
 
-    partial: tuple[str, ...] | Literal[True]
-    groups: Mapping[str, tuple[str, ...]]
-    snapshots: bool
-    marker: str | None
-    partition: tuple[str, ...]
-
-    def __init__(  # noqa: PLR0913 a parameter for each option
-        self,
-        key: str | Sequence[str],
-        *,
-        sequence: str | Sequence[str] = (),
-        deletes: str | None = None,
-        truncate: str | None = None,
-        partial: bool | str | Sequence[str] = False,
-        groups: Mapping[str, str | Sequence[str]] = MappingProxyType({}),
-        former: Mapping[str, str] | None = None,
-        snapshots: bool = False,
-        marker: str | None = None,
-        partition: str | Sequence[str] = (),
-    ) -> None:
-        object.__setattr__(self, "by", names(key))
-        object.__setattr__(self, "sequence", names(sequence))
-        object.__setattr__(self, "removal", Removal.of(self.by, deletes, truncate, former))
-        object.__setattr__(self, "partial", (names(partial) if partial else ()) if partial is not True else True)
-        object.__setattr__(self, "groups", {by: names(columns) for by, columns in groups.items()})
-        object.__setattr__(self, "snapshots", snapshots)
-        object.__setattr__(self, "marker", marker)
-        object.__setattr__(self, "partition", names(partition))
-        self._check()
-        check_options(self.sequence, self.removal, snapshots=snapshots, marker=marker, partition=self.partition)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return () if self.snapshots else self.by
-
-    @property
-    def absorbs(self) -> bool:
-        return not self.snapshots
-
-    @property
-    def needs_refusals(self) -> bool:
-        return self.snapshots
-
-    @property
-    def broadcast(self) -> str | None:
-        return self.marker or super().broadcast
+    partial: tuple[str, ...] | Literal[True] = field(converter=_partial, default=())
+    groups: Mapping[str, tuple[str, ...]] = field(converter=_groups, default=MappingProxyType({}))
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         if self.snapshots:
-            rows = differences(rows, self.by, self.sequence[0], self.marker, self.partition)
+            rows = self.differences(rows)
         return super().evaluate(rows)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
@@ -243,8 +185,7 @@ class Latest(FirstOrLatest):
     def requires(self, side: int = 0, /) -> dict[str, str]:
         grouped = {column: "group" for by, columns in self.groups.items() for column in (by, *columns)}
         partial = () if self.partial is True else self.partial
-        others = dict.fromkeys(partial, "partial") | grouped | dict.fromkeys(self.partition, "partition")
-        return others | super().requires(side)
+        return dict.fromkeys(partial, "partial") | grouped | super().requires(side)
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         if self.snapshots:
@@ -266,7 +207,7 @@ class Latest(FirstOrLatest):
             for by, of in self.groups.items()
         ]
 
-    def _check(self) -> None:
+    def __attrs_post_init__(self) -> None:
         if self.snapshots and (self.partial or self.groups):
             raise DeclarationError(
                 "snapshots cannot have partial columns or groups", fix="leave them out: a dump has whole rows"
@@ -281,9 +222,10 @@ class Latest(FirstOrLatest):
                         f"column {column!r} is in {what} and in {taken[column]}", fix="name it in only one of them"
                     )
                 taken[column] = what
+        self.check_options()
 
 
-@dataclass(frozen=True, init=False)
+@frozen(kw_only=True)
 class First(FirstOrLatest):
     """One row per `key`: its oldest row by `sequence`, ties by log order; after a delete, the oldest since.
 
@@ -298,20 +240,8 @@ class First(FirstOrLatest):
     name: ClassVar[str] = "First"
     newest: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        key: str | Sequence[str],
-        *,
-        sequence: str | Sequence[str] = (),
-        deletes: str | None = None,
-        truncate: str | None = None,
-    ) -> None:
-        object.__setattr__(self, "by", names(key))
-        object.__setattr__(self, "sequence", names(sequence))
-        object.__setattr__(self, "removal", Removal.of(self.by, deletes, truncate))
 
-
-@dataclass(frozen=True)
+@frozen
 class ColumnGroup:
     """Columns that follow their own place: that of the newest row in which `by` is not null."""
 

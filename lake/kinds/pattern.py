@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from attrs import field, frozen
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import AT, CARRIED, ORDER, SIGN, as_sql, digest, in_log_order, names, place
@@ -18,7 +19,7 @@ from lake.kinds.kind import STEP as ROLE_STEP
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, MatchWork
 from lake.kinds.measures.measure import Measure, StateColumn, Totals
 from lake.kinds.sql import rounding
-from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
+from lake.kinds.steps import PLACE, STEP, Absent, In, Part, every_step, least_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,7 +31,7 @@ TIE: Final = "_tie"  # a row's number among those of its key with the same seque
 _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 
 
-@dataclass(frozen=True, init=False)
+@frozen(kw_only=True)
 class Pattern(WithFinality):
     """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
 
@@ -62,52 +63,46 @@ class Pattern(WithFinality):
     name: ClassVar[str] = "Pattern"
     version: ClassVar[int] = 1
 
-    key: tuple[str, ...]
-    sequence: tuple[str, ...]
-    steps: tuple[Part, ...]
-    measures: Mapping[str, Measure]
-    skip: Literal["past last", "to next"]
-    within: timedelta | None
-    lateness: timedelta
-    is_final: bool
-    absent: Absent | None
+    key: tuple[str, ...] = field(converter=names, kw_only=False)
+    sequence: tuple[str, ...] = field(converter=names)
+    _steps: Sequence[Part | Absent]
+    _measures: Mapping[str, Measure | In]
+    skip: Literal["past last", "to next"] = "past last"
+    within: timedelta | None = None
+    lateness: timedelta = timedelta(0)
+    is_final: bool = False
 
-    def __init__(  # noqa: PLR0913 a parameter for each option
-        self,
-        key: str | Sequence[str],
-        *,
-        sequence: str | Sequence[str],
-        steps: Sequence[Step | Either | Absent],
-        measures: Mapping[str, Measure | In],
-        skip: Literal["past last", "to next"] = "past last",
-        within: timedelta | None = None,
-        lateness: timedelta = timedelta(0),
-        is_final: bool = False,
-    ) -> None:
-        parts, absent = _split_absent(steps)
-        _check_steps(parts)
-        check_lateness(lateness)
-        if absent is not None and not is_final:
+    def __attrs_post_init__(self) -> None:
+        self._check_steps()
+        check_lateness(self.lateness)
+        if self.absent is not None and not self.is_final:
             raise DeclarationError(
                 "that a row is absent is only known once no more can come", fix="declare is_final=True"
             )
-        taken = {*names(key), MATCH_ID, *([FINAL] if is_final else [])} & set(measures)
+        taken = {*self.key, MATCH_ID, *([FINAL] if self.is_final else [])} & set(self._measures)
         if taken:
             raise DeclarationError(f"measure {min(taken)!r} is already a column", fix="rename it")
-        if skip not in ("past last", "to next"):
-            raise DeclarationError(f"unknown skip={skip!r}", fix='use skip="past last" or skip="to next"')
-        if within is not None and (within <= timedelta(0) or not names(sequence)):
+        if self.skip not in ("past last", "to next"):
+            raise DeclarationError(f"unknown skip={self.skip!r}", fix='use skip="past last" or skip="to next"')
+        if self.within is not None and (self.within <= timedelta(0) or not self.sequence):
             raise DeclarationError(
-                f"invalid within: {within}", fix="use a positive timedelta, and a sequence that begins with a time"
+                f"invalid within: {self.within}", fix="use a positive timedelta, and a sequence that begins with a time"
             )
-        step_names = [step.name for step in every_step(parts)]
-        if is_final and not names(sequence):
+        if self.is_final and not self.sequence:
             raise DeclarationError("is_final needs a sequence", fix="name one that begins with the event time")
-        of_rows = {name: _measure(name, measure, step_names) for name, measure in measures.items()}
-        options = (names(key), names(sequence), parts, of_rows, skip, within, lateness, is_final, absent)
-        values: tuple[Any, ...] = options
-        for field, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, field.name, value)
+        self._check_measures()
+
+    @property
+    def steps(self) -> tuple[Part, ...]:
+        return tuple(step for step in self._steps if not isinstance(step, Absent))
+
+    @property
+    def absent(self) -> Absent | None:
+        return next((step for step in self._steps if isinstance(step, Absent)), None)
+
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        return {name: given.narrowed() if isinstance(given, In) else given for name, given in self._measures.items()}
 
     @property
     def revision(self) -> int:
@@ -173,11 +168,11 @@ class Pattern(WithFinality):
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         rows = _unite(sides)
         for side in sides:
-            for field in side.schema:
-                held = rows.schema[field.name].dataType
-                if lost := rounding.storage_loss(field.dataType, held):
+            for column in side.schema:
+                held = rows.schema[column.name].dataType
+                if lost := rounding.storage_loss(column.dataType, held):
                     yield DeclarationError(
-                        f"{field.name} would lose {lost}: of all inputs together it is a {held.simpleString()}",
+                        f"{column.name} would lose {lost}: of all inputs together it is a {held.simpleString()}",
                         fix="cast it to one type in the function",
                     )
         for name, measure in self.measures.items():
@@ -253,6 +248,34 @@ class Pattern(WithFinality):
             if measure.summed and rows.selectExpr(f"{measure.summed} as summed").dtypes[0][1] in ("float", "double"):
                 raise DeclarationError(f"{name} adds up floats", fix="add decimals: cast(… as decimal(18, 2))")
 
+    def _check_steps(self) -> None:
+        if self.absent is not None and (len(self._steps) > len(self.steps) + 1 or self._steps[-1] is not self.absent):
+            raise DeclarationError(
+                "only the last step may be an Absent", fix="what may not come in between, leave out of the steps"
+            )
+        step_names = [step.name for step in every_step(self.steps)]
+        twice = {name for name in step_names if step_names.count(name) > 1}
+        if twice:
+            raise DeclarationError(f"two steps are named {min(twice)!r}", fix="give each a name of its own")
+        if not least_rows(self.steps):
+            fix = "make at least one step require a row, of an Either one in each alternative"
+            raise DeclarationError("the pattern can match no rows at all", fix=fix)
+        if len(step_names) > 60:
+            raise DeclarationError(f"{len(step_names)} steps are too many", fix="use at most 60")
+
+    def _check_measures(self) -> None:
+        step_names = [step.name for step in every_step(self.steps)]
+        for name, given in self._measures.items():
+            if isinstance(given, In) and given.step not in step_names:
+                what = f"measure {name!r} is over the unknown step {given.step!r}"
+                raise DeclarationError(what, fix=did_you_mean(given.step, step_names))
+        for name, measure in self.measures.items():
+            if any(isinstance(state, StateColumn) and state.per for state in measure.state(name).values()):
+                raise DeclarationError(
+                    f"{type(measure).__name__} cannot be a measure of a match",
+                    fix="aggregate the table of matches instead",
+                )
+
 
 def _unite(sides: Sequence[DataFrame]) -> DataFrame:
     """Unite the rows of all inputs; those of several are ordered by input, then by log order.
@@ -278,39 +301,3 @@ def _least_horizon(horizons: Sequence[datetime | None]) -> datetime | None:
     """Return the least horizon; None if a log has no events, or none is given."""
     known = [horizon for horizon in horizons if horizon is not None]
     return min(known) if known and len(known) == len(horizons) else None
-
-
-def _split_absent(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | None]:
-    parts = tuple(step for step in steps if not isinstance(step, Absent))
-    absent = next((step for step in steps if isinstance(step, Absent)), None)
-    if absent is not None and (len(steps) > len(parts) + 1 or steps[-1] is not absent):
-        raise DeclarationError(
-            "only the last step may be an Absent", fix="what may not come in between, leave out of the steps"
-        )
-    return parts, absent
-
-
-def _check_steps(steps: Sequence[Part]) -> None:
-    step_names = [step.name for step in every_step(steps)]
-    twice = {name for name in step_names if step_names.count(name) > 1}
-    if twice:
-        raise DeclarationError(f"two steps are named {min(twice)!r}", fix="give each a name of its own")
-    if not least_rows(steps):
-        fix = "make at least one step require a row, of an Either one in each alternative"
-        raise DeclarationError("the pattern can match no rows at all", fix=fix)
-    if len(step_names) > 60:
-        raise DeclarationError(f"{len(step_names)} steps are too many", fix="use at most 60")
-
-
-def _measure(name: str, given: Measure | In, step_names: Sequence[str]) -> Measure:
-    if isinstance(given, In):
-        if given.step not in step_names:
-            raise DeclarationError(
-                f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, step_names)
-            )
-        given = given.narrowed()
-    if any(isinstance(state, StateColumn) and state.per for state in given.state(name).values()):
-        raise DeclarationError(
-            f"{type(given).__name__} cannot be a measure of a match", fix="aggregate the table of matches instead"
-        )
-    return given

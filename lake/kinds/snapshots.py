@@ -11,12 +11,14 @@ partition, and a key that moved to another partition is not deleted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from lake.errors import DeclarationError
-from lake.kinds.columns import DELIVERED, ORDER, in_log_order, same
-from lake.kinds.deletes import GONE, Removal
+from attrs import field, frozen
+
+from lake.errors import DeclarationError, did_you_mean
+from lake.kinds.columns import DELIVERED, ORDER, in_log_order, names, same
+from lake.kinds.deletes import GONE, KeyedRows, Removal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,55 +30,86 @@ EVENT: Final = f"{DELIVERED}.refusal is null"
 PLACE: Final = (f"{ORDER}._batch as batch", f"{DELIVERED}.file as file", f"{DELIVERED}.dump as own")
 
 
-def differences(
-    rows: DataFrame, key: Sequence[str], dump: str, marker: str | None = None, partition: Sequence[str] = ()
-) -> DataFrame:
-    """Return the rows of the dumps that count, and a row GONE for each key that the next whole dump lacks.
+@frozen(kw_only=True)
+class DumpedRows(KeyedRows):
+    """Kind that reads changes, or with `snapshots` full dumps, named by the first sequence column.
 
-    dump: the column that names and orders dumps
     marker: SQL over rows, true if they declare their dump complete; then only such dumps count
     partition: columns; a dump has all rows of one value of them
     """
-    from pyspark.sql import functions as F
 
-    parts = {f"{PARTITION_VALUE}{number}": column for number, column in enumerate(partition)}
-    refusals = rows.where(f"not ({EVENT})") if DELIVERED in rows.columns else None
-    rows = only_events(rows)
-    markers = rows.where(marker) if marker else rows
-    counting = _dumps_in_order(markers, dump, parts)
-    partial = None if refusals is None else _partial_dumps(rows, refusals, dump, parts, marker or "true")
-    dumps = F.broadcast(_with_next_dump(counting, partial, parts))
-    contents = rows.where(f"not coalesce({marker}, false)") if marker else rows
-    of = [f"`{dump}` = {DUMP}", *(f"`{column}` <=> {part}" for part, column in parts.items())]
-    contents = contents.join(dumps, F.expr(" and ".join(of)))
-    by = ", ".join(f"`{column}`" for column in key)
-    then = contents.withColumn("__then", F.expr(f"lead(`{dump}`) over (partition by {by} order by `{dump}`, {ORDER})"))
-    lacking = f"{NEXT_DUMP} is not null and (__then is null or __then > {NEXT_DUMP})"
-    images = then.select("*", F.expr(f"explode(if({lacking}, array(false, true), array(false)))").alias(GONE))
-    moved = images.withColumn(dump, F.expr(f"if({GONE}, {NEXT_DUMP}, `{dump}`)"))
-    return moved.drop(DUMP, NEXT_DUMP, "__then", *parts)
+    former: Mapping[str, str] | None = None
+    snapshots: bool = False
+    marker: str | None = None
+    partition: tuple[str, ...] = field(converter=names, default=())
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        return () if self.snapshots else self.by
 
-def check_options(
-    sequence: Sequence[str], removal: Removal, *, snapshots: bool, marker: str | None, partition: Sequence[str]
-) -> None:
-    if not snapshots:
-        for option, value in (("marker", marker), ("partition", partition)):
-            if value:
-                raise DeclarationError(f"{option} needs snapshots=True", fix="add snapshots=True")
-        return
-    if removal.declared:
-        raise DeclarationError(
-            "snapshots cannot have deletes, truncates or former keys",
-            fix="leave them out: what is missing from a dump counts as deleted; an empty dump needs a marker",
-        )
-    if not sequence:
-        raise DeclarationError("snapshots need a sequence", fix="name the column that says of which dump a row is")
-    if sequence[0] in partition:
-        raise DeclarationError(
-            f"partition names {sequence[0]!r}, by which dumps are ordered",
-            fix="leave it out: dumps follow each other within a partition",
-        )
+    @property
+    def removal(self) -> Removal:
+        return Removal(self.deletes, self.truncate, self.former or {})
+
+    @property
+    def broadcast(self) -> str | None:
+        return self.marker or self.truncate
+
+    @property
+    def absorbs(self) -> bool:
+        return not self.snapshots
+
+    @property
+    def needs_refusals(self) -> bool:
+        return self.snapshots
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        return dict.fromkeys(self.partition, "partition") | super().requires(side)
+
+    def differences(self, rows: DataFrame) -> DataFrame:
+        """Return the rows of the dumps that count, and a row GONE for each key that the next whole dump lacks."""
+        from pyspark.sql import functions as F
+
+        dump = self.sequence[0]
+        parts = {f"{PARTITION_VALUE}{number}": column for number, column in enumerate(self.partition)}
+        refusals = rows.where(f"not ({EVENT})") if DELIVERED in rows.columns else None
+        rows = only_events(rows)
+        markers = rows.where(self.marker) if self.marker else rows
+        counting = _dumps_in_order(markers, dump, parts)
+        partial = None if refusals is None else _partial_dumps(rows, refusals, dump, parts, self.marker or "true")
+        dumps = F.broadcast(_with_next_dump(counting, partial, parts))
+        contents = rows.where(f"not coalesce({self.marker}, false)") if self.marker else rows
+        of = [f"`{dump}` = {DUMP}", *(f"`{column}` <=> {part}" for part, column in parts.items())]
+        contents = contents.join(dumps, F.expr(" and ".join(of)))
+        by = ", ".join(f"`{column}`" for column in self.by)
+        following = f"lead(`{dump}`) over (partition by {by} order by `{dump}`, {ORDER})"
+        then = contents.withColumn("__then", F.expr(following))
+        lacking = f"{NEXT_DUMP} is not null and (__then is null or __then > {NEXT_DUMP})"
+        images = then.select("*", F.expr(f"explode(if({lacking}, array(false, true), array(false)))").alias(GONE))
+        moved = images.withColumn(dump, F.expr(f"if({GONE}, {NEXT_DUMP}, `{dump}`)"))
+        return moved.drop(DUMP, NEXT_DUMP, "__then", *parts)
+
+    def check_options(self) -> None:
+        for column in self.former or ():
+            if column not in self.by:
+                raise DeclarationError(f"former: {column!r} is not a key column", fix=did_you_mean(column, self.by))
+        if not self.snapshots:
+            for option, value in (("marker", self.marker), ("partition", self.partition)):
+                if value:
+                    raise DeclarationError(f"{option} needs snapshots=True", fix="add snapshots=True")
+            return
+        if self.removal.declared:
+            raise DeclarationError(
+                "snapshots cannot have deletes, truncates or former keys",
+                fix="leave them out: what is missing from a dump counts as deleted; an empty dump needs a marker",
+            )
+        if not self.sequence:
+            raise DeclarationError("snapshots need a sequence", fix="name the column that says of which dump a row is")
+        if self.sequence[0] in self.partition:
+            raise DeclarationError(
+                f"partition names {self.sequence[0]!r}, by which dumps are ordered",
+                fix="leave it out: dumps follow each other within a partition",
+            )
 
 
 def only_events(rows: DataFrame) -> DataFrame:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
+
+from attrs import field, frozen
+from attrs.converters import optional
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import names, visible
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@dataclass(frozen=True, init=False)
+@frozen(kw_only=True)
 class View(Kind):
     """Rows that the function returns, key by key.
 
@@ -35,25 +37,18 @@ class View(Kind):
     version: ClassVar[int] = 1
     row_by_row: ClassVar[bool] = False
 
-    key: tuple[str, ...]
-    identity: tuple[str, ...]
-    on: Mapping[str, Mapping[str, str]]
-    recursive: bool
+    key: tuple[str, ...] = field(converter=names, kw_only=False)
+    _identity: tuple[str, ...] | None = field(converter=optional(names), default=None)
+    on: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    recursive: bool = False
 
-    def __init__(
-        self,
-        key: str | Sequence[str],
-        *,
-        identity: str | Sequence[str] | None = None,
-        on: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-        recursive: bool = False,
-    ) -> None:
-        object.__setattr__(self, "key", names(key))
-        object.__setattr__(self, "identity", self.key if identity is None else names(identity))
-        object.__setattr__(self, "on", on)
-        object.__setattr__(self, "recursive", recursive)
-        if recursive and self.key:
+    def __attrs_post_init__(self) -> None:
+        if self.recursive and self.key:
             raise DeclarationError("a recursive query has no key", fix='View(key=(), identity="…")')
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.key if self._identity is None else self._identity
 
     @property
     def inputs(self) -> tuple[int, int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
+
+from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import names
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@dataclass(frozen=True, init=False)
+@frozen(kw_only=True)
 class Sliding(Window):
     """One row per event: measures over the look-back (t - length, t] of its time t, itself included.
 
@@ -26,19 +27,16 @@ class Sliding(Window):
 
     length: timedelta
     on: str
-    id: tuple[str, ...]
+    id: tuple[str, ...] = field(converter=names)
 
     absorbs: ClassVar[bool] = False
     closed: ClassVar[bool] = True
     key: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, *, length: timedelta, on: str, id: str | Sequence[str]) -> None:
-        object.__setattr__(self, "length", length)
-        object.__setattr__(self, "on", on)
-        object.__setattr__(self, "id", names(id))
-        if length <= timedelta(0):
-            raise DeclarationError(f"invalid length {length}", fix="use a length above zero")
-        if not self.id or on in self.id:
+    def __attrs_post_init__(self) -> None:
+        if self.length <= timedelta(0):
+            raise DeclarationError(f"invalid length {self.length}", fix="use a length above zero")
+        if not self.id or self.on in self.id:
             raise DeclarationError("a sliding window needs the columns that identify an event", fix="id='order_id'")
 
     @property
