@@ -14,6 +14,8 @@ from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_p
 from lake.kinds.kind import COUNTS, DROPPED, INTO, ROLE
 from lake.kinds.law import TimeBounds
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, Totals, not_null
+from lake.kinds.spark import F
+from lake.kinds.spark import Window as Over
 from lake.kinds.windows.sessions import Session, with_sessions
 from lake.kinds.windows.window import END, START, Window, is_late
 from lake.text import SPARK, quoted
@@ -127,8 +129,6 @@ class Aggregate(WithFinality):
 
         New sessions merge with existing ones. If a key loses a row, all its sessions are marked: one may split.
         """
-        from pyspark.sql import functions as F
-
         rows = self._gather(changes)
         totals = self._totals(rows)
         new = self._fill(rows, totals)
@@ -160,8 +160,6 @@ class Aggregate(WithFinality):
         return evolve(self, late="correct")
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        from pyspark.sql import functions as F
-
         dropped = is_late(self.lateness) if self.late == "drop" else "false"
         if self.window is not None and self.window.identity != self.window.key:
             rows = rows.where(f"not {dropped}")
@@ -185,8 +183,6 @@ class Aggregate(WithFinality):
 
     def _fill(self, rows: DataFrame, totals: Totals) -> DataFrame:
         """Return one row per group: the state of `rows` alone with open sums, and RETRACTED if it lost a row."""
-        from pyspark.sql import functions as F
-
         plain = {name: state.fill for name, state in self._state.items() if not state.per} | totals.fills
         columns = [F.expr(sql).alias(name) for name, sql in plain.items()]
         filled = rows.groupBy(*self._grouping()).agg(*columns, (F.min(SIGN) < 0).alias(RETRACTED))
@@ -196,8 +192,6 @@ class Aggregate(WithFinality):
         return filled
 
     def _add_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: StateColumn) -> DataFrame:
-        from pyspark.sql import functions as F
-
         groups = {group: f"_in_{group}" for group in self._groups}
         values = [F.col(source).alias(groups[group]) for group, source in self._groups.items()]
         entries = rows.groupBy(*values, F.expr(state.per).alias("_key")).agg(F.expr(state.fill).alias("_value"))
@@ -217,8 +211,6 @@ class Aggregate(WithFinality):
         return {**merged, **added}
 
     def _add_to(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
-        from pyspark.sql import functions as F
-
         new, known = new.alias("b"), old.alias("a")
         combined = []
         for name, (type_, merged) in self._combiners(new, totals).items():
@@ -232,9 +224,6 @@ class Aggregate(WithFinality):
         return new.join(known, same(new, known, self.identity), "left").select(*groups, *combined, again.alias(AGAIN))
 
     def _merge_sessions(self, old: DataFrame, new: DataFrame, totals: Totals) -> DataFrame:
-        from pyspark.sql import Window as Over
-        from pyspark.sql import functions as F
-
         combining = self._combiners(new, totals)
         known = old.select(*self._groups, *combining).withColumn(RETRACTED, F.lit(False))
         both = known.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
@@ -246,8 +235,6 @@ class Aggregate(WithFinality):
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
 
     def _close(self, groups: DataFrame, totals: Totals) -> DataFrame:
-        from pyspark.sql import functions as F
-
         marks = [AGAIN] if AGAIN in groups.columns else []
         present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
         frame, values = totals.close(present)
@@ -279,8 +266,6 @@ class Aggregate(WithFinality):
         return {name: name for name in self.by} | (self.window.sources if self.window else {})
 
     def _grouping(self) -> list[Column]:
-        from pyspark.sql import functions as F
-
         return [F.col(source).alias(name) for name, source in self._groups.items()]
 
     def __attrs_post_init__(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
+from lake.kinds.spark import F, T, Window
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ def visible(columns: Iterable[str]) -> list[str]:
 
 def same(left: DataFrame, right: DataFrame, columns: Sequence[str]) -> Column:
     """Return a join condition: `columns` of both frames are equal, nulls included."""
-    from pyspark.sql import functions as F
-
     condition = F.lit(True)
     for column in columns:
         condition = condition & left[column].eqNullSafe(right[column])
@@ -81,8 +80,6 @@ def place(*sequence: str) -> str:
 
 def with_stored_order(rows: DataFrame) -> DataFrame:
     """Reduce the order of a log's rows to that of state, (batch, arrival), which is unique in its log."""
-    from pyspark.sql import functions as F
-
     is_log = "_arrival" in rows.select(f"{ORDER}.*").columns
     return rows.withColumn(ORDER, F.expr(STORED_ORDER)) if is_log else rows
 
@@ -93,17 +90,12 @@ def in_log_order(rows: DataFrame) -> bool:
 
 
 def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     order = Window.partitionBy(*key).orderBy(F.desc(ORDER))
     return rows.withColumn("_nth", F.row_number().over(order)).where("_nth = 1").drop("_nth")
 
 
 def with_one_zero(rows: DataFrame) -> DataFrame:
     """Replace -0.0 by 0.0, in nested values too; columns keep their metadata."""
-    from pyspark.sql import functions as F
-
     if not any(kind in type_ for _, type_ in rows.dtypes for kind in FLOATS):
         return rows
     columns = []
@@ -117,8 +109,6 @@ def with_one_zero(rows: DataFrame) -> DataFrame:
 
 def one_zero(value: str, type_: DataType, depth: int = 0) -> str:
     """Return SQL of `value` with one zero; unchanged without floats. Spark makes no map with a key -0.0."""
-    from pyspark.sql import types as T
-
     item = f"v{depth}"
     if isinstance(type_, T.FloatType | T.DoubleType):
         return f"({value} + cast(0 as {type_.simpleString()}))"

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from lake.kinds.columns import names
 from lake.kinds.kind import Kind
+from lake.kinds.spark import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,8 +51,6 @@ class Removal:
 
     def prepare(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
         """Add to each row that changed its key a row at the same place that deletes the former key."""
-        from pyspark.sql import functions as F
-
         if not self.former:
             return rows
         before = {column: f"coalesce({self.former[column]}, `{column}`)" for column in key if column in self.former}

@@ -12,6 +12,7 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, in_log_order, names, newest, same, visible
 from lake.kinds.finality import WithFinality, check_lateness, instant
 from lake.kinds.kind import ROLE, newest_of
+from lake.kinds.spark import F, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -137,8 +138,6 @@ class Enrich(WithFinality):
 
     def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
         """Return added and removed versions with their start and the last time at which they could hold."""
-        from pyspark.sql import functions as F
-
         dimension = self.dimensions[side - 1]
         began = F.col(dimension.time)
         no_end = F.lit(None).cast(changes.schema[dimension.time].dataType)
@@ -169,8 +168,6 @@ class Enrich(WithFinality):
 
     def absorb(self, old: DataFrame, changes: DataFrame, *dimensions: DataFrame) -> DataFrame:
         """Evaluate the affected events. If a table's row changed, its id is marked: another row may be newest."""
-        from pyspark.sql import functions as F
-
         columns = visible(changes.columns)
         newer = f"{SIGN} > 0" if in_log_order(changes) else "false"
         added = newest(changes.where(newer), self.id).select(*columns)
@@ -186,8 +183,6 @@ class Enrich(WithFinality):
         return rows.unionByName(removed, allowMissingColumns=True)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        from pyspark.sql import functions as F
-
         if not side:
             return super().traced(rows).withColumn(ROLE, F.expr(newest_of(self.id)))
         dimension = self.dimensions[side - 1]
@@ -215,9 +210,6 @@ class Enrich(WithFinality):
 
     def _join_as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
         """Add the columns of the version that held, in one pass over both in the order of time."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         given = [column for column in visible(versions.columns) if column not in dimension.own]
         twice = sorted(set(given) & set(events.columns))
         if twice:

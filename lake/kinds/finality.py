@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.kind import ALL_FINAL, Kind
+from lake.kinds.spark import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,8 +70,6 @@ class WithFinality(Kind):
         return {FINAL: "whether only late events can change the row any more"} if self.is_final else {}
 
     def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
-        from pyspark.sql import functions as F
-
         return rows.withColumn(FINAL, F.expr(self._is_final_sql(horizons))) if self.is_final else rows
 
     def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
@@ -84,8 +83,6 @@ class WithFinality(Kind):
 
     def _final_columns(self, columns: Iterable[str], state: Mapping[int, str]) -> list[Column]:
         """Return FINAL and the columns of `state`, {input number: SQL}, to be added to `columns`."""
-        from pyspark.sql import functions as F
-
         if FINAL in columns:
             raise DeclarationError(f"{FINAL!r} is already a column", fix="rename it, or leave out is_final")
         untils = [F.expr(f"cast({sql} as bigint)").alias(until(side)) for side, sql in state.items()]

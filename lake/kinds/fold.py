@@ -28,6 +28,7 @@ from lake.kinds.kind import APPLIED, ROLE, Kind
 from lake.kinds.kind import REFUSED as REFUSED_AS
 from lake.kinds.python_values import too_long
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, state_struct
+from lake.kinds.spark import F, Window
 from lake.kinds.sql.sql_types import parts
 
 if TYPE_CHECKING:
@@ -140,8 +141,6 @@ class Fold(Kind):
         return rows
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         events = _event_columns(rows)
         placed = with_stored_order(rows).select(*events, F.expr(place(*self.sequence)).alias(AT))
         if self.rows == "state":
@@ -150,9 +149,6 @@ class Fold(Kind):
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """Continue from a key's state if all its changes are newer."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         events = _event_columns(changes)
         placed = with_stored_order(changes).select(*events, SIGN, F.expr(place(*self.sequence)).alias(AT))
         states = old.select(*self.key, state_struct(self.reducer).alias(HELD), F.col(AT).alias("_seen"))
@@ -166,8 +162,6 @@ class Fold(Kind):
         return folded.unionByName(others, allowMissingColumns=True)
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
-        from pyspark.sql import functions as F
-
         [rows] = sides
         yield from self.reducer.faults(rows)
         typed = [F.lit(None).cast(type_).alias(name) for name, type_ in self.reducer.fields.items()]
@@ -180,8 +174,6 @@ class Fold(Kind):
                 )
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        from pyspark.sql import functions as F
-
         traced = super().traced(rows).withColumn(AT, F.expr(place(*self.sequence)))
         if not self.reducer.refuses:
             return traced.withColumn(ROLE, F.lit(APPLIED))

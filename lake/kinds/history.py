@@ -37,6 +37,7 @@ from lake.kinds.columns import (
 from lake.kinds.deletes import GONE
 from lake.kinds.kind import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
 from lake.kinds.snapshots import DumpedRows, only_events
+from lake.kinds.spark import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -150,8 +151,6 @@ class History(DumpedRows):
 
         Other keys are marked as AGAIN, but for new keys that no delete can concern.
         """
-        from pyspark.sql import functions as F
-
         news = self._events(changes.where(self.removal.kept), gone=self.removal.gone)
         instant = F.col(DATED if self.dated else f"{AT}.`{self.sequence[0]}`")
         stored = old.withColumns({INSTANT: instant, GONE: F.lit(False), SIGN: F.lit(1), SINCE: F.col("valid_from")})
@@ -172,8 +171,6 @@ class History(DumpedRows):
 
         Effects of dumps and truncates do not show in a key's own rows.
         """
-        from pyspark.sql import functions as F
-
         rows = only_events(rows)
         if self.snapshots or self.removal.truncate:
             return super().traced(rows)
@@ -207,8 +204,6 @@ class History(DumpedRows):
 
         The instant is null if neither the event nor one before it is dated.
         """
-        from pyspark.sql import functions as F
-
         if self.dated:
             events = events.withColumn(INSTANT, F.expr(self._running_max(INSTANT)))
         begun = f"coalesce({SINCE}, {INSTANT})" if SINCE in events.columns else INSTANT
@@ -219,8 +214,6 @@ class History(DumpedRows):
 
         An event that stands for a version of the table began it at SINCE.
         """
-        from pyspark.sql import functions as F
-
         columns = visible(events.columns)
         over = f"over (partition by {self._by} order by {AT})"
         state = self._state(columns)

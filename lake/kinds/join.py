@@ -12,6 +12,7 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import as_sql, names, newest, visible
 from lake.kinds.finality import OPEN, WithFinality, check_lateness, instant
 from lake.kinds.kind import ROLE, newest_of
+from lake.kinds.spark import F
 from lake.kinds.windows.zones import interval, micros
 
 if TYPE_CHECKING:
@@ -100,8 +101,6 @@ class Join(WithFinality):
         return (self.times[side],) if self.times else ()
 
     def evaluate(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         sides = (newest(left, (*self.key, *self.left)), newest(right, (*self.key, *self.right)))
         ours, theirs = (visible(rows.columns) for rows in sides)
         twice = sorted((set(ours) & set(theirs)) - set(self.key))
@@ -124,8 +123,6 @@ class Join(WithFinality):
         return rows.withColumn("_nth", first).where("_nth = 1").drop("_nth", "_there")
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        from pyspark.sql import functions as F
-
         role = newest_of((*self.key, *(self.left, self.right)[side]))
         return super().traced(rows).withColumn(ROLE, F.expr(role))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from lake.errors import DeclarationError
 from lake.kinds.columns import ORDER
 from lake.kinds.law import Locality
+from lake.kinds.spark import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,8 +93,6 @@ class Kind(Locality):
 
         Adds INTO and ROLE. The rows must be prepared by the kind `keeping_late`, which drops no late rows.
         """
-        from pyspark.sql import functions as F
-
         identity = [column for column in self.identity if column in rows.columns]
         return rows.withColumns({INTO: F.struct(*identity), ROLE: F.lit(None).cast("string")})
 

@@ -18,6 +18,7 @@ from lake.kinds.columns import AGAIN, AT, SIGN, as_sql, in_log_order, names, pla
 from lake.kinds.deletes import GONE, KeyedRows
 from lake.kinds.kind import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES, Kind
 from lake.kinds.snapshots import DumpedRows, only_events
+from lake.kinds.spark import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,8 +50,6 @@ class FirstOrLatest(KeyedRows):
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """Mark a key as AGAIN if it lost a row, or if the log may have a delete that the table does not show."""
-        from pyspark.sql import functions as F
-
         news = self._with_places(changes)
         held = old.withColumns({HELD: F.lit(True), GONE: F.lit(False), SIGN: F.lit(1)})
         if self.removal.truncate:  # rows of the table are newer than every truncate
@@ -63,8 +62,6 @@ class FirstOrLatest(KeyedRows):
         return self._winners(held.unionByName(news), again=" or ".join(again))
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        from pyspark.sql import functions as F
-
         gone = f"{self.removal.kept} and {self.removal.gone}"
         placed = rows.withColumns({AT: F.expr(place(*self.sequence)), GONE: F.expr(gone)})
         since = f"max(if({GONE}, {AT}, null)) over ({self._partition})"
@@ -102,8 +99,6 @@ class FirstOrLatest(KeyedRows):
 
     def _with_places(self, rows: DataFrame) -> DataFrame:
         """Add the rows' places, those of column groups, and the place that deletes older rows."""
-        from pyspark.sql import functions as F
-
         at = place(*self.sequence)
         columns = visible(rows.columns)
         states = [f"{part.at} as `{part.state}`" for part in self._column_groups(columns)]
@@ -123,8 +118,6 @@ class FirstOrLatest(KeyedRows):
         return placed.crossJoin(F.broadcast(newest))
 
     def _winners(self, rows: DataFrame, *, again: str = "false") -> DataFrame:
-        from pyspark.sql import functions as F
-
         by, parts = self._partition, self._column_groups(visible(rows.columns))
         if self._needs_newest_delete:
             rows = rows.withColumn(SINCE, F.expr(f"max({SINCE}) over ({by})"))

@@ -18,6 +18,7 @@ from lake.kinds.kind import INTO, ROLE
 from lake.kinds.kind import STEP as ROLE_STEP
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, MatchWork
 from lake.kinds.measures.measure import Measure, StateColumn, Totals
+from lake.kinds.spark import F, Window
 from lake.kinds.sql import rounding
 from lake.kinds.steps import PLACE, STEP, Absent, In, Part, every_step, least_rows
 
@@ -145,8 +146,6 @@ class Pattern(WithFinality):
         return super().changed_by_horizon(_least_horizon(horizons))
 
     def evaluate(self, *sides: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         rows = _unite(sides)
         self._check(rows)
         matched = self._match(rows).withColumn(SIGN, F.lit(1))
@@ -179,8 +178,6 @@ class Pattern(WithFinality):
             yield from measure.faults(name, rows)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        from pyspark.sql import functions as F
-
         by = ", ".join(f"`{column}`" for column in (*self.key, MATCH))
         firsts = {name: F.expr(f"{sql} over (partition by {by})") for name, sql in self._first_row.items()}
         matched = self._match(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
@@ -188,8 +185,6 @@ class Pattern(WithFinality):
         return matched.withColumns({INTO: into, ROLE: F.expr(f"concat('{ROLE_STEP} ', {STEP})")})
 
     def traced_among(self, sides: Sequence[DataFrame], side: int, /) -> DataFrame:
-        from pyspark.sql import functions as F
-
         if len(sides) == 1:
             return self.traced(sides[0])
         traced = self.traced(_unite(sides)).where(f"{ORDER}.{SIDE} = {side}")
@@ -200,8 +195,6 @@ class Pattern(WithFinality):
         return {f"_first_{i}": f"min_by(`{column}`, struct({PLACE}))" for i, column in enumerate((*self.sequence, TIE))}
 
     def _match(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         events = [column for column in rows.columns if column not in CARRIED]
         judged = self._with_conditions(with_keys_together(rows.select(*events, ORDER), self.key))
         types = {MATCH: "long", PLACE: "int", STEP: "string", **({until(0): "long"} if self.is_final else {})}
@@ -216,9 +209,6 @@ class Pattern(WithFinality):
         return by_key(judged, self.key, [*self.sequence, ORDER], work, out)
 
     def _with_conditions(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         in_order = Window.partitionBy(*self.key).orderBy(*self.sequence, ORDER)
         equals = Window.partitionBy(*self.key, *self.sequence).orderBy(ORDER)
         conditions = [step.condition if isinstance(step.condition, str) else "" for step in every_step(self.steps)]
@@ -282,8 +272,6 @@ def _unite(sides: Sequence[DataFrame]) -> DataFrame:
 
     Raises DeclarationError for several inputs that are not all logs: rows of tables share no order with others.
     """
-    from pyspark.sql import functions as F
-
     if len(sides) == 1:
         return sides[0]
     if not all(in_log_order(rows) for rows in sides):

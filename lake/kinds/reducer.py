@@ -13,6 +13,7 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import AT, ORDER, one_zero
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, source_of, with_keys_together
 from lake.kinds.python_values import Normal, many_digits, normal
+from lake.kinds.spark import F
 from lake.kinds.sql import rounding
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ class Reducer(Protocol):
 
 
 def state_struct(reducer: Reducer) -> Column:
-    from pyspark.sql import functions as F
-
     return F.struct(*reducer.fields, *([REFUSED] if reducer.refuses else []))
 
 
@@ -86,8 +85,6 @@ class SqlReducer:
         return self.refuse is not None
 
     def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
-        from pyspark.sql import functions as F
-
         state = ", ".join(f"`{name}`: {type_}" for name, type_ in self.fields.items())
         both = rows.select(F.struct("*").alias("event"), F.lit(None).cast(f"struct<{state}>").alias("state"))
         for name, sql in (*self.step.items(), ("refuse", self.refuse or "")):
@@ -110,8 +107,6 @@ class SqlReducer:
         return folded.selectExpr(*[f"_refusal.event.`{name}`" for name in events], f"_refusal.{REASON}")
 
     def _fold(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], *, keep: bool = False) -> DataFrame:
-        from pyspark.sql import functions as F
-
         types, start = dict(self.fields), {name: self.start.get(name) for name in self.fields}
         if self.refuses:
             types[REFUSED], start[REFUSED] = "bigint", 0
@@ -167,8 +162,6 @@ class PythonReducer:
         return self._fold(rows, key, events, rows.select(*key, *self._columns(), AT).schema)
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        from pyspark.sql import functions as F
-
         return self._fold(rows, key, events, rows.select(*events, F.lit("").alias(REASON)).schema)
 
     def _fold(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], out: StructType) -> DataFrame:
@@ -177,8 +170,6 @@ class PythonReducer:
         return by_key(with_keys_together(rows, key), key, [AT], work, out)
 
     def _columns(self) -> list[Column]:
-        from pyspark.sql import functions as F
-
         types = {**self.fields, REFUSED: "bigint"}
         return [F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
 
@@ -291,8 +282,6 @@ def _struct(values: Mapping[str, str], kind: str) -> str:
 
 def literal(value: Any) -> Column:
     """Return a plain value (also list, or dictionary for a struct) as a Column. A naive datetime is UTC."""
-    from pyspark.sql import functions as F
-
     if isinstance(value, Mapping):
         return F.struct(*[literal(part).alias(name) for name, part in value.items()])
     if isinstance(value, list | tuple):

@@ -19,6 +19,7 @@ from attrs import field, frozen
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import DELIVERED, ORDER, in_log_order, names, same
 from lake.kinds.deletes import GONE, KeyedRows, Removal
+from lake.kinds.spark import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -68,8 +69,6 @@ class DumpedRows(KeyedRows):
 
     def differences(self, rows: DataFrame) -> DataFrame:
         """Return the rows of the dumps that count, and a row GONE for each key that the next whole dump lacks."""
-        from pyspark.sql import functions as F
-
         dump = self.sequence[0]
         parts = {f"{PARTITION_VALUE}{number}": column for number, column in enumerate(self.partition)}
         refusals = rows.where(f"not ({EVENT})") if DELIVERED in rows.columns else None
@@ -121,8 +120,6 @@ def _dumps_in_order(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> Dat
 
     A dump arrives with its marker, or with its first row.
     """
-    from pyspark.sql import functions as F
-
     arrival = ORDER if in_log_order(rows) else "0"
     arrived = (
         rows.where(f"`{dump}` is not null")
@@ -137,8 +134,6 @@ def _dumps_in_order(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> Dat
 
 def _with_next_dump(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str, str]) -> DataFrame:
     """Add to each of the `counting` dumps NEXT_DUMP, the next of its partition that is not in `partial`."""
-    from pyspark.sql import functions as F
-
     if partial is None:
         following = f"lead({DUMP}) over ({_partition_by(parts)} order by {DUMP}) as {NEXT_DUMP}"
         return counting.selectExpr(DUMP, *parts, following)
@@ -150,8 +145,6 @@ def _with_next_dump(counting: DataFrame, partial: DataFrame | None, parts: Mappi
 
 
 def _part_columns(parts: Mapping[str, str]) -> list[Column]:
-    from pyspark.sql import functions as F
-
     return [F.col(column).alias(part) for part, column in parts.items()]
 
 
@@ -164,8 +157,6 @@ def _partial_dumps(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mappi
 
     `marker`: SQL, true of rows with which a dump arrives.
     """
-    from pyspark.sql import functions as F
-
     spans = (
         rows.where(f"`{dump}` is not null")
         .select(
@@ -197,8 +188,6 @@ def _partial_dumps(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mappi
 
 def _outstanding(refusals: DataFrame) -> DataFrame:
     """Return the refused records that are neither repaired since nor accepted."""
-    from pyspark.sql import functions as F
-
     events = refusals.withColumns({"_id": F.expr(f"{DELIVERED}.id"), "_what": F.expr(f"{DELIVERED}.refusal")})
     accepted = events.where("_what = 'accepted'").selectExpr(f"max({ORDER}) as _accepted")
     repaired = events.where("_what = 'repaired'").select("_id")

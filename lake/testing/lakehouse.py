@@ -23,6 +23,7 @@ from lake.engine.rows import Rows
 from lake.engine.verify import verify
 from lake.errors import LakeError, LawError, QualityError
 from lake.kinds.columns import ORDER, visible
+from lake.kinds.spark import F
 from lake.ops.pipeline import run
 from lake.project.project import Project, load
 from lake.publish.cut import pick_cut
@@ -170,8 +171,6 @@ def _check_spread(inputs: Inputs, declaration: Declaration, sample: DataFrame) -
 
 
 def _check_locality(inputs: Inputs, declaration: Declaration, whole: DataFrame) -> None:
-    from pyspark.sql import functions as F
-
     kind = declaration.kind
     if not kind.key:
         return
@@ -193,8 +192,6 @@ def _evaluated(inputs: Inputs, declaration: Declaration, partitions: int) -> Dat
 
 
 def _scattered(rows: DataFrame, partitions: int) -> DataFrame:
-    from pyspark.sql import functions as F
-
     shuffled = F.xxhash64(F.lit(partitions), *[F.col(c).cast("string") for c in rows.columns])
     return rows.repartition(partitions, shuffled).sortWithinPartitions(shuffled)
 

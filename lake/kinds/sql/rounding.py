@@ -12,6 +12,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
+from lake.kinds.spark import F, T
 from lake.kinds.sql.sql_parts import SqlPart, parsed
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ def places(frame: DataFrame, sql: str) -> int | None:
 
 
 def _places(type_: DataType | None) -> int | None:
-    from pyspark.sql import types as T
-
     return type_.scale if isinstance(type_, T.DecimalType) else 0 if isinstance(type_, T.IntegralType) else None
 
 
@@ -84,14 +83,10 @@ def storage_loss(given: DataType, held: DataType) -> str:
 
 
 def _is_float(type_: DataType | None) -> bool:
-    from pyspark.sql import types as T
-
     return isinstance(type_, T.FloatType | T.DoubleType)
 
 
 def _loss(given: DataType, held: DataType) -> str:
-    from pyspark.sql import types as T
-
     if isinstance(given, T.FractionalType) and isinstance(held, T.IntegralType):
         return "all decimal places" if not isinstance(given, T.DecimalType) or given.scale else ""
     inexact = isinstance(held, T.DecimalType) and _is_float(given)
@@ -100,8 +95,6 @@ def _loss(given: DataType, held: DataType) -> str:
 
 def _narrowed(given: DataType, held: DataType) -> tuple[int, int] | None:
     """Return (kept, given) decimal places if one decimal becomes another with fewer."""
-    from pyspark.sql import types as T
-
     if isinstance(given, T.DecimalType) and isinstance(held, T.DecimalType) and given.scale > held.scale:
         return held.scale, given.scale
     return None
@@ -109,8 +102,6 @@ def _narrowed(given: DataType, held: DataType) -> tuple[int, int] | None:
 
 def _leaves(given: DataType | None, held: DataType | None) -> Iterator[tuple[DataType, DataType]]:
     """Pair the types within one type with those of the other that take their values."""
-    from pyspark.sql import types as T
-
     if given is None or held is None:
         return
     if isinstance(given, T.ArrayType) or isinstance(held, T.ArrayType):
@@ -140,8 +131,6 @@ class _Scope:
 
     def stored_operands(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
         """Return the type of each operand, with the type that takes its values."""
-        from pyspark.sql import types as T
-
         held, given = self.type(part), [self.type(operand) for operand in part.operands]
         if part.made_by == "[]" and isinstance(given[0], T.MapType):
             return [(type_, given[0].keyType) for type_ in given[1:]]
@@ -173,15 +162,11 @@ class _Scope:
 
     def of_lambda(self, function: SqlPart, body: SqlPart) -> _Scope:
         """Return the scope of a lambda's body: its names have the types that the function passes."""
-        from pyspark.sql import functions as F
-
         handed = zip(body.names, self._parameter_types(function), strict=False)
         columns = {name.strip("`"): F.lit(None).cast(type_) for name, type_ in handed}
         return _Scope(self.sql, self.frame.withColumns(columns), body.operands)
 
     def _parameter_types(self, function: SqlPart) -> list[DataType]:
-        from pyspark.sql import types as T
-
         given = [self.type(operand) for operand in function.operands if operand.made_by != "->"]
         items = [type_.elementType for type_ in given if isinstance(type_, T.ArrayType)]
         maps = [type_ for type_ in given if isinstance(type_, T.MapType)]
@@ -215,8 +200,6 @@ def _losses(part: SqlPart, scope: _Scope) -> list[str]:
 
 
 def _own_losses(part: SqlPart, scope: _Scope) -> Iterator[str]:
-    from pyspark.sql import types as T
-
     held = scope.type(part)
     if part.made_by in _NEGATE and isinstance(held, T.DecimalType) and held.precision > _NEGATED_DIGITS:
         yield f"keeps {_NEGATED_DIGITS} of the {held.precision} digits"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
 from lake.errors import DeclarationError
+from lake.kinds.spark import F
 from lake.kinds.windows.window import END, START, AlignedWindow, Tumbling, check_length
 from lake.kinds.windows.zones import DAY, check_zone, date_moves, local_date, micros, midnight
 
@@ -109,8 +110,6 @@ class Cumulative(AlignedWindow):
         check_zone(self.zone)
 
     def assign(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         whole = Tumbling(length=self.length, on=self.on, zone=self.zone, offset=self.offset)
         bounds = whole.columns(f"`{self.on}`")
         if self.step < DAY or self.zone == "UTC":
@@ -137,8 +136,6 @@ class Cumulative(AlignedWindow):
 
 def _explode(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFrame:
     """Repeat `rows` for each of the SQL array `elements`, with `columns` made from the ELEMENT."""
-    from pyspark.sql import functions as F
-
     rows = rows.withColumn(ELEMENT, F.explode(F.expr(elements)))
     return rows.withColumns({name: F.expr(sql) for name, sql in columns.items()}).drop(ELEMENT)
 

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
+from lake.kinds.spark import F
+from lake.kinds.spark import Window as Over
 from lake.kinds.windows.window import END, START, Window
 from lake.kinds.windows.zones import interval
 
@@ -52,9 +54,6 @@ def with_sessions(frame: DataFrame, by: Sequence[str], start: str, end: str) -> 
 
     `start` and `end` are SQL over the frame. Spans that only touch stay separate.
     """
-    from pyspark.sql import Window as Over
-    from pyspark.sql import functions as F
-
     order = Over.partitionBy(*by).orderBy("_from")
     before = order.rowsBetween(Over.unboundedPreceding, -1)
     upto = order.rowsBetween(Over.unboundedPreceding, Over.currentRow)

@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import names
+from lake.kinds.spark import F
 from lake.kinds.windows.window import Window
 from lake.kinds.windows.zones import micros
 
@@ -60,8 +61,6 @@ class Sliding(Window):
         return f"`{self.on}`"
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-        from pyspark.sql import functions as F
-
         length = micros(self.length)
         columns = {name: f"_of_{name}" for name in (*by, *self.names)}
         events = rows.select(*[F.col(name).alias(alias) for name, alias in columns.items()]).distinct()

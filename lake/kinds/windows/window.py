@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from lake.errors import DeclarationError
 from lake.kinds.columns import TIME, WATERMARK
 from lake.kinds.law import TimeBounds
+from lake.kinds.spark import F
 from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, window_bounds
 
 if TYPE_CHECKING:
@@ -127,8 +128,6 @@ class AlignedWindow(Window):
         return f"a window of {self.length}" if self.length >= DAY else ""
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         type_ = dict(rows.dtypes)[self.on]
         self.check(type_)
         if type_ == INSTANT:
@@ -203,8 +202,6 @@ class Calendar(AlignedWindow):
         return midnight(_NEXT[self.unit].format(f"`{self.names[0]}`"), self.zone or UTC)
 
     def assign(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         local = f"from_utc_timestamp(`{self.on}`, '{self.zone}')"
         return rows.withColumn(self.names[0], F.expr(f"cast(date_trunc('{self.unit}', {local}) as date)"))
 
@@ -230,8 +227,6 @@ class Tumbling(AlignedWindow):
         check_zone(self.zone)
 
     def assign(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         return rows.withColumns({name: F.expr(sql) for name, sql in self.columns(f"`{self.on}`").items()})
 
     @property
