@@ -11,8 +11,7 @@ from attrs import evolve, field, frozen
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same, with_stored_order
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_past
-from lake.kinds.kind import COUNTS, DROPPED, INTO, ROLE
-from lake.kinds.law import TimeBounds
+from lake.kinds.kind import COUNTS, DROPPED, INTO, ROLE, TimeBounds
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, Totals, not_null
 from lake.kinds.spark import F
 from lake.kinds.spark import Window as Over

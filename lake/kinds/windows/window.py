@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import TIME, WATERMARK
-from lake.kinds.law import TimeBounds
+from lake.kinds.kind import TimeBounds
 from lake.kinds.spark import F
 from lake.kinds.windows.zones import DAY, UTC, check_zone, date_moves, day_of, interval, micros, midnight, window_bounds
 

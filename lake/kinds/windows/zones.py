@@ -9,7 +9,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lake.errors import DeclarationError
-from lake.kinds.law import TimeBounds
+from lake.kinds.kind import TimeBounds
 
 DAY: Final = timedelta(days=1)
 UTC: Final = "UTC"
