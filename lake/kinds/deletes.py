@@ -1,8 +1,8 @@
-"""Rows that remove rows of a table: deletes, truncates, and keys that change; and kinds whose rows they remove."""
+"""Kinds whose rows other rows remove: deletes, truncates, and keys that change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
@@ -19,53 +19,14 @@ FORMER: Final = "__former"  # true of a row that deletes its former key
 GONE: Final = "__gone"  # true of a delete
 
 
-@frozen
-class Removal:
-    """SQL that marks removing rows. A delete or truncate removes only what is older by the kind's order.
-
-    deletes: condition over the function's rows, true of rows that delete their key
-    truncate: condition over the function's rows, true of broadcast events that delete every key
-    former: {key column: SQL of its value before the change}; if it differs and is not null, the former key is deleted
-    """
-
-    deletes: str | None
-    truncate: str | None
-    former: Mapping[str, str]
-
-    @property
-    def by_key(self) -> bool:
-        return self.deletes is not None or bool(self.former)
-
-    @property
-    def declared(self) -> bool:
-        return self.by_key or self.truncate is not None
-
-    @property
-    def gone(self) -> str:
-        deletes = f"coalesce({self.deletes}, false)" if self.deletes else "false"
-        return f"({FORMER} or {deletes})" if self.former else deletes
-
-    @property
-    def kept(self) -> str:
-        return f"not coalesce({self.truncate}, false)" if self.truncate else "true"
-
-    def prepare(self, rows: DataFrame, key: Sequence[str]) -> DataFrame:
-        """Add to each row that changed its key a row at the same place that deletes the former key."""
-        if not self.former:
-            return rows
-        before = {column: f"coalesce({self.former[column]}, `{column}`)" for column in key if column in self.former}
-        moved = " or ".join(f"not ({sql} <=> `{column}`)" for column, sql in before.items())
-        images = F.expr(f"explode(if({moved}, array(false, true), array(false)))").alias(FORMER)
-        keys = {
-            column: F.expr(f"if({FORMER}, {sql}, `{column}`)").cast(rows.schema[column].dataType)
-            for column, sql in before.items()
-        }
-        return rows.select("*", images).withColumns(keys)
-
-
 @frozen(kw_only=True)
 class KeyedRows(Kind):
-    """Kind whose rows follow those of a key in the order of `sequence`; options as in Latest."""
+    """Kind over rows of a key in the order of `sequence`. A delete or truncate removes only what is older.
+
+    deletes: SQL over the function's rows, true of rows that delete their key
+    truncate: SQL over the function's rows, true of broadcast events that delete every key
+    former: {key column: SQL of its value before the change}; if it differs and is not null, the former key is deleted
+    """
 
     by: tuple[str, ...] = field(converter=names, kw_only=False, alias="key")
     sequence: tuple[str, ...] = field(converter=names, default=())
@@ -73,19 +34,45 @@ class KeyedRows(Kind):
     truncate: str | None = None
 
     @property
-    def key(self) -> tuple[str, ...]:
-        return self.by
+    def former(self) -> Mapping[str, str] | None:
+        return None
 
     @property
-    def removal(self) -> Removal:
-        return Removal(self.deletes, self.truncate, {})
+    def key(self) -> tuple[str, ...]:
+        return self.by
 
     @property
     def broadcast(self) -> str | None:
         return self.truncate
 
+    @property
+    def deletes_by_key(self) -> bool:
+        return self.deletes is not None or bool(self.former)
+
+    @property
+    def gone(self) -> str:
+        """SQL over prepared rows, true of those that delete their key."""
+        deletes = f"coalesce({self.deletes}, false)" if self.deletes else "false"
+        return f"({FORMER} or {deletes})" if self.former else deletes
+
+    @property
+    def kept(self) -> str:
+        """SQL over the function's rows, false of truncates."""
+        return f"not coalesce({self.truncate}, false)" if self.truncate else "true"
+
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        return self.removal.prepare(rows, self.by)
+        """Add to each row that changed its key a row at the same place that deletes the former key."""
+        former = self.former
+        if not former:
+            return rows
+        before = {column: f"coalesce({former[column]}, `{column}`)" for column in self.by if column in former}
+        moved = " or ".join(f"not ({sql} <=> `{column}`)" for column, sql in before.items())
+        images = F.expr(f"explode(if({moved}, array(false, true), array(false)))").alias(FORMER)
+        keys = {
+            column: F.expr(f"if({FORMER}, {sql}, `{column}`)").cast(rows.schema[column].dataType)
+            for column, sql in before.items()
+        }
+        return rows.select("*", images).withColumns(keys)

@@ -76,6 +76,7 @@ class History(DumpedRows):
 
     name: ClassVar[str] = "History"
     version: ClassVar[int] = 1
+    current: ClassVar[str] = "is_current"
 
     sequence: tuple[str, ...] = field(converter=names)
     dated: str | None = None
@@ -89,10 +90,6 @@ class History(DumpedRows):
     @property
     def digested(self) -> tuple[str, ...]:
         return (*self.by, self.dated or self.sequence[0])
-
-    @property
-    def current(self) -> str:
-        return "is_current"
 
     @property
     def current_identity(self) -> tuple[str, ...]:
@@ -139,9 +136,9 @@ class History(DumpedRows):
         if self.snapshots:
             events = self._events(self.differences(rows), gone=GONE)
             return self._versions(self._with_instants(events)).drop(AGAIN)
-        events = self._events(rows.where(self.removal.kept), gone=self.removal.gone)
-        if self.removal.truncate:
-            everyone = self._events(rows.where(self.removal.truncate), gone="true").drop(*self.by)
+        events = self._events(rows.where(self.kept), gone=self.gone)
+        if self.truncate:
+            everyone = self._events(rows.where(self.truncate), gone="true").drop(*self.by)
             keys = events.select(*self.by).distinct()
             events = events.unionByName(keys.crossJoin(everyone.hint("broadcast")))
         return self._versions(self._with_instants(events).where(f"{INSTANT} is not null")).drop(AGAIN)
@@ -151,7 +148,7 @@ class History(DumpedRows):
 
         Other keys are marked as AGAIN, but for new keys that no delete can concern.
         """
-        news = self._events(changes.where(self.removal.kept), gone=self.removal.gone)
+        news = self._events(changes.where(self.kept), gone=self.gone)
         instant = F.col(DATED if self.dated else f"{AT}.`{self.sequence[0]}`")
         stored = old.withColumns({INSTANT: instant, GONE: F.lit(False), SIGN: F.lit(1), SINCE: F.col("valid_from")})
         rows = self._with_instants(stored.unionByName(news, allowMissingColumns=True))
@@ -160,7 +157,7 @@ class History(DumpedRows):
         is_late = f"min(if(is_current is null, {INSTANT}, null)) {over} <= {newest}"
         if self.dated:
             is_late += f" or min(if(is_current is null, {AT}, null)) {over} <= max(if(is_current, {AT}, null)) {over}"
-        may_be_deleted = f"{newest} is null" if self.removal.declared else "false"
+        may_be_deleted = f"{newest} is null" if self.deletes_by_key or self.truncate is not None else "false"
         again = f"min({SIGN}) {over} < 0 or coalesce({is_late}, false) or {may_be_deleted}"
         rows = rows.withColumn(AGAIN, F.expr(again)).where(f"{AGAIN} or {INSTANT} is not null")
         versions = self._versions(rows.where("coalesce(is_current, true)").drop(*VALID, CLOSED, DATED))
@@ -172,7 +169,7 @@ class History(DumpedRows):
         Effects of dumps and truncates do not show in a key's own rows.
         """
         rows = only_events(rows)
-        if self.snapshots or self.removal.truncate:
+        if self.snapshots or self.truncate:
             return super().traced(rows)
         over = f"over (partition by {self._by} order by {AT})"
         state = self._state(visible(rows.columns))
@@ -181,7 +178,7 @@ class History(DumpedRows):
         steps = {
             AT: place(*self.sequence),
             INSTANT: self._running_max(INSTANT) if self.dated else INSTANT,
-            GONE: self.removal.gone,
+            GONE: self.gone,
             "_counts": f"{INSTANT} is not null and not ({INSTANT} <=> lead({INSTANT}) {over})",
             "_state": f"if(_counts, {state}, null)",
             "_opens": f"_counts and not (_state <=> lag(_state) ignore nulls {over})",

@@ -52,22 +52,22 @@ class FirstOrLatest(KeyedRows):
         """Mark a key as AGAIN if it lost a row, or if the log may have a delete that the table does not show."""
         news = self._with_places(changes)
         held = old.withColumns({HELD: F.lit(True), GONE: F.lit(False), SIGN: F.lit(1)})
-        if self.removal.truncate:  # rows of the table are newer than every truncate
+        if self.truncate:  # rows of the table are newer than every truncate
             held = held.withColumn(TRUNCATED, F.lit(None).cast(news.schema[TRUNCATED].dataType))
         again = [f"min({SIGN}) over ({self._partition}) < 0"]
         if self._needs_newest_delete:
             again.append(f"max({GONE}) over ({self._partition})")
-        if self._needs_newest_delete or (self.removal.by_key and (self.sequence or not in_log_order(changes))):
+        if self._needs_newest_delete or (self.deletes_by_key and (self.sequence or not in_log_order(changes))):
             again.append(f"({LIVE} and not max({HELD}) over ({self._partition}))")
         return self._winners(held.unionByName(news), again=" or ".join(again))
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        gone = f"{self.removal.kept} and {self.removal.gone}"
+        gone = f"{self.kept} and {self.gone}"
         placed = rows.withColumns({AT: F.expr(place(*self.sequence)), GONE: F.expr(gone)})
         since = f"max(if({GONE}, {AT}, null)) over ({self._partition})"
-        live = [self.removal.kept, f"not {GONE}", f"coalesce({AT} > {since}, true)"]
-        if self.removal.truncate:
-            truncates = placed.where(self.removal.truncate).selectExpr(f"max({AT}) as {TRUNCATED}")
+        live = [self.kept, f"not {GONE}", f"coalesce({AT} > {since}, true)"]
+        if self.truncate:
+            truncates = placed.where(self.truncate).selectExpr(f"max({AT}) as {TRUNCATED}")
             placed = placed.crossJoin(F.broadcast(truncates))
             live.append(f"coalesce({AT} > {TRUNCATED}, true)")
         traced = super().traced(placed.withColumn(LIVE, F.expr(" and ".join(live))))
@@ -81,7 +81,7 @@ class FirstOrLatest(KeyedRows):
             for part in self._column_groups(columns)
         ]
         some = f"concat_ws(', ', {', '.join(parts)})" if parts else "''"
-        return f"""case when {self.removal.truncate or "false"} then '{TRUNCATES}' when {GONE} then '{DELETES}'
+        return f"""case when {self.truncate or "false"} then '{TRUNCATES}' when {GONE} then '{DELETES}'
             when not {LIVE} then '{DELETED}' when {decides} then '{DECIDES}'
             when {some} <> '' then concat('{DECIDES} ', {some}) else '{SUPERSEDED}' end"""
 
@@ -91,7 +91,7 @@ class FirstOrLatest(KeyedRows):
     @property
     def _needs_newest_delete(self) -> bool:
         """True if rows beside the newest one count, so that the newest delete's place must be known."""
-        return self.removal.by_key and not self.newest
+        return self.deletes_by_key and not self.newest
 
     @property
     def _partition(self) -> str:
@@ -102,19 +102,19 @@ class FirstOrLatest(KeyedRows):
         at = place(*self.sequence)
         columns = visible(rows.columns)
         states = [f"{part.at} as `{part.state}`" for part in self._column_groups(columns)]
-        states += [f"if({self.removal.gone}, {at}, null) as {SINCE}"] if self._needs_newest_delete else []
+        states += [f"if({self.gone}, {at}, null) as {SINCE}"] if self._needs_newest_delete else []
         rows = with_stored_order(rows)
-        placed = rows.where(self.removal.kept).selectExpr(
+        placed = rows.where(self.kept).selectExpr(
             *[f"`{column}`" for column in columns],
             f"{at} as {AT}",
             *states,
-            f"{GONE if GONE in rows.columns else self.removal.gone} as {GONE}",
+            f"{GONE if GONE in rows.columns else self.gone} as {GONE}",
             f"false as {HELD}",
             SIGN,
         )
-        if self.removal.truncate is None:
+        if self.truncate is None:
             return placed
-        newest = rows.where(self.removal.truncate).selectExpr(f"max({at}) as {TRUNCATED}")
+        newest = rows.where(self.truncate).selectExpr(f"max({at}) as {TRUNCATED}")
         return placed.crossJoin(F.broadcast(newest))
 
     def _winners(self, rows: DataFrame, *, again: str = "false") -> DataFrame:
@@ -187,7 +187,7 @@ class Latest(DumpedRows, FirstOrLatest):
 
     @property
     def _needs_newest_delete(self) -> bool:
-        return self.removal.by_key and bool(self.partial or self.groups)
+        return self.deletes_by_key and bool(self.partial or self.groups)
 
     def _column_groups(self, columns: Iterable[str]) -> list[ColumnGroup]:
         shown = list(columns)

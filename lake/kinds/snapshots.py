@@ -18,7 +18,7 @@ from attrs import field, frozen
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import DELIVERED, ORDER, in_log_order, names, same
-from lake.kinds.deletes import GONE, KeyedRows, Removal
+from lake.kinds.deletes import GONE, KeyedRows
 from lake.kinds.spark import F
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ class DumpedRows(KeyedRows):
     @property
     def key(self) -> tuple[str, ...]:
         return () if self.snapshots else self.by
-
-    @property
-    def removal(self) -> Removal:
-        return Removal(self.deletes, self.truncate, self.former or {})
 
     @property
     def broadcast(self) -> str | None:
@@ -97,7 +93,7 @@ class DumpedRows(KeyedRows):
                 if value:
                     raise DeclarationError(f"{option} needs snapshots=True", fix="add snapshots=True")
             return
-        if self.removal.declared:
+        if self.deletes_by_key or self.truncate is not None:
             raise DeclarationError(
                 "snapshots cannot have deletes, truncates or former keys",
                 fix="leave them out: what is missing from a dump counts as deleted; an empty dump needs a marker",
