@@ -49,6 +49,8 @@ class Join(WithFinality):
 
     name: ClassVar[str] = "Join"
     version: ClassVar[int] = 2
+    inputs: ClassVar[tuple[int, int]] = (2, 2)
+    absorbs: ClassVar[bool] = False
 
     key: tuple[str, ...] = field(converter=names, kw_only=False)
     left: tuple[str, ...] = field(converter=names, default=())
@@ -81,14 +83,6 @@ class Join(WithFinality):
     @property
     def identity(self) -> tuple[str, ...]:
         return (*self.key, *self.left, *self.right)
-
-    @property
-    def inputs(self) -> tuple[int, int]:
-        return 2, 2
-
-    @property
-    def absorbs(self) -> bool:
-        return False
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         return [as_sql(*self.key, *(self.left, self.right)[side])]

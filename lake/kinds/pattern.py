@@ -63,6 +63,8 @@ class Pattern(WithFinality):
 
     name: ClassVar[str] = "Pattern"
     version: ClassVar[int] = 1
+    inputs: ClassVar[tuple[int, int]] = (1, 2)
+    absorbs: ClassVar[bool] = False  # a late row may undo a match and a new one complete one
 
     key: tuple[str, ...] = field(converter=names, kw_only=False)
     sequence: tuple[str, ...] = field(converter=names)
@@ -120,15 +122,6 @@ class Pattern(WithFinality):
     @property
     def meanings(self) -> Mapping[str, str]:
         return {MATCH_ID: "identifies the match, by its key and its first row", **super().meanings}
-
-    @property
-    def absorbs(self) -> bool:
-        """False: a late row may undo a match and a new one complete one."""
-        return False
-
-    @property
-    def inputs(self) -> tuple[int, int]:
-        return 1, 2
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         return [as_sql(*self.key, *self.sequence)]

@@ -35,6 +35,8 @@ class View(Kind):
 
     name: ClassVar[str] = "View"
     version: ClassVar[int] = 1
+    inputs: ClassVar[tuple[int, int]] = (1, 99)
+    absorbs: ClassVar[bool] = False
     row_by_row: ClassVar[bool] = False
 
     key: tuple[str, ...] = field(converter=names, kw_only=False)
@@ -49,14 +51,6 @@ class View(Kind):
     @property
     def identity(self) -> tuple[str, ...]:
         return self.key if self._identity is None else self._identity
-
-    @property
-    def inputs(self) -> tuple[int, int]:
-        return 1, 99
-
-    @property
-    def absorbs(self) -> bool:
-        return False
 
     @property
     def may_recurse(self) -> bool:
