@@ -34,44 +34,26 @@ if TYPE_CHECKING:
     from lake.errors import LakeError
     from lake.project.project import Project
 
-# {command: its module in this package}. A command imports only its own module; connectors add commands.
-COMMANDS = {
-    "init": "project",
-    "setup": "project",
-    "doctor": "project",
-    "schemas": "logs",
-    "ingest": "ingest",
-    "append": "ingest",
-    "log": "logs",
-    "quarantine": "quarantine",
-    "void": "quarantine",
-    "cut": "tables",
-    "advance": "tables",
-    "check": "tables",
-    "publish": "tables",
-    "run": "tables",
-    "rebuild": "recompute",
-    "backfill": "recompute",
-    "verify": "verify",
-    "plan": "recompute",
-    "deploy": "recompute",
-    "wait": "upkeep",
-    "maintain": "upkeep",
-    "archive": "upkeep",
-    "backup": "upkeep",
-    "restore-keys": "upkeep",
-    "sql": "queries",
-    "export": "queries",
-    "changes": "changes",
-    "deliver": "deliver",
-    "tables": "queries",
-    "status": "queries",
-    "graph": "queries",
-    "explain": "queries",
-    "diff": "queries",
-    "reader": "reader",
-}
-
+# Modules of this package with their commands, in the order of help. A command imports only its own module.
+MODULES: Final = (
+    ("project", "init setup doctor"),
+    ("logs", "schemas"),
+    ("ingest", "ingest append"),
+    ("logs", "log"),
+    ("quarantine", "quarantine void"),
+    ("tables", "cut advance check publish run"),
+    ("recompute", "rebuild backfill"),
+    ("verify", "verify"),
+    ("recompute", "plan deploy"),
+    ("upkeep", "wait maintain archive backup restore-keys"),
+    ("queries", "sql export"),
+    ("changes", "changes"),
+    ("deliver", "deliver"),
+    ("queries", "tables status graph explain diff"),
+    ("reader", "reader"),
+)
+COMMANDS: Final = {command: module for module, commands in MODULES for command in commands.split()}
+"""{command: its module}; connectors add commands."""
 
 # Imports of every command that starts Spark; they take a second or two.
 SPARK_IMPORTS = ("lake.project.project", "pyspark.sql", "pyarrow.compute")
