@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same, with_stored_order
-from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, is_past
+from lake.kinds.finality import FINAL, TIMES, WithFinality, is_past
 from lake.kinds.kind import COUNTS, DROPPED, INTO, ROLE, TimeBounds
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, Totals, not_null
 from lake.kinds.spark import F
@@ -61,8 +61,6 @@ class Aggregate(WithFinality):
     measures: Mapping[str, Measure] = field(kw_only=False)
     window: Window | None = None
     late: Literal["correct", "drop"] = "correct"
-    lateness: timedelta = timedelta(0)
-    is_final: bool = False
 
     @property
     def revision(self) -> int:
@@ -283,7 +281,6 @@ class Aggregate(WithFinality):
             raise DeclarationError(f"column names occur twice: {', '.join(taken)}", fix="use each name only once")
         if self.late not in ("correct", "drop"):
             raise DeclarationError(f"unknown late policy {self.late!r}", fix="use 'correct' or 'drop'")
-        check_lateness(self.lateness)
         if self.is_final and self.window is None:
             raise DeclarationError("is_final needs a window", fix="declare a window")
 

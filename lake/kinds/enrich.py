@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, in_log_order, names, newest, same, visible
-from lake.kinds.finality import WithFinality, check_lateness, instant
+from lake.kinds.finality import WithFinality, instant
 from lake.kinds.kind import ROLE, newest_of
 from lake.kinds.spark import F, Window
 
@@ -73,8 +73,6 @@ class Enrich(WithFinality):
     dimensions: tuple[AsOf, ...]
     time: str
     how: Literal["left", "inner"]
-    lateness: timedelta
-    is_final: bool
 
     def __init__(
         self,
@@ -85,8 +83,7 @@ class Enrich(WithFinality):
         lateness: timedelta = timedelta(0),
         is_final: bool = False,
     ) -> None:
-        self.__attrs_init__(id, dimensions, time, how, lateness, is_final)
-        check_lateness(lateness)
+        self.__attrs_init__(id, dimensions, time, how, lateness=lateness, is_final=is_final)
         hidden = [c for c in (*self.id, time, *(c for d in dimensions for c in d.on)) if c.startswith("_")]
         if hidden:
             raise DeclarationError(

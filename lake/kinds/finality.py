@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.kind import ALL_FINAL, Kind
@@ -43,18 +45,21 @@ def is_past(column: str, horizon: datetime | None, lateness: timedelta) -> str:
     return f"{column} < {late_before}"
 
 
+def check_lateness(_: Kind, __: Any, lateness: timedelta) -> None:
+    if lateness < timedelta(0):
+        raise DeclarationError(f"invalid lateness {lateness}", fix="use zero or more")
+
+
+@frozen(kw_only=True)
 class WithFinality(Kind):
-    """Kind with the options `is_final` and `lateness`, whose rows have the state column `until` of some inputs."""
+    """Kind with the options `is_final` and `lateness`, whose rows have the state column `until` of some inputs.
 
-    if TYPE_CHECKING:  # fields of a kind
+    lateness: the distance behind the horizon at which an event is late
+    is_final: the table has the column FINAL
+    """
 
-        @property
-        def is_final(self) -> bool:
-            """True if the table has the column FINAL."""
-
-        @property
-        def lateness(self) -> timedelta:
-            """The distance behind the horizon at which an event is late."""
+    lateness: timedelta = field(default=timedelta(0), validator=check_lateness)
+    is_final: bool = False
 
     @property
     def open_sides(self) -> Sequence[int]:
@@ -87,11 +92,6 @@ class WithFinality(Kind):
             raise DeclarationError(f"{FINAL!r} is already a column", fix="rename it, or leave out is_final")
         untils = [F.expr(f"cast({sql} as bigint)").alias(until(side)) for side, sql in state.items()]
         return [F.lit(False).alias(FINAL), *untils]
-
-
-def check_lateness(lateness: timedelta) -> None:
-    if lateness < timedelta(0):
-        raise DeclarationError(f"invalid lateness {lateness}", fix="use zero or more")
 
 
 def instant(rows: DataFrame, column: str, *, of: str = "") -> str:

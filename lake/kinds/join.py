@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import as_sql, names, newest, visible
-from lake.kinds.finality import OPEN, WithFinality, check_lateness, instant
+from lake.kinds.finality import OPEN, WithFinality, instant
 from lake.kinds.kind import ROLE, newest_of
 from lake.kinds.spark import F
 from lake.kinds.windows.zones import interval, micros
@@ -58,11 +58,8 @@ class Join(WithFinality):
     how: How = "inner"
     within: Distance | None = field(converter=_before_and_after, default=None)
     times: tuple[str, str] | None = None
-    lateness: timedelta = timedelta(0)
-    is_final: bool = False
 
     def __attrs_post_init__(self) -> None:
-        check_lateness(self.lateness)
         if not self.key:
             raise DeclarationError("Join needs a key", fix="name the columns that both sides share, or use a View")
         if self.how not in get_args(How):

@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import AT, CARRIED, ORDER, SIGN, as_sql, digest, in_log_order, names, place
-from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
+from lake.kinds.finality import FINAL, TIMES, WithFinality, instant, until
 from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, with_keys_together
 from lake.kinds.kind import INTO, ROLE
 from lake.kinds.kind import STEP as ROLE_STEP
@@ -72,12 +72,9 @@ class Pattern(WithFinality):
     _measures: Mapping[str, Measure | In]
     skip: Literal["past last", "to next"] = "past last"
     within: timedelta | None = None
-    lateness: timedelta = timedelta(0)
-    is_final: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._check_steps()
-        check_lateness(self.lateness)
         if self.absent is not None and not self.is_final:
             raise DeclarationError(
                 "that a row is absent is only known once no more can come", fix="declare is_final=True"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
+from attrs import frozen
+
 from lake.errors import DeclarationError
 from lake.kinds.spark import F
 from lake.kinds.windows.window import END, START, AlignedWindow, Tumbling, check_length
-from lake.kinds.windows.zones import DAY, check_zone, date_moves, local_date, micros, midnight
+from lake.kinds.windows.zones import DAY, date_moves, local_date, micros, midnight
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +23,7 @@ ELEMENT = "_window"
 FROM, TO = "_whole_start", "_whole_end"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Hopping(AlignedWindow):
     """Windows of `length` that start with those of Tumbling(length=every): `window_start` and `window_end`.
 
@@ -31,16 +32,13 @@ class Hopping(AlignedWindow):
 
     length: timedelta
     every: timedelta
-    on: str
-    zone: str | None = None
     offset: timedelta = timedelta(0)
 
     key: ClassVar[tuple[str, ...]] = (START,)
 
-    def __post_init__(self) -> None:
+    def __attrs_post_init__(self) -> None:
         check_length("a hop", self.every)
         _check_multiple("a hopping window", self.length, self.every)
-        check_zone(self.zone)
 
     def assign(self, rows: DataFrame) -> DataFrame:
         if self.every >= DAY and self.zone != "UTC":
@@ -89,7 +87,7 @@ class Hopping(AlignedWindow):
         return f"filter({starts}, _start -> _start > unix_micros(`{self.on}`) - {micros(self.length)})"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Cumulative(AlignedWindow):
     """Windows that start with those of Tumbling(length=length) and grow by `step`, as Flink's CUMULATE.
 
@@ -98,16 +96,13 @@ class Cumulative(AlignedWindow):
 
     length: timedelta
     step: timedelta
-    on: str
-    zone: str | None = None
     offset: timedelta = timedelta(0)
 
     key: ClassVar[tuple[str, ...]] = (START, END)
 
-    def __post_init__(self) -> None:
+    def __attrs_post_init__(self) -> None:
         check_length("a cumulative window", self.length)
         _check_multiple("a cumulative window", self.length, self.step)
-        check_zone(self.zone)
 
     def assign(self, rows: DataFrame) -> DataFrame:
         whole = Tumbling(length=self.length, on=self.on, zone=self.zone, offset=self.offset)

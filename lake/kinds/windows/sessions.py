@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
+
+from attrs import frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.spark import F
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 SESSION: Final = "_session_start"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Session(Window):
     """Run of events, each less than `gap` after the one before: columns `window_start` and `window_end`.
 
@@ -29,7 +30,6 @@ class Session(Window):
     """
 
     gap: timedelta
-    on: str
 
     names: ClassVar[tuple[str, ...]] = (START, END)
     key: ClassVar[tuple[str, ...]] = ()
@@ -37,7 +37,7 @@ class Session(Window):
     sources: ClassVar[dict[str, str]] = {START: SESSION}
     merges: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __attrs_post_init__(self) -> None:
         if self.gap <= timedelta(0):
             raise DeclarationError(f"invalid gap {self.gap}", fix="use a gap above zero")
 

@@ -27,7 +27,6 @@ class Sliding(Window):
     """
 
     length: timedelta
-    on: str
     id: tuple[str, ...] = field(converter=names)
 
     absorbs: ClassVar[bool] = False

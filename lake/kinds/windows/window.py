@@ -7,9 +7,10 @@ instant. A date and a timestamp_ntz have no zone and no clock changes, nor have 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from attrs import astuple, evolve, field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import TIME, WATERMARK
@@ -24,18 +25,17 @@ INSTANT: Final = "timestamp"
 START, END = "window_start", "window_end"
 
 
+@frozen(kw_only=True)
 class Window:
-    """Assignment of rows to windows.
+    """Assignment of rows to windows by the time column `on` of the function's result.
 
     `prepare` finds a row's windows from the row alone; `gather` finds them from all rows of a group. `identity` names
     the columns that identify a window of a group.
     """
 
-    if TYPE_CHECKING:
+    on: str
 
-        @property
-        def on(self) -> str:
-            """The time column of the function's result."""
+    if TYPE_CHECKING:
 
         @property
         def names(self) -> tuple[str, ...]:
@@ -98,14 +98,16 @@ class Window:
         return rows
 
 
+@frozen(kw_only=True)
 class AlignedWindow(Window):
-    """Window with a fixed place in the calendar: of `zone` for instants, of the rows for other times."""
+    """Window with a fixed place in the calendar: of `zone` for instants, of the rows for other times.
+
+    zone: the IANA name; None or UTC over dates and wall-clock times
+    """
+
+    zone: str | None = field(default=None, validator=check_zone)
 
     if TYPE_CHECKING:
-
-        @property
-        def zone(self) -> str | None:
-            """The IANA name of the zone; None or UTC over dates and wall-clock times."""
 
         @property
         def length(self) -> timedelta:
@@ -134,7 +136,7 @@ class AlignedWindow(Window):
             return self.assign(rows)
         on, own = f"`{self.on}`", f"_own_{self.on}"
         in_utc = rows.withColumns({own: F.col(on), self.on: F.col(on).cast(INSTANT)})
-        assigned = replace(self, zone=UTC).assign(in_utc)  # type: ignore[type-var]
+        assigned = evolve(self, zone=UTC).assign(in_utc)
         restored = {} if self.on in self.names else {self.on: F.col(f"`{own}`")}
         bounds = {name: F.col(name).cast(type_) for name in self.bounds}
         return assigned.withColumns(restored | bounds).drop(own)
@@ -151,13 +153,13 @@ class AlignedWindow(Window):
         if (self.zone or UTC) != UTC:
             what = f"its window is in zone {self.zone!r}, but {self.on!r} is a {type_}, which has no zone"
             raise DeclarationError(what, fix="leave out zone, or return the instant, a timestamp")
-        parts = [length for length in vars(self).values() if isinstance(length, timedelta) and length % DAY]
+        parts = [length for length in astuple(self) if isinstance(length, timedelta) and length % DAY]
         if type_ == "date" and parts:
             what = f"its window goes by {parts[0]}, but {self.on!r} is a date, which has whole days"
             raise DeclarationError(what, fix="use whole days, or return a timestamp")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Calendar(AlignedWindow):
     """Calendar days, weeks (from Monday), months, quarters or years in `zone`; the window's first day as a DATE.
 
@@ -165,16 +167,13 @@ class Calendar(AlignedWindow):
     """
 
     unit: Literal["day", "week", "month", "quarter", "year"]
-    on: str
-    zone: str | None = None
     name: str = ""
 
     bounds: ClassVar[tuple[str, ...]] = ()
 
-    def __post_init__(self) -> None:
+    def __attrs_post_init__(self) -> None:
         if self.unit not in _NEXT:
             raise DeclarationError(f"unknown calendar unit {self.unit!r}", fix=f"use one of {', '.join(_NEXT)}")
-        check_zone(self.zone)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,7 +205,7 @@ class Calendar(AlignedWindow):
         return rows.withColumn(self.names[0], F.expr(f"cast(date_trunc('{self.unit}', {local}) as date)"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Tumbling(AlignedWindow):
     """Windows of a fixed `length`, moved by `offset`: columns `window_start` and `window_end` (timestamps, UTC).
 
@@ -216,15 +215,12 @@ class Tumbling(AlignedWindow):
     """
 
     length: timedelta
-    on: str
-    zone: str | None = None
     offset: timedelta = timedelta(0)
 
     key: ClassVar[tuple[str, ...]] = (START,)
 
-    def __post_init__(self) -> None:
+    def __attrs_post_init__(self) -> None:
         check_length("a tumbling window", self.length)
-        check_zone(self.zone)
 
     def assign(self, rows: DataFrame) -> DataFrame:
         return rows.withColumns({name: F.expr(sql) for name, sql in self.columns(f"`{self.on}`").items()})

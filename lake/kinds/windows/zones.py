@@ -17,11 +17,9 @@ MOVED: Final = 2 * DAY
 """Greatest clock change of any zone."""
 
 
-def check_zone(zone: str | None) -> None:
-    if zone is None:
-        return
+def check_zone(_: object, __: object, zone: str | None) -> None:
     try:
-        ZoneInfo(zone)
+        ZoneInfo(UTC if zone is None else zone)
     except (ZoneInfoNotFoundError, ValueError):
         raise DeclarationError(f"unknown time zone {zone!r}", fix="use an IANA name such as Europe/London") from None
 
