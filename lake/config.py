@@ -271,9 +271,8 @@ def load_settings(project: Path | None = None) -> Settings:
     if faults := [*reader.faults, *_mistyped_variables(storage)]:
         raise DeclarationError.all(faults)
     settings = Settings(project=folder, **given)
-    _check_folders(settings)
-    _check_keys(settings, values)
-    _check_connectors(settings)
+    for name, what, fix in _faults(settings, values):
+        raise fault(f"setting {name!r}: {what}", name, folder, fix)
     return settings
 
 
@@ -311,84 +310,61 @@ def _mistyped_variables(storage: type[StorageSettings]) -> Iterator[DeclarationE
             )
 
 
-def _check_folders(settings: Settings) -> None:
+def _faults(settings: Settings, written: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (setting, what, fix) of each setting that is wrong with others, or on this machine."""
+    yield from _folder_faults(settings)
+    yield from _key_faults(settings, written)
+    for name in settings.publish.after:
+        if name not in (installed := connectors("lake.after_publish")):
+            yield "publish.after", f"no connector {name!r} is installed", did_you_mean(name, installed)
+
+
+def _folder_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
     for name, url in settings.urls.items():
         if (kind := settings.object_storage) and not kind.folder_url.fullmatch(url):
-            raise fault(
-                f"setting {name!r}: {url} names no folder of the storage {kind.scheme}",
-                name,
-                settings.project,
-                f"{name} = {kind.form}, or a path on this machine",
-            )
+            what = f"{url} names no folder of the storage {kind.scheme}"
+            yield name, what, f"{name} = {kind.form}, or a path on this machine"
     archive = settings.place(settings.archive) if settings.archive is not None else ""
     if archive == settings.place(settings.landing):
-        raise fault(
-            f"setting 'archive': {archive} is the landing folder itself",
-            "archive",
-            settings.project,
-            "name another folder, or leave it out: files then stay where they landed",
-        )
-    _check_cold(settings)
+        fix = "name another folder, or leave it out: files then stay where they landed"
+        yield "archive", f"{archive} is the landing folder itself", fix
+    yield from _cold_faults(settings)
     for name in ("cold", "landing", "warehouse"):
         where = getattr(settings, name)
         if where is None or url_of(where):
             continue
         path = settings.path(where)
         if odd := sorted(set(str(path)) & UNFIT):
-            raise fault(
-                f"setting {name!r}: {path} has {' '.join(odd)} in it, which is taken for a pattern or part of a URL",
-                name,
-                settings.project,
-                "move the project, or name another folder",
-            )
+            what = f"{path} has {' '.join(odd)} in it, which is taken for a pattern or part of a URL"
+            yield name, what, "move the project, or name another folder"
         in_the_way = next((folder for folder in (path, *path.parents) if folder.exists()), path)
         if in_the_way.exists() and not in_the_way.is_dir():
-            raise fault(
-                f"setting {name!r}: expected a folder, found the file {in_the_way}",
-                name,
-                settings.project,
-                "name another folder, or move the file away",
-            )
+            what = f"expected a folder, found the file {in_the_way}"
+            yield name, what, "name another folder, or move the file away"
 
 
-def _check_cold(settings: Settings) -> None:
+def _cold_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
     if settings.cold is None:
         return
     kind = settings.object_storage if url_of(settings.warehouse) else None
     if not kind.folder_url.fullmatch(settings.cold_name) if kind else "://" in str(settings.cold):
-        what = f"setting 'cold': {settings.cold} is no place that is reached as the warehouse is"
+        what = f"{settings.cold} is no place that is reached as the warehouse is, {settings.warehouse_name}"
         fix = f"cold = {kind.form}" if kind else "name a path on this machine; a URL needs a warehouse in that storage"
-        raise fault(f"{what}, {settings.warehouse_name}", "cold", settings.project, fix)
+        yield "cold", what, fix
     if f"{settings.cold_name}/".startswith(f"{settings.warehouse_name}/"):
-        what = f"setting 'cold': {settings.cold_name} is within the warehouse"
-        raise fault(what, "cold", settings.project, "name another folder, on a disk that costs less")
+        what = f"{settings.cold_name} is within the warehouse"
+        yield "cold", what, "name another folder, on a disk that costs less"
     for name in ("landing", "archive"):
         where = getattr(settings, name)
         if where is not None and f"{settings.cold_name}/".startswith(f"{settings.place(where)}/"):
-            what = f"setting 'cold': {settings.cold_name} is within {name!r}, whose files are their owner's to delete"
-            raise fault(what, "cold", settings.project, "name another folder: what is archived is part of the logs")
+            what = f"{settings.cold_name} is within {name!r}, whose files are their owner's to delete"
+            yield "cold", what, "name another folder: what is archived is part of the logs"
 
 
-def _check_keys(settings: Settings, written: Mapping[str, Any]) -> None:
+def _key_faults(settings: Settings, written: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if settings.keys_url and settings.keys_url.partition("://")[0] not in connectors("lake.keys"):
-        raise fault(
-            f"setting 'keys': {settings.keys_name} names no key store",
-            "keys",
-            settings.project,
-            'keys = "postgresql://HOST/DATABASE", or a path on this machine',
-        )
+        fix = 'keys = "postgresql://HOST/DATABASE", or a path on this machine'
+        yield "keys", f"{settings.keys_name} names no key store", fix
     if settings.keys_url == written.get("keys") and PASSWORD.search(settings.keys_url):
-        raise fault(
-            "setting 'keys': it has a password",
-            "keys",
-            settings.project,
-            "leave it out for libpq to find, in PGPASSWORD or ~/.pgpass; or give all of it in the environment",
-        )
-
-
-def _check_connectors(settings: Settings) -> None:
-    """Raise DeclarationError if `publish.after` names a connector that is not installed."""
-    for name in settings.publish.after:
-        if name not in (installed := connectors("lake.after_publish")):
-            what = f"setting 'publish.after': no connector {name!r} is installed"
-            raise fault(what, "publish.after", settings.project, did_you_mean(name, installed))
+        fix = "leave it out for libpq to find, in PGPASSWORD or ~/.pgpass; or give all of it in the environment"
+        yield "keys", "it has a password", fix
