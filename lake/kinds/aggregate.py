@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from attrs import evolve, field, frozen
 
@@ -13,14 +13,11 @@ from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same, with_stored_ord
 from lake.kinds.finality import FINAL, TIMES, WithFinality, is_past
 from lake.kinds.kind import COUNTS, DROPPED, INTO, ROLE, TimeBounds
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, Totals, not_null
-from lake.kinds.spark import F
+from lake.kinds.spark import Column, DataFrame, F
 from lake.kinds.spark import Window as Over
 from lake.kinds.windows.sessions import Session, with_sessions
 from lake.kinds.windows.window import END, START, Window, is_late
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # The number of a group's rows; a group without rows is deleted.
 ROWS: Final = "_rows"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.errors import DeclarationError
-from lake.kinds.spark import F, T, Window
+from lake.kinds.spark import Column, DataFrame, F, T, Window
 from lake.text import SPARK, quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
 # Columns that the engine adds to a function's input and reads from its output.
 ORDER: Final = "_order"  # struct, totally ordered: (batch, arrival, bucket, offset) of an event, or a row's identity
@@ -107,7 +103,7 @@ def with_one_zero(rows: DataFrame) -> DataFrame:
     return rows.select(*columns)
 
 
-def one_zero(value: str, type_: DataType, depth: int = 0) -> str:
+def one_zero(value: str, type_: T.DataType, depth: int = 0) -> str:
     """Return SQL of `value` with one zero; unchanged without floats. Spark makes no map with a key -0.0."""
     item = f"v{depth}"
     if isinstance(type_, T.FloatType | T.DoubleType):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attrs import field, frozen
 
 from lake.kinds.columns import names
 from lake.kinds.kind import Kind
-from lake.kinds.spark import F
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.kinds.spark import DataFrame, F
 
 # Columns of prepared rows, beside the function's.
 FORMER: Final = "__former"  # true of a row that deletes its former key

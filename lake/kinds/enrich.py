@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from attrs import field, frozen
 
@@ -12,10 +12,7 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, in_log_order, names, newest, same, visible
 from lake.kinds.finality import WithFinality, instant
 from lake.kinds.kind import ROLE, newest_of
-from lake.kinds.spark import F, Window
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.kinds.spark import DataFrame, F, Window
 
 
 @frozen(kw_only=True)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.kind import ALL_FINAL, Kind
-from lake.kinds.spark import F
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from lake.kinds.spark import Column, DataFrame, F
 
 FINAL: Final = "is_final"
 TIMES: Final = ("date", "timestamp", "timestamp_ntz")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from attrs import evolve, field, frozen
 
@@ -28,12 +28,8 @@ from lake.kinds.kind import APPLIED, ROLE, Kind
 from lake.kinds.kind import REFUSED as REFUSED_AS
 from lake.kinds.python_values import too_long
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, state_struct
-from lake.kinds.spark import F, Window
+from lake.kinds.spark import DataFrame, F, Window
 from lake.kinds.sql.sql_types import parts
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _DIGITS: Final = re.compile(r"\b(?:decimal|dec|numeric)\s*\(\s*(\d+)", re.IGNORECASE)
 

@@ -12,15 +12,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from lake.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+from lake.kinds.spark import Column, DataFrame, T
 
 Work = Callable[[pa.RecordBatch], pa.RecordBatch]
 Place = str | Mapping[str, str]
@@ -62,7 +59,7 @@ def with_keys_together(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def by_key(
-    rows: DataFrame, key: Sequence[str], order: Sequence[Column | str], work: Work, out: StructType
+    rows: DataFrame, key: Sequence[str], order: Sequence[Column | str], work: Work, out: T.StructType
 ) -> DataFrame:
     """Apply `work` to batches that hold all rows of their keys, sorted by `key`, then `order`; nulls come first.
 
@@ -129,7 +126,7 @@ def records(batch: pa.RecordBatch, columns: Sequence[str]) -> list[dict[str, Any
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: T.StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

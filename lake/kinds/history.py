@@ -16,7 +16,7 @@ the key is evaluated from the log.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from attrs import field, frozen
 from attrs.converters import optional
@@ -37,10 +37,7 @@ from lake.kinds.columns import (
 from lake.kinds.deletes import GONE
 from lake.kinds.kind import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
 from lake.kinds.snapshots import DumpedRows, only_events
-from lake.kinds.spark import F
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.kinds.spark import DataFrame, F
 
 VALID: Final = ("valid_from", "valid_to", "is_current", "version_id")
 CLOSED: Final = "_closed_by_delete"  # state: true if a delete ended the version

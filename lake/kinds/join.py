@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from attrs import field, frozen
 
@@ -12,11 +12,8 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import as_sql, names, newest, visible
 from lake.kinds.finality import OPEN, WithFinality, instant
 from lake.kinds.kind import ROLE, newest_of
-from lake.kinds.spark import F
+from lake.kinds.spark import DataFrame, F
 from lake.kinds.windows.zones import interval, micros
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 How = Literal["inner", "left", "right", "full"]
 Distance = tuple[timedelta, timedelta]

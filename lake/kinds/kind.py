@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import ORDER
-from lake.kinds.spark import F
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.kinds.spark import DataFrame, F
 
 ALL_FINAL: Final = datetime.max.replace(tzinfo=UTC)
 """The horizon of a log that waits for no producer: all its rows are final."""

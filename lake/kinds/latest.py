@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from attrs import field, frozen
 
@@ -18,10 +18,7 @@ from lake.kinds.columns import AGAIN, AT, SIGN, as_sql, in_log_order, names, pla
 from lake.kinds.deletes import GONE, KeyedRows
 from lake.kinds.kind import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES, Kind
 from lake.kinds.snapshots import DumpedRows, only_events
-from lake.kinds.spark import F
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.kinds.spark import DataFrame, F
 
 SINCE: Final = "_since"  # state: the place of the key's newest delete
 HELD: Final = "_held"  # true of a row of the table

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from attrs import field, frozen
 
@@ -18,12 +18,9 @@ from lake.kinds.kind import INTO, ROLE
 from lake.kinds.kind import STEP as ROLE_STEP
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, MatchWork
 from lake.kinds.measures.measure import Measure, StateColumn, Totals
-from lake.kinds.spark import F, Window
+from lake.kinds.spark import DataFrame, F, Window
 from lake.kinds.sql import rounding
 from lake.kinds.steps import PLACE, STEP, Absent, In, Part, every_step, least_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 MATCH_ID: Final = "match_id"
 TIE: Final = "_tie"  # a row's number among those of its key with the same sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -13,12 +13,8 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import AT, ORDER, one_zero
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, source_of, with_keys_together
 from lake.kinds.python_values import Normal, many_digits, normal
-from lake.kinds.spark import F
+from lake.kinds.spark import Column, DataFrame, F, T
 from lake.kinds.sql import rounding
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 REFUSED: Final = "refused"  # the number of a key's refused events
 REASON: Final = "reason"  # the reason for a refusal
@@ -164,7 +160,7 @@ class PythonReducer:
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         return self._fold(rows, key, events, rows.select(*events, F.lit("").alias(REASON)).schema)
 
-    def _fold(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], out: StructType) -> DataFrame:
+    def _fold(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], out: T.StructType) -> DataFrame:
         types = arrow_schema(rows.select(*self._columns()).schema)
         work = FoldWork(tuple(key), tuple(events), self.start, self.step, types, arrow_schema(out))
         return by_key(with_keys_together(rows, key), key, [AT], work, out)

@@ -12,17 +12,14 @@ partition, and a key that moved to another partition is not deleted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from attrs import field, frozen
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import DELIVERED, ORDER, in_log_order, names, same
 from lake.kinds.deletes import GONE, KeyedRows
-from lake.kinds.spark import F
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from lake.kinds.spark import Column, DataFrame, F
 
 DUMP: Final = "__dump"  # a value of the dump column
 PARTITION_VALUE: Final = "__part"  # with a number: a value of a partition column

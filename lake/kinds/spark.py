@@ -1,14 +1,14 @@
-"""PySpark's functions, types and windows, imported on first use: a job is imported in milliseconds without them."""
+"""Names of PySpark, imported on first use: a job is imported in milliseconds without them."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["F", "T", "Window"]
+__all__ = ["Column", "DataFrame", "F", "T", "Window"]
 
 if TYPE_CHECKING:
-    from pyspark.sql import Window
+    from pyspark.sql import Column, DataFrame, Window
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 else:
@@ -23,6 +23,5 @@ else:
             setattr(self, attribute, value)
             return value
 
-    F = _Lazy("pyspark.sql.functions")
-    T = _Lazy("pyspark.sql.types")
-    Window = _Lazy("pyspark.sql", "Window")
+    F, T = _Lazy("pyspark.sql.functions"), _Lazy("pyspark.sql.types")
+    Column, DataFrame, Window = (_Lazy("pyspark.sql", name) for name in ("Column", "DataFrame", "Window"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from attrs import field, frozen
 from attrs.converters import optional
@@ -12,9 +12,7 @@ from attrs.converters import optional
 from lake.errors import DeclarationError
 from lake.kinds.columns import names, visible
 from lake.kinds.kind import Kind
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake.kinds.spark import DataFrame
 
 
 @frozen(kw_only=True)

@@ -9,15 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.errors import DeclarationError
-from lake.kinds.spark import F, T
+from lake.kinds.spark import DataFrame, F, T
 from lake.kinds.sql.sql_parts import SqlPart, parsed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
 _WHOLE: Final = re.compile(r"-?\d+")
 _ADD: Final = {"+", "-", "try_add", "try_subtract"}
@@ -61,11 +57,11 @@ def places(frame: DataFrame, sql: str) -> int | None:
     return _places(type_of(frame, sql))
 
 
-def _places(type_: DataType | None) -> int | None:
+def _places(type_: T.DataType | None) -> int | None:
     return type_.scale if isinstance(type_, T.DecimalType) else 0 if isinstance(type_, T.IntegralType) else None
 
 
-def type_of(frame: DataFrame, sql: str) -> DataType | None:
+def type_of(frame: DataFrame, sql: str) -> T.DataType | None:
     """Return the type of `sql` over `frame`; None if Spark rejects it."""
     from pyspark.errors import PySparkException
 
@@ -77,30 +73,30 @@ def type_of(frame: DataFrame, sql: str) -> DataType | None:
         return None
 
 
-def storage_loss(given: DataType, held: DataType) -> str:
+def storage_loss(given: T.DataType, held: T.DataType) -> str:
     """Describe the loss if a value of type `given` is stored as `held`, or ""."""
     return next(filter(None, (_loss(*pair) for pair in _leaves(given, held))), "")
 
 
-def _is_float(type_: DataType | None) -> bool:
+def _is_float(type_: T.DataType | None) -> bool:
     return isinstance(type_, T.FloatType | T.DoubleType)
 
 
-def _loss(given: DataType, held: DataType) -> str:
+def _loss(given: T.DataType, held: T.DataType) -> str:
     if isinstance(given, T.FractionalType) and isinstance(held, T.IntegralType):
         return "all decimal places" if not isinstance(given, T.DecimalType) or given.scale else ""
     inexact = isinstance(held, T.DecimalType) and _is_float(given)
     return "decimal places" if inexact or _narrowed(given, held) else ""
 
 
-def _narrowed(given: DataType, held: DataType) -> tuple[int, int] | None:
+def _narrowed(given: T.DataType, held: T.DataType) -> tuple[int, int] | None:
     """Return (kept, given) decimal places if one decimal becomes another with fewer."""
     if isinstance(given, T.DecimalType) and isinstance(held, T.DecimalType) and given.scale > held.scale:
         return held.scale, given.scale
     return None
 
 
-def _leaves(given: DataType | None, held: DataType | None) -> Iterator[tuple[DataType, DataType]]:
+def _leaves(given: T.DataType | None, held: T.DataType | None) -> Iterator[tuple[T.DataType, T.DataType]]:
     """Pair the types within one type with those of the other that take their values."""
     if given is None or held is None:
         return
@@ -126,10 +122,10 @@ class _Scope:
     def text(self, part: SqlPart) -> str:
         return self.sql[part.begin : part.end]
 
-    def type(self, part: SqlPart) -> DataType | None:
+    def type(self, part: SqlPart) -> T.DataType | None:
         return self._types.get(self.text(part))
 
-    def stored_operands(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
+    def stored_operands(self, part: SqlPart) -> list[tuple[T.DataType | None, T.DataType | None]]:
         """Return the type of each operand, with the type that takes its values."""
         held, given = self.type(part), [self.type(operand) for operand in part.operands]
         if part.made_by == "[]" and isinstance(given[0], T.MapType):
@@ -143,7 +139,7 @@ class _Scope:
         literal = [self.text(operand)[:1].isdecimal() for operand in part.operands]
         return [(type_, held) for type_, is_one in zip(given, literal, strict=True) if not (is_one and _is_float(held))]
 
-    def compared_operands(self, part: SqlPart) -> list[tuple[DataType | None, DataType | None]]:
+    def compared_operands(self, part: SqlPart) -> list[tuple[T.DataType | None, T.DataType | None]]:
         """Return the type of each compared operand, with the type in which Spark compares them."""
         texts = [self.text(operand) for operand in part.operands]
         if part.made_by == "=":  # a whole number has the digits that are written
@@ -166,7 +162,7 @@ class _Scope:
         columns = {name.strip("`"): F.lit(None).cast(type_) for name, type_ in handed}
         return _Scope(self.sql, self.frame.withColumns(columns), body.operands)
 
-    def _parameter_types(self, function: SqlPart) -> list[DataType]:
+    def _parameter_types(self, function: SqlPart) -> list[T.DataType]:
         given = [self.type(operand) for operand in function.operands if operand.made_by != "->"]
         items = [type_.elementType for type_ in given if isinstance(type_, T.ArrayType)]
         maps = [type_ for type_ in given if isinstance(type_, T.MapType)]
@@ -177,7 +173,7 @@ class _Scope:
         return items * 2 if function.made_by == "array_sort" else [*items, T.IntegerType()]
 
 
-def _types_of(frame: DataFrame, texts: Sequence[str]) -> list[DataType | None]:
+def _types_of(frame: DataFrame, texts: Sequence[str]) -> list[T.DataType | None]:
     from pyspark.errors import PySparkException
 
     try:

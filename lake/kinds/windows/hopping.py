@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from attrs import frozen
 
 from lake.errors import DeclarationError
-from lake.kinds.spark import F
+from lake.kinds.spark import DataFrame, F
 from lake.kinds.windows.window import END, START, AlignedWindow, Tumbling, check_length
 from lake.kinds.windows.zones import DAY, date_moves, local_date, micros, midnight
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 # Column that identifies a row's windows: an instant in microseconds, or a local date.
 ELEMENT = "_window"

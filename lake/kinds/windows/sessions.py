@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from attrs import frozen
 
 from lake.errors import DeclarationError
-from lake.kinds.spark import F
+from lake.kinds.spark import DataFrame, F
 from lake.kinds.spark import Window as Over
 from lake.kinds.windows.window import END, START, Window
 from lake.kinds.windows.zones import interval
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 # Start of a gathered row's session; its own columns may have the names of a window's.
 SESSION: Final = "_session_start"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from attrs import field, frozen
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import names
-from lake.kinds.spark import F
+from lake.kinds.spark import DataFrame, F
 from lake.kinds.windows.window import Window
 from lake.kinds.windows.zones import micros
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @frozen(kw_only=True)
