@@ -261,42 +261,28 @@ class _WarningHandler(logging.Handler):
         self.shell.progress.report_warning(_printable(record.getMessage()))
 
 
-def _store_option(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
-        if value:
-            setattr(ctx.ensure_object(Shell), name, value)
-        if value and name == "quiet":
-            logger = logging.getLogger("lake")
-            logger.disabled = True
-            ctx.find_root().call_on_close(partial(setattr, logger, "disabled", False))
-
-    return callback
+def _store_option(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        setattr(ctx.ensure_object(Shell), str(parameter.name), value)
+    if value and parameter.name == "quiet":
+        logger = logging.getLogger("lake")
+        logger.disabled = True
+        ctx.find_root().call_on_close(partial(setattr, logger, "disabled", False))
 
 
+_stored_option = partial(click.option, expose_value=False, callback=_store_option)
 _COMMON_OPTIONS: Final = (
-    click.option(
+    _stored_option(
         "--project",
         type=LocalPath(exists=True, file_okay=False, path_type=Path),
-        expose_value=False,
-        callback=_store_option("project"),
         help="The project folder (default: the nearest one with [tool.lake] in its pyproject.toml).",
     ),
-    click.option(
-        "--json", is_flag=True, expose_value=False, callback=_store_option("json"), help="Print the answer as JSON."
-    ),
-    click.option(
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=_store_option("quiet"),
-        help="No progress messages on stderr.",
-    ),
-    click.option(
+    _stored_option("--json", is_flag=True, help="Print the answer as JSON."),
+    _stored_option("--quiet", is_flag=True, help="No progress messages on stderr."),
+    _stored_option(
         "--log-format",
         type=click.Choice(["json", "text"]),
         envvar="LAKE_LOG_FORMAT",
-        expose_value=False,
-        callback=_store_option("log_format"),
         help="Progress and errors on stderr as text (default) or as JSON Lines; also by LAKE_LOG_FORMAT.",
     ),
     click.option("--debug", is_flag=True, expose_value=False, help="Show stack traces of errors."),
