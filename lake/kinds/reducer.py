@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -32,43 +32,13 @@ class Refusal:
     reason: str
 
 
-class Reducer(Protocol):
-    """Rule by which the events of a key become its state."""
-
-    @property
-    def fields(self) -> Mapping[str, str]:
-        """The SQL type of each field of the state."""
-
-    @property
-    def start(self) -> Mapping[str, Any]:
-        """The state before the first event, without nulls."""
-
-    @property
-    def refuses(self) -> bool:
-        """True if it may refuse an event."""
-
-    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
-        """Yield errors if the state would be rounded over the function's `rows`; reads types alone."""
-
-    def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """Return for each key of `rows` its state, REFUSED if it refuses, and AT.
-
-        `rows` have the key, the columns `events` of the declared function, AT, and HELD if folds continue.
-        """
-
-    def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """Return the refused events: columns `events` and REASON."""
-
-
-def state_struct(reducer: Reducer) -> Column:
-    return F.struct(*reducer.fields, *([REFUSED] if reducer.refuses else []))
-
-
 @dataclass(frozen=True)
 class SqlReducer:
     """Reducer in Spark SQL: {field: expression over `state.x` and `event.y`}; a field without one stays.
 
-    `refuse`: SQL over both, the reason why an event is refused, or null.
+    fields: the SQL type of each field of the state
+    start: the state before the first event, without nulls
+    refuse: SQL over both, the reason why an event is refused, or null
     """
 
     fields: Mapping[str, str]
@@ -78,9 +48,11 @@ class SqlReducer:
 
     @property
     def refuses(self) -> bool:
+        """True if it may refuse an event."""
         return self.refuse is not None
 
     def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        """Yield errors if the state would be rounded over the function's `rows`; reads types alone."""
         state = ", ".join(f"`{name}`: {type_}" for name, type_ in self.fields.items())
         both = rows.select(F.struct("*").alias("event"), F.lit(None).cast(f"struct<{state}>").alias("state"))
         for name, sql in (*self.step.items(), ("refuse", self.refuse or "")):
@@ -95,10 +67,15 @@ class SqlReducer:
                 )
 
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
+        """Return for each key of `rows` its state, REFUSED if it refuses, and AT.
+
+        `rows` have the key, the columns `events` of the declared function, AT, and HELD if folds continue.
+        """
         columns = [*self.fields, *([REFUSED] if self.refuses else [])]
         return self._fold(rows, key, events).select(*key, *[f"_state.`{name}`" for name in columns], AT)
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
+        """Return the refused events: columns `events` and REASON."""
         folded = self._fold(rows, key, events, keep=True).selectExpr(f"explode(_state.{REFUSALS}) as _refusal")
         return folded.selectExpr(*[f"_refusal.event.`{name}`" for name in events], f"_refusal.{REASON}")
 
@@ -168,6 +145,14 @@ class PythonReducer:
     def _columns(self) -> list[Column]:
         types = {**self.fields, REFUSED: "bigint"}
         return [F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
+
+
+Reducer: TypeAlias = SqlReducer | PythonReducer
+"""Rule by which the events of a key become its state. Both have the same methods; SqlReducer describes them."""
+
+
+def state_struct(reducer: Reducer) -> Column:
+    return F.struct(*reducer.fields, *([REFUSED] if reducer.refuses else []))
 
 
 @dataclass(frozen=True)
