@@ -200,7 +200,7 @@ class Aggregate(WithFinality):
 
     def _combiners(self, new: DataFrame, totals: Totals) -> Mapping[str, tuple[str, Callable[[str, str], str]]]:
         """Return {state column: (SQL type with open sums, SQL of two values combined)}."""
-        merged = {name: (_sql_type(new, name), state.merged) for name, state in self._state.items()}
+        merged = {name: (new.schema[name].dataType.simpleString(), state.merged) for name, state in self._state.items()}
         added = {name: (adding.open, adding.added) for name, adding in totals.adding.items()}
         return {**merged, **added}
 
@@ -280,7 +280,3 @@ class Aggregate(WithFinality):
             raise DeclarationError(f"unknown late policy {self.late!r}", fix="use 'correct' or 'drop'")
         if self.is_final and self.window is None:
             raise DeclarationError("is_final needs a window", fix="declare a window")
-
-
-def _sql_type(frame: DataFrame, column: str) -> str:
-    return frame.schema[column].dataType.simpleString()

@@ -58,12 +58,8 @@ def examine(project: Path | None) -> list[Diagnosis]:
     try:
         settings = load_settings(project)
     except LakeError as fault:
-        return [
-            *findings,
-            _jars(Settings.jars),
-            _loopback(),
-            Diagnosis("project", fault.what, fault.fix or fault.where),
-        ]
+        found = Diagnosis("project", fault.what, fault.fix or fault.where)
+        return [*findings, _jars(Settings.jars), _loopback(), found]
     return [
         *findings,
         _jars(settings.path(settings.jars)),
@@ -111,11 +107,8 @@ def _packages() -> Iterator[Diagnosis]:
                 installed = version(name)
             except PackageNotFoundError:
                 installed = "not installed"
-            yield Diagnosis(
-                name,
-                installed,
-                "" if installed == pinned else f"install {name}=={pinned}: headwater was tested with it",
-            )
+            fix = "" if installed == pinned else f"install {name}=={pinned}: headwater was tested with it"
+            yield Diagnosis(name, installed, fix)
 
 
 def _jars(folder: Path) -> Diagnosis:
@@ -210,17 +203,13 @@ def _spark(settings: Settings) -> Iterator[Diagnosis]:
     subject, where = ("spark connect", shown(address)) if address else ("cluster", settings.spark.master)
     try:
         spark = start(settings)
-        theirs = spark.version
-        yield Diagnosis(subject, f"Spark {theirs} at {where}", _version_fix(theirs))
+        theirs, ours = spark.version, version("pyspark")
+        fix = "" if theirs == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
+        yield Diagnosis(subject, f"Spark {theirs} at {where}", fix)
         yield _executors(spark)
         yield _extension(spark)
     except LakeError as fault:
         yield Diagnosis(subject, f"{fault.what} ({where})", fault.fix)
-
-
-def _version_fix(theirs: str) -> str:
-    ours = version("pyspark")
-    return "" if theirs == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
 
 
 def _executors(spark: SparkSession) -> Diagnosis:

@@ -166,20 +166,6 @@ def _quarantine_conditions(status: Status) -> Iterator[str]:
             yield f"{counted(lacking, 'row')} that sink {sink.name} cannot take, or has not taken"
 
 
-def _missing_conditions(status: Status) -> Iterator[str]:
-    yield from (f"{stream.name}: {stream.missing}" for stream in status.streams if stream.missing)
-
-
-def _drift_conditions(status: Status) -> Iterator[str]:
-    yield from (f"{stream.name}: {printable(line)}" for stream in status.streams for line in stream.drift.lines())
-
-
-def _failure_conditions(status: Status) -> Iterator[str]:
-    yield from (
-        f"{run.verb} of {run.subject}: {printable(run.counts.get('error', NO_REASON))}" for run in status.failed
-    )
-
-
 CONDITIONS: Final = {
     "stopped": "a gate holds the next edition back, a declaration is faulty, or a last run failed",
     "failed": "work failed, and has not been done since",
@@ -191,11 +177,15 @@ CONDITIONS: Final = {
 }
 _CHECKS: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
     "stopped": _stopped_conditions,
-    "failed": _failure_conditions,
+    "failed": lambda status: (
+        f"{run.verb} of {run.subject}: {printable(run.counts.get('error', NO_REASON))}" for run in status.failed
+    ),
     "behind": _behind_conditions,
     "stale": _stale_conditions,
-    "missing": _missing_conditions,
-    "drift": _drift_conditions,
+    "missing": lambda status: (f"{stream.name}: {stream.missing}" for stream in status.streams if stream.missing),
+    "drift": lambda status: (
+        f"{stream.name}: {printable(line)}" for stream in status.streams for line in stream.drift.lines()
+    ),
     "quarantine": _quarantine_conditions,
 }
 

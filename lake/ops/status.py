@@ -71,7 +71,11 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         checks=_check_summary(project, whole),
         streams=(*streams, *(StreamStatus(name) for name, heads in logs.items() if heads is None)),
         tables=tables,
-        failed=tuple(_failed_runs(project, newest_runs)),
+        failed=tuple(
+            run
+            for run in newest_runs
+            if run.outcome == "failed" and (run.subject in project.tables or run.work not in TABLE_RUNS)
+        ),
         sources=tuple(source_statuses(settings, project.contracts)),
         consumers=reader.ledger("consumers", lambda: tuple(consumer_statuses(settings, now))) or (),
         sinks=reader.ledger("editions", lambda: tuple(sink_statuses(settings, now))) or (),
@@ -128,12 +132,6 @@ def _lost_commits(reader: _TableReader, settings: Settings, logs: Iterable[str])
     for name in logs:
         yield from reader.at(reader.log(name), recovery.lost_batches, settings, name, read) or []
     yield from reader.ledger("editions", recovery.lost_editions, settings) or []
-
-
-def _failed_runs(project: Project, newest_runs: Iterable[runs.Run]) -> Iterator[runs.Run]:
-    for run in newest_runs:
-        if run.outcome == "failed" and (run.subject in project.tables or run.work not in TABLE_RUNS):
-            yield run
 
 
 class _TableReader:

@@ -81,9 +81,6 @@ class Project:
     def is_personal(self, declaration: Declaration) -> bool:
         return any(self.contracts[stream].sealed for stream in self.logs(declaration) if stream in self.contracts)
 
-    def with_staged(self, staged: Mapping[str, str]) -> Project:
-        return replace(self, staged=staged)
-
     def pick(self, names: Iterable[str]) -> list[Declaration]:
         """Return the named tables in dependency order; all for no names. Raises DeclarationError for unknown ones."""
         wanted = set(names)

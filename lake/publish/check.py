@@ -55,7 +55,11 @@ def check(
     suites = load_suites(project)
     versions = {table.name: _version(project, table, at) for table in picked}
     faults = [not_at(project, table, at) for table in picked if versions[table.name] is None]
-    faults += [_no_suite(table) for table in picked if strict and table.name not in suites]
+    faults += [
+        table.fault("has no expectations", fix=f"write quality/{table.name}.json, or leave out --strict")
+        for table in picked
+        if strict and table.name not in suites
+    ]
     DeclarationError.raise_any(faults)
     judged = {**{t.name: Suite(t.name, t.where, ()) for t in picked if t.kind.invariants}, **suites}
     checks = _judge(project, [(table, judged.get(table.name), versions[table.name]) for table in picked], at)
@@ -90,10 +94,6 @@ def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, i
 def _version(project: Project, declaration: Declaration, cut: int) -> int | None:
     head = project.table(declaration).head_at(cut)
     return head.version if head else None
-
-
-def _no_suite(declaration: Declaration) -> DeclarationError:
-    return declaration.fault("has no expectations", fix=f"write quality/{declaration.name}.json, or leave out --strict")
 
 
 def checked_tables(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -109,12 +110,10 @@ def _build(
         on_progress(done)
         return done
 
-    def build_all() -> None:
-        after_inputs(staged.tables.values(), build, workers=staged.settings.tables_at_once)
-
     while True:
         cut = pick_cut(staged, None)
         inputs = Inputs(connect, staged, cut, sound_logs=sound)
+        build_all = partial(after_inputs, staged.tables.values(), build, workers=staged.settings.tables_at_once)
         failure = failure_of(staged, build_all)
         tables, held = tables_by_group(staged, cut, latest_edition(staged.settings), connect, warn)
         if held is not None and staged.staged.keys() & held.tables(staged):
@@ -135,7 +134,7 @@ def confirmations_needed(project: Project, connect: Callable[[], SparkSession]) 
 
 
 def _staged(project: Project, connect: Callable[[], SparkSession]) -> tuple[Project, list[Declaration]]:
-    staged = project.with_staged(_homes(project, connect))
+    staged = replace(project, staged=_homes(project, connect))
     return staged, [staged.tables[name] for name in staged.tables if name in staged.staged]
 
 
