@@ -100,32 +100,25 @@ def maintain(
 
     Raises LawError if a compaction changed rows.
     """
-    with recording(project.settings, "maintain", WAREHOUSE, dry_run=policy.dry_run) as counts:
-        done = _maintain(project, spark, policy, on_progress)
-        counts.update(expired=len(done.expired), files=sum(kept.files for kept in done.places))
-    return done
-
-
-def _maintain(
-    project: Project, spark: Callable[[], SparkSession], policy: Policy, on_progress: Callable[[str], None]
-) -> Upkeep:
     settings = project.settings
-    if not policy.dry_run:
-        for hook in after_publish(settings):
-            if hook.before_maintenance:
-                hook.run(project, on_progress, raise_failure)
-    expired = _expire(project, policy)
-    running = tuple(activity.others(settings))
-    kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
-    still_read = editions.expired_since(settings, min(process.seen for process in running)) if running else []
-    ignored = expired if policy.dry_run and not running else []
-    needed = partial(Needed.now, project, days=policy.days, also=still_read, but=ignored)
-    work = _Work(project, spark, policy, on_progress, needed)
-    done = Upkeep(expired, kept, running)
-    in_use = [place for place in tables(settings) if not work.maintain(place, done, seconds=0)]
-    for place in in_use:
-        work.maintain(place, done, seconds=settings.lease_seconds)
-    done.cleared = _clear_leftovers(settings, running, dry_run=policy.dry_run)
+    with recording(settings, "maintain", WAREHOUSE, dry_run=policy.dry_run) as counts:
+        if not policy.dry_run:
+            for hook in after_publish(settings):
+                if hook.before_maintenance:
+                    hook.run(project, on_progress, raise_failure)
+        expired = _expire(project, policy)
+        running = tuple(activity.others(settings))
+        kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
+        still_read = editions.expired_since(settings, min(process.seen for process in running)) if running else []
+        ignored = expired if policy.dry_run and not running else []
+        needed = partial(Needed.now, project, days=policy.days, also=still_read, but=ignored)
+        work = _Work(project, spark, policy, on_progress, needed)
+        done = Upkeep(expired, kept, running)
+        in_use = [place for place in tables(settings) if not work.maintain(place, done, seconds=0)]
+        for place in in_use:
+            work.maintain(place, done, seconds=settings.lease_seconds)
+        done.cleared = _clear_leftovers(settings, running, dry_run=policy.dry_run)
+        counts.update(expired=len(done.expired), files=sum(kept.files for kept in done.places))
     return done
 
 
