@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+OnProgress: TypeAlias = Callable[[str], None]
+"""Receiver of progress messages for people."""
 
 
 @dataclass(eq=False)

@@ -12,17 +12,17 @@ archived rows are searched and evaluated where they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable, full
-from lake.progress import step
+from lake.progress import OnProgress, step
 from lake.session import file_modes
-from lake.session.spark_session import first_line
+from lake.session.spark_session import SessionFactory, first_line
 from lake.store import archive_tier, delta, durable
 from lake.store.archive_tier import ArchivedPart
 from lake.store.ledger.runs import recording
@@ -36,9 +36,6 @@ from lake.store.storage import Address
 from lake.store.upkeep import archive_parts
 from lake.store.upkeep.archive_parts import PartWriter
 from lake.store.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DIGITS: Final = 16
 
@@ -62,13 +59,7 @@ class Archived:
 
 
 def archive(  # noqa: PLR0913  which batches, and who does it
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-    stream: str,
-    through: int,
-    *,
-    dry_run: bool,
-    on_progress: Callable[[str], None],
+    settings: Settings, spark: SessionFactory, stream: str, through: int, *, dry_run: bool, on_progress: OnProgress
 ) -> Archived:
     """Archive the batches 1 to `through` of `stream`, and move older parts to the place in the settings.
 
@@ -171,7 +162,7 @@ def _make_folder(settings: Settings, place: Address, stream: str) -> None:
 
 
 def _verified(
-    writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead], on_progress: Callable[[str], None]
+    writer: PartWriter, log: Log, part: ArchivedPart, heads: Sequence[LogHead], on_progress: OnProgress
 ) -> ArchivedPart:
     """Return the part, verified to have the rows of its batches; if missing, it is written first.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.ingest.field_encryption import BLANKED
+from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.store import archive_tier, delta, delta_writer, duckdb_tables, quarantine
 from lake.store.damage import damages
@@ -55,7 +56,7 @@ class Backup:
     keys: bool
 
 
-def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: Callable[[str], None]) -> Backup:
+def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: OnProgress) -> Backup:
     """Copy the warehouse into `folder`, which must be empty or absent, and the key store into the file `keys`.
 
     Raises DeclarationError if one of them exists or is inside the other, StorageError if a table is damaged,
@@ -67,7 +68,7 @@ def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: Ca
     return done
 
 
-def _backup(project: Project, folder: Path, keys: Path | None, on_progress: Callable[[str], None]) -> Backup:
+def _backup(project: Project, folder: Path, keys: Path | None, on_progress: OnProgress) -> Backup:
     began = datetime.now(UTC)
     _check_targets(project, folder, keys)
     if damaged := next(damages(project.settings, quickly=True), None):

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
 from lake.ingest.ingest import landing_backlog
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import Cycle, run
+from lake.progress import OnProgress
 from lake.project.project import load
-from lake.publish.after_publish import OnProgress
-from lake.session.spark_session import first_line, free_jvm_objects
+from lake.session.spark_session import SessionFactory, first_line, free_jvm_objects
 from lake.store.delta import newest_version, prefetch
 from lake.store.ledger.runs import RUNS
 from lake.store.locks import activity
@@ -25,14 +24,11 @@ from lake.store.storage import Entry, address_of
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 IDLE_SECONDS: Final = 60
 """Time after which a cycle runs although no file has changed: connectors may retry, and jobs import other modules."""
 
 
-def follow(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress, *, every: float) -> None:
+def follow(settings: Settings, spark: SessionFactory, on_progress: OnProgress, *, every: float) -> None:
     """Run a cycle every `every` seconds until SIGTERM or SIGINT, which end it after the current cycle.
 
     A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon; while more
@@ -102,7 +98,7 @@ class _Following:
     """`idle`: the inputs for which the last cycle, `at` that time, found nothing to do. `ended`: those at its end."""
 
     settings: Settings
-    spark: Callable[[], SparkSession]
+    spark: SessionFactory
     on_progress: OnProgress
     idle: CycleInputs | None = None
     ended: CycleInputs | None = None
@@ -136,13 +132,13 @@ def _is_behind(settings: Settings, done: Cycle, on_progress: OnProgress) -> bool
     return bool(done.more) or any(files and done.streams[stream].read for stream, (files, _) in left.items())
 
 
-def _maintain(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
+def _maintain(settings: Settings, spark: SessionFactory, on_progress: OnProgress) -> None:
     done = maintain(load(settings), spark, Policy.of(settings), on_progress)
     files = sum(place.files for place in done.places)
     on_progress(f"maintain {len(done.expired)} editions expired, {files} files deleted")
 
 
-def _check_session(spark: Callable[[], SparkSession]) -> None:
+def _check_session(spark: SessionFactory) -> None:
     try:
         spark().range(1).count()
     except Exception as error:

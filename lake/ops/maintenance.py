@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lake import cost
 from lake.config import Settings
 from lake.engine.integrity import content_fault
 from lake.errors import Unavailable
+from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.publish.after_publish import after_publish, raise_failure
 from lake.publish.retention import Needed, retired, tables
+from lake.session.spark_session import SessionFactory
 from lake.store import delta, durable, log_rows, temporary_files
 from lake.store.damage import damage
 from lake.store.delta import Position
@@ -35,9 +37,6 @@ from lake.store.tables import Table
 from lake.store.upkeep import compaction, vacuum
 from lake.store.upkeep.compaction import Compacted, FileGroup
 from lake.store.warehouse import Location
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 STAGED: Final = timedelta(days=1)
 """Age below which staged files are kept."""
@@ -93,9 +92,7 @@ class Upkeep:
         return f"{in_ranges(self.kept)} kept, {in_ranges(self.expired)} expired"
 
 
-def maintain(
-    project: Project, spark: Callable[[], SparkSession], policy: Policy, on_progress: Callable[[str], None]
-) -> Upkeep:
+def maintain(project: Project, spark: SessionFactory, policy: Policy, on_progress: OnProgress) -> Upkeep:
     """A session of `spark` is started only to compact a log. Tables that another writer holds wait for the next call.
 
     Raises LawError if a compaction changed rows.
@@ -138,9 +135,9 @@ def _expire(project: Project, policy: Policy) -> list[int]:
 @dataclass
 class _Work:
     project: Project
-    spark: Callable[[], SparkSession]
+    spark: SessionFactory
     policy: Policy
-    on_progress: Callable[[str], None]
+    on_progress: OnProgress
     needed: Callable[[], Needed]
     spent: int = 0
 

@@ -22,14 +22,16 @@ from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import Ingestion, landing_backlog
 from lake.ingest.landing import LANDED
 from lake.ops.ordering_lint import find_unordered_tables
+from lake.progress import OnProgress
 from lake.project.project import Project, load
-from lake.publish.after_publish import OnProgress, after_publish
+from lake.publish.after_publish import after_publish
 from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.quality import gate
 from lake.session.spark_session import (
     INTERPRETED,
+    SessionFactory,
     configured,
     expect_short_run,
     started,
@@ -76,7 +78,7 @@ class Cycle:
 @background_recording()
 def run(
     settings: Settings,
-    spark: Callable[[], SparkSession],
+    spark: SessionFactory,
     on_progress: OnProgress,
     *,
     batches: int | None = None,
@@ -109,7 +111,7 @@ def run(
     return Cycle(at.number, streams, advanced, edition, report.failures, report.more, blocked, undelivered, must_ask)
 
 
-def _session(project: Project, spark: Callable[[], SparkSession], *, is_last: bool) -> SparkSession:
+def _session(project: Project, spark: SessionFactory, *, is_last: bool) -> SparkSession:
     if not started() and is_last and is_short_run(project):
         expect_short_run()
     return spark()
@@ -167,9 +169,7 @@ def _are_small(heads: Iterable[LogHead], edition: Edition) -> bool:
     return events + sum(table.rows or 0 for table in edition.tables.values()) <= cost.BRIEF_ROWS
 
 
-def _interpreting(
-    spark: Callable[[], SparkSession], block: ExitStack, is_small: Callable[[], bool]
-) -> Callable[[], SparkSession]:
+def _interpreting(spark: SessionFactory, block: ExitStack, is_small: Callable[[], bool]) -> SessionFactory:
     """Return a function like `spark`, whose session interprets its plans until the end of `block` if little is new."""
     lock, asked = threading.Lock(), list[bool]()
 
@@ -187,7 +187,7 @@ def _interpreting(
 
 def catch_up(
     project: Project,
-    spark: Callable[[], SparkSession],
+    spark: SessionFactory,
     on_progress: OnProgress,
     *,
     on_held: Callable[[BlockedGroups], None] = raise_block,
@@ -224,7 +224,7 @@ def catch_up(
 
 
 def _publish(
-    project: Project, now: Cut, spark: Callable[[], SparkSession], on_progress: OnProgress, held: list[BlockedGroups]
+    project: Project, now: Cut, spark: SessionFactory, on_progress: OnProgress, held: list[BlockedGroups]
 ) -> Edition | None:
     with view():
         pin = pinned(project.settings)
@@ -278,7 +278,7 @@ class _IngestReport:
         self.seconds[stream] += seconds
 
 
-def _ingest_pending(settings: Settings, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
+def _ingest_pending(settings: Settings, spark: SessionFactory, on_progress: OnProgress) -> None:
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")

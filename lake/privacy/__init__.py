@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from lake.progress import OnProgress
 from lake.project.project import Project
-from lake.publish.after_publish import AfterPublish, OnFailure, OnProgress
+from lake.publish.after_publish import AfterPublish, OnFailure
 
 
 def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from lake.privacy.audit import Report
     from lake.privacy.forget import ErasureResult, Preview
+    from lake.progress import OnProgress
     from lake.project.project import Project
-    from lake.publish.after_publish import OnProgress
 
 RENAMED: Final = (
     "the secret of the key store is lost too: people forgotten before are not recognised in new events; if any arrive, "

@@ -9,11 +9,11 @@ from typing import Final, TypeAlias
 from lake.config import Settings
 from lake.connectors import connector
 from lake.errors import DeclarationError, LakeError
+from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.sinks.kind import DeclaredSink
 
 OURS: Final = ("alerts", "privacy")
-OnProgress: TypeAlias = Callable[[str], None]
 OnFailure: TypeAlias = Callable[[str, LakeError], None]
 SoundSinks: TypeAlias = tuple[Mapping[str, DeclaredSink], Mapping[str, DeclarationError]]
 """Valid sinks by name, and the error of each invalid one."""

@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
+from lake.progress import OnProgress
 from lake.project.groups import cuts, held_with
 from lake.project.project import Project
 from lake.publish.check import checked_tables
-from lake.session.spark_session import raise_if_gone
+from lake.session.spark_session import SessionFactory, raise_if_gone
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, EditionTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.project.declaration import Declaration
 
 
@@ -56,11 +55,7 @@ def raise_block(held: BlockedGroups) -> None:
 
 
 def tables_by_group(
-    project: Project,
-    cut: Cut,
-    latest: Edition | None,
-    spark: Callable[[], SparkSession],
-    on_progress: Callable[[str], None],
+    project: Project, cut: Cut, latest: Edition | None, spark: SessionFactory, on_progress: OnProgress
 ) -> tuple[dict[str, EditionTable], BlockedGroups | None]:
     """Check all groups; return the tables of the next edition, and the held groups. `latest` is the last edition.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lake.engine.catalog import not_at
@@ -11,12 +11,13 @@ from lake.engine.inputs import Inputs
 from lake.engine.plan import load_suites
 from lake.engine.verbs import check_definition
 from lake.errors import DeclarationError, QualityError
-from lake.progress import step
+from lake.progress import OnProgress, step
 from lake.project import rejection_limits
 from lake.project.project import Project
 from lake.publish.cut import pick_cut
 from lake.quality import failures, gate
 from lake.quality.suite import Suite
+from lake.session.spark_session import SessionFactory
 from lake.store import delta
 from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.cuts import CUTS, Cut
@@ -27,8 +28,6 @@ from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.project.declaration import Declaration
     from lake.store.ledger.checks import Check
     from lake.store.tables import Table
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 @view()
 def check(
     project: Project,
-    spark: Callable[[], SparkSession],
+    spark: SessionFactory,
     *,
     tables: Iterable[str] | None = None,
     cut: int | None = None,
@@ -97,11 +96,7 @@ def _version(project: Project, declaration: Declaration, cut: int) -> int | None
 
 
 def checked_tables(
-    project: Project,
-    cut: Cut,
-    spark: Callable[[], SparkSession],
-    on_progress: Callable[[str], None],
-    names: Iterable[str] = (),
+    project: Project, cut: Cut, spark: SessionFactory, on_progress: OnProgress, names: Iterable[str] = ()
 ) -> dict[str, EditionTable]:
     names = list(names)
     while True:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,11 +21,12 @@ from lake.engine.plan import load_suites, stale
 from lake.engine.rebuild import rebuild
 from lake.engine.verbs import Advanced, after_inputs
 from lake.errors import Unavailable
-from lake.progress import step
+from lake.progress import OnProgress, step
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, failure_of, tables_by_group
 from lake.publish.cut import pick_cut
+from lake.session.spark_session import SessionFactory
 from lake.store import commit
 from lake.store.ledger import consumers, runs
 from lake.store.ledger.cuts import Cut, latest_cut
@@ -38,15 +38,12 @@ from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def deploy(
     project: Project,
-    connect: Callable[[], SparkSession],
+    connect: SessionFactory,
     on_progress: Callable[[Advanced], None],
-    warn: Callable[[str], None],
+    warn: OnProgress,
     *,
     yes: bool = False,
 ) -> Edition:
@@ -71,9 +68,9 @@ def deploy(
 
 def _deploy(
     project: Project,
-    connect: Callable[[], SparkSession],
+    connect: SessionFactory,
     on_progress: Callable[[Advanced], None],
-    warn: Callable[[str], None],
+    warn: OnProgress,
     *,
     yes: bool = False,
 ) -> Edition:
@@ -97,11 +94,7 @@ def _deploy(
 
 
 def _build(
-    staged: Project,
-    connect: Callable[[], SparkSession],
-    sound: set[str],
-    on_progress: Callable[[Advanced], None],
-    warn: Callable[[str], None],
+    staged: Project, connect: SessionFactory, sound: set[str], on_progress: Callable[[Advanced], None], warn: OnProgress
 ) -> tuple[Cut, dict[str, EditionTable], BlockedGroups | None]:
     def build(declaration: Declaration) -> Advanced:
         head = staged.table(declaration).head()
@@ -122,7 +115,7 @@ def _build(
             return cut, tables, held
 
 
-def confirmations_needed(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
+def confirmations_needed(project: Project, connect: SessionFactory) -> dict[str, str]:
     """Return {table: why `deploy` needs --yes}. Starts a session if a definition has changed.
 
     Raises as `deploy` does before it builds anything.
@@ -133,12 +126,12 @@ def confirmations_needed(project: Project, connect: Callable[[], SparkSession]) 
     return column_losses(Inputs(connect, staged, pick_cut(staged, None)), changed)
 
 
-def _staged(project: Project, connect: Callable[[], SparkSession]) -> tuple[Project, list[Declaration]]:
+def _staged(project: Project, connect: SessionFactory) -> tuple[Project, list[Declaration]]:
     staged = replace(project, staged=_homes(project, connect))
     return staged, [staged.tables[name] for name in staged.tables if name in staged.staged]
 
 
-def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
+def _homes(project: Project, connect: SessionFactory) -> dict[str, str]:
     """Return deterministic homes for the tables to build beside live ones: {table: home}."""
     homes = {}
     for name in stale(project, connect):
@@ -148,7 +141,7 @@ def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, s
     return homes
 
 
-def finish_deploy(project: Project, edition: Edition, spark: Callable[[], SparkSession]) -> Edition:
+def finish_deploy(project: Project, edition: Edition, spark: SessionFactory) -> Edition:
     """Copy the tables of `edition`, the newest, that are in other homes to the folders of their names.
 
     Publishes and returns an edition of the same rows there, and expires `edition` unless a consumer has it. Returns
@@ -178,7 +171,7 @@ class _DeployFinish:
     project: Project
     away: set[str]
     tables: dict[str, EditionTable]
-    spark: Callable[[], SparkSession]
+    spark: SessionFactory
 
     def affected(self) -> list[Declaration]:
         return [

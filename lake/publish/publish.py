@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.engine.content_proof import with_fingerprints
 from lake.errors import DeclarationError
+from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, raise_block, tables_by_group
 from lake.publish.deploy import finish_deploy
+from lake.session.spark_session import SessionFactory
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import (
@@ -31,16 +32,13 @@ from lake.store.tables import heads
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @view()
 def publish(
     project: Project,
     cut: Cut,
-    spark: Callable[[], SparkSession],
-    on_progress: Callable[[str], None],
+    spark: SessionFactory,
+    on_progress: OnProgress,
     *,
     on_held: Callable[[BlockedGroups], None] = raise_block,
 ) -> Edition:
@@ -59,7 +57,7 @@ def publish(
 
 
 def _publish(
-    project: Project, cut: Cut, spark: Callable[[], SparkSession], on_progress: Callable[[str], None], began: datetime
+    project: Project, cut: Cut, spark: SessionFactory, on_progress: OnProgress, began: datetime
 ) -> tuple[Edition, BlockedGroups | None]:
     settings = project.settings
     pin = pinned(settings)

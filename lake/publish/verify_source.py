@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from lake.publish.cut import cut
 from lake.records.read_tasks import TextTask
 from lake.records.reader import RecordReader
 from lake.session import file_modes
+from lake.session.spark_session import SessionFactory
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import SnapshotSource, SourceRecord
@@ -46,7 +47,7 @@ ROW: Final = ("before", "after")
 """Members of an envelope with the row; the others describe the change."""
 
 
-def verify_source(project: Project, connect: Callable[[], SparkSession], stream: str) -> list[Verdict]:
+def verify_source(project: Project, connect: SessionFactory, stream: str) -> list[Verdict]:
     """Return the verdicts on the tables that mirror the source of `stream`, as of one position of its log.
 
     Raises DeclarationError if no table does, or the source cannot show its rows.

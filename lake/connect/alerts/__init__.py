@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from lake.config import Settings
 from lake.contracts import declared_files
+from lake.progress import OnProgress
 from lake.project.project import Project
-from lake.publish.after_publish import AfterPublish, OnFailure, OnProgress, SoundSinks
+from lake.publish.after_publish import AfterPublish, OnFailure, SoundSinks
 
 
 def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> None:
