@@ -27,9 +27,8 @@ from lake.kinds.grouped_map import arrow_schema
 from lake.kinds.kind import APPLIED, ROLE, Kind
 from lake.kinds.kind import REFUSED as REFUSED_AS
 from lake.kinds.python_values import too_long
-from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, state_struct
+from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, parts, state_struct
 from lake.kinds.spark import DataFrame, F, Window
-from lake.kinds.sql.sql_types import parts
 
 _DIGITS: Final = re.compile(r"\b(?:decimal|dec|numeric)\s*\(\s*(\d+)", re.IGNORECASE)
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
 from lake.errors import DeclarationError
-from lake.kinds.sql.sql_types import arrow_type
+from lake.kinds.reducer import arrow_type
 from lake.serve.bodies import PostedRecord
 from lake.serve.commits import Commits
 from lake.serve.decide.command_validation import (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lake.errors import DeclarationError
-from lake.kinds.sql.sql_types import arrow_type
+from lake.kinds.reducer import arrow_type
 from lake.project.project import load
 from lake.serve.decide.rule import CommandRule, rules
 from lake.serve.source import find_declaration

@@ -29,8 +29,7 @@ from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
 from lake.kinds.fold import Fold
-from lake.kinds.reducer import REFUSED, FoldWork, Forms, PythonReducer, Refusal
-from lake.kinds.sql.sql_types import arrow_type
+from lake.kinds.reducer import REFUSED, FoldWork, Forms, PythonReducer, Refusal, arrow_type
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
