@@ -54,8 +54,7 @@ if TYPE_CHECKING:  # the names of _HOMES, for type checkers
     )
     from lake.kinds.view import View as View
     from lake.kinds.windows.hopping import Cumulative as Cumulative, Hopping as Hopping
-    from lake.kinds.windows.sessions import Session as Session
-    from lake.kinds.windows.sliding import Sliding as Sliding
+    from lake.kinds.windows.event_windows import Session as Session, Sliding as Sliding
     from lake.kinds.windows.window import Calendar as Calendar, Tumbling as Tumbling, late as late
     from lake.read.open import open as open
 
@@ -76,8 +75,7 @@ _HOMES = {
     "lake.kinds.steps": "Absent Either FirstOf In LastOf Step",
     "lake.kinds.view": "View",
     "lake.kinds.windows.hopping": "Cumulative Hopping",
-    "lake.kinds.windows.sessions": "Session",
-    "lake.kinds.windows.sliding": "Sliding",
+    "lake.kinds.windows.event_windows": "Session Sliding",
     "lake.kinds.windows.window": "Calendar Tumbling late",
     "lake.read.open": "open",
 }

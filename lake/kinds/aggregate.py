@@ -15,7 +15,7 @@ from lake.kinds.kind import COUNTS, DROPPED, INTO, ROLE, TimeBounds
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, StateColumn, Total, Totals, not_null
 from lake.kinds.spark import Column, DataFrame, F
 from lake.kinds.spark import Window as Over
-from lake.kinds.windows.sessions import Session, with_sessions
+from lake.kinds.windows.event_windows import Session, with_sessions
 from lake.kinds.windows.window import END, START, Window, is_late
 from lake.text import SPARK, quoted
 
