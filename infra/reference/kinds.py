@@ -15,11 +15,11 @@ from lake.kinds import join
 from reference.words import ROOT, cell, prose, said_of, type_cell
 
 RAISED_BY = {
-    "Latest": ("kinds/latest", "kinds/deletes"),
-    "History": ("kinds/history", "kinds/deletes"),
+    "Latest": ("kinds/latest", "kinds/snapshots"),
+    "History": ("kinds/history", "kinds/snapshots"),
     "Aggregate": ("kinds/aggregate", "kinds/finality"),
     "measures": ("kinds/measures/measure", "kinds/measures/sketches", "kinds/measures/variance"),
-    "windows": ("kinds/windows/window", "kinds/windows/hopping", "kinds/windows/sessions", "kinds/windows/sliding"),
+    "windows": ("kinds/windows/window", "kinds/windows/hopping", "kinds/windows/event_windows"),
     "Fold": ("kinds/fold", "kinds/reducer"),
     "Enrich": ("kinds/enrich", "kinds/finality"),
     "Join": ("kinds/join", "kinds/finality"),
@@ -51,8 +51,8 @@ def option_table(name: str) -> Iterator[str]:
     parameters = inspect.signature(getattr(lake, name)).parameters
     said = said_of(f"kinds.{name}", parameters)
     yield "| option | type | default | meaning |\n|---|---|---|---|"
-    for option, each in parameters.items():
-        yield f"| `{option}` | {_type(each)} | {_given(each)} | {said[option]} |"
+    for option, meaning in said.items():
+        yield f"| `{option}` | {_type(parameters[option])} | {_given(parameters[option])} | {meaning} |"
 
 
 def _type(parameter: inspect.Parameter) -> str:
@@ -143,9 +143,9 @@ def _described(name: str) -> Iterator[str]:
 
 
 def _arguments(parameters: Iterable[inspect.Parameter]) -> Iterator[str]:
-    """As Python writes them, with a * before those that are given by name alone."""
+    """As Python writes them, required ones first, with a * before those that are given by name alone."""
     named = False
-    for each in parameters:
+    for each in sorted(parameters, key=lambda each: (each.kind, each.default is not inspect.Parameter.empty)):
         if each.kind is inspect.Parameter.KEYWORD_ONLY and not named:
             named = True
             yield "*"

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from attrs import field, frozen
-from attrs.converters import optional
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import (
@@ -30,6 +29,7 @@ from lake.kinds.columns import (
     check_not_returned,
     digest,
     names,
+    names_or_none,
     place,
     visible,
     with_stored_order,
@@ -77,8 +77,8 @@ class History(DumpedRows):
 
     sequence: tuple[str, ...] = field(converter=names)
     dated: str | None = None
-    track: tuple[str, ...] | None = field(converter=optional(names), default=None)
-    ignore: tuple[str, ...] | None = field(converter=optional(names), default=None)
+    track: tuple[str, ...] | None = field(converter=names_or_none, default=None)
+    ignore: tuple[str, ...] | None = field(converter=names_or_none, default=None)
 
     @property
     def identity(self) -> tuple[str, ...]:

@@ -16,10 +16,9 @@ from lake.kinds.spark import DataFrame, F
 from lake.kinds.windows.zones import interval, micros
 
 How = Literal["inner", "left", "right", "full"]
-Distance = tuple[timedelta, timedelta]
 
 
-def _before_and_after(within: timedelta | Distance | None) -> Distance | None:
+def _before_and_after(within: timedelta | tuple[timedelta, timedelta] | None) -> tuple[timedelta, timedelta] | None:
     return (within, within) if isinstance(within, timedelta) else within
 
 
@@ -53,7 +52,7 @@ class Join(WithFinality):
     left: tuple[str, ...] = field(converter=names, default=())
     right: tuple[str, ...] = field(converter=names, default=())
     how: How = "inner"
-    within: Distance | None = field(converter=_before_and_after, default=None)
+    within: tuple[timedelta, timedelta] | None = field(converter=_before_and_after, default=None)
     times: tuple[str, str] | None = None
 
     def __attrs_post_init__(self) -> None:

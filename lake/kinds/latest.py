@@ -161,7 +161,7 @@ class Latest(DumpedRows, FirstOrLatest):
     name: ClassVar[str] = "Latest"
     newest: ClassVar[bool] = True
 
-    partial: tuple[str, ...] | Literal[True] = field(converter=_partial, default=())
+    partial: tuple[str, ...] | Literal[True] = field(converter=_partial, default=False)
     groups: Mapping[str, tuple[str, ...]] = field(converter=_groups, default=MappingProxyType({}))
 
     def evaluate(self, rows: DataFrame) -> DataFrame:

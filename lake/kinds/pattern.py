@@ -20,7 +20,7 @@ from lake.kinds.matcher import CLOCK, HOLDS, MATCH, MatchWork
 from lake.kinds.measures.measure import Measure, StateColumn, Totals
 from lake.kinds.spark import DataFrame, F, Window
 from lake.kinds.sql import rounding
-from lake.kinds.steps import PLACE, STEP, Absent, In, Part, every_step, least_rows
+from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
 
 MATCH_ID: Final = "match_id"
 TIE: Final = "_tie"  # a row's number among those of its key with the same sequence
@@ -65,7 +65,7 @@ class Pattern(WithFinality):
 
     key: tuple[str, ...] = field(converter=names, kw_only=False)
     sequence: tuple[str, ...] = field(converter=names)
-    _steps: Sequence[Part | Absent]
+    _steps: Sequence[Step | Either | Absent]
     _measures: Mapping[str, Measure | In]
     skip: Literal["past last", "to next"] = "past last"
     within: timedelta | None = None
