@@ -141,6 +141,10 @@ class LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+EXISTING_FILE: Final = LocalPath(exists=True, dir_okay=False, path_type=Path)
+EXISTING_FOLDER: Final = LocalPath(exists=True, file_okay=False, path_type=Path)
+
+
 @dataclass
 class Shell:
     project: Path | None = None
@@ -274,7 +278,7 @@ _stored_option = partial(click.option, expose_value=False, callback=_store_optio
 _COMMON_OPTIONS: Final = (
     _stored_option(
         "--project",
-        type=LocalPath(exists=True, file_okay=False, path_type=Path),
+        type=EXISTING_FOLDER,
         help="The project folder (default: the nearest one with [tool.lake] in its pyproject.toml).",
     ),
     _stored_option("--json", is_flag=True, help="Print the answer as JSON."),

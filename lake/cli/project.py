@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from lake.cli import LocalPath, Shell, common_options
+from lake.cli import EXISTING_FILE, EXISTING_FOLDER, LocalPath, Shell, common_options
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, LakeError
 
@@ -51,16 +51,9 @@ def _storage_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
+@click.option("--from", "source", type=EXISTING_FOLDER, help="Copy the jars from this folder instead of fetching them.")
 @click.option(
-    "--from",
-    "source",
-    type=LocalPath(exists=True, file_okay=False, path_type=Path),
-    help="Copy the jars from this folder instead of fetching them.",
-)
-@click.option(
-    "--ivy-settings",
-    type=LocalPath(exists=True, dir_okay=False, path_type=Path),
-    help="Fetch them as this ivysettings.xml says, such as from a mirror.",
+    "--ivy-settings", type=EXISTING_FILE, help="Fetch them as this ivysettings.xml says, such as from a mirror."
 )
 @click.option("--no-archive", is_flag=True, help="Make no archive of classes: 180 MB less, and slower starts of Spark.")
 @_storage_options

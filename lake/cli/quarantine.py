@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lake.cli import LocalPath, Shell, common_options, table
+from lake.cli import EXISTING_FILE, Shell, common_options, table
 from lake.cli.ingest import emit_batch, emit_counts, report_all
 
 SHOWN = 20
@@ -59,7 +59,7 @@ def counts(shell: Shell, streams: tuple[str, ...]) -> None:
 
 @quarantine.command()
 @click.argument("stream", required=False)
-@click.argument("file", required=False, type=LocalPath(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=EXISTING_FILE)
 @common_options
 def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     """Replay quarantined records into their log. All of them, those of STREAM, or those of FILE with `raw` corrected.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import FiniteNumber, LocalPath, Shell, WholeNumber, common_options, exits, table
+from lake.cli import EXISTING_FILE, FiniteNumber, LocalPath, Shell, WholeNumber, common_options, exits, table
 from lake.errors import DeclarationError, LakeError, install
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def _edition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("query", required=False)
-@click.option(
-    "--file", "-f", type=LocalPath(exists=True, dir_okay=False, path_type=Path), help="Read the query from this file."
-)
+@click.option("--file", "-f", type=EXISTING_FILE, help="Read the query from this file.")
 @_edition_options
 @click.option("--recompute", is_flag=True, help="With --cut: evaluate the named tables at exactly that cut, by Spark.")
 @click.option("--after", multiple=True, metavar="TOKEN", help="First wait until readers see this batch: flights@12.")

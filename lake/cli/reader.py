@@ -86,15 +86,9 @@ def list_(shell: Shell) -> None:
         | {"expired": "expired" if row["expired"] else ""}
         for row in rows
     ]
-    columns = (
-        "reader",
-        "tables",
-        "granted_at",
-        "expires",
-        *(["expired"] if any(row["expired"] for row in rows) else []),
-        "grant_id",
-    )
-    shell.emit(rows, table(cells, *columns) if rows else "no readers")
+    expired = ["expired"] if any(row["expired"] for row in rows) else []
+    lines = table(cells, "reader", "tables", "granted_at", "expires", *expired, "grant_id")
+    shell.emit(rows, lines if rows else "no readers")
 
 
 @reader.command()
