@@ -126,11 +126,8 @@ class Pattern(WithFinality):
     def compared_times(self, side: int = 0, /) -> tuple[str, ...]:
         return self.sequence[:1] if self.within or self.is_final else ()
 
-    def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
-        return super().at_horizon(rows, _least_horizon(horizons))
-
-    def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
-        return super().changed_by_horizon(_least_horizon(horizons))
+    def _is_final_sql(self, horizons: Sequence[datetime | None]) -> str:
+        return super()._is_final_sql([_least_horizon(horizons)])
 
     def evaluate(self, *sides: DataFrame) -> DataFrame:
         rows = _unite(sides)
