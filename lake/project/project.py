@@ -238,7 +238,7 @@ def _declarations(
             continue
         if faulty and {source.name for source in declared.inputs if source.is_log} & {*faulty}:
             continue
-        project_faults = _faults(declared, contracts)
+        project_faults = [*_faults(declared, contracts)]
         if declared.name in declarations:
             first = declarations[declared.name][0].where
             fix = "rename one of them, with its file"
@@ -294,30 +294,23 @@ def _read_files(settings: Settings) -> tuple[list[JobFile], list[DeclarationErro
     return files, faults
 
 
-def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[DeclarationError]:
-    faults = []
+def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> Iterator[DeclarationError]:
+    kind = declared.kind.name
     if not declared.doc:
-        faults.append(declared.fault("has no docstring", fix="write one that says what one row is, with units"))
+        yield declared.fault("has no docstring", fix="write one that says what one row is, with units")
     if not declared.inputs:
-        faults.append(declared.fault("has no input", fix='add one: @table(…, log("a_stream"))'))
-    faults += _wrong_inputs(declared, contracts)
+        yield declared.fault("has no input", fix='add one: @table(…, log("a_stream"))')
+    yield from _wrong_inputs(declared, contracts)
     if not declared.kind.identity:
-        faults.append(declared.fault("its rows have no identity", fix=_identity_fix(declared.kind.name)))
+        named = 'View(key=(), identity="…")' if kind == "View" else f'{kind}(key="…", …)'
+        yield declared.fault("its rows have no identity", fix=f"name the columns that identify a row: {named}")
     try:
         check_column_names(declared.kind.identity)
     except DeclarationError as fault:
-        faults.append(declared.fault(fault.what, fix=fault.fix))
-    faults += [
-        declared.fault(f"unknown stream {source.name!r}", fix=did_you_mean(source.name, contracts))
-        for source in declared.inputs
-        if source.is_log and source.name not in contracts
-    ]
-    return faults
-
-
-def _identity_fix(kind: str) -> str:
-    named = 'View(key=(), identity="…")' if kind == "View" else f'{kind}(key="…", …)'
-    return f"name the columns that identify a row: {named}"
+        yield declared.fault(fault.what, fix=fault.fix)
+    for source in declared.inputs:
+        if source.is_log and source.name not in contracts:
+            yield declared.fault(f"unknown stream {source.name!r}", fix=did_you_mean(source.name, contracts))
 
 
 def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> Iterator[DeclarationError]:

@@ -86,7 +86,7 @@ def judge_table(  # noqa: PLR0913 how the table is declared, and which version o
     last = checks.last_checks(table.settings, "table").get(table.name)
     if last is not None and ((last.suite, last.home) != (suite.hash, table.home) or not _version_exists(table, last)):
         last = None
-    if last is not None and _unchanged(table, last, version):
+    if last is not None and _all_commits_since(table, last, version, lambda head: head.changed_nothing):
         if (last.version, last.cut) == (version, cut):
             return last
         return replace(last, number=0, cut=cut, version=version, checked_at=datetime.now(UTC))
@@ -142,10 +142,6 @@ def _version_exists(table: Table, last: Check) -> bool:
     return any((head.version, head.cut) == (last.version, last.cut) for head in later)
 
 
-def _unchanged(table: Table, last: Check, version: int) -> bool:
-    return _all_commits_since(table, last, version, lambda head: head.changed_nothing)
-
-
 def _passed_suite_since(table: Table, suite: Suite, last: Check, version: int) -> bool:
     return _all_commits_since(
         table, last, version, lambda head: head.changed_nothing or head.suite_passed == suite.hash
@@ -188,8 +184,8 @@ def _judge_invariants(table: Table, kind: Kind, where: str, version: int) -> lis
 
 
 def _check_suite(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
-    if faults := list(suite.faults(schema.names)) or list(find_unsuitable(suite.expectations, schema, zone)):
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(suite.faults(schema.names))
+    DeclarationError.raise_any(find_unsuitable(suite.expectations, schema, zone))
 
 
 def judge_frame(

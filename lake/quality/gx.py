@@ -108,8 +108,7 @@ def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
         except (ValueError, TypeError) as error:
             fix = "correct its kwargs: see docs.greatexpectations.io"
             faults.append(DeclarationError(f"{expectation}: {_reason(error)}", where=expectation.where, fix=fix))
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(faults)
     return judges
 
 

@@ -173,8 +173,7 @@ def read_suite(file: Path) -> Suite:
             expectations.append(
                 Expectation(value["type"], value.get("kwargs", {}), severity, value.get("doc", ""), f"{where}:{line}")
             )
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(faults)
     gate = tuple(expectation for expectation in expectations if expectation.severity != "park")
     return Suite(
         file.stem, where, gate, tuple(expectation for expectation in expectations if expectation.severity == "park")
