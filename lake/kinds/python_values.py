@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal, Inexact, localcontext
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -59,7 +60,7 @@ def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the ot
     if pa.types.is_floating(kind):
         return _double
     if pa.types.is_timestamp(kind):
-        return _aware if kind.tz else _naive
+        return partial(_moment, is_aware=bool(kind.tz))
     types = {pa.types.is_boolean: bool, pa.types.is_string: str, pa.types.is_binary: bytes, pa.types.is_date: date}
     wanted = next((python for is_kind, python in types.items() if is_kind(kind)), None)
     return lambda value: _exactly(value, wanted)
@@ -132,15 +133,8 @@ def _record(value: Any, parts: Mapping[str, Normal]) -> dict[str, Any]:
     return {name: part(record[name]) for name, part in parts.items()}
 
 
-def _aware(value: Any) -> datetime:
+def _moment(value: Any, *, is_aware: bool) -> datetime:
     at: datetime = _instance_of(value, datetime)
-    if at.tzinfo is None:
-        raise ValueError(f"{at} has no time zone")
-    return at.astimezone(UTC)
-
-
-def _naive(value: Any) -> datetime:
-    at: datetime = _instance_of(value, datetime)
-    if at.tzinfo is not None:
-        raise ValueError(f"{at} has a time zone")
-    return at
+    if (at.tzinfo is not None) is not is_aware:
+        raise ValueError(f"{at} has {'no' if is_aware else 'a'} time zone")
+    return at.astimezone(UTC) if is_aware else at
