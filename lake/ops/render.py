@@ -192,11 +192,11 @@ _CHECKS: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
 
 def _head_lines(status: Status) -> Iterator[str]:
     cut, edition, newest = status.cut, status.edition, status.newest
-    yield f"cut      {cut.number}, {moment(cut.made_at)}{_age_note(status, cut.made_at)}" if cut else NO_CUT
+    yield f"cut      {cut.number}, {moment(cut.made_at)} ({_age(status, cut.made_at)})" if cut else NO_CUT
     if edition is None:
         yield "edition  none yet: lake run"
         return
-    published = f"{moment(edition.published_at)}{_age_note(status, edition.published_at)}"
+    published = f"{moment(edition.published_at)} ({_age(status, edition.published_at)})"
     yield f"edition  {edition.number} of cut {edition.cut}, {published}"
     if status.pin is not None and newest is not None:
         yield f"pinned   to edition {status.pin}; the newest is {newest.number}: lake publish --resume"
@@ -208,7 +208,7 @@ def _group_text(status: Status, group: GroupStatus) -> str:
     if not group.cut:
         return "not published yet"
     held = group.held_since
-    return f"at cut {group.cut}{f', held since {moment(held)}{_age_note(status, held)}' if held else ''}"
+    return f"at cut {group.cut}{f', held since {moment(held)} ({_age(status, held)})' if held else ''}"
 
 
 def _is_behind(status: Status, group: GroupStatus) -> bool:
@@ -292,7 +292,7 @@ def _table_row(status: Status, table: TableStatus) -> list[Any]:
     last = ""
     if run:
         by = f" by {ENGINES[engine]}" if (engine := run.counts.get("engine")) in ENGINES else ""
-        last = f"{run.verb}{by}, {moment(run.started_at)}, {run.seconds:.1f} s{_age_note(status, run.started_at)}"
+        last = f"{run.verb}{by}, {moment(run.started_at)}, {run.seconds:.1f} s ({_age(status, run.started_at)})"
     last = f"{last}; failed" if table.error else last
     return [
         f"{table.layer}.{table.name}",
@@ -308,10 +308,6 @@ def _table_row(status: Status, table: TableStatus) -> list[Any]:
 def _late_data(table: TableStatus) -> dict[str, Any] | None:
     late = table.late
     return None if late is None else asdict(late) | {"lateness": late.lateness.total_seconds()}
-
-
-def _age_note(status: Status, at: datetime) -> str:
-    return f" ({_age(status, at)})"
 
 
 def _age(status: Status, at: datetime) -> str:
