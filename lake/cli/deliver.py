@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,30 +16,21 @@ if TYPE_CHECKING:
     from lake.sinks.kind import DeclaredSink
 
 
+def _way(name: str, words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(name, "ways", flag_value=name, multiple=True, help=words)
+
+
 @click.command()
 @click.argument("sinks", nargs=-1, metavar="[SINK]...")
-@click.option("--dry-run", is_flag=True, help="Only show which rows would be inserted, updated and deleted.")
-@click.option("--resync", is_flag=True, help="Send all rows, replacing those of the target.")
-@click.option("--repair", is_flag=True, help="Repair the rows that `lake verify --sink` finds, at the same edition.")
-@click.option("--follow", is_flag=True, help="Keep delivering new editions, until SIGINT or SIGTERM.")
-@click.option("--retry", is_flag=True, help="Send undelivered messages of a webhook again.")
-@click.option("--give-up", is_flag=True, help="Never send undelivered messages of a webhook.")
-@click.option(
-    "--forget", is_flag=True, help="Keep no edition for these sinks any more; their targets stay as they are."
-)
+@_way("--dry-run", "Only show which rows would be inserted, updated and deleted.")
+@_way("--resync", "Send all rows, replacing those of the target.")
+@_way("--repair", "Repair the rows that `lake verify --sink` finds, at the same edition.")
+@_way("--follow", "Keep delivering new editions, until SIGINT or SIGTERM.")
+@_way("--retry", "Send undelivered messages of a webhook again.")
+@_way("--give-up", "Never send undelivered messages of a webhook.")
+@_way("--forget", "Keep no edition for these sinks any more; their targets stay as they are.")
 @common_options
-def deliver(
-    shell: Shell,
-    sinks: tuple[str, ...],
-    *,
-    dry_run: bool,
-    resync: bool,
-    repair: bool,
-    follow: bool,
-    retry: bool,
-    give_up: bool,
-    forget: bool,
-) -> None:
+def deliver(shell: Shell, sinks: tuple[str, ...], ways: tuple[str, ...]) -> None:
     """Bring the targets of sinks to the edition that readers see.
 
     Default: all sinks that sinks/*.toml declare. A target stores its edition, and is sent the net changes from there,
@@ -50,23 +41,21 @@ def deliver(
     lake deliver crm --dry-run
     lake deliver crm --follow
     """
-    ways = {"--dry-run": dry_run, "--resync": resync, "--repair": repair, "--follow": follow, "--forget": forget}
-    ways |= {"--retry": retry, "--give-up": give_up}
-    _check_options([way for way, given in ways.items() if given], sinks)
+    _check_options([*dict.fromkeys(ways)], sinks)
     from lake.sinks import deliver as verb
     from lake.sinks.kind import declared_sinks
 
-    if forget:
+    if "--forget" in ways:
         return _forget(shell, sinks)
     declared = declared_sinks(shell.settings, sinks)
-    if repair:
+    if "--repair" in ways:
         return _repair(shell, declared)
-    if retry or give_up:
-        return retry_or_give_up(shell, declared, "sink", given_up=give_up)
-    if follow:
+    if "--retry" in ways or "--give-up" in ways:
+        return retry_or_give_up(shell, declared, "sink", given_up="--give-up" in ways)
+    if "--follow" in ways:
         return _follow(shell, declared)
-    how = verb.preview if dry_run else verb.deliver
-    return _deliver(shell, declared, lambda sink: how(shell.settings, sink, resync=resync))
+    how = verb.preview if "--dry-run" in ways else verb.deliver
+    return _deliver(shell, declared, lambda sink: how(shell.settings, sink, resync="--resync" in ways))
 
 
 def _forget(shell: Shell, sinks: Sequence[str]) -> None:
