@@ -103,8 +103,10 @@ class CommandGroup(click.Group):
 
 
 class FiniteNumber(click.FloatRange):
-    def __init__(self) -> None:
-        super().__init__(min=0)
+    """Number of at least 0, or above it if `above`, and at most `most`."""
+
+    def __init__(self, *, above: bool = False, most: float | None = None) -> None:
+        super().__init__(min=0, min_open=above, max=most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)

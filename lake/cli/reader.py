@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from lake.cli import Shell, common_options, table
+from lake.cli import FiniteNumber, Shell, common_options, table
 
-DAYS: click.FloatRange = click.FloatRange(min=0, min_open=True, max=36_500)  # a hundred years
+DAYS: Final = FiniteNumber(above=True, most=36_500)  # a hundred years
 
 
 @click.group(invoke_without_command=True)

@@ -282,7 +282,7 @@ def test_number_of_any_size_is_accepted_or_rejected_clearly(run: Run) -> None:
     for value in NUMBERS:
         lines += [f"run --follow --every={value}s", f"wait orders@{value} --timeout 0", f"serve connect --port={value}"]
         lines += [f"void orders 1:1:{value} --reason x", f"sql --after orders@{value} --timeout 0 'select 1'"]
-        lines += [f"explain current_order order_id={value}"]
+        lines += [f"explain current_order order_id={value}", f"reader add x --table current_order --days={value}"]
     wrong = []
     for words in lines:
         code, err, _ = run(words)
