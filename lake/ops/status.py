@@ -48,7 +48,7 @@ TABLE_RUNS: Final = (runs.ADVANCE, "verify")
 @view()
 def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
     """`faults` are those of declarations that `project` omits."""
-    settings, reader = project.settings, _TableReader(project.settings)
+    settings, reader = project.settings, _TableReader(project)
     newest = reader.ledger("editions", editions.latest_edition, settings)
     newest_runs = reader.ledger("runs", runs.newest_runs, settings) or []
     newest_checks = reader.ledger("checks", checks.last_checks, settings) or {}
@@ -56,9 +56,9 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
     cut = reader.ledger("cuts", cuts.latest_cut, settings)
     logs = {name: reader.at(reader.log(name), _LogHeads, settings, name) for name in project.contracts}
     sound = {name: heads for name, heads in logs.items() if heads}
-    streams = _stream_statuses(reader, project, sound, cut, newest_runs)
-    tables = tuple(_table_statuses(reader, project, sound, cut, newest_runs))
-    for lost in _lost_commits(reader, settings, sound):
+    streams = _stream_statuses(reader, sound, cut, newest_runs)
+    tables = tuple(_table_statuses(reader, sound, cut, newest_runs))
+    for lost in _lost_commits(reader, sound):
         reader.damaged[lost.path] = lost
     now = datetime.now(UTC)
     found = Status(
@@ -92,13 +92,9 @@ def _open_episodes(settings: Settings) -> list[sent.Episode]:
 
 
 def _stream_statuses(
-    reader: _TableReader,
-    project: Project,
-    logs: Mapping[str, _LogHeads],
-    cut: cuts.Cut | None,
-    newest_runs: Iterable[runs.Run],
+    reader: _TableReader, logs: Mapping[str, _LogHeads], cut: cuts.Cut | None, newest_runs: Iterable[runs.Run]
 ) -> list[StreamStatus]:
-    warehouse = Warehouse(project.settings)
+    project, warehouse = reader.project, reader.warehouse
     by_stream = {run.subject: run for run in newest_runs if run.work not in TABLE_RUNS}
     holding_cut = cut if reader.is_sound(warehouse.book("editions").path) else None
     return [
@@ -109,13 +105,9 @@ def _stream_statuses(
 
 
 def _table_statuses(
-    reader: _TableReader,
-    project: Project,
-    logs: Mapping[str, _LogHeads],
-    cut: cuts.Cut | None,
-    newest_runs: Iterable[runs.Run],
+    reader: _TableReader, logs: Mapping[str, _LogHeads], cut: cuts.Cut | None, newest_runs: Iterable[runs.Run]
 ) -> Iterator[TableStatus]:
-    warehouse = Warehouse(project.settings)
+    project, warehouse = reader.project, reader.warehouse
     cut_batches = _CutBatches(project.settings, cut, sound=reader.is_sound(warehouse.book("cuts").path))
     by_table = {run.subject: run for run in newest_runs if run.work in TABLE_RUNS}
     for table in project.tables.values():
@@ -127,7 +119,8 @@ def _table_statuses(
         )
 
 
-def _lost_commits(reader: _TableReader, settings: Settings, logs: Iterable[str]) -> Iterator[Damage]:
+def _lost_commits(reader: _TableReader, logs: Iterable[str]) -> Iterator[Damage]:
+    settings = reader.project.settings
     read = recovery.read_by_tables(settings)
     for name in logs:
         yield from reader.at(reader.log(name), recovery.lost_batches, settings, name, read) or []
@@ -137,19 +130,19 @@ def _lost_commits(reader: _TableReader, settings: Settings, logs: Iterable[str])
 class _TableReader:
     """Reader of tables that records in `damaged` and `faults` why one cannot be read."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._warehouse = Warehouse(settings)
-        self.damaged = {damage.path: damage for damage in damages(settings, quickly=True)}
+    def __init__(self, project: Project) -> None:
+        self.project, self.warehouse = project, Warehouse(project.settings)
+        self.damaged = {damage.path: damage for damage in damages(project.settings, quickly=True)}
         self.faults: list[DeclarationError] = []
 
     def is_sound(self, path: Address) -> bool:
         return path not in self.damaged
 
     def log(self, stream: str) -> Address:
-        return self._warehouse.log(stream).path
+        return self.warehouse.log(stream).path
 
     def ledger(self, name: str, look: Callable[..., T], *about: Any) -> T | None:
-        return self.at(self._warehouse.book(name).path, look, *about)
+        return self.at(self.warehouse.book(name).path, look, *about)
 
     def at(self, path: Address, look: Callable[..., T], *about: Any) -> T | None:
         if path in self.damaged:
