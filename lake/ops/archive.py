@@ -21,8 +21,8 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable, full
 from lake.progress import OnProgress, step
-from lake.session import file_modes
-from lake.session.spark_session import SessionFactory, first_line
+from lake.session import SessionFactory, file_modes
+from lake.session.spark_session import first_line
 from lake.store import archive_tier, delta, durable
 from lake.store.archive_tier import ArchivedPart
 from lake.store.ledger.runs import recording

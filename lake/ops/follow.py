@@ -15,7 +15,8 @@ from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import Cycle, run
 from lake.progress import OnProgress
 from lake.project.project import load
-from lake.session.spark_session import SessionFactory, first_line, free_jvm_objects
+from lake.session import SessionFactory
+from lake.session.spark_session import first_line, free_jvm_objects
 from lake.store.delta import newest_version, prefetch
 from lake.store.ledger.runs import RUNS
 from lake.store.locks import activity

@@ -22,7 +22,7 @@ from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.publish.after_publish import after_publish, raise_failure
 from lake.publish.retention import Needed, retired, tables
-from lake.session.spark_session import SessionFactory
+from lake.session import SessionFactory
 from lake.store import delta, durable, log_rows, temporary_files
 from lake.store.damage import damage
 from lake.store.delta import Position

@@ -29,13 +29,8 @@ from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.quality import gate
-from lake.session.spark_session import (
-    INTERPRETED,
-    SessionFactory,
-    configured,
-    expect_short_run,
-    started,
-)
+from lake.session import SessionFactory
+from lake.session.spark_session import INTERPRETED, configured, expect_short_run, started
 from lake.sinks.deliver import deliver
 from lake.sinks.kind import sound_sinks
 from lake.sources.declared import names as source_names

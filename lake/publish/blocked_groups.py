@@ -15,7 +15,8 @@ from lake.progress import OnProgress
 from lake.project.groups import cuts, held_with
 from lake.project.project import Project
 from lake.publish.check import checked_tables
-from lake.session.spark_session import SessionFactory, raise_if_gone
+from lake.session import SessionFactory
+from lake.session.spark_session import raise_if_gone
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, EditionTable
 

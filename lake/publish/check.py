@@ -17,7 +17,7 @@ from lake.project.project import Project
 from lake.publish.cut import pick_cut
 from lake.quality import failures, gate
 from lake.quality.suite import Suite
-from lake.session.spark_session import SessionFactory
+from lake.session import SessionFactory
 from lake.store import delta
 from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.cuts import CUTS, Cut

@@ -26,7 +26,7 @@ from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, failure_of, tables_by_group
 from lake.publish.cut import pick_cut
-from lake.session.spark_session import SessionFactory
+from lake.session import SessionFactory
 from lake.store import commit
 from lake.store.ledger import consumers, runs
 from lake.store.ledger.cuts import Cut, latest_cut

@@ -13,7 +13,7 @@ from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.publish.blocked_groups import BlockedGroups, raise_block, tables_by_group
 from lake.publish.deploy import finish_deploy
-from lake.session.spark_session import SessionFactory
+from lake.session import SessionFactory
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import (

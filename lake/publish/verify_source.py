@@ -32,8 +32,7 @@ from lake.project.project import Project
 from lake.publish.cut import cut
 from lake.records.read_tasks import TextTask
 from lake.records.reader import RecordReader
-from lake.session import file_modes
-from lake.session.spark_session import SessionFactory
+from lake.session import SessionFactory, file_modes
 from lake.sources import spool
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import SnapshotSource, SourceRecord

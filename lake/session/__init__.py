@@ -1,0 +1,13 @@
+"""Spark session of a process, embedded or of a server, and DuckDB in its place for little work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+SessionFactory: TypeAlias = "Callable[[], SparkSession]"
+"""Function that returns the session, and starts it if none runs."""

@@ -10,10 +10,10 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from lake import cost
 from lake.config import Settings
@@ -24,9 +24,6 @@ from lake.session.in_process.mode import Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SessionFactory: TypeAlias = "Callable[[], SparkSession]"
-"""Function that returns the session, and starts it if none runs."""
 
 # Set for every session, Connect too: they affect results or cost, so server defaults must not apply.
 RUNTIME_CONF = {
