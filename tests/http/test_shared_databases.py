@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake.config import Settings
@@ -119,6 +119,7 @@ def shared(readers: ReaderCache, asked: EditionReader) -> SharedDatabase:
 
 
 @pytest.mark.slow
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from([*GRANTS]), st.sampled_from(QUERIES + WRONG)), min_size=2, max_size=12))
 def test_answer_of_a_shared_database_equals_that_of_a_new_one(site: Settings, asked: list[tuple[str, str]]) -> None:
     readers, alone = ReaderCache(), ReaderCache()
