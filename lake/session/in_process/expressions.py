@@ -100,7 +100,7 @@ def is_aggregate(node: Node) -> bool:
     """Return whether `node` combines several rows, other than in a window."""
     while isinstance(node, Alias | Cast):
         node = node.of
-    if isinstance(node, Name | Literal):  # most nodes
+    if isinstance(node, Name | Literal | OutputColumn):  # most nodes
         return False
     if isinstance(node, Over):
         return have_aggregate((*parts_of(node.call), *node.by, *node.order))
@@ -312,7 +312,7 @@ def _starred(star: Star, scope: Scope) -> Sequence[Node]:
 
 def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
     """Return the SQL of an expression and the column `sql` that it becomes. Raises Unsupported without a name."""
-    value, name = whole_value(node, scope), name_of(node)
+    value, name = whole_value(node, scope), node.name if isinstance(node, Alias) else name_of(node)
     if isinstance(value.type, T.DayTimeIntervalType):
         raise unsupported("a column of intervals")
     if name is None:

@@ -107,7 +107,9 @@ def selected(rows: Relation, nodes: Sequence[Node], name: str) -> Relation:
     columns, texts, exploded = list[OutputColumn](), list[str](), False
     for number, node in enumerate(nodes):
         sql = f"c{number}"
-        if list_ := _exploded(node):
+        if isinstance(node, OutputColumn) and node.name:
+            text, column = node.sql, replace(node, sql=sql)
+        elif list_ := _exploded(node):
             if exploded or any(map(has_window, nodes)):
                 raise unsupported("explode beside another, or a window")
             text, column, exploded = *_unnested(whole_value(list_, scope), node, sql), True
