@@ -42,7 +42,8 @@ def make(*words: str | Path, folder: Path = ROOT, **environment: str) -> subproc
     command: list[str | Path] = ["make", "--old-file=setup", "--old-file=.venv/.packages", "--old-file=.venv/.kafka"]
     command += [f"--old-file=.venv/.{server}" for server in ("opensearch", "postgres", "s3")]
     command += words
-    outer = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
+    of_outer = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS"}
+    outer = {name: value for name, value in os.environ.items() if name not in of_outer}
     return subprocess.run(command, cwd=folder, env=outer | environment, capture_output=True, text=True, check=False)
 
 
