@@ -148,17 +148,18 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     lake run --follow --every 10s
     """
     shell.load()
-    from lake.ops.follow import follow as cycles
-    from lake.ops.pipeline import run as cycle
-
     if every is not None and not follow:
         raise DeclarationError("--every needs --follow", fix="lake run --follow --every 30s")
     if follow and shell.json:
         what = "--json cannot be combined with --follow, which runs until stopped"
         raise DeclarationError(what, fix="leave out --json")
     if follow:
+        from lake.ops.follow import follow as cycles
+
         cycles(shell.settings, lambda: shell.spark, shell.report, every=_seconds(every or "30s"))
         return
+    from lake.ops.pipeline import run as cycle
+
     done = cycle(shell.settings, lambda: shell.spark, shell.report)
     edition = done.edition.number if done.edition else None
     data = {

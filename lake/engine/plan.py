@@ -285,6 +285,11 @@ def load_suites(project: Project) -> dict[str, Suite]:
             faults.append(fault)
             continue
         suites[declaration.name] = suite
+        last = checks.last_checks(project.settings, "table").get(declaration.name)
+        table = project.table(declaration)
+        newest = (suite.hash, table.home, delta.newest_version(table.path))
+        if last is not None and (last.suite, last.home, last.version) == newest:
+            continue
         if schema := _schema(project, declaration):
             faults += [*suite.faults(schema.names)] or [
                 *find_unsuitable(suite.expectations, schema, declaration.kind.zone)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,11 +126,19 @@ def pattern_fault(kwargs: Mapping[str, Any]) -> tuple[str, str] | None:
         ("try_strptime('', ?)", formats, "time formats are DuckDB's: %Y-%m-%d %H:%M:%S"),
     ):
         for text in (text for text in texts if isinstance(text, str)):
-            try:
-                connect().execute(f"SELECT {query}", [text]).fetchall()
-            except duckdb.Error as error:
-                return f"{text!r} cannot be used: {str(error).splitlines()[0].partition(': ')[2]}", fix
+            if why := _why_it_fails(query, text):
+                return f"{text!r} cannot be used: {why}", fix
     return None
+
+
+@lru_cache(maxsize=1024)
+def _why_it_fails(query: str, text: str) -> str:
+    """Return the error of a query of one text, empty if there is none."""
+    try:
+        connect().execute(f"SELECT {query}", [text]).fetchall()
+    except duckdb.Error as error:
+        return str(error).splitlines()[0].partition(": ")[2]
+    return ""
 
 
 def _length_column(terms: ExpectationTerms) -> ExpectationColumn:

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from lake.config import Settings
+from lake.store import delta
 from lake.store.ledger_table import LedgerTable, columns_of, instant
 
 Scope = Literal["diff", "table"]
@@ -48,7 +50,12 @@ def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
     return numbered(CHECKS.record(settings, lambda number: [list(asdict(one).values()) for one in numbered(number)]))
 
 
-def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:
+def last_checks(settings: Settings, scope: Scope | None = None) -> Mapping[str, Check]:
+    return _last_checks(settings, scope, delta.newest_version(CHECKS.location(settings).path))
+
+
+@lru_cache(maxsize=8)
+def _last_checks(settings: Settings, scope: Scope | None, _: int | None) -> Mapping[str, Check]:
     newest = 'SELECT "table", max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
     rows = CHECKS.find(settings, f'("table", number) IN ({newest}) AND ($1 IS NULL OR scope = $1)', scope)
     return {row["table"]: _check(row) for row in rows}
