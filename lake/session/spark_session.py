@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 RUNTIME_CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.chunkBase64String.enabled": "true",
     "spark.sql.variable.substitute": "false",  # ${env:…} in a name or a text would be this machine's environment
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
     # Landing files are listed one by one: from 33 on, Spark would look up each in its own task.
@@ -46,7 +47,6 @@ INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codege
 MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 PARTS: Final = 32
 """Minimum number of parts of files on a cluster. Its default depends on the cores available at the moment."""
-
 # Messages of a call if the server has forgotten the session, if the embedded JVM has ended, and of a query if its rows
 # were on the disk of a lost executor.
 FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")

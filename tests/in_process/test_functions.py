@@ -33,6 +33,10 @@ TYPES = (
     "timestamp",
     "timestamp_ntz",
 )
+LONG = "concat(sha2({0}, 256), sha2({0}, 256), sha2({0}, 256))"
+SECRET = "unhex(sha2('a secret', 256))"
+NONCE = "unhex(left(sha2(concat({0}, 'n'), 256), 24))"
+SEALED = f"aes_encrypt(encode({{0}}, 'UTF-8'), {SECRET}, 'GCM', 'DEFAULT', {NONCE}, raw)"
 OF_ONE_VALUE = (
     *("upper", "lower", "trim", "ltrim", "rtrim", "abs"),
     *("year", "quarter", "month", "day", "dayofmonth", "dayofyear", "dayofweek", "weekday", "weekofyear"),
@@ -59,6 +63,17 @@ OF_ONE = (
     "xxhash64({0})",
     "xxhash64({0}, id, {0})",
     "concat({0}, '|', {0})",
+    "concat(raw, {0})",
+    *(f"{name}({{0}}, 'UTF-8')" for name in ("encode", "decode")),
+    *(f"{name}({{0}})" for name in ("base64", "unbase64", "unhex")),
+    "sha2({0}, 256)",
+    *(f"unbase64(base64(encode(left(concat({{0}}, {LONG}), {n}), 'utf-8')))" for n in (56, 57, 58, 114, 115, 171)),
+    *(f"base64(encode(left(concat({{0}}, {LONG}), {n}), 'utf-8'))" for n in (0, 56, 57, 58, 114, 115, 171)),
+    f"base64({SEALED})",
+    f"decode(aes_decrypt({SEALED}, {SECRET}, 'GCM', 'DEFAULT', raw), 'UTF-8')",
+    f"aes_decrypt({SEALED}, {SECRET}, 'GCM', 'DEFAULT', encode({{0}}, 'UTF-8'))",
+    f"aes_decrypt(encode({{0}}, 'UTF-8'), {SECRET}, 'GCM', 'DEFAULT', raw)",
+    f"aes_encrypt(encode({{0}}, 'UTF-8'), raw, 'GCM', 'DEFAULT', {SECRET}, raw)",
     "concat_ws('-', {0}, 'x', {0})",
     "unix_micros({0})",
     "timestamp_micros({0})",

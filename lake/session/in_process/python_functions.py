@@ -1,6 +1,7 @@
-"""Functions of Spark that DuckDB lacks, in Python: xxHash64 with seed 42, clocks of time zones, logarithm and power.
+"""Functions of Spark that DuckDB lacks, in Python: xxHash64 with seed 42, clocks of time zones, logarithm and power,
+AES in Galois/Counter mode.
 
-Source: XXH64.java of Spark 4.2.
+Source: XXH64.java and ExpressionImplUtils.java of Spark 4.2.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ ENCODED: Final[dict[str, tuple[str, Callable[[Any], bytes]]]] = {
     f"{PREFIX}hash_text": ("VARCHAR", str.encode),
 }
 """{name in DuckDB: (type of its first argument, bytes that are hashed)}. The second argument is the seed."""
+NONCE: Final = 12
+"""Bytes of a nonce, before the encrypted ones."""
 _REGISTERING: Final = Lock()
 _REGISTERED: Final = list["duckdb.DuckDBPyConnection"]()
 
@@ -40,6 +43,10 @@ def register(database: duckdb.DuckDBPyConnection) -> None:
             _create(database, name, ["BIGINT", "VARCHAR"], _moving(name))
         _create(database, f"{PREFIX}ln", ["DOUBLE"], lambda x: _computed(fdlibm.ln, x), "DOUBLE")
         _create(database, f"{PREFIX}power", ["DOUBLE"] * 2, lambda x, y: _computed(fdlibm.power, x, y), "DOUBLE")
+        _create(
+            database, f"{PREFIX}aes_encrypt", ["BLOB"] * 4, lambda d, k, n, a: _bytes(_encrypted, d, k, n, a), "BLOB"
+        )
+        _create(database, f"{PREFIX}aes_decrypt", ["BLOB"] * 3, lambda d, k, a: _bytes(_decrypted, d, k, a), "BLOB")
         _REGISTERED.append(database)
 
 
@@ -81,6 +88,27 @@ def _moved(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
         offset = offsets[bisect_right(limits, micros)]
         moved.append(micros + offset if name == zones.FROM_UTC else micros - offset)
     return pa.array(moved, pa.int64())
+
+
+def _bytes(made: Callable[..., bytes], *columns: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return pa.array([None if None in row else made(*row) for row in rows], pa.binary())
+
+
+def _encrypted(data: bytes, key: bytes, nonce: bytes, authenticated: bytes) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    if len(nonce) != NONCE:
+        raise ValueError(f"a nonce of {len(nonce)} bytes")
+    return nonce + AESGCM(key).encrypt(nonce, data, authenticated)
+
+
+def _decrypted(data: bytes, key: bytes, authenticated: bytes) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(key).decrypt(data[:NONCE], data[NONCE:], authenticated)
 
 
 def _computed(number: Callable[..., float], *columns: pa.Array) -> pa.Array:

@@ -10,9 +10,13 @@ from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import BOOLEAN, DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function, times
-from lake.session.in_process.types import MICROSECONDS, Value, cast, common_type, is_integer
+from lake.session.in_process.types import MICROSECONDS, Value, cast, common_type, is_integer, once
 from lake.text import literal
 
+BINARY: Final = T.BinaryType()
+AES: Final = {"aes_encrypt": 4, "aes_decrypt": 3}
+"""Numbers of arguments, without mode and padding."""
+LINE_END: Final = "chr(13) || chr(10)"
 UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
@@ -64,6 +68,8 @@ def concat(values: Sequence[Value]) -> Value:
         for sql in lists[1:]:
             joined = f"list_concat({joined}, {sql})"
         return Value(f"CASE WHEN {known} THEN {joined} END", values[0].type)
+    if values and all(value.type == BINARY for value in values):
+        return Value(f"({' || '.join(value.sql for value in values)})", BINARY)
     return Value(f"({' || '.join(_as_texts(values))})" if values else "''", TEXT)
 
 
@@ -106,9 +112,46 @@ def try_to_binary(values: Sequence[Value]) -> Value:
     return Value(f"TRY(encode({of.sql}))", T.BinaryType())
 
 
+def encoded(values: Sequence[Value]) -> Value:
+    of, encoding = values
+    if of.type != TEXT or constant(encoding).lower() != "utf-8":
+        raise unsupported("encode of other values")
+    return Value(f"encode({of.sql})", BINARY)
+
+
+def decoded(values: Sequence[Value]) -> Value:
+    of, encoding = values
+    if of.type != BINARY or constant(encoding).lower() != "utf-8":
+        raise unsupported("decode of other values")
+    return Value(f"decode({of.sql})", TEXT)
+
+
+def in_lines(values: Sequence[Value]) -> Value:
+    """Return bytes as base64 in lines of 76 signs."""
+    plain = typed("base64({0})", TEXT, BINARY)(values).sql
+    ended, size = f"regexp_replace({{0}}, '.{{{{76}}}}', '\\0' || {LINE_END}, 'g')", "length({0})"
+    lines = f"left({ended}, CAST({size} + 2 * (({size} - 1) // 76) AS BIGINT))"
+    return Value(once(plain, lines.format), TEXT)
+
+
+def by_aes(function: str) -> Function:
+    """Return a function of bytes, key, nonce (to encrypt) and authenticated data, by AES in Galois/Counter mode."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        of, key, mode, padding, *others = values
+        if (constant(mode).upper(), constant(padding).upper()) != ("GCM", "DEFAULT"):
+            raise unsupported(f"{function} in another mode")
+        given = (of, key, *others)
+        if len(given) != AES[function] or not all(value.type == BINARY for value in given):
+            raise unsupported(f"{function} of other values")
+        return Value(f"spark_{function}({', '.join(value.sql for value in given)})", BINARY)
+
+    return compute
+
+
 def sha2(values: Sequence[Value]) -> Value:
     of, bits = values
-    if of.type != TEXT or bits.sql != "256":
+    if of.type not in {TEXT, BINARY} or bits.sql != "256":
         raise unsupported("sha2 of other values")
     return Value(f"sha256({of.sql})", TEXT)
 
@@ -202,6 +245,13 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "instr": text("CAST(instr({0}, {1}) AS INTEGER)", INT, TEXT),
     "like": like,
     "sha2": sha2,
+    "encode": encoded,
+    "decode": decoded,
+    "base64": in_lines,
+    "unbase64": typed(f"from_base64(replace({{0}}, {LINE_END}, ''))", BINARY, TEXT),
+    "unhex": typed("CASE WHEN length({0}) % 2 = 1 THEN error('half a byte') ELSE unhex({0}) END", BINARY, TEXT),
+    "aes_encrypt": by_aes("aes_encrypt"),
+    "aes_decrypt": by_aes("aes_decrypt"),
     "try_to_binary": try_to_binary,
     "date_trunc": date_trunc,
     "trunc": trunc,
