@@ -171,12 +171,8 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         **({"undelivered": {name: str(why) for name, why in done.undelivered.items()}} if done.undelivered else {}),
         **_held_data(done.held),
     }
-    text = (
-        f"edition {edition} of cut {done.cut}{_published_note(done.held)}"
-        if edition
-        else f"cut {done.cut}, not published"
-    )
-    shell.emit(data, text)
+    published = f"edition {edition} of cut {done.cut}{_published_note(done.held)}"
+    shell.emit(data, published if edition else f"cut {done.cut}, not published")
     if done.held is not None:
         raise done.held.error
     for failure in (*done.failures.values(), *done.undelivered.values()):
