@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -37,12 +37,11 @@ from lake.sources.declared import names as source_names
 from lake.store.delta import prefetch, prefetch_rows
 from lake.store.ledger.checks import CHECKS
 from lake.store.ledger.contract_versions import CONTRACTS
-from lake.store.ledger.cuts import CUTS, Cut, latest_cut
+from lake.store.ledger.cuts import CUTS, Cut
 from lake.store.ledger.editions import EDITIONS, Edition, latest_edition, pinned
 from lake.store.ledger.runs import RUNS, background_recording
 from lake.store.locks.lease import leases
 from lake.store.log import Log
-from lake.store.log_head import LogHead
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
 
@@ -124,43 +123,30 @@ def _warm_up(settings: Settings) -> None:
 def is_short_run(project: Project) -> bool:
     """Return whether the run is too short for optimizing compilation to pay off.
 
-    It is if the last edition has all events, logs and tables are small, and few bytes are pending; never with sources,
-    as their pending records are unknown.
+    It is if few bytes are pending for a small project; never with sources, as their pending records are unknown.
     """
     settings = project.settings
     if source_names(settings):
         return False
     with suppress(Exception), view():  # a later reader reports what cannot be read
-        logs = [Log(settings, stream) for stream in project.contracts]
-        books = (book.location(settings).path for book in (CUTS, EDITIONS, LANDED))
-        prefetch([*books, *(log.path for log in logs)])
-        at, edition, heads = latest_cut(settings), latest_edition(settings), [log.head() for log in logs]
-        if (
-            at is None
-            or edition is None
-            or edition.cuts != {at.number}
-            or edition.tables.keys() != project.tables.keys()
-            or any(head.batch != at.batches.get(head.stream, 0) for head in heads)
-        ):
-            return False
-        size = sum(landing_backlog(settings, log.stream)[1] for log in logs)
-        return _are_small(heads, edition) and size <= cost.BRIEF_BYTES
+        prefetch(book.location(settings).path for book in (EDITIONS, LANDED))
+        pending = sum(landing_backlog(settings, stream)[1] for stream in project.contracts)
+        return pending <= cost.BRIEF_BYTES and _is_small(project)
     return False
 
 
 def _has_few_events(project: Project, streams: Mapping[str, BatchCounts]) -> bool:
-    """Return whether the cycle has few new events and all its tables are published and small."""
+    return sum(counts.accepted for counts in streams.values()) <= cost.INTERPRETED_ROWS and _is_small(project)
+
+
+def _is_small(project: Project) -> bool:
+    """Return whether all tables are published, and have at most BRIEF_ROWS rows together with the logs."""
     settings, edition = project.settings, latest_edition(project.settings)
     if edition is None or edition.tables.keys() != project.tables.keys():
         return False
-    if sum(counts.accepted for counts in streams.values()) > cost.INTERPRETED_ROWS:
-        return False
-    return _are_small([Log(settings, stream).head() for stream in project.contracts], edition)
-
-
-def _are_small(heads: Iterable[LogHead], edition: Edition) -> bool:
-    """Return whether logs and tables have at most BRIEF_ROWS rows."""
-    events = sum(head.events for head in heads)
+    logs = [Log(settings, stream) for stream in project.contracts]
+    prefetch(log.path for log in logs)
+    events = sum(log.head().events for log in logs)
     return events + sum(table.rows or 0 for table in edition.tables.values()) <= cost.BRIEF_ROWS
 
 

@@ -8,6 +8,7 @@ An entry of a table has
     env        {environment variable: value}
     stdin      the piped text
     behind     true if the log has a batch that no edition includes
+    large      true if no batch is small enough to be read without Spark
     spark      true if only Spark finds it
     run        the command line
     exit       its exit code
@@ -35,7 +36,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from lake import cli
+from lake import cli, cost
 from lake.config import Settings, load_settings
 from lake.read.sql import reader
 from lake.session.spark_session import class_path
@@ -168,6 +169,8 @@ def test_bad_input_is_reported_and_harms_nothing(
     settings = load_settings(folder)
     if kind.get("behind"):
         fall_behind(settings)
+    if kind.get("large"):
+        monkeypatch.setattr(cost, "READ_BYTES", -1)
     spoil(folder, kind)
     before = stored_files(folder)
     for name, value in kind.get("env", {}).items():

@@ -41,9 +41,9 @@ def test_run_has_little_to_do_if_little_is_pending_and_published(
                 patch.setattr(cost, name, most)
                 assert is_short_run(load(shop.settings)) == (most == enough)
     ingest(shop.settings, lambda: spark, shop.project.contracts)
-    assert not is_short_run(load(shop.settings))
+    assert is_short_run(load(shop.settings))
     cut(shop.project)
-    assert not is_short_run(load(shop.settings))
+    assert is_short_run(load(shop.settings))
     shop.run()
     assert is_short_run(load(shop.settings))
     source = shop.settings.path("sources/orders.toml")
@@ -74,6 +74,7 @@ def test_short_run_announces_itself_before_its_session_starts(
         said.append("started")
         return spark
 
+    monkeypatch.setattr(cost, "IN_PROCESS_ROWS", -1)
     monkeypatch.setattr(pipeline, "started", lambda: "started" in said)
     monkeypatch.setattr(pipeline, "expect_short_run", lambda: said.append("little"))
     run(shop.settings, start, lambda _: None, batches=1 if follows else None)
