@@ -49,7 +49,9 @@ BRIEF_BYTES = 32 << 20
 compilation. Building tables of 3,000,000 events takes as long, rebuilding them 1.7 times as long.
 """
 IN_PROCESS_ROWS = 100_000
-"""Changed rows of each input for which DuckDB evaluates a table in this process, if it knows how."""
+"""Changed rows of each input, or for a build rows of all, for which DuckDB evaluates a table in this process, if it
+knows how.
+"""
 IN_PROCESS_SCAN_ROWS = 5_000_000
 """Rows of an input that DuckDB scans in this process, of the columns that a query needs."""
 INTERPRETED_ROWS = 20_000

@@ -9,7 +9,7 @@ from functools import partial
 from lake import cost
 from lake.engine.affected_keys import affected_keys
 from lake.engine.analysis import analyse
-from lake.engine.engines import duckdb_may_refuse
+from lake.engine.engines import by_rows
 from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rows import Rows
@@ -17,13 +17,13 @@ from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, recorded_verb, writing
 from lake.engine.write import first_rows, write, write_all
 from lake.project.declaration import Declaration
-from lake.session.in_process.mode import Unsupported, unsupported
+from lake.session.in_process.mode import only_spark
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
 from lake.store.locks.lease import leases
 from lake.store.log import Log
-from lake.store.table_head import DUCKDB
+from lake.store.table_head import TableHead
 from lake.store.view import view
 from lake.store.voids import ERASURES
 
@@ -38,40 +38,41 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
         if evaluation.head is None:
-            analyse(inputs, declaration)
-            head = write_all(evaluation, first_rows(evaluation), verb="build")
-        else:
-            check_definition(inputs.project, declaration, evaluation.head)
-            if _is_current(evaluation):
-                head = evaluation.head
-                return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
-            return _advanced(evaluation, began)
-    return record_done(evaluation, head, began)
+            few = inputs.rows(declaration) <= cost.IN_PROCESS_ROWS
+            return by_rows(
+                evaluation, _first_rows, _writing(evaluation, partial(write_all, verb="build"), began), few=few
+            )
+        check_definition(inputs.project, declaration, evaluation.head)
+        if _is_current(evaluation):
+            head = evaluation.head
+            return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
+        changed = (inputs.size_of_changes(source, evaluation.head) for source in declaration.inputs)
+        few = all(rows <= cost.IN_PROCESS_ROWS for rows in changed)
+        return by_rows(evaluation, _difference, _writing(evaluation, partial(write, verb="advance"), began), few=few)
 
 
-def _advanced(evaluation: Evaluation, began: float) -> Advanced:
-    """Write the diff, found by DuckDB in this process if the changes are few and it knows how, else by Spark."""
-    inputs, why = evaluation.inputs, None
-    if all(inputs.size_of_changes(s, evaluation.since) <= cost.IN_PROCESS_ROWS for s in evaluation.declaration.inputs):
-        try:
-            with duckdb_may_refuse():
-                diff = _few_rows(evaluation.in_process)
-        except Unsupported as error:
-            why = error
-        else:
-            return record_done(evaluation, write(evaluation, diff, verb="advance", engine=DUCKDB), began)
-    return record_done(evaluation, write(evaluation, _difference(evaluation), verb="advance"), began, why)
+def _writing(
+    evaluation: Evaluation, write_rows: Callable[..., TableHead], began: float
+) -> Callable[[Rows, str, Exception | None], Advanced]:
+    def work(rows: Rows, engine: str, why: Exception | None) -> Advanced:
+        return record_done(evaluation, write_rows(evaluation, rows, engine=engine), began, why)
+
+    return work
+
+
+def _first_rows(evaluation: Evaluation) -> Rows:
+    analyse(evaluation.inputs, evaluation.declaration)
+    return _in_memory(first_rows(evaluation))
 
 
 def _difference(evaluation: Evaluation) -> Rows:
     check_columns(evaluation)
-    return difference(evaluation, affected_keys(evaluation))
+    return _in_memory(difference(evaluation, affected_keys(evaluation)))
 
 
-def _few_rows(evaluation: Evaluation) -> Rows:
-    rows = _difference(evaluation)
+def _in_memory(rows: Rows) -> Rows:
     if rows.in_memory is None:
-        raise unsupported("a large diff")
+        only_spark("many rows")
     return rows
 
 

@@ -12,11 +12,15 @@ from lake.errors import LakeError
 from lake.kinds.sql_errors import causes
 from lake.session.in_process.mode import Unsupported, by_duckdb
 from lake.store.duckdb_tables import in_process_session
+from lake.store.table_head import DUCKDB, SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lake.engine.inputs import Evaluation
+
 R = TypeVar("R")
+D = TypeVar("D")
 
 
 @contextmanager
@@ -45,3 +49,26 @@ def by_either(connect: Callable[[], SparkSession], work: Callable[[Callable[[], 
             return work(lambda: session)
     except Unsupported:
         return work(connect)
+
+
+def by_rows(
+    evaluation: Evaluation,
+    find: Callable[[Evaluation], R],
+    write: Callable[[R, str, Exception | None], D],
+    *,
+    few: bool,
+) -> D:
+    """Write what `find` returns: by DuckDB in this process if the rows are `few` and it knows how, else by Spark.
+
+    `write` gets the result, its engine, and why DuckDB did not evaluate few rows.
+    """
+    why = None
+    if few:
+        try:
+            with duckdb_may_refuse():
+                found = find(evaluation.in_process)
+        except Unsupported as error:
+            why = error
+        else:
+            return write(found, DUCKDB, None)
+    return write(find(evaluation), SPARK, why)

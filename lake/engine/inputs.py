@@ -20,6 +20,7 @@ from lake.kinds.columns import ORDER, SIGN, visible, with_one_zero
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
+from lake.session.in_process.mode import in_process
 from lake.store import log_rows
 from lake.store.duckdb_tables import in_process_session
 from lake.store.ledger.cuts import Cut
@@ -66,9 +67,9 @@ class Inputs(StoredRows):
 
     @cached_property
     def in_process(self) -> Inputs:
-        """The same inputs, read and evaluated by DuckDB in this process."""
+        """The same inputs, read, analysed and evaluated by DuckDB in this process."""
         session = in_process_session()
-        return replace(self, connect=lambda: session, cached={}, analysed={}, _evaluated={}, _no_rows={})
+        return replace(self, connect=lambda: session, cached={}, _evaluated={}, _no_rows={})
 
     def check_integrity(self, declaration: Declaration) -> None:
         """Raise LakeError if a log that the table reads is damaged; check each log once."""
@@ -100,14 +101,16 @@ class Inputs(StoredRows):
 
     @contextmanager
     def sharing(self, tables: Iterable[Declaration]) -> Iterator[None]:
-        """Cache the logs that several of `tables` read while the block runs, as far as memory allows."""
+        """Cache the large logs that several of `tables` read while the block runs, as far as memory allows."""
         readers = Counter(
             name for table in tables for name in {source.name for source in table.inputs if source.is_log}
         )
         free = cost.SHARED_MEMORY * _bytes(self.project.settings.spark.driver_memory)
         for source in [Input(name) for name, reading in readers.items() if reading > 1]:
+            if (size := self.size(source)) <= cost.IN_PROCESS_ROWS:
+                continue
             rows = self.whole(source)
-            needed = self.size(source) * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
+            needed = size * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
             if needed <= free:
                 free -= needed
                 self.cached[source.name] = rows.persist()
@@ -161,7 +164,8 @@ class Inputs(StoredRows):
 
     def evaluate(self, declaration: Declaration) -> DataFrame:
         if declaration.name not in self._evaluated:
-            warn_of_spill(self.project.settings, declaration.name, lambda: self.file_size(declaration))
+            if not in_process(self.spark):
+                warn_of_spill(self.project.settings, declaration.name, lambda: self.file_size(declaration))
             sides = self.sides(declaration, [self.whole(source) for source in declaration.inputs])
             self._evaluated[declaration.name] = self.evaluated(declaration, sides)
         return self._evaluated[declaration.name]

@@ -24,7 +24,7 @@ from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import EditionTable
-from lake.store.scan import Scan, to_frame
+from lake.store.scan import Scan, to_arrow, to_frame
 from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.warehouse import Warehouse
 from lake.text import SPARK, quoted
@@ -52,8 +52,8 @@ class PendingChange:
     sample: tuple[dict[str, Any], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
 
-    def commit(self, *, verb: str) -> TableHead:
-        return (write_all if self.whole else write)(self.evaluation, self.rows, verb=verb)
+    def commit(self, *, verb: str, engine: str) -> TableHead:
+        return (write_all if self.whole else write)(self.evaluation, self.rows, verb=verb, engine=engine)
 
 
 def first_build(evaluation: Evaluation) -> PendingChange:
@@ -79,7 +79,10 @@ def change_between(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> P
     columns = column_changes(dict(old.dtypes), dict(rows.dtypes))
     common = comparable(old, rows)
     # Without the identity, or with several rows of one, no diff could say which row is meant.
-    if not set(identity) <= set(common) or not old.groupBy(*identity).count().where("count > 1").isEmpty():
+    if (
+        not set(identity) <= set(common)
+        or to_arrow(old.groupBy(*identity).count().where("count > 1").limit(1)).num_rows
+    ):
         return PendingChange(evaluation, Rows(rows), Counts(rows.count(), 0, before), True, (), columns)
     diff = compare(failing_on_duplicates(rows.select(*common), identity), old.select(*common), identity)
     small = collected_if_small(evaluation, diff)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from lake import cost
 from lake.engine import integrity
 from lake.engine.analysis import analyse
+from lake.engine.engines import by_rows
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_of_all, check_columns_kept, first_build
+from lake.engine.rows import Rows
 from lake.engine.table_columns import is_as_built
 from lake.engine.verbs import Advanced, after_inputs, record_done, recorded_verb, writing
 from lake.project.declaration import Declaration
+from lake.session.in_process.mode import in_process
 from lake.session.spark_session import first_line, raise_if_gone
+from lake.store.table_head import SPARK
 
 DRY_RUN = "dry run"
 
@@ -59,11 +64,22 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
     with writing(inputs, declaration) as evaluation:
         _check_cut(evaluation)
         # A definition that has built the table was analysed then; analysing it takes 0.2 s.
-        if evaluation.head is None or not is_as_built(evaluation):
-            analyse(inputs, declaration)
-            if not (yes or dry_run):
-                check_columns_kept(inputs, [declaration])
-        return finish(_change(evaluation), began, verb="rebuild", dry_run=dry_run)
+        is_changed = evaluation.head is None or not is_as_built(evaluation)
+
+        def find(by_engine: Evaluation) -> PendingChange:
+            if is_changed:
+                analyse(by_engine.inputs, declaration)
+                if not (yes or dry_run):
+                    check_columns_kept(by_engine.inputs, [declaration])
+            change = _change(by_engine)
+            return replace(change, rows=Rows(change.rows.arrow())) if in_process(by_engine.spark) else change
+
+        def write(change: PendingChange, engine: str, why: Exception | None) -> Recomputed:
+            made = replace(change, evaluation=evaluation)
+            return finish(made, began, verb="rebuild", dry_run=dry_run, engine=engine, why=why)
+
+        few = is_changed and inputs.rows(declaration) <= cost.IN_PROCESS_ROWS
+        return by_rows(evaluation, find, write, few=few)
 
 
 def _change(evaluation: Evaluation) -> PendingChange:
@@ -91,7 +107,15 @@ def _damage(evaluation: Evaluation) -> str | None:
     return None
 
 
-def finish(change: PendingChange, began: float, *, verb: str, dry_run: bool) -> Recomputed:
+def finish(  # noqa: PLR0913 how it was found and what follows
+    change: PendingChange,
+    began: float,
+    *,
+    verb: str,
+    dry_run: bool,
+    engine: str = SPARK,
+    why: Exception | None = None,
+) -> Recomputed:
     evaluation, counts = change.evaluation, asdict(change.counts)
     if dry_run:
         done = Advanced(
@@ -103,7 +127,7 @@ def finish(change: PendingChange, began: float, *, verb: str, dry_run: bool) -> 
             seconds=round(time.monotonic() - began, 3),
         )
     else:
-        done = record_done(evaluation, change.commit(verb=verb), began)
+        done = record_done(evaluation, change.commit(verb=verb, engine=engine), began, why)
     kept = counts if change.counts.total else {}
     return Recomputed(**{**asdict(done), **kept}, sample=change.sample, columns=change.columns)
 

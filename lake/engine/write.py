@@ -29,7 +29,7 @@ def first_rows(evaluation: Evaluation) -> Rows:
     return Rows(rows.arrow()) if largest <= inputs.project.settings.small_diff_rows else rows
 
 
-def write_all(evaluation: Evaluation, rows: Rows, *, verb: str) -> TableHead:
+def write_all(evaluation: Evaluation, rows: Rows, *, verb: str, engine: str = SPARK) -> TableHead:
     declaration, table = evaluation.declaration, evaluation.table
     rows = check_identity(declaration, rows)
     if not table.exists():
@@ -38,7 +38,8 @@ def write_all(evaluation: Evaluation, rows: Rows, *, verb: str) -> TableHead:
     counts = Counts() if rows.in_memory is None else Counts(inserted=rows.in_memory.num_rows)
     head = _next(evaluation, verb, counts, suite, content_proof.of_rows(table, rows))
     comments = meanings(evaluation.inputs, declaration, head.columns)
-    position = commit.replace(table, rows.held, evaluation.identity, head.committed, meanings=comments)
+    committed = replace(head, engine=engine).committed
+    position = commit.replace(table, rows.held, evaluation.identity, committed, meanings=comments)
     written = TableHead.of(position)
     # The number of rows that Spark has written is in the statistics of the files.
     return replace(written, counts=Counts(table.rows(position.version))) if rows.in_memory is None else written

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lake.engine import integrity
 from lake.engine.advance import advance
 from lake.engine.content_proof import with_fingerprints
+from lake.engine.engines import by_either
 from lake.engine.inputs import Inputs
 from lake.engine.pending_change import check_columns_kept, column_losses
 from lake.engine.plan import load_suites, stale
@@ -78,7 +79,8 @@ def _deploy(
     staged, changed = _staged(project, connect)
     sound = integrity.check_integrity(project, [project.tables[name] for name in staged.staged])
     if not yes:
-        check_columns_kept(Inputs(connect, staged, pick_cut(staged, None)), changed)
+        at = pick_cut(staged, None)
+        by_either(connect, lambda session: check_columns_kept(Inputs(session, staged, at), changed))
 
     cut, tables, held = _build(staged, connect, sound, on_progress, warn)
     edition = record_edition(staged.settings, cut.number, with_fingerprints(staged, tables), seen=project.seen)
@@ -123,7 +125,8 @@ def confirmations_needed(project: Project, connect: SessionFactory) -> dict[str,
     staged, changed = _staged(project, connect)
     if not changed or latest_edition(project.settings) is None:
         return {}
-    return column_losses(Inputs(connect, staged, pick_cut(staged, None)), changed)
+    at = pick_cut(staged, None)
+    return by_either(connect, lambda session: column_losses(Inputs(session, staged, at), changed))
 
 
 def _staged(project: Project, connect: SessionFactory) -> tuple[Project, list[Declaration]]:

@@ -52,7 +52,7 @@ RUNS: Final[Columns] = (
     ("rows", "BIGINT", "rows that verify compared"),
     ("edition", "BIGINT", "which edition was published"),
     ("engine", "VARCHAR", "spark or duckdb, which evaluated the rows; null where no table was evaluated"),
-    ("not_by_duckdb", "VARCHAR", "why DuckDB did not evaluate a small change"),
+    ("not_by_duckdb", "VARCHAR", "why DuckDB did not evaluate a small build or change"),
 )
 CHECKS: Final[Columns] = (
     ("number", "BIGINT", "of the check; it has a row for each expectation"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,14 +19,13 @@ import pyarrow.compute as pc
 
 from lake.config import Settings
 from lake.engine.affected_keys import affected_keys
-from lake.engine.engines import duckdb_may_refuse
+from lake.engine.engines import by_rows
 from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
-from lake.session.in_process.mode import Unsupported
 from lake.store.delta import Position
 from lake.store.duckdb_tables import connection
 from lake.store.ledger.cuts import Cut
@@ -151,20 +149,19 @@ def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     """Return the table; DuckDB evaluates some slices, Spark the others and those that DuckDB refuses."""
     sliced = SlicedTable.of(kind, parts)
-    content = sliced.evaluated(1)
     dice, name = Random(len(parts)), sliced.declaration.name
-    table = TableInMemory(NOWHERE.settings, "silver", name, name, content=content)
-    for number in range(2, len(parts) + 1):
-        evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, sliced.head(number - 1))
-        table = table.after(_diff(evaluation, by_duckdb=dice.random() < SHARE_OF_DUCKDB), kind.identity)
+    table = TableInMemory(NOWHERE.settings, "silver", name, name, content=pa.table({}))
+    for number in range(1, len(parts) + 1):
+        head = sliced.head(number - 1) if number > 1 else None
+        evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, head)
+        rows = by_rows(evaluation, _rows_or_diff, lambda rows, *_: rows, few=dice.random() < SHARE_OF_DUCKDB)
+        table = table.after(rows, kind.identity) if head else replace(table, content=rows)
     return to_frame(sliced.spark, table.content)
 
 
-def _diff(evaluation: Evaluation, *, by_duckdb: bool) -> pa.Table:
-    with suppress(Unsupported):
-        if by_duckdb:
-            with duckdb_may_refuse():
-                return difference(evaluation.in_process, affected_keys(evaluation.in_process)).arrow()
+def _rows_or_diff(evaluation: Evaluation) -> pa.Table:
+    if evaluation.head is None:
+        return to_arrow(evaluation.all_rows())
     return difference(evaluation, affected_keys(evaluation)).arrow()
 
 

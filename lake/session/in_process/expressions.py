@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -161,7 +162,11 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
         raise unsupported(f"{node.name} without nulls")
     match node:
         case Call("struct"):
-            return functions.struct([value_of(part, scope) for part in node.arguments], [*map(name_of, node.arguments)])
+            parts = expanded(node.arguments, scope)
+            made = functions.struct([value_of(part, scope) for part in parts], [*map(name_of, parts)])
+            return _with_metadata(made, parts, scope)
+        case Call("named_struct", parts):
+            return _with_metadata(functions.call("named_struct", _arguments(node, scope)), parts[1::2], scope)
         case Call("sort_array", (Call("collect_list", (of,), _, None), *ascending)) if ascending in ([], [ASCENDING]):
             return aggregates.sorted_list(value_of(of, scope))
         case Call(name, _) if name in aggregates.AGGREGATES:
@@ -317,13 +322,10 @@ def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
         raise unsupported("a column of intervals")
     if name is None:
         raise unsupported(f"a column without a name, {str(node)[:100]}")
-    inner, metadata = (node.of, node.metadata) if isinstance(node, Alias) else (node, "")
-    origin = _column_itself(inner, scope)
-    if origin is None:
-        return value.sql, OutputColumn(name, value.type, sql, metadata)
-    if not isinstance(node, Alias):
+    inner = node.of if isinstance(node, Alias) else node
+    if inner is node and (origin := _column_itself(node, scope)):
         return value.sql, replace(origin, sql=sql)
-    return value.sql, OutputColumn(name, value.type, sql, metadata or origin.metadata)
+    return value.sql, OutputColumn(name, value.type, sql, _metadata(node, scope), made_of=columns_read([node], scope))
 
 
 def _column_itself(node: Node, scope: Scope) -> OutputColumn | None:
@@ -331,3 +333,61 @@ def _column_itself(node: Node, scope: Scope) -> OutputColumn | None:
         column, parts = scope.column(node)
         return None if parts else column
     return node if isinstance(node, OutputColumn) else None
+
+
+def columns_read(nodes: Iterable[Node], scope: Scope) -> frozenset[str]:
+    """Return the columns of scans that the values of expressions may depend on. Raises Unsupported."""
+    if not any(column.made_of for column in scope.columns):
+        return frozenset()
+    return frozenset[str]().union(*(column.made_of for node in nodes for column in _columns_named(node, scope)))
+
+
+def _columns_named(node: Node, scope: Scope) -> Iterator[OutputColumn]:
+    match node:
+        case OutputColumn():
+            yield node
+        case Name():
+            if node.parts[0] not in scope.variables:
+                yield scope.column(node)[0]
+        case Lambda():
+            parameters = dict.fromkeys(node.parameters, _null(T.NullType()))
+            yield from _columns_named(node.body, scope.within(parameters))
+        case Call("timestampadd" | "dateadd", (Name(), *others)):  # the name is a unit
+            for part in others:
+                yield from _columns_named(part, scope)
+        case Call("count", (Star(),), _, where):
+            yield from _columns_named(where, scope) if where else ()
+        case Star():
+            for part in expanded([node], scope):
+                yield from _columns_named(part, scope)
+        case _:
+            for part in parts_of(node):
+                yield from _columns_named(part, scope)
+
+
+def _metadata(node: Node, scope: Scope) -> str:
+    """Return the metadata of the column, or part of one, that an expression hands on."""
+    match node:
+        case Alias():
+            return node.metadata or _metadata(node.of, scope)
+        case OutputColumn():
+            return node.metadata
+        case Name(parts) if parts[0] not in scope.variables:
+            column, inner = scope.column(node)
+            if not inner:
+                return column.metadata
+            of, part = value_of(replace(node, parts=parts[:-1]), scope).type, inner[-1]
+        case Call("field", (whole, Literal(value=str(part)))):
+            of = value_of(whole, scope).type
+        case _:
+            return ""
+    found = of[part].metadata if isinstance(of, T.StructType) else {}
+    return json.dumps(found) if found else ""
+
+
+def _with_metadata(value: Value, parts: Sequence[Node], scope: Scope) -> Value:
+    """Return a struct whose type has the metadata of its parts."""
+    assert isinstance(value.type, T.StructType)
+    pairs = [(of, _metadata(part, scope)) for of, part in zip(value.type, parts, strict=True)]
+    fields = [T.StructField(of.name, of.dataType, metadata=json.loads(found or "{}")) for of, found in pairs]
+    return replace(value, type=T.StructType(fields))

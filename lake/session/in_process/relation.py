@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
@@ -14,9 +13,6 @@ from lake.session.in_process.mode import unsupported
 from lake.session.in_process.tree import OutputColumn
 from lake.text import quoted
 
-if TYPE_CHECKING:
-    from pyspark.sql.connect.proto import relations_pb2 as pb
-
 
 @dataclass(frozen=True)
 class Relation:
@@ -24,7 +20,8 @@ class Relation:
 
     `plans` are the columns of this relation and of those that it is made of, by their number in the protocol. A leaf
     has the name of its held `rows`. `order` are the terms by which the rows are sorted, if they are the result; only
-    `limited` ones may have relations above them.
+    `limited` ones may have relations above them. `operator` has Spark's name if it combines rows. `filtered_by` are the
+    columns of scans that decide which rows this step returns.
     """
 
     name: str
@@ -35,6 +32,8 @@ class Relation:
     rows: str = ""
     order: str = ""
     limited: bool = False
+    operator: str = ""
+    filtered_by: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.limited and any(parent.order and not parent.limited for parent in self.parents):
@@ -63,6 +62,17 @@ class Relation:
         """Names of the held rows that the query reads."""
         return [each.rows for each in _from_the_leaves(self) if each.rows]
 
+    def plan(self) -> Iterator[Relation]:
+        """Yield this relation and all that it reads, each as often as Spark's plan has it."""
+        yield self
+        for parent in self.parents:
+            yield from parent.plan()
+
+    @property
+    def scanned(self) -> frozenset[str]:
+        """Columns of scans that the rows may depend on."""
+        return frozenset().union(*(c.made_of for c in self.columns), *(step.filtered_by for step in self.plan()))
+
     def query(self) -> str:
         """Return the SQL of all rows, under their names in Spark."""
         listed = {each.name: each for each in _from_the_leaves(self)}
@@ -86,12 +96,3 @@ def _from_the_leaves(relation: Relation) -> Iterator[Relation]:
         else:
             seen.add(top.name)
             stack += [parent for parent in top.parents if parent.name not in seen]
-
-
-def operators_of(relation: pb.Relation) -> Iterator[str]:
-    """Yield the names of a plan's operators, unions by Spark's name."""
-    kind = relation.WhichOneof("rel_type") or ""
-    yield "Union" if kind == "set_op" else kind
-    for _, part in getattr(relation, kind).ListFields():
-        if isinstance(part, type(relation)):
-            yield from operators_of(part)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import types as T
 
 from lake.session.in_process import steps
-from lake.session.in_process.expressions import expanded, have_aggregate
+from lake.session.in_process.expressions import columns_read, expanded, have_aggregate
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.protocol import node_of, sorted_node
 from lake.session.in_process.queries import Statement
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.tree import Alias, Name, Node, OutputColumn
-from lake.session.in_process.types import duckdb_type, nullable
+from lake.session.in_process.types import duckdb_type, nullable, parsed_schema
 from lake.text import quoted
 
 if TYPE_CHECKING:
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
 
 class Relations:
-    """Translation of relations, each once. `schema_of` returns the columns of rows held under a name."""
+    """Translation of relations, each once.
 
-    def __init__(self, schema_of: Callable[[str], T.StructType]) -> None:
-        self._schema_of = schema_of
+    `held` returns the columns of rows held under a name, and the columns of scans that they are made of.
+    """
+
+    def __init__(self, held: Callable[[str], tuple[T.StructType, frozenset[str]]]) -> None:
+        self._held = held
         self._translated = dict[int, Relation]()
 
     def keep(self, relation: pb.Relation, rows: str) -> None:
@@ -38,6 +41,8 @@ class Relations:
         made = self.of(relation)
         if len({column.name.lower() for column in made.columns}) < len(made.columns):
             raise unsupported("kept rows with two columns of one name")
+        if made.scanned:
+            raise unsupported("kept rows in an analysis")
         shown = ", ".join(f"{quoted(c.name)} AS {c.sql}" for c in made.columns)
         kept = replace(made, sql=f"SELECT {shown} FROM {rows}", parents=(), rows=rows)
         self._translated[relation.common.plan_id] = kept
@@ -54,22 +59,29 @@ class Relations:
         return self._translated[number]
 
     def leaf(self, of: pb.LocalRelation, name: str) -> Relation:
-        schema = T.StructType.fromJson(json.loads(of.schema)) if of.schema else self._schema_of(of.data.decode())
+        rows, made_of = of.data.decode(), frozenset[str]()
+        if of.schema:
+            schema, rows = T.StructType.fromJson(json.loads(of.schema)), ""
+        else:
+            schema, made_of = self._held(rows)
         columns = tuple(
-            OutputColumn(f.name, nullable(f.dataType), f"c{n}", json.dumps(f.metadata) if f.metadata else "")
+            OutputColumn(
+                f.name, nullable(f.dataType), f"c{n}", json.dumps(f.metadata) if f.metadata else "", made_of=made_of
+            )
             for n, f in enumerate(schema)
         )
-        names = [quoted(f.name) for f in schema]
-        if len({f.name.lower() for f in schema}) < len(names):
-            raise unsupported("rows with two columns of one name")
-        rows = of.data.decode() if of.data else ""
-        shown = ", ".join(
-            f"CAST({name if rows else 'NULL'} AS {duckdb_type(c.type)}) AS {c.sql}"  # older files have other types
-            for name, c in zip(names, columns, strict=True)
+        return replace(_leaf(columns, rows, name), filtered_by=made_of)
+
+    def scan(self, of: pb.Read, name: str) -> Relation:
+        """Return a leaf that reads no file; its columns are the ones that `Relation.scanned` names."""
+        source = of.data_source
+        if source.format != "json" or source.paths:
+            raise unsupported("files")
+        columns = tuple(
+            OutputColumn(f.name, nullable(f.dataType), f"c{n}", made_of=frozenset({f.name}))
+            for n, f in enumerate(parsed_schema(source.schema))
         )
-        return Relation(
-            name, f"SELECT {shown or '1 AS c0'} {f'FROM {rows}' if rows else 'WHERE false'}", columns, rows=rows
-        )
+        return _leaf(columns, "", name)
 
     def project(self, of: pb.Project, name: str) -> Relation:
         rows = self.of(of.input)
@@ -101,18 +113,14 @@ class Relations:
         names = {column.name for column in rows.columns}
         if not new.keys() <= names or {each.lower() for each in new.values()} & {each.lower() for each in names}:
             raise unsupported("renames of columns that are not there, or to such as are")
-        columns = tuple(
-            OutputColumn(new[c.name], c.type, c.sql, c.metadata) if c.name in new else c for c in rows.columns
-        )
+        columns = tuple(c.renamed(new[c.name]) if c.name in new else c for c in rows.columns)
         return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
 
     def to_df(self, of: pb.ToDF, name: str) -> Relation:
         rows = self.of(of.input)
         if len(of.column_names) != len(rows.columns):
             raise unsupported("other numbers of names")
-        columns = tuple(
-            OutputColumn(new, c.type, c.sql, c.metadata) for new, c in zip(of.column_names, rows.columns, strict=True)
-        )
+        columns = tuple(c.renamed(new) for new, c in zip(of.column_names, rows.columns, strict=True))
         return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
 
     def drop(self, of: pb.Drop, name: str) -> Relation:
@@ -135,6 +143,13 @@ class Relations:
     def same(self, of: pb.Hint | pb.Repartition, _: str) -> Relation:
         """A hint and a number of partitions change no row."""
         return self.of(of.input)
+
+    def repartitioned(self, of: pb.RepartitionByExpression, _: str) -> Relation:
+        rows = self.of(of.input)
+        if any(column.made_of for column in rows.columns):
+            read = columns_read(map(node_of, of.partition_exprs), rows.scope)
+            return replace(rows, filtered_by=rows.filtered_by | read)
+        return rows
 
     def limit(self, of: pb.Limit, name: str) -> Relation:
         return steps.limited(self.of(of.input), of.limit, name)
@@ -190,8 +205,19 @@ class Relations:
         return replace(Statement(of.root.sql.query, tables, name).relation(), plans={})
 
 
+def _leaf(columns: tuple[OutputColumn, ...], rows: str, name: str) -> Relation:
+    if len({c.name.lower() for c in columns}) < len(columns):
+        raise unsupported("rows with two columns of one name")
+    shown = ", ".join(  # older files have other types
+        f"CAST({quoted(c.name) if rows else 'NULL'} AS {duckdb_type(c.type)}) AS {c.sql}" for c in columns
+    )
+    sql = f"SELECT {shown or '1 AS c0'} {f'FROM {rows}' if rows else 'WHERE false'}"
+    return Relation(name, sql, columns, rows=rows)
+
+
 _TRANSLATIONS: Final[dict[str, Callable[[Relations, Any, str], Relation]]] = {
     "local_relation": Relations.leaf,
+    "read": Relations.scan,
     "project": Relations.project,
     "filter": Relations.filter,
     "with_columns": Relations.with_columns,
@@ -200,7 +226,7 @@ _TRANSLATIONS: Final[dict[str, Callable[[Relations, Any, str], Relation]]] = {
     "subquery_alias": Relations.alias,
     "hint": Relations.same,
     "repartition": Relations.same,
-    "repartition_by_expression": Relations.same,
+    "repartition_by_expression": Relations.repartitioned,
     "to_df": Relations.to_df,
     "limit": Relations.limit,
     "sort": Relations.sort,

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lake.session.in_process import python_functions
 from lake.session.in_process.mode import Attach, Unsupported, unsupported
-from lake.session.in_process.relation import Relation, operators_of
+from lake.session.in_process.relation import Relation
 from lake.session.in_process.relations import Relations
 from lake.session.in_process.types import from_arrow, nullable_columns, parsed_schema
 
@@ -42,10 +42,14 @@ def session_of(database: duckdb.DuckDBPyConnection) -> Session:
 
 
 class HeldRows(LogicalPlan):
-    """Rows of this process as a leaf of a plan; `attach` names them in the connection of a query that reads them."""
+    """Rows of this process as a leaf of a plan; `attach` names them in the connection of a query that reads them.
 
-    def __init__(self, schema: T.StructType, attach: Attach) -> None:
+    They are `made_of` columns of scans.
+    """
+
+    def __init__(self, schema: T.StructType, attach: Attach, made_of: frozenset[str]) -> None:
         super().__init__(None)
+        self.made_of = made_of
         self.name, self.schema, self.attach = f"held{next(_NUMBERS)}", nullable_columns(schema), attach
 
     def plan(self, session: Any) -> relations_pb2.Relation:
@@ -61,7 +65,7 @@ class InProcessSession(SparkSession):
         self._client: Any = _Client(self)
         self._session_id = "in-process"
         self._database, self._held = database, WeakValueDictionary[str, HeldRows]()
-        self._relations = Relations(lambda name: self._held[name].schema)
+        self._relations = Relations(lambda name: (self._held[name].schema, self._held[name].made_of))
         self._kept = list[HeldRows]()
 
     def createDataFrame(self, data: Any, schema: Any = None, *_: Any, **__: Any) -> DataFrame:  # noqa: N802 of Spark
@@ -102,7 +106,8 @@ class InProcessSession(SparkSession):
                 raise Unsupported(f"{type(error).__name__}: {error}") from error
             return _registering(pa.Table.from_batches(made, to_arrow_schema(out, timezone="UTC")))(con, name)
 
-        return self.held(out, attach)
+        plan: Any = rows
+        return DataFrame(self._hold(out, attach, self.relation(plan._plan.to_proto(self._client)).scanned), self)
 
     def keep(self, relation: relations_pb2.Relation) -> None:
         """Compute rows now, once for all later queries."""
@@ -111,8 +116,8 @@ class InProcessSession(SparkSession):
         self._kept.append(kept)
         self._relations.keep(relation, kept.name)
 
-    def _hold(self, schema: T.StructType, attach: Attach) -> HeldRows:
-        rows = HeldRows(schema, attach)
+    def _hold(self, schema: T.StructType, attach: Attach, made_of: frozenset[str] = frozenset()) -> HeldRows:
+        rows = HeldRows(schema, attach, made_of)
         self._held[rows.name] = rows
         return rows
 
@@ -156,9 +161,11 @@ class _Client:
             self.session.keep(relation)
 
     def explain_string(self, plan: base_pb2.Plan, _: str) -> str:
-        """Return the operators of a plan, under the heading of Spark's logical plan."""
-        operators = "\n".join(operators_of(plan.root))
-        return f"== Analyzed Logical Plan ==\n{operators}\n== Optimized Logical Plan ==\n"
+        """Return the operators of a plan and the columns that it may scan, under the headings of Spark's plans."""
+        relation = self.session.relation(plan)
+        operators, scanned = "\n".join(step.operator for step in relation.plan()), "#0, ".join(relation.scanned)
+        logical = f"== Analyzed Logical Plan ==\n{operators}\n== Optimized Logical Plan ==\n"
+        return f"{logical}== Physical Plan ==\nFileScan json [{scanned}#0]\n"
 
     def _set_relation_in_plan(self, plan: base_pb2.Plan, relation: relations_pb2.Relation) -> None:
         plan.root.CopyFrom(relation)

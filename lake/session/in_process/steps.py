@@ -6,14 +6,16 @@ may in Spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import types as T
 
 from lake.session.in_process.expressions import (
+    Scope,
     column_of,
+    columns_read,
     have_aggregate,
     is_aggregate,
     only,
@@ -31,8 +33,9 @@ from lake.session.in_process.types import Value, cast, common_type, has_float
 def filtered(rows: Relation, node: Node, name: str) -> Relation:
     if is_aggregate(node):
         raise unsupported("a filter by several rows")
-    condition = _condition(whole_value(node, rows.scope))
-    return Relation(name, f"SELECT * FROM {rows.name} WHERE {condition}", rows.columns, (rows,), rows.plans)
+    scope = rows.scope
+    sql = f"SELECT * FROM {rows.name} WHERE {_condition(whole_value(node, scope))}"
+    return Relation(name, sql, rows.columns, (rows,), rows.plans, filtered_by=columns_read([node], scope))
 
 
 def aliased(rows: Relation, alias: str, name: str) -> Relation:
@@ -43,14 +46,17 @@ def aliased(rows: Relation, alias: str, name: str) -> Relation:
 def distinct(rows: Relation, name: str) -> Relation:
     if any(has_float(c.type) or isinstance(c.type, T.MapType) for c in rows.columns):
         raise unsupported("distinct rows with fractions or maps")
-    return Relation(name, f"SELECT DISTINCT * FROM {rows.name}", rows.columns, (rows,), rows.plans)
+    read, sql = _made_of(rows.columns), f"SELECT DISTINCT * FROM {rows.name}"
+    return Relation(name, sql, rows.columns, (rows,), rows.plans, operator="Deduplicate", filtered_by=read)
 
 
 def ordered(rows: Relation, terms: Sequence[Sorted], name: str) -> Relation:
     if not all(map(_has_column, terms)):
         raise unsupported("an order by a constant")
-    order = ", ".join(key for term in terms for key in order_keys(term, rows.scope))
-    return Relation(name, f"SELECT * FROM {rows.name}", rows.columns, (rows,), rows.plans, order=order)
+    scope, sql = rows.scope, f"SELECT * FROM {rows.name}"
+    order = ", ".join(key for term in terms for key in order_keys(term, scope))
+    made = Relation(name, sql, rows.columns, (rows,), rows.plans, order=order, operator="Sort")
+    return replace(made, filtered_by=columns_read(terms, scope))
 
 
 def limited(rows: Relation, limit: int, name: str) -> Relation:
@@ -62,7 +68,8 @@ def limited(rows: Relation, limit: int, name: str) -> Relation:
         differ = f"count(*) OVER () > {limit} AND max(whole) OVER () > max(place) OVER ()"
         known = f"WHERE place <= {limit} QUALIFY CASE WHEN {differ} THEN error('equal keys') ELSE true END"
         sql = f"SELECT {shown} FROM (SELECT *, {ranks} FROM {rows.name}) {known} ORDER BY place LIMIT {limit}"
-    return Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
+    made = Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
+    return replace(made, operator="GlobalLimit")
 
 
 def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] | None, name: str) -> Relation:
@@ -71,8 +78,10 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
     of_right = both.columns[len(left.columns) :]
     pairs = _pairs(left.columns, of_right, kind, by) if isinstance(by, Sequence) else []
     terms = [comparison("=")([Value(c.sql, c.type) for c in pair]).sql for pair in pairs]
+    read = _made_of([c for pair in pairs for c in pair])
     if by is not None and not isinstance(by, Sequence):
-        terms = [_condition(value_of(by, both.scope))]
+        scope = both.scope
+        terms, read = [_condition(value_of(by, scope))], columns_read([by], scope)
     renamed = [f"{old.sql} AS {new.sql}" for old, new in zip(right.columns, of_right, strict=True)]
     other = f"(SELECT {', '.join(renamed) or '1'} FROM {right.name})"
     keys, hidden = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -82,7 +91,12 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
         columns = [replace(c, is_partial=c.is_partial or c.of.lower() in partial) for c in columns]
     shown = ", ".join(column.sql for column in columns) or "1 AS no_column"
     sql = f"SELECT {shown} FROM {left.name} {kind} JOIN {other} ON {' AND '.join(terms) or 'true'}"
-    return Relation(name, sql, tuple(columns), (left, right), (left if kind in {"SEMI", "ANTI"} else both).plans)
+    plans = (left if kind in {"SEMI", "ANTI"} else both).plans
+    return Relation(name, sql, tuple(columns), (left, right), plans, operator="Join", filtered_by=read)
+
+
+def _made_of(columns: Iterable[OutputColumn]) -> frozenset[str]:
+    return frozenset[str]().union(*(column.made_of for column in columns))
 
 
 def _pairs(
@@ -104,21 +118,25 @@ def _condition(value: Value) -> str:
 
 def selected(rows: Relation, nodes: Sequence[Node], name: str) -> Relation:
     scope = rows.scope
-    columns, texts, exploded = list[OutputColumn](), list[str](), False
+    columns, texts, lists = list[OutputColumn](), list[str](), list[Node]()
+    is_windowed = any(has_window(node) for node in nodes if not isinstance(node, Name | OutputColumn))
     for number, node in enumerate(nodes):
         sql = f"c{number}"
         if isinstance(node, OutputColumn) and node.name:
             text, column = node.sql, replace(node, sql=sql)
         elif list_ := _exploded(node):
-            if exploded or any(map(has_window, nodes)):
+            if lists or is_windowed:
                 raise unsupported("explode beside another, or a window")
-            text, column, exploded = *_unnested(whole_value(list_, scope), node, sql), True
+            lists.append(list_)
+            text, column = _unnested(list_, scope, node, sql)
         else:
             text, column = column_of(node, scope, sql)
         texts.append(f"{text} AS {sql}")
         columns.append(column)
-    shown = ", ".join(texts) or "1 AS no_column"
-    return Relation(name, f"SELECT {shown} FROM {rows.name}", tuple(columns), (rows,), rows.plans)
+    sql = f"SELECT {', '.join(texts) or '1 AS no_column'} FROM {rows.name}"
+    operator = "Window" if is_windowed else ""
+    read = columns_read(lists, scope) if lists else frozenset[str]()
+    return Relation(name, sql, tuple(columns), (rows,), rows.plans, operator=operator, filtered_by=read)
 
 
 def _exploded(node: Node) -> Node | None:
@@ -126,10 +144,11 @@ def _exploded(node: Node) -> Node | None:
     return inner.arguments[0] if isinstance(inner, Call) and inner.name == "explode" else None
 
 
-def _unnested(value: Value, node: Node, sql: str) -> tuple[str, OutputColumn]:
+def _unnested(list_: Node, scope: Scope, node: Node, sql: str) -> tuple[str, OutputColumn]:
+    value, read = whole_value(list_, scope), columns_read([list_], scope)
     if not isinstance(value.type, T.ArrayType) or not isinstance(node, Alias):
         raise unsupported("explode of this value")
-    return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql)
+    return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql, made_of=read)
 
 
 def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> Relation:
@@ -149,7 +168,8 @@ def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: 
         columns.append(column)
     grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
     sql = f"SELECT {', '.join(texts) or '1 AS no_column'} FROM {rows.name}{grouped}"
-    return Relation(name, sql, tuple(columns), (rows,), rows.plans)
+    read = _made_of(columns[: len(by)])
+    return Relation(name, sql, tuple(columns), (rows,), rows.plans, operator="Aggregate", filtered_by=read)
 
 
 def _has_column(node: Node) -> bool:
@@ -161,15 +181,14 @@ def united(
 ) -> Relation:
     columns, first, second = list[OutputColumn](), list[str](), list[str]()
     for number, (one, other) in enumerate(pairs):
-        type_ = common_type([column.type for column in (one, other) if column is not None])
-        known = one or other
-        assert known is not None
-        columns.append(replace(known, type=type_, sql=f"c{number}", of=""))
+        known = [column for column in (one, other) if column is not None]
+        type_ = common_type([column.type for column in known])
+        columns.append(replace(known[0], type=type_, sql=f"c{number}", of="", made_of=_made_of(known)))
         for texts, column in ((first, one), (second, other)):
             value = Value("NULL", T.NullType()) if column is None else Value(column.sql, column.type)
             texts.append(f"{cast(value, type_).sql} AS c{number}")
     sql = f"SELECT {', '.join(first)} FROM {left.name} UNION ALL SELECT {', '.join(second)} FROM {right.name}"
-    return Relation(name, sql, tuple(columns), (left, right), left.plans)
+    return Relation(name, sql, tuple(columns), (left, right), left.plans, operator="Union")
 
 
 def _beside(left: Relation, right: Relation) -> Relation:

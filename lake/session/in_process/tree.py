@@ -21,7 +21,7 @@ class OutputColumn:
     """Column of a relation: its name in Spark, its type and metadata, its name in DuckDB.
 
     `id` is the same where a relation hands the column on unchanged. `of` is the alias of its relation, of which a join
-    by names hides other columns if it `is_partial`.
+    by names hides other columns if it `is_partial`. `made_of` are the columns of scans that its values may depend on.
     """
 
     name: str
@@ -31,6 +31,10 @@ class OutputColumn:
     id: int = field(default_factory=_IDS.__next__)
     of: str = ""
     is_partial: bool = False
+    made_of: frozenset[str] = frozenset()
+
+    def renamed(self, name: str) -> OutputColumn:
+        return OutputColumn(name, self.type, self.sql, self.metadata, made_of=self.made_of)
 
 
 @dataclass(frozen=True)
