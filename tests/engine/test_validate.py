@@ -6,12 +6,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.engine import analysis
 from lake.engine.advance import advance_all
-from lake.engine.analysis import analyse
+from lake.engine.engines import duckdb_may_refuse
 from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
+from lake.project.declaration import Declaration
 from lake.project.project import load
 from lake.publish.cut import cut
+from lake.session.in_process.mode import Unsupported
 from lake.testing import Lakehouse
 from tests import shop
 
@@ -22,6 +25,13 @@ EVENTS = shop.contract("events", {"id": "long", "at": "timestamp", "size": "doub
 def declare(settings: Settings, kind: str, *inputs: str, returns: str = "rows", head: str = shop.HEAD) -> Lakehouse:
     text = shop.job("t", kind, *(inputs or [EVENT_LOG]), returns=returns, head=head)
     return shop.declare(settings, EVENTS, jobs={"t": text})
+
+
+def analyse(inputs: Inputs, declaration: Declaration) -> None:
+    """Analyse by Spark, after DuckDB has refused a declaration with faults."""
+    with pytest.raises(Unsupported), duckdb_may_refuse():
+        analysis.analyse(inputs.in_process, declaration)
+    analysis.analyse(inputs, declaration)
 
 
 @pytest.mark.parametrize(
