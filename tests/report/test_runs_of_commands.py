@@ -15,6 +15,7 @@ from tests.shop import contract, declare, empty, job
 
 LATEST = 'Latest("id", sequence="at")'
 NEWEST = job("newest", LATEST, 'log("thing")')
+BY_SPARK = job("newest", LATEST, 'log("thing")', returns="""rows.where("rlike('a', 'a')")""")
 NARROWER = job("newest", LATEST, 'log("thing")', returns='rows.select("id", "at")')
 THING = contract("thing", {"id": "int", "size": "int?", "at": "timestamp"}, id=["id"], time="at")
 Run = Callable[..., str]
@@ -96,7 +97,8 @@ def test_writing_command_records_a_run(lakehouse: Lakehouse, run: Run, tmp_path:
     }
 
 
-def test_failed_build_is_shown_until_one_succeeds(run: Run) -> None:
+def test_failed_build_is_shown_until_one_succeeds(lakehouse: Lakehouse, run: Run) -> None:
+    declare(lakehouse.source, jobs={"newest": BY_SPARK})
     run("run", code=75, remote=f"sc://localhost:{free_port()}")
     assert failed(run) == {("advance", "newest")}
     assert "failed   advance of newest, " in run("status")
@@ -113,6 +115,7 @@ def test_alert_reports_a_failure_and_its_end(
     folder.mkdir()
     about = f'url = "http://127.0.0.1:1/"\nsecret = "env:{VARIABLE}"\nattempts = 1\nmeasure = "failed"\n'
     (folder / "work.toml").write_text(about)
+    declare(lakehouse.source, jobs={"newest": BY_SPARK})
     run("run", code=75, remote=f"sc://localhost:{free_port()}")
     assert "failed: advance of newest: " in run("alert", "--dry-run")
     run("alert", code=75)  # The receiver does not answer
