@@ -127,12 +127,12 @@ def test_table_commits_each_cut_once(sliced: Lakehouse) -> None:
         assert cuts == [3, 2, 1], declaration.name
 
 
-def test_table_of_a_query_in_sql_is_built_by_spark_and_advanced_by_duckdb(sliced: Lakehouse) -> None:
+def test_table_of_a_query_in_sql_is_built_and_advanced_by_duckdb(sliced: Lakehouse) -> None:
     from lake.store.delta import positions
 
     table = sliced.project.table(sliced.project.tables["carrier_league"])
     engines = [position.data.get("engine") for position in positions(table.path, table.app)]
-    assert engines == ["duckdb", "duckdb", None]
+    assert engines == ["duckdb"] * 3
 
 
 def test_commits_and_edition_record_the_content_of_each_table(sliced: Lakehouse) -> None:
