@@ -106,10 +106,10 @@ def like(values: Sequence[Value]) -> Value:
 
 def try_to_binary(values: Sequence[Value]) -> Value:
     """Return the bytes of a text, null where its expression fails."""
-    of, encoding = values
-    if of.type != TEXT or constant(encoding).lower() != "utf-8" or "error(" in of.sql:
+    made = encoded(values)
+    if "error(" in made.sql:
         raise unsupported("an attempt at what DuckDB may refuse")
-    return Value(f"TRY(encode({of.sql}))", T.BinaryType())
+    return Value(f"TRY({made.sql})", BINARY)
 
 
 def encoded(values: Sequence[Value]) -> Value:
