@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from lake import cost
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.settings_table import SettingsReader, fault, number, tool_lake, variable
@@ -129,7 +130,7 @@ class Settings:
       `postgresql://HOST/DATABASE` for several hosts, with libpq's PGPASSWORD and ~/.pgpass.
     - `batch_files`, `batch_bytes`: limits of one batch. `record_bytes`: a longer JSON record is quarantined, and the
       whole file if a line is sixteen times as long.
-    - `lease_seconds`: how long a writer waits for another. `small_diff_rows`: Spark writes larger diffs.
+    - `lease_seconds`: how long a writer waits for another. `in_process_rows`: Spark makes tables of more input rows.
       `client_memory`: bytes of this process that DuckDB may hold; it spills the rest to files in `.lake`.
       `tables_at_once`: tables processed in parallel, sharing the driver's memory.
     - `keep_editions`, `keep_days`: `lake maintain` keeps this number of newest editions, and those of the last days. It
@@ -157,7 +158,7 @@ class Settings:
     keep_consumer_days: float = number(7.0, least=0)
     maintain_bytes: int = number(4 << 30, least=1)
     maintain_every: int = number(50, least=0)
-    small_diff_rows: int = number(500_000, least=0)
+    in_process_rows: int = number(20_000_000, least=0)
     client_memory: int = number(2 << 30, least=64 << 20)
     tables_at_once: int = number(2, least=1)
     publish: PublishSettings = PublishSettings()
@@ -171,6 +172,11 @@ class Settings:
     def place(self, where: Path | str) -> str:
         """Return the absolute path or the URL of a folder."""
         return url_of(where) or str(self.path(where))
+
+    @property
+    def collected_rows(self) -> int:
+        """Rows of Spark that this process compares and commits itself."""
+        return min(self.in_process_rows, cost.COLLECTED_ROWS)
 
     @property
     def urls(self) -> dict[str, str]:

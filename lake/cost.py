@@ -48,20 +48,28 @@ BRIEF_BYTES = 32 << 20
 """A run of this size, into logs and tables of at most BRIEF_ROWS rows, takes a third less time without optimizing
 compilation. Building tables of 3,000,000 events takes as long, rebuilding them 1.7 times as long.
 """
-IN_PROCESS_ROWS = 100_000
-"""Changed rows of each input, or for a build rows of all, for which DuckDB evaluates a table in this process, if it
-knows how.
+COLLECTED_ROWS = 500_000
+"""Rows of a diff that this process takes from Spark to write them."""
+IN_PROCESS_CHANGES = 1_000_000
+"""Changed rows of each input for which DuckDB advances a table in this process, if it knows how. Two tables of 400,000
+orders get 500,000 more in 6 s each; Spark takes 45 s.
 """
-IN_PROCESS_SCAN_ROWS = 5_000_000
-"""Rows of an input that DuckDB scans in this process, of the columns that a query needs."""
+IN_PROCESS_SCAN_ROWS = 20_000_000
+"""Rows of an input that DuckDB scans in this process."""
+IN_PROCESS_MAPPED_ROWS = 500_000
+"""Rows that a Python function gets in this process, by one thread; for more, Spark has a process for each core."""
+IN_PROCESS_RESULT_BYTES = 2 << 30
+"""Rows that a query of DuckDB may return to this process; beyond it Spark evaluates and writes the table."""
 INTERPRETED_ROWS = 20_000
 """New events of a cycle, into logs and tables of at most BRIEF_ROWS rows, for which Spark interprets its plans: to
 generate and compile code for the plans of 2,000 events takes a quarter of the CPU of a cycle of `--follow`.
 """
 DEDUPLICATED_LOG_ROWS = 20_000_000
 """Rows of the log's files that are searched in this process for the ids of a batch."""
-READ_BYTES = 16 << 20
-"""Bytes of records that are read in this process at once; of more, each file is a task of Spark."""
+READ_BYTES = 128 << 20
+"""Bytes of records that are read in this process at once; of more, each file is a task of Spark. 160,000 events in
+20 MB take 8 s here; Spark, which has to start, takes 28 s.
+"""
 ROW_GROUP = 8 << 20
 """Unit of reading and skipping: a reader of most columns holds one for each thread."""
 ORDERED_BYTES = 1 << 30

@@ -13,8 +13,8 @@ from lake.config import Settings
 
 Writer = Literal["delta-rs", "spark"]
 WRITERS: Final[tuple[Writer, Writer]] = ("delta-rs", "spark")
-SMALL_DIFF_ROWS: Final[dict[Writer, int]] = {"delta-rs": Settings.small_diff_rows, "spark": 0}
-"""The setting `small_diff_rows` by which a writer writes tables."""
+IN_PROCESS_ROWS: Final[dict[Writer, int]] = {"delta-rs": Settings.in_process_rows, "spark": 0}
+"""The setting `in_process_rows` by which a writer writes tables."""
 
 
 @contextmanager

@@ -37,8 +37,9 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     """
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
+        limit = inputs.project.settings.in_process_rows
         if evaluation.head is None:
-            few = inputs.rows(declaration) <= cost.IN_PROCESS_ROWS
+            few = inputs.rows(declaration) <= limit
             return by_rows(
                 evaluation, _first_rows, _writing(evaluation, partial(write_all, verb="build"), began), few=few
             )
@@ -47,7 +48,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
             head = evaluation.head
             return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
         changed = (inputs.size_of_changes(source, evaluation.head) for source in declaration.inputs)
-        few = all(rows <= cost.IN_PROCESS_ROWS for rows in changed)
+        few = all(rows <= min(limit, cost.IN_PROCESS_CHANGES) for rows in changed)
         return by_rows(evaluation, _difference, _writing(evaluation, partial(write, verb="advance"), began), few=few)
 
 

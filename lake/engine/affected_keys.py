@@ -138,7 +138,7 @@ def _unless_many(evaluation: Evaluation, keys: Rows) -> AffectedKeys:
 
 def _are_many(evaluation: Evaluation) -> bool:
     inputs, sources = evaluation.inputs, evaluation.declaration.inputs
-    limit = inputs.project.settings.small_diff_rows
+    limit = inputs.project.settings.collected_rows
     return any(inputs.size_of_changes(source, evaluation.since) > limit for source in sources)
 
 
@@ -158,7 +158,7 @@ def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
 
     inputs, declaration, table = evaluation.inputs, evaluation.declaration, evaluation.table
     kind, reaching = evaluation.kind, evaluation.kind.reaching(side, changes)
-    limit = inputs.project.settings.small_diff_rows
+    limit = inputs.project.settings.collected_rows
     if kind.absorbs:
         version, others = table.version(), to_arrow(reaching)
         keys = table.keys_where(kind.key, others, kind.reaches(side, DUCKDB), version, limit=limit)
@@ -190,5 +190,5 @@ def keys_by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) 
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return ALL
         some = Rows(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common])).distinct()
-        parts.append(some.within(inputs.project.settings.small_diff_rows) if many else Rows(some.arrow()))
+        parts.append(some.within(inputs.project.settings.collected_rows) if many else Rows(some.arrow()))
     return _unless_many(evaluation, parts[0].union(*parts[1:]).distinct())

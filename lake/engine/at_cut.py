@@ -134,7 +134,7 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         frame = inputs.evaluate(declaration)
         rows = Rows(frame).select(visible(frame.columns))
         events = sum(Log(settings, stream).head_at(cut.batches.get(stream, 0)).events for stream in streams)
-        rows = check_identity(declaration, Rows(rows.arrow()) if events <= settings.small_diff_rows else rows)
+        rows = check_identity(declaration, Rows(rows.arrow()) if events <= settings.collected_rows else rows)
         table.create(arrow_types(rows), description=declaration.doc)
         head = TableHead(
             table.position_or_start(),

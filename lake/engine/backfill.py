@@ -151,7 +151,7 @@ class Between:
             if frames[side] is not None
         ]
         share = int(cost.AFFECTED_SHARE * table.rows(table.version()))
-        limit = min(share, self.inputs.project.settings.small_diff_rows)
+        limit = min(share, self.inputs.project.settings.collected_rows)
         affected = first.union(*others).distinct().within(limit)
         if affected.is_empty:
             return NOTHING

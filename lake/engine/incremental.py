@@ -78,7 +78,7 @@ def _of_many(evaluation: Evaluation, affected: AffectedKeys, version: int) -> Ro
 
 
 def collected_if_small(evaluation: Evaluation, diff: DataFrame) -> Rows:
-    return Rows(diff).within(evaluation.inputs.project.settings.small_diff_rows)
+    return Rows(diff).within(evaluation.inputs.project.settings.collected_rows)
 
 
 def _check_columns(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:
@@ -103,7 +103,7 @@ def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
         return _local(evaluation, rows) if local else Rows(rows)
     absorbed = evaluation.inputs.absorbed(evaluation.declaration, old.frame(evaluation.spark), affected.changes)
     kept, again = _split(Rows(to_arrow(absorbed) if local else absorbed), kind.key)
-    again = again.within(evaluation.inputs.project.settings.small_diff_rows)
+    again = again.within(evaluation.inputs.project.settings.collected_rows)
     if again.is_empty:
         return kept
     if not kind.key:

@@ -43,7 +43,7 @@ class Inputs(StoredRows):
     """Inputs of a project's tables at `cut`, and the tables evaluated from them.
 
     - `recompute`: evaluate input tables from the logs, except those `proved` at a version, {table: version}.
-    - `cached`: logs that Spark caches.
+    - `cached`: rows of logs, read before. `shared`: logs that are cached by their first reader, if memory allows.
     - `declared`: tables evaluated by their current definition. Others get the columns that they were built with; the
       columns `withheld` from them are recorded, {table: {input: columns}}.
     - `sound_logs`: logs found to be undamaged.
@@ -55,6 +55,7 @@ class Inputs(StoredRows):
     recompute: bool = False
     proved: dict[str, int] = field(default_factory=dict)
     cached: dict[str, DataFrame] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
     declared: set[str] = field(default_factory=set)
     withheld: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     analysed: dict[str, Analysed] = field(default_factory=dict)
@@ -64,12 +65,13 @@ class Inputs(StoredRows):
     _no_rows: dict[str, DataFrame] = field(default_factory=dict)
     _given_columns: dict[str, Given] = field(default_factory=dict)
     _checking: Lock = field(default_factory=Lock)
+    _caching: Lock = field(default_factory=Lock)
 
     @cached_property
     def in_process(self) -> Inputs:
         """The same inputs, read, analysed and evaluated by DuckDB in this process."""
         session = in_process_session()
-        return replace(self, connect=lambda: session, cached={}, _evaluated={}, _no_rows={})
+        return replace(self, connect=lambda: session, cached={}, shared=set(), _evaluated={}, _no_rows={})
 
     def check_integrity(self, declaration: Declaration) -> None:
         """Raise LakeError if a log that the table reads is damaged; check each log once."""
@@ -80,8 +82,8 @@ class Inputs(StoredRows):
             self.sound_logs |= streams
 
     def whole(self, source: Input, times: Span | None = None) -> DataFrame:
-        if times is None and source.name in self.cached and source.table is None:
-            return self.cached[source.name]
+        if times is None and source.is_log and source.name in {*self.cached, *self.shared}:
+            return self._cached_log(source)
         if source.table is not None and self._is_recomputed(source.table):
             rows = self.evaluate(source.table)
             return ordered(rows.select(*visible(rows.columns)), source.table)
@@ -101,25 +103,31 @@ class Inputs(StoredRows):
 
     @contextmanager
     def sharing(self, tables: Iterable[Declaration]) -> Iterator[None]:
-        """Cache the large logs that several of `tables` read while the block runs, as far as memory allows."""
+        """Let the logs that several of `tables` read be `shared` while the block runs."""
         readers = Counter(
             name for table in tables for name in {source.name for source in table.inputs if source.is_log}
         )
-        free = cost.SHARED_MEMORY * _bytes(self.project.settings.spark.driver_memory)
-        for source in [Input(name) for name, reading in readers.items() if reading > 1]:
-            if (size := self.size(source)) <= cost.IN_PROCESS_ROWS:
-                continue
-            rows = self.whole(source)
-            needed = size * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
-            if needed <= free:
-                free -= needed
-                self.cached[source.name] = rows.persist()
+        self.shared |= {name for name, reading in readers.items() if reading > 1}
         try:
             yield
         finally:
             for rows in self.cached.values():
                 rows.unpersist()
             self.cached.clear()
+            self.shared.clear()
+
+    def _cached_log(self, source: Input) -> DataFrame:
+        with self._caching:
+            if source.name in self.cached:
+                return self.cached[source.name]
+            rows = self.stored(source)
+            needed = sum(self._memory(name, log) for name, log in {**self.cached, source.name: rows}.items())
+            if needed > cost.SHARED_MEMORY * _bytes(self.project.settings.spark.driver_memory):
+                return rows
+            return self.cached.setdefault(source.name, rows.persist())
+
+    def _memory(self, log: str, rows: DataFrame) -> int:
+        return self.size(Input(log)) * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
 
     def no_rows(self, source: Input) -> DataFrame:
         """Return a frame with the columns of `whole`; nothing is read."""

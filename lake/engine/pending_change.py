@@ -20,6 +20,7 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
 from lake.project.project import Project
+from lake.session.in_process.mode import in_process
 from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.cuts import get_cut
@@ -67,7 +68,8 @@ def change_of_all(evaluation: Evaluation) -> PendingChange:
     """Return the change of the whole table; rows are compared only if fingerprints differ."""
     table = evaluation.table
     rows, old = evaluation.all_rows(), table.read(evaluation.spark, table.version())
-    if evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
+    is_by_spark = in_process(evaluation.spark) is None
+    if is_by_spark and evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
         stored, wanted = fingerprints(old, rows)
         if stored == wanted:
             return PendingChange(evaluation, Rows(empty_diff(table)), Counts())

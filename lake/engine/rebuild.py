@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from lake import cost
 from lake.engine import integrity
 from lake.engine.analysis import analyse
 from lake.engine.engines import by_rows
@@ -78,7 +77,7 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
             made = replace(change, evaluation=evaluation)
             return finish(made, began, verb="rebuild", dry_run=dry_run, engine=engine, why=why)
 
-        few = is_changed and inputs.rows(declaration) <= cost.IN_PROCESS_ROWS
+        few = inputs.rows(declaration) <= inputs.project.settings.in_process_rows
         return by_rows(evaluation, find, write, few=few)
 
 

@@ -1,6 +1,6 @@
 """Rows in this process (Arrow) or in Spark, as one type: only this module asks where they are.
 
-Limits of `lake.cost` and the setting `small_diff_rows` decide: `within` collects rows if they are few.
+Limits of `lake.cost` and the setting `in_process_rows` decide: `within` collects rows if they are few.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import mark_as_json
 from lake.session import file_modes
-from lake.session.in_process.mode import by_duckdb
+from lake.session.in_process.mode import by_duckdb, in_process
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine
 from lake.store.duckdb_tables import in_process_session
@@ -114,7 +114,7 @@ def _read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
     now: datetime,
 ) -> BatchCounts:
     """Read the delivery, by DuckDB in this process if it is small and DuckDB knows how, and commit its events."""
-    if delivery.size <= cost.READ_BYTES:
+    if delivery.size <= cost.READ_BYTES and settings.in_process_rows > 0:
         try:
             with (
                 by_duckdb(),
@@ -265,7 +265,8 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
 
 def _content(batch: Batch) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
-    few = rows <= cost.APPENDED_ROWS and batch.delivery.size <= cost.APPENDED_BYTES
+    is_small = rows <= cost.APPENDED_ROWS and batch.delivery.size <= cost.APPENDED_BYTES
+    few = is_small or in_process(batch.spark) is not None
     sealed = chain.sealed_columns(batch.contracts)
     events, fingerprints = chain.fingerprinted(batch.events(), sealed, few=few)
     return events, chain.entry(batch.head.content, batch.number, fingerprints, sealed)

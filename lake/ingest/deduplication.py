@@ -23,6 +23,7 @@ from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.expressions import content, literal
 from lake.kinds.columns import with_one_zero
+from lake.session.in_process.mode import in_process
 from lake.store import archive_tier, delta, duckdb_tables, log_rows
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log import Log
@@ -148,7 +149,7 @@ class RedeliverySearch:
 
     @property
     def small(self) -> bool:
-        return self.rows <= self._limit
+        return self.rows <= self._limit or in_process(self.spark) is not None
 
     def find(self) -> pa.Table | DataFrame:
         repeated, stored = self._repeated_ids(), self._stored_events()
@@ -178,7 +179,7 @@ class RedeliverySearch:
 
     @property
     def _limit(self) -> int:
-        return min(cost.APPENDED_ROWS, self.settings.small_diff_rows)
+        return min(cost.APPENDED_ROWS, self.settings.collected_rows)
 
     @cached_property
     def _voids(self) -> list[Void]:

@@ -212,7 +212,7 @@ class _DeployFinish:
 
     def _copy(self, declaration: Declaration, live: Table, version: int, own: Table, head: TableHead) -> None:
         scan, meanings = Scan(live.path, version), live.meanings(version)
-        rows = scan.arrow() if scan.rows() <= self.project.settings.small_diff_rows else scan.frame(self.spark())
+        rows = scan.arrow() if scan.rows() <= self.project.settings.collected_rows else scan.frame(self.spark())
         if not own.exists():
             own.create(scan.schema(), description=declaration.doc)
         commit.replace(own, rows, declaration.kind.identity, head.committed, meanings=meanings)

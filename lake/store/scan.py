@@ -350,6 +350,8 @@ def to_arrow(rows: DataFrame) -> pa.Table:
 
 
 def within(rows: DataFrame, limit: int) -> pa.Table | DataFrame:
+    if in_process(rows.sparkSession):
+        return to_arrow(rows)
     few = to_arrow(rows.limit(limit + 1))
     return few if few.num_rows <= limit else rows
 

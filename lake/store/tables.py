@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from deltalake import Field, Schema
 
+from lake import cost
 from lake.config import Settings
+from lake.session.in_process.mode import in_process
 from lake.session.spark_session import raise_if_gone
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.comparison import SIGNED, feed
@@ -159,7 +161,8 @@ class Table(Located):
         """
         import pyarrow as pa
 
-        if self.changed(after=after, upto=upto) > self.settings.small_diff_rows:
+        limit = cost.IN_PROCESS_CHANGES if in_process(spark) else self.settings.collected_rows
+        if self.changed(after=after, upto=upto) > limit:
             return self._changes_by_spark(spark, after, upto)
         with delta.opened(self.path, upto) as table, duckdb_tables.connection() as con:
             visible = [field for field in arrow_schema(table) if not field.name.startswith("_")]

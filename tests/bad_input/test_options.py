@@ -18,7 +18,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from lake import cli, cost
+from lake import cli
 from lake.errors import Unavailable
 from lake.privacy.forget import Preview
 from lake.publish.retention import tables
@@ -199,7 +199,7 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
         return Ran(code, err, out)
 
     monkeypatch.setattr("lake.session.spark_session._embedded", no_session)
-    monkeypatch.setattr(cost, "IN_PROCESS_ROWS", -1)  # the shop's tables have no state
+    monkeypatch.setenv("LAKE_IN_PROCESS_ROWS", "0")  # the shop's tables have no state
     monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     monkeypatch.setattr("lake.ops.follow.follow", lambda *_, **__: None)
     monkeypatch.setattr("lake.ops.maintenance.tables", lambda settings: islice(tables(settings), 1))

@@ -67,7 +67,7 @@ class Loss:
 
 LOSSES: Final = (
     Loss("run", ("run",)),
-    Loss("run by Spark", ("run",), tuned={"lake.cost.APPENDED_BYTES": -1}, environment={"LAKE_SMALL_DIFF_ROWS": "0"}),
+    Loss("run by Spark", ("run",), tuned={"lake.cost.APPENDED_BYTES": -1}, environment={"LAKE_IN_PROCESS_ROWS": "0"}),
     Loss("run that packs", ("run",), tuned=PACKING),
     Loss("rebuild", ("rebuild", "--all"), TAKEN),
     Loss("deploy", DEPLOY, TAKEN, changes=True),

@@ -94,7 +94,7 @@ def _sides(*whats: str) -> list[str]:
 DEPLOY: Final = ("deploy", "--yes")
 """A change that is taken back takes a column from readers."""
 RUN: Final = _at("run", *_moments("log", "table"), *_sides("quarantine", "redeliveries", "meta", "edition", "archive"))
-MERGE: Final = [Crash("run: Spark's MERGE", ("run",), "table.middle", environment={"LAKE_SMALL_DIFF_ROWS": "0"})]
+MERGE: Final = [Crash("run: Spark's MERGE", ("run",), "table.middle", environment={"LAKE_IN_PROCESS_ROWS": "0"})]
 UPKEEP: Final = [
     *_at("run", *_moments("compaction"), tuned=PACKING),
     *_at("maintain", *_moments("compaction"), *_sides("vacuum"), tuned=DUE, environment=SHORT),

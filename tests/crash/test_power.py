@@ -220,7 +220,7 @@ def test_reported_void_is_on_disk_after_a_power_cut(traced: Recorded, tmp_path: 
 
 @pytest.mark.long
 def test_batches_and_tables_written_by_spark_are_on_disk_after_a_power_cut(by_jvm: Recorded, tmp_path: Path) -> None:
-    house = shop(tmp_path / "shop", "small_diff_rows = 0\n")
+    house = shop(tmp_path / "shop", "in_process_rows = 0\n")
     archive: dict[str, Any] = {"LAKE_ARCHIVE": str(house.home / "archive")}
     for number in (1, 2):
         house.land("orders", {"number": number}, {"number": "?"})

@@ -99,7 +99,7 @@ def busy_time(meters):
 @pytest.fixture(params=[pytest.param(each, marks=pytest.mark.long) for each in (500_000, 0)])
 def meters(request: pytest.FixtureRequest, spark: SparkSession, project: Settings) -> Lakehouse:
     settings = project.path("pyproject.toml")
-    settings.write_text(f"[tool.lake]\nsmall_diff_rows = {request.param}\n")
+    settings.write_text(f"[tool.lake]\nin_process_rows = {request.param}\n")
     return declare(project, READING, jobs={name: HEAD + text for name, text in JOBS.items()})
 
 
@@ -118,7 +118,7 @@ def test_aggregates_keep_the_laws_cycle_by_cycle(meters: Lakehouse) -> None:
         "POWER": (3, 3, 3, "a")
     }
     assert [r["most"] for r in meters.table("look_back") if r["meter"] == "a" and r["at"].hour == 4] == [1]
-    meters.check_laws(slices=2 if meters.settings.small_diff_rows else 0)
+    meters.check_laws(slices=2 if meters.settings.in_process_rows else 0)
 
 
 @pytest.mark.long

@@ -34,7 +34,7 @@ from tests.kinds.public import KINDS
 from tests.options import events
 from tests.options import project as matrix
 from tests.shop import new_shop, order
-from tests.writers import SMALL_DIFF_ROWS, WRITERS, Writer
+from tests.writers import IN_PROCESS_ROWS, WRITERS, Writer
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 
@@ -82,7 +82,7 @@ def test_kind_over_an_archived_log_equals_kind_over_a_full_log(
             monkeypatch.setattr(cost, limit, 10)
     chance = random.Random(writer)
     project = matrix.write(tmp_path / "project", list(matrix.tables(bold=True)))
-    ours = with_cold(Lakehouse(project, tmp_path / "ours"), small_diff_rows=SMALL_DIFF_ROWS[writer])
+    ours = with_cold(Lakehouse(project, tmp_path / "ours"), in_process_rows=IN_PROCESS_ROWS[writer])
     theirs = Lakehouse(project, tmp_path / "theirs")
     for part in events.batches():
         for stream, records in part.items():

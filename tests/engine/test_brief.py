@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_short_run_announces_itself_before_its_session_starts(
         said.append("started")
         return spark
 
-    monkeypatch.setattr(cost, "IN_PROCESS_ROWS", -1)
+    shop.settings = replace(shop.settings, in_process_rows=0)
     monkeypatch.setattr(pipeline, "started", lambda: "started" in said)
     monkeypatch.setattr(pipeline, "expect_short_run", lambda: said.append("little"))
     run(shop.settings, start, lambda _: None, batches=1 if follows else None)

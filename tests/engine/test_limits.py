@@ -168,7 +168,7 @@ def test_tables_are_equal_within_and_beyond_the_memory_limits(
 ) -> None:
     lakes = [new_lake(tmp_path / name, tables) for name in ("many", "few")]
     limited = lakes[1]
-    limited.settings = replace(limited.settings, small_diff_rows=FEW)
+    limited.settings = replace(limited.settings, in_process_rows=FEW)
     sent = [list[dict[str, Any]]() for _ in lakes]
     for number, size in enumerate([40, 30], 1):
         for lake, so_far in zip(lakes, sent, strict=True):

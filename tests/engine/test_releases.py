@@ -132,7 +132,7 @@ def test_release_advances_with_new_events(
 ) -> None:
     shop = unpacked(release, tmp_path)
     if writer == "spark":
-        monkeypatch.setenv("LAKE_SMALL_DIFF_ROWS", "0")
+        monkeypatch.setenv("LAKE_IN_PROCESS_ROWS", "0")
 
     land_more(shop)
     before = {name: shop.table(name) for name in shop.project.tables}

@@ -66,7 +66,7 @@ def test_spill_is_estimated_once_for_each_complete_evaluation(
 ) -> None:
     shop = new_shop(tmp_path)
     monkeypatch.setattr(cost, "SPILLED_SHARE", share)
-    monkeypatch.setattr(cost, "IN_PROCESS_ROWS", -1)
+    shop.settings = replace(shop.settings, in_process_rows=0)
     shop.land_samples().run()
     tables = sorted(message.partition(":")[0] for message in caplog.messages if "GB free" in message)
     assert tables == ["current_order", "customer_daily"] * bool(share)

@@ -61,7 +61,7 @@ def test_duplicate_identity_is_reported_and_not_committed(
     spark: SparkSession, project: Settings, name: str, rows: str
 ) -> None:
     if rows == "by Spark":
-        project.path("pyproject.toml").write_text("[tool.lake]\nsmall_diff_rows = 0\n")
+        project.path("pyproject.toml").write_text("[tool.lake]\nin_process_rows = 0\n")
     lakehouse = declare(project, CONTRACT, jobs={name: JOBS[name]}).land("notes", *FIRST).run()
     before = lakehouse.table(name)
     if name == "listed":

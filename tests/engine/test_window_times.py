@@ -120,7 +120,7 @@ def sessions(gap: timedelta, values: Iterable[Any]) -> list[tuple[Any, datetime,
     return [(start, end, n) for (start, _, n), end in zip(found, ends, strict=True)]
 
 
-BY_SPARK = "small_diff_rows = 0\n"
+BY_SPARK = "in_process_rows = 0\n"
 
 
 def build(

@@ -52,7 +52,7 @@ def test_kind_with_any_pair_of_options_keeps_the_laws(
 @pytest.mark.long
 def test_tables_written_by_spark_keep_the_laws(spark: SparkSession, tmp_path: Path) -> None:
     with writing("spark"):
-        keeps_its_promise(tmp_path, matrix.tables(bold=True), settings="small_diff_rows = 0\n")
+        keeps_its_promise(tmp_path, matrix.tables(bold=True), settings="in_process_rows = 0\n")
 
 
 def keeps_its_promise(home: Path, tables: list[matrix.Table], settings: str = "") -> None:

@@ -269,7 +269,7 @@ def a_late_event(lake: Client) -> None:
     (lake.project / "late.jsonl").write_text(json.dumps(event | times))
     assert lake.call("append", "orders", str(lake.project / "late.jsonl"))["token"] == "orders@2"
     lake.call("cut")
-    (past,) = lake.call("advance", "order_past", LAKE_SMALL_DIFF_ROWS="0")["tables"]
+    (past,) = lake.call("advance", "order_past", LAKE_IN_PROCESS_ROWS="0")["tables"]
     assert (past["inserted"], past["updated"]) == (1, 1)
 
 

@@ -105,7 +105,7 @@ def test_run_leaves_a_table_locked_by_another_writer(shop: Lakehouse) -> None:
 @pytest.mark.long
 def test_diff_larger_than_the_memory_limit_is_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     shop = new_shop(tmp_path)
-    shop.settings = replace(shop.settings, small_diff_rows=0)
+    shop.settings = replace(shop.settings, in_process_rows=0)
     shop.land_samples().run()
     shop.land("orders", order(7), order(3, amount="7.00")).run().check_laws()
     assert {row["order_id"]: str(row["amount"]) for row in shop.table("current_order")} == {

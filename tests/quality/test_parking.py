@@ -290,8 +290,8 @@ def judged_cases() -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("small_diff_rows", [10_000, 0])
-def test_parked_rows_are_those_that_fail_the_gate(spark: SparkSession, project: Settings, small_diff_rows: int) -> None:
+@pytest.mark.parametrize("in_process_rows", [10_000, 0])
+def test_parked_rows_are_those_that_fail_the_gate(spark: SparkSession, project: Settings, in_process_rows: int) -> None:
     """The verdict is the oracle's, however the rows of a change are held."""
     cases, rows = judged_cases(), oracle.rows()
     for name, severity in (("warned", "warn"), ("kept", "park")):
@@ -299,7 +299,7 @@ def test_parked_rows_are_those_that_fail_the_gate(spark: SparkSession, project: 
         project.path(f"quality/{name}.json").write_text(json.dumps({"expectations": listed}))
     jobs = {f"silver/{name}": JUDGING.format(name=name) for name in ("warned", "kept")}
     shop = declare(project, PAYMENTS, jobs=jobs)
-    shop.settings = replace(shop.settings, small_diff_rows=small_diff_rows)
+    shop.settings = replace(shop.settings, in_process_rows=in_process_rows)
     events = [
         {"id": row["id"]}
         | {name: str(row[name]) if name in {"money", "day"} else row[name] for name in JUDGED if row[name] is not None}

@@ -32,7 +32,7 @@ from lake.testing import Commands, Lakehouse
 from tests.kills import killed_at_request
 from tests.s3.wire import SOON, Fault, Wire, nth, nth_write, wired
 from tests.shop import new_shop, order
-from tests.writers import SMALL_DIFF_ROWS, WRITERS, writing
+from tests.writers import IN_PROCESS_ROWS, WRITERS, writing
 
 PORT: Final = int(os.environ["S3_PORT"])
 REACHED: Final = {"LAKE_STORAGE__REGION": "us-east-1", "LAKE_STORAGE__PATH_STYLE": "true"}
@@ -81,7 +81,7 @@ def same(home: Path) -> dict[str, Any]:
             return result
 
         for number, writer in enumerate(WRITERS, 1):
-            those = replace(settings, small_diff_rows=SMALL_DIFF_ROWS[writer])
+            those = replace(settings, in_process_rows=IN_PROCESS_ROWS[writer])
             with writing(writer):
                 counted(f"run, {writer}", lambda those=those: cycle(those))  # type: ignore[misc] # called at once
                 counted(f"run of nothing new, {writer}", lambda those=those: cycle(those))  # type: ignore[misc] # so too
@@ -127,7 +127,7 @@ def answers(home: Path, fault: Fault, most: int) -> dict[str, Any]:
             wire.fails, wire.happened = nth(number, "PUT", "", fault), 0
             try:
                 with writing(writer):
-                    cycle(replace(settings, small_diff_rows=SMALL_DIFF_ROWS[writer]))
+                    cycle(replace(settings, in_process_rows=IN_PROCESS_ROWS[writer]))
                 outcome = "done"
             except Unavailable as error:
                 outcome = f"unavailable: {error.what}"

@@ -183,7 +183,7 @@ def test_spark_finds_redeliveries_and_conflicts_in_large_batches(
     land("readings", "2.jsonl", *(reading(meter) for meter in meters))
     land("readings", "3.jsonl", reading("m5", 5), reading("m5", 5), "broken", reading("m0", value=8))
     monkeypatch.setattr(quarantine, "PART_BYTES", quarantine.ROW_BYTES)
-    second = take(replace(project, small_diff_rows=0), spark)
+    second = take(replace(project, in_process_rows=0), spark)
     assert (second.read, second.accepted, second.duplicates, second.quarantined) == (13, 1, 10, 2)
     assert log_run.check(project, "readings") == []
 

@@ -304,7 +304,7 @@ def test_content_fingerprint_is_kept_by_every_kind_of_commit(shop: Lakehouse, mo
 
     small = shop.settings
     for number, rows in enumerate((0, 500_000, 500_000)):
-        shop.settings = replace(small, small_diff_rows=rows)
+        shop.settings = replace(small, in_process_rows=rows)
         with monkeypatch.context() as by_spark:
             if number == 1:
                 by_spark.setattr(cost, "COMPARE_ROWS", 1)

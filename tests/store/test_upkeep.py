@@ -295,7 +295,7 @@ def test_changed_rows_between_versions_are_counted_from_commits(table: Table) ->
 
 def replace_settings(table: Table, limit: int) -> Table:
     """Return the table with a project that gathers at most `limit` rows."""
-    return with_fields(table, settings=with_fields(table.settings, small_diff_rows=limit))
+    return with_fields(table, settings=with_fields(table.settings, in_process_rows=limit))
 
 
 def test_keys_and_rows_are_gathered_up_to_a_limit(table: Table) -> None:

@@ -22,6 +22,7 @@ from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.sql_formatter import SQLStringFormatter
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from lake import cost
 from lake.session.in_process import python_functions
 from lake.session.in_process.mode import Attach, Unsupported, unsupported
 from lake.session.in_process.relation import Relation
@@ -100,8 +101,11 @@ class InProcessSession(SparkSession):
         """Return what `work` makes of all rows at once, in their order."""
 
         def attach(con: duckdb.DuckDBPyConnection, name: str) -> AbstractContextManager[Any]:
+            ordered = rows.toArrow()
+            if ordered.num_rows > cost.IN_PROCESS_MAPPED_ROWS:
+                raise unsupported("a Python function of so many rows")
             try:
-                made = [work(batch) for batch in rows.toArrow().combine_chunks().to_batches() if batch.num_rows]
+                made = [work(batch) for batch in ordered.combine_chunks().to_batches() if batch.num_rows]
             except Exception as error:
                 raise Unsupported(f"{type(error).__name__}: {error}") from error
             return _registering(pa.Table.from_batches(made, to_arrow_schema(out, timezone="UTC")))(con, name)
@@ -132,9 +136,19 @@ class InProcessSession(SparkSession):
                     python_functions.register(self._database)
                 for name in relation.leaves:
                     attached.enter_context(self._held[name].attach(con, name))
-                return con.sql(query).to_arrow_table()
+                return _collected(con.sql(query).to_arrow_reader())
             except duckdb.Error as error:
                 raise Unsupported(str(error)) from error
+
+
+def _collected(batches: pa.RecordBatchReader) -> pa.Table:
+    collected, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > cost.IN_PROCESS_RESULT_BYTES:
+            raise unsupported("so large a result")
+        collected.append(batch)
+    return pa.Table.from_batches(collected, batches.schema)
 
 
 def _registering(rows: pa.Table) -> Attach:
