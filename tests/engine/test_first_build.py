@@ -18,7 +18,7 @@ from infra.bench.meters import FIELDS, Meters, append, contract
 from lake.config import Settings, load_settings
 from lake.engine.advance import advance
 from lake.engine.analysis import analyse
-from lake.engine.engines import duckdb_may_refuse
+from lake.engine.engines import by_rows, duckdb_may_refuse
 from lake.engine.inputs import Inputs
 from lake.engine.verify import verify_all
 from lake.ops.scaffold import init
@@ -73,10 +73,12 @@ def both(spark: SparkSession, tmp_path: Path) -> tuple[Project, Project]:
         append(project, contract(stream), Meters(spark, 2000, 100).events(stream, 0, 2000, late=True))
     cut(meters(project))
     copytree(project.project, tmp_path / "other")
-    return meters(project), meters(replace(load_settings(tmp_path / "other"), in_process_rows=0))
+    return meters(project), meters(load_settings(tmp_path / "other"))
 
 
-def test_build_by_duckdb_stores_what_one_by_spark_does(spark: SparkSession, both: tuple[Project, Project]) -> None:
+def test_build_by_duckdb_stores_what_one_by_spark_does(
+    spark: SparkSession, both: tuple[Project, Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
     by_duckdb, other = both
     at = latest_cut(by_duckdb.settings)
     assert at is not None
@@ -84,7 +86,9 @@ def test_build_by_duckdb_stores_what_one_by_spark_does(spark: SparkSession, both
         known = name not in ONLY_SPARK
         done = advance(Inputs(no_session if known else lambda: spark, by_duckdb, at), declaration)
         assert done.engine == (DUCKDB if known else SPARK), name
-        assert advance(Inputs(lambda: spark, other, at), other.tables[name]).engine == SPARK
+        with monkeypatch.context() as patch:
+            patch.setattr("lake.engine.advance.by_rows", lambda *of, few: by_rows(*of, few=False))
+            assert advance(Inputs(lambda: spark, other, at), other.tables[name]).engine == SPARK
         assert stored(by_duckdb, name) == stored(other, name)
     runs = last_runs(by_duckdb.settings, "build")
     assert {name for name, run in runs.items() if "not_by_duckdb" in run.counts} == {*by_duckdb.tables} & ONLY_SPARK
