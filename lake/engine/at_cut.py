@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 
 from lake.engine import integrity
 from lake.engine.analysis import analyse
-from lake.engine.columns import head_columns
 from lake.engine.compare import check_identity
+from lake.engine.engines import by_rows
 from lake.engine.explain import causes
 from lake.engine.faults import Tracing, python_faults
-from lake.engine.inputs import Inputs
+from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rows import Rows
-from lake.engine.table_columns import meanings
+from lake.engine.table_columns import columns_when_built, meanings
 from lake.engine.write import arrow_types
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import visible
@@ -32,6 +32,7 @@ from lake.project.declaration import Declaration
 from lake.read.locked_database import as_of
 from lake.read.sql import EditionReader
 from lake.session import file_modes
+from lake.session.in_process.mode import in_process
 from lake.session.spark_session import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable
@@ -125,28 +126,39 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
     project, cut = inputs.project, inputs.cut
     settings, streams = project.settings, sorted(project.logs(declaration))
     table = replace(project.table_in(declaration, declaration.name), settings=replace(settings, warehouse=folder))
-    with (
-        step("recompute", declaration.name) as at_work,
-        python_faults(declaration, Tracing(inputs, causes.places_behind)),
-    ):
-        given = {source.name: inputs.columns(source) for source in declaration.inputs}
-        columns = head_columns(given, analyse(inputs, declaration))
-        frame = inputs.evaluate(declaration)
-        rows = Rows(frame).select(visible(frame.columns))
-        events = sum(Log(settings, stream).head_at(cut.batches.get(stream, 0)).events for stream in streams)
-        rows = check_identity(declaration, Rows(rows.arrow()) if events <= settings.collected_rows else rows)
+    batches = {stream: cut.batches.get(stream, 0) for stream in streams}
+    events = sum(Log(settings, stream).head_at(batch).events for stream, batch in batches.items())
+
+    def find(evaluation: Evaluation) -> Rows:
+        analyse(evaluation.inputs, declaration)
+        frame = evaluation.inputs.evaluate(declaration)
+        rows = Rows(frame.select(*visible(frame.columns)))
+        is_local = in_process(evaluation.spark) or events <= settings.collected_rows
+        return check_identity(declaration, Rows(rows.arrow()) if is_local else rows)
+
+    def write(rows: Rows, engine: str, _: Exception | None) -> TableHead:
+        columns = columns_when_built(evaluation)
         table.create(arrow_types(rows), description=declaration.doc)
         head = TableHead(
             table.position_or_start(),
             cut=cut.number,
             verb="rebuild",
-            inputs={stream: cut.batches.get(stream, 0) for stream in streams},
+            inputs=batches,
             fingerprint=project.fingerprint(declaration, columns),
             columns=columns,
             voids=cut.voids,
+            engine=engine,
         )
         comments = meanings(inputs, declaration, columns)
         position = commit.replace(table, rows.held, declaration.kind.identity, head.committed, meanings=comments)
-        at_work.rows = table.rows(position.version)
+        return TableHead.of(position)
+
+    evaluation = Evaluation(inputs, declaration, table, None)
+    with (
+        step("recompute", declaration.name) as at_work,
+        python_faults(declaration, Tracing(inputs, causes.places_behind)),
+    ):
+        head = by_rows(evaluation, find, write, few=events <= settings.in_process_rows)
+        at_work.rows = table.rows(head.version)
     entry = f"{declaration.layer}/{declaration.name}"
-    return EditionTable(declaration.layer, entry, position.version, head.fingerprint, at_work.rows)
+    return EditionTable(declaration.layer, entry, head.version, head.fingerprint, at_work.rows)

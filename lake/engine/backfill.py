@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lake import cost
@@ -17,7 +18,7 @@ from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_by_diff
 from lake.engine.pruning import times_read
-from lake.engine.rebuild import finish
+from lake.engine.rebuild import recompute
 from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, check_definition, writing
@@ -61,14 +62,15 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report
     between = Between(inputs, *times)
     between.check_logs(declaration)
     with step("backfill", declaration.name) as work, recording, writing(inputs, declaration) as evaluation:
-        done = finish(_change(evaluation, between), began, verb="backfill", dry_run=dry_run)
+        done = recompute(evaluation, partial(_change, between), began, verb="backfill", dry_run=dry_run)
         work.rows = done.rows
     on_progress(done)
     return [done] if dry_run else [done, *_advance_children(inputs, declaration, on_progress)]
 
 
-def _change(evaluation: Evaluation, between: Between) -> PendingChange:
+def _change(between: Between, evaluation: Evaluation) -> PendingChange:
     inputs, declaration = evaluation.inputs, evaluation.declaration
+    between = replace(between, inputs=inputs)
     if evaluation.since.cut != inputs.cut.number:
         raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
     check_definition(inputs.project, declaration, evaluation.since)

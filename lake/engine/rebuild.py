@@ -19,7 +19,6 @@ from lake.engine.verbs import Advanced, after_inputs, record_done, recorded_verb
 from lake.project.declaration import Declaration
 from lake.session.in_process.mode import in_process
 from lake.session.spark_session import first_line, raise_if_gone
-from lake.store.table_head import SPARK
 
 DRY_RUN = "dry run"
 
@@ -70,15 +69,9 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
                 analyse(by_engine.inputs, declaration)
                 if not (yes or dry_run):
                     check_columns_kept(by_engine.inputs, [declaration])
-            change = _change(by_engine)
-            return replace(change, rows=Rows(change.rows.arrow())) if in_process(by_engine.spark) else change
+            return _change(by_engine)
 
-        def write(change: PendingChange, engine: str, why: Exception | None) -> Recomputed:
-            made = replace(change, evaluation=evaluation)
-            return finish(made, began, verb="rebuild", dry_run=dry_run, engine=engine, why=why)
-
-        few = inputs.rows(declaration) <= inputs.project.settings.in_process_rows
-        return by_rows(evaluation, find, write, few=few)
+        return recompute(evaluation, find, began, verb="rebuild", dry_run=dry_run)
 
 
 def _change(evaluation: Evaluation) -> PendingChange:
@@ -106,29 +99,34 @@ def _damage(evaluation: Evaluation) -> str | None:
     return None
 
 
-def finish(  # noqa: PLR0913 how it was found and what follows
-    change: PendingChange,
-    began: float,
-    *,
-    verb: str,
-    dry_run: bool,
-    engine: str = SPARK,
-    why: Exception | None = None,
+def recompute(
+    evaluation: Evaluation, find: Callable[[Evaluation], PendingChange], began: float, *, verb: str, dry_run: bool
 ) -> Recomputed:
-    evaluation, counts = change.evaluation, asdict(change.counts)
-    if dry_run:
-        done = Advanced(
-            evaluation.declaration.name,
-            evaluation.inputs.cut.number,
-            DRY_RUN,
-            evaluation.head.version if evaluation.head else -1,
-            **counts,
-            seconds=round(time.monotonic() - began, 3),
-        )
-    else:
-        done = record_done(evaluation, change.commit(verb=verb, engine=engine), began, why)
-    kept = counts if change.counts.total else {}
-    return Recomputed(**{**asdict(done), **kept}, sample=change.sample, columns=change.columns)
+    """Find the change of the table by either engine, and commit it unless this is a `dry_run`."""
+
+    def change_of(by_engine: Evaluation) -> PendingChange:
+        change = find(by_engine)
+        return replace(change, rows=Rows(change.rows.arrow())) if in_process(by_engine.spark) else change
+
+    def write(change: PendingChange, engine: str, why: Exception | None) -> Recomputed:
+        counts = asdict(change.counts)
+        if dry_run:
+            done = Advanced(
+                evaluation.declaration.name,
+                evaluation.inputs.cut.number,
+                DRY_RUN,
+                evaluation.head.version if evaluation.head else -1,
+                **counts,
+                seconds=round(time.monotonic() - began, 3),
+            )
+        else:
+            head = replace(change, evaluation=evaluation).commit(verb=verb, engine=engine)
+            done = record_done(evaluation, head, began, why)
+        kept = counts if change.counts.total else {}
+        return Recomputed(**{**asdict(done), **kept}, sample=change.sample, columns=change.columns)
+
+    few = evaluation.inputs.rows(evaluation.declaration) <= evaluation.inputs.project.settings.in_process_rows
+    return by_rows(evaluation, change_of, write, few=few)
 
 
 def _check_cut(evaluation: Evaluation) -> None:
