@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +171,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     lake plan carrier_daily --diff
     """
     shell.load()
+    from lake.engine.engines import by_either
     from lake.engine.pending_change import table_change
     from lake.engine.plan import plan as compare
 
@@ -183,7 +185,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     lines = list(_plan_lines(planned))
     if diff:
         for declaration in declared.pick(tables):
-            change = table_change(lambda: shell.spark, declared, declaration)
+            change = by_either(lambda: shell.spark, partial(table_change, project=declared, declaration=declaration))
             lines += ["", *_change_lines(change)]
             for row in planned:
                 if row["table"] == declaration.name:

@@ -16,7 +16,6 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 
 from lake.engine import integrity
-from lake.engine.analysis import analyse
 from lake.engine.compare import check_identity
 from lake.engine.engines import by_rows
 from lake.engine.explain import causes
@@ -39,7 +38,7 @@ from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.snapshot import published
-from lake.store.table_head import TableHead
+from lake.store.table_head import Columns, TableHead
 from lake.text import counted
 
 
@@ -129,15 +128,15 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
     batches = {stream: cut.batches.get(stream, 0) for stream in streams}
     events = sum(Log(settings, stream).head_at(batch).events for stream, batch in batches.items())
 
-    def find(evaluation: Evaluation) -> Rows:
-        analyse(evaluation.inputs, declaration)
+    def find(evaluation: Evaluation) -> tuple[Columns, Rows]:
+        columns = columns_when_built(evaluation)
         frame = evaluation.inputs.evaluate(declaration)
         rows = Rows(frame.select(*visible(frame.columns)))
         is_local = in_process(evaluation.spark) or events <= settings.collected_rows
-        return check_identity(declaration, Rows(rows.arrow()) if is_local else rows)
+        return columns, check_identity(declaration, Rows(rows.arrow()) if is_local else rows)
 
-    def write(rows: Rows, engine: str, _: Exception | None) -> TableHead:
-        columns = columns_when_built(evaluation)
+    def write(found: tuple[Columns, Rows], engine: str, _: Exception | None) -> TableHead:
+        columns, rows = found
         table.create(arrow_types(rows), description=declaration.doc)
         head = TableHead(
             table.position_or_start(),
@@ -153,12 +152,13 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         position = commit.replace(table, rows.held, declaration.kind.identity, head.committed, meanings=comments)
         return TableHead.of(position)
 
-    evaluation = Evaluation(inputs, declaration, table, None)
     with (
         step("recompute", declaration.name) as at_work,
         python_faults(declaration, Tracing(inputs, causes.places_behind)),
     ):
-        head = by_rows(evaluation, find, write, few=events <= settings.in_process_rows)
+        head = by_rows(
+            Evaluation(inputs, declaration, table, None), find, write, few=events <= settings.in_process_rows
+        )
         at_work.rows = table.rows(head.version)
     entry = f"{declaration.layer}/{declaration.name}"
     return EditionTable(declaration.layer, entry, head.version, head.fingerprint, at_work.rows)

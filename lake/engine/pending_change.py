@@ -85,7 +85,14 @@ def change_between(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> P
         not set(identity) <= set(common)
         or to_arrow(old.groupBy(*identity).count().where("count > 1").limit(1)).num_rows
     ):
-        return PendingChange(evaluation, Rows(rows), Counts(rows.count(), 0, before), True, (), columns)
+        return PendingChange(
+            evaluation,
+            Rows(rows),
+            Counts(_only_row(rows.selectExpr("count(*) as rows"))["rows"], 0, before),
+            True,
+            (),
+            columns,
+        )
     diff = compare(failing_on_duplicates(rows.select(*common), identity), old.select(*common), identity)
     small = collected_if_small(evaluation, diff)
     if small.in_memory is not None and not columns:
@@ -173,7 +180,7 @@ def _published(inputs: Inputs, entry: EditionTable) -> Mapping[str, str]:
 class ColumnChange:
     """Change of a column: rows with another value, and for numbers the sums `before` and `after`, of all rows.
 
-    Sums are exact to six decimals; None if one side lacks the column, or the sum is out of range.
+    Sums are exact to six decimals; None if one side lacks the column, or a value is 10^22 or more.
     """
 
     column: str
@@ -239,14 +246,20 @@ def _differing(rows: DataFrame, old: DataFrame, identity: Sequence[str], names: 
     before = old.select(*[F.col(name).alias(f"_was_{name}") for name in names])
     same = [F.col(name).eqNullSafe(F.col(f"_was_{name}")) for name in identity]
     counts = [F.count_if(~F.col(name).eqNullSafe(F.col(f"_was_{name}"))).alias(name) for name in names]
-    counted = rows.select(*names).join(before, same).agg(*counts).first()
-    return counted.asDict() if counted is not None else {}
+    return _only_row(rows.select(*names).join(before, same).agg(*counts)) if counts else {}
 
 
 def _sums(rows: DataFrame, names: Sequence[str]) -> dict[str, Decimal | None]:
     summed = [name for name, kind in rows.dtypes if name in names and kind.partition("(")[0] in NUMERIC]
     if not summed:
         return {}
-    columns = [quoted(name, SPARK) for name in summed]
-    sums = rows.selectExpr(*[f"try_sum(try_cast({c} as decimal(32, 6))) as {c}" for c in columns]).first()
-    return sums.asDict() if sums is not None else {}
+    sums = []
+    for column in (quoted(name, SPARK) for name in summed):
+        exact = f"try_cast({column} as decimal(28, 6))"
+        sums.append(f"if(count({exact}) = count({column}), sum({exact}), null) as {column}")
+    return _only_row(rows.selectExpr(*sums))
+
+
+def _only_row(rows: DataFrame) -> dict[str, Any]:
+    [row] = to_arrow(rows).to_pylist()
+    return dict(row)
