@@ -60,10 +60,12 @@ def by_rows(
 ) -> D:
     """Write what `find` returns: by DuckDB in this process if the rows are `few` and it knows how, else by Spark.
 
+    With the setting `in_process_rows` = 0, Spark does it in any case.
+
     `write` gets the result, its engine, and why DuckDB did not evaluate few rows.
     """
     why = None
-    if few:
+    if few and evaluation.inputs.project.settings.in_process_rows > 0:
         try:
             with duckdb_may_refuse():
                 found = find(evaluation.in_process)
