@@ -58,7 +58,7 @@ IN_PROCESS_SCAN_ROWS = 20_000_000
 """Rows of an input that DuckDB scans in this process."""
 IN_PROCESS_MAPPED_ROWS = 500_000
 """Rows that a Python function gets in this process, by one thread; for more, Spark has a process for each core."""
-IN_PROCESS_RESULT_BYTES = 2 << 30
+IN_PROCESS_RESULT_BYTES = 1 << 30
 """Rows that a query of DuckDB may return to this process; beyond it Spark evaluates and writes the table."""
 INTERPRETED_ROWS = 20_000
 """New events of a cycle, into logs and tables of at most BRIEF_ROWS rows, for which Spark interprets its plans: to
