@@ -17,7 +17,6 @@ from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, recorded_verb, writing
 from lake.engine.write import first_rows, write, write_all
 from lake.project.declaration import Declaration
-from lake.session.in_process.mode import only_spark
 from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
@@ -63,18 +62,12 @@ def _writing(
 
 def _first_rows(evaluation: Evaluation) -> Rows:
     analyse(evaluation.inputs, evaluation.declaration)
-    return _in_memory(first_rows(evaluation))
+    return first_rows(evaluation)
 
 
 def _difference(evaluation: Evaluation) -> Rows:
     check_columns(evaluation)
-    return _in_memory(difference(evaluation, affected_keys(evaluation)))
-
-
-def _in_memory(rows: Rows) -> Rows:
-    if rows.in_memory is None:
-        only_spark("many rows")
-    return rows
+    return difference(evaluation, affected_keys(evaluation))
 
 
 @view()

@@ -11,15 +11,18 @@ from shutil import copytree
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from infra.bench import tables
 from infra.bench.meters import FIELDS, Meters, append, contract
+from lake import cost
 from lake.config import Settings, load_settings
 from lake.engine.advance import advance
 from lake.engine.analysis import analyse
 from lake.engine.engines import by_rows, duckdb_may_refuse
 from lake.engine.inputs import Inputs
+from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify_all
 from lake.ops.scaffold import init
 from lake.project.jobfile import JobFile
@@ -94,6 +97,42 @@ def test_build_by_duckdb_stores_what_one_by_spark_does(
     assert {name for name, run in runs.items() if "not_by_duckdb" in run.counts} == {*by_duckdb.tables} & ONLY_SPARK
     verdicts = verify_all(lambda: spark, by_duckdb, on_progress=lambda _: None)
     assert {verdict.verdict for verdict in verdicts} == {"identical"}
+
+
+def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
+    spark: SparkSession, both: tuple[Project, Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = latest_cut(both[0].settings)
+    assert at is not None
+    for name in ("latest", "history", "aggregate"):
+        repaired = []
+        for project, connect in zip(both, (no_session, lambda: spark), strict=True):
+            advance(Inputs(no_session, project, at), project.tables[name])
+            path = project.table(project.tables[name]).path
+            DeltaTable(path.url).delete("meter = 'M7'")
+            DeltaTable(path.url).update(updates={"meter": "'M0'"}, predicate="meter = 'M8'")
+            with monkeypatch.context() as patch:
+                if connect is not no_session:
+                    patch.setattr("lake.engine.rebuild.by_rows", lambda *of, few: by_rows(*of, few=False))
+                done = rebuild(Inputs(connect, project, at), project.tables[name])
+            assert done.inserted
+            assert done.deleted
+            assert done.engine == (DUCKDB if connect is no_session else SPARK)
+            repaired.append(((done.inserted, done.updated, done.deleted), stored(project, name)))
+        assert repaired[0] == repaired[1], name
+
+
+@pytest.mark.parametrize("limit", ["IN_PROCESS_RESULT_BYTES", "IN_PROCESS_MAPPED_ROWS"])
+def test_build_too_large_for_this_process_is_left_to_spark(
+    spark: SparkSession, both: tuple[Project, Project], monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    project, _ = both
+    monkeypatch.setattr(cost, limit, 10)
+    at, name = latest_cut(project.settings), "fold_python"
+    assert at is not None
+    assert advance(Inputs(lambda: spark, project, at), project.tables[name]).engine == SPARK
+    [run] = last_runs(project.settings, "build").values()
+    assert "so large a result" in str(run.counts) or "so many rows" in str(run.counts)
 
 
 def projects(folder: Path) -> Iterator[Project]:

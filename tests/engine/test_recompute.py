@@ -38,7 +38,7 @@ from lake.store.ledger.editions import (
     resume_editions,
 )
 from lake.store.scan import Scan
-from lake.store.table_head import Counts
+from lake.store.table_head import DUCKDB, SPARK, Counts
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.checks import present
@@ -48,8 +48,12 @@ JOB = "jobs/silver/current_order.py"
 
 
 @pytest.fixture
-def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
-    """Return the project of `lake init`, run once."""
+def shop(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Lakehouse:
+    """Return the project of `lake init`, run once; with the parameter SPARK, all by Spark."""
+    if getattr(request, "param", DUCKDB) == SPARK:
+        monkeypatch.setenv("LAKE_IN_PROCESS_ROWS", "0")
     return new_shop(tmp_path).land_samples().run()
 
 
@@ -235,7 +239,9 @@ def test_deploy_retires_a_table_without_a_job_and_adds_a_new_table(shop: Lakehou
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("shop", [DUCKDB, SPARK], indirect=True)
 def test_backfill_repairs_tampered_rows_of_its_range(shop: Lakehouse) -> None:
+    engine = DUCKDB if shop.settings.in_process_rows else SPARK
     shop.land("orders", order(7, "9.00"), order(8, "5.00", day="2024-05-01")).run()
     orders, daily = (shop.project.tables[name] for name in ("current_order", "customer_daily"))
     path = str(shop.project.table(orders).path)
@@ -265,6 +271,7 @@ def test_backfill_repairs_tampered_rows_of_its_range(shop: Lakehouse) -> None:
     )
     assert (done_daily.verb, done_daily.inserted, done_daily.updated) == ("dry run", 0, 0)
 
+    assert {each.engine for each in done} == {engine}
     done_again = rebuild(inputs_of(shop), orders)
     assert (done_again.inserted, done_again.updated, done_again.deleted) == (1, 1, 0)
     assert DeltaTable(path).version() == version + 2
@@ -290,6 +297,7 @@ LOST: Mapping[str, Callable[[Path], object]] = {
 @pytest.mark.long
 @pytest.mark.parametrize("table", ["current_order", "customer_daily"])
 @pytest.mark.parametrize("lost", LOST)
+@pytest.mark.parametrize("shop", [DUCKDB, SPARK], indirect=True)
 def test_rebuild_restores_a_table_with_lost_files(shop: Lakehouse, lost: str, table: str) -> None:
     path = shop.project.table(shop.project.tables[table]).path.local
     before = shop.table(table)
