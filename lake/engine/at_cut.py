@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
@@ -122,30 +123,22 @@ def build(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Ca
 
 
 def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTable:
-    project, cut = inputs.project, inputs.cut
-    settings, streams = project.settings, sorted(project.logs(declaration))
+    project, settings = inputs.project, inputs.project.settings
     table = replace(project.table_in(declaration, declaration.name), settings=replace(settings, warehouse=folder))
-    batches = {stream: cut.batches.get(stream, 0) for stream in streams}
+    batches = {stream: inputs.cut.batches.get(stream, 0) for stream in sorted(project.logs(declaration))}
     events = sum(Log(settings, stream).head_at(batch).events for stream, batch in batches.items())
-
-    def find(evaluation: Evaluation) -> tuple[Columns, Rows]:
-        columns = columns_when_built(evaluation)
-        frame = evaluation.inputs.evaluate(declaration)
-        rows = Rows(frame.select(*visible(frame.columns)))
-        is_local = in_process(evaluation.spark) or events <= settings.collected_rows
-        return columns, check_identity(declaration, Rows(rows.arrow()) if is_local else rows)
 
     def write(found: tuple[Columns, Rows], engine: str, _: Exception | None) -> TableHead:
         columns, rows = found
         table.create(arrow_types(rows), description=declaration.doc)
         head = TableHead(
             table.position_or_start(),
-            cut=cut.number,
+            cut=inputs.cut.number,
             verb="rebuild",
             inputs=batches,
             fingerprint=project.fingerprint(declaration, columns),
             columns=columns,
-            voids=cut.voids,
+            voids=inputs.cut.voids,
             engine=engine,
         )
         comments = meanings(inputs, declaration, columns)
@@ -156,9 +149,17 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         step("recompute", declaration.name) as at_work,
         python_faults(declaration, Tracing(inputs, causes.places_behind)),
     ):
-        head = by_rows(
-            Evaluation(inputs, declaration, table, None), find, write, few=events <= settings.in_process_rows
-        )
+        find, few = partial(_rows, events <= settings.collected_rows), events <= settings.in_process_rows
+        head = by_rows(Evaluation(inputs, declaration, table, None), find, write, few=few)
         at_work.rows = table.rows(head.version)
     entry = f"{declaration.layer}/{declaration.name}"
     return EditionTable(declaration.layer, entry, head.version, head.fingerprint, at_work.rows)
+
+
+def _rows(are_collected: bool, evaluation: Evaluation) -> tuple[Columns, Rows]:
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    columns = columns_when_built(evaluation)
+    frame = inputs.evaluate(declaration)
+    rows = Rows(frame.select(*visible(frame.columns)))
+    is_local = are_collected or in_process(evaluation.spark)
+    return columns, check_identity(declaration, Rows(rows.arrow()) if is_local else rows)
