@@ -110,7 +110,7 @@ def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
             advance(Inputs(no_session, project, at), project.tables[name])
             path = project.table(project.tables[name]).path
             DeltaTable(path.url).delete("meter = 'M7'")
-            DeltaTable(path.url).update(updates={"meter": "'M0'"}, predicate="meter = 'M8'")
+            DeltaTable(path.url).update(updates={"meter": "'nobody'"}, predicate="meter = 'M8'")
             with monkeypatch.context() as patch:
                 if connect is not no_session:
                     patch.setattr("lake.engine.rebuild.by_rows", lambda *of, few: by_rows(*of, few=False))
