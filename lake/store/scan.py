@@ -69,7 +69,9 @@ class Scan:
 
         if rows > cost.IN_PROCESS_SCAN_ROWS:
             raise unsupported(f"{rows} rows")
-        return session.held(from_arrow(schema), lambda con, name: self.registered(con, name, schema.names, "true"))
+        return session.held(
+            from_arrow(schema), lambda con, name: self.registered(con, name, schema.names, "true"), rows
+        )
 
     def near(self, spark: SparkSession, keys: pa.Table, only: Collection[str] | None = None) -> DataFrame:
         """Return at least the rows that equal one of `keys`, nulls included; no others if those are few.

@@ -122,13 +122,20 @@ def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
         assert repaired[0] == repaired[1], name
 
 
-@pytest.mark.parametrize("limit", ["IN_PROCESS_RESULT_BYTES", "IN_PROCESS_MAPPED_ROWS"])
+@pytest.mark.parametrize(
+    ("limit", "name"),
+    [
+        ("IN_PROCESS_RESULT_BYTES", "latest"),
+        ("IN_PROCESS_MAPPED_ROWS", "fold_python"),
+        ("IN_PROCESS_CALLED_ROWS", "aggregate"),
+    ],
+)
 def test_build_too_large_for_this_process_is_left_to_spark(
-    spark: SparkSession, both: tuple[Project, Project], monkeypatch: pytest.MonkeyPatch, limit: str
+    spark: SparkSession, both: tuple[Project, Project], monkeypatch: pytest.MonkeyPatch, limit: str, name: str
 ) -> None:
     project, _ = both
     monkeypatch.setattr(cost, limit, 10)
-    at, name = latest_cut(project.settings), "fold_python"
+    at = latest_cut(project.settings)
     assert at is not None
     assert advance(Inputs(lambda: spark, project, at), project.tables[name]).engine == SPARK
     [run] = last_runs(project.settings, "build").values()

@@ -32,8 +32,8 @@ class HoldsRows(Protocol):
     def of_arrow(self, rows: pa.Table) -> DataFrame:
         """Return a frame of these rows."""
 
-    def held(self, schema: StructType, attach: Attach) -> DataFrame:
-        """Return a frame of the rows that `attach` names, which are read only where a query needs them."""
+    def held(self, schema: StructType, attach: Attach, rows: int) -> DataFrame:
+        """Return a frame of the `rows` rows that `attach` names, which are read only where a query needs them."""
 
 
 def in_process(spark: SparkSession) -> HoldsRows | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import atexit
 import struct
-from bisect import bisect_right
 from collections.abc import Callable
+from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,19 +75,28 @@ def _moving(name: str) -> Callable[..., Any]:
 
 
 def _moved(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
+    import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    moved = list[int | None]()
-    for micros, zone in zip(instants.to_pylist(), names.to_pylist(), strict=True):
-        if micros is None:
-            moved.append(None)
-            continue
-        limits, offsets = zones.clock(zone, name)
-        if micros >= zones.END:
-            raise ValueError("a late time")
-        offset = offsets[bisect_right(limits, micros)]
-        moved.append(micros + offset if name == zones.FROM_UTC else micros - offset)
-    return pa.array(moved, pa.int64())
+    micros = pc.fill_null(instants, 0).to_numpy(zero_copy_only=False)
+    moved = np.zeros(len(micros), np.int64)
+    if (micros >= zones.END).any():
+        raise ValueError("a late time")
+    for zone in pc.unique(names).to_pylist():
+        at = pc.equal(names, zone).to_numpy(zero_copy_only=False)
+        limits, shifts = _clock(zone, name)
+        moved[at] = micros[at] + shifts[np.searchsorted(limits, micros[at], side="right")]
+    return pa.array(moved, pa.int64(), mask=pc.is_null(instants).to_numpy(zero_copy_only=False))
+
+
+@cache
+def _clock(zone: str, name: str) -> Any:
+    """Return the instants of `zones.clock`, and the microseconds to add from each on, as arrays."""
+    import numpy as np
+
+    limits, offsets = zones.clock(zone, name)
+    return np.array(limits, np.int64), np.array(offsets, np.int64) * (1 if name == zones.FROM_UTC else -1)
 
 
 def _bytes(made: Callable[..., bytes], *columns: pa.Array) -> pa.Array:

@@ -45,12 +45,12 @@ def session_of(database: duckdb.DuckDBPyConnection) -> Session:
 class HeldRows(LogicalPlan):
     """Rows of this process as a leaf of a plan; `attach` names them in the connection of a query that reads them.
 
-    They are `made_of` columns of scans.
+    They are `made_of` columns of scans, and `rows` is their number, or 0 if it is not known.
     """
 
-    def __init__(self, schema: T.StructType, attach: Attach, made_of: frozenset[str]) -> None:
+    def __init__(self, schema: T.StructType, attach: Attach, made_of: frozenset[str], rows: int) -> None:
         super().__init__(None)
-        self.made_of = made_of
+        self.made_of, self.rows = made_of, rows
         self.name, self.schema, self.attach = f"held{next(_NUMBERS)}", nullable_columns(schema), attach
 
     def plan(self, session: Any) -> relations_pb2.Relation:
@@ -91,19 +91,18 @@ class InProcessSession(SparkSession):
         return query
 
     def of_arrow(self, rows: pa.Table) -> DataFrame:
-        return self.held(from_arrow(rows.schema), _registering(rows))
+        return self.held(from_arrow(rows.schema), _registering(rows), rows.num_rows)
 
-    def held(self, schema: T.StructType, attach: Attach) -> DataFrame:
-        """Return a frame of the rows that `attach` names, which are read only where a query needs them."""
-        return DataFrame(self._hold(schema, attach), self)
+    def held(self, schema: T.StructType, attach: Attach, rows: int) -> DataFrame:
+        """Return a frame of the `rows` rows that `attach` names, which are read only where a query needs them."""
+        return DataFrame(self._hold(schema, attach, rows=rows), self)
 
     def mapped(self, rows: Frame, work: Callable[[pa.RecordBatch], pa.RecordBatch], out: T.StructType) -> DataFrame:
         """Return what `work` makes of all rows at once, in their order."""
 
         def attach(con: duckdb.DuckDBPyConnection, name: str) -> AbstractContextManager[Any]:
             ordered = rows.toArrow()
-            if ordered.num_rows > cost.IN_PROCESS_MAPPED_ROWS:
-                raise unsupported("a Python function of so many rows")
+            _check_few(ordered.num_rows, cost.IN_PROCESS_MAPPED_ROWS)
             try:
                 made = [work(batch) for batch in ordered.combine_chunks().to_batches() if batch.num_rows]
             except Exception as error:
@@ -120,10 +119,12 @@ class InProcessSession(SparkSession):
         self._kept.append(kept)
         self._relations.keep(relation, kept.name)
 
-    def _hold(self, schema: T.StructType, attach: Attach, made_of: frozenset[str] = frozenset()) -> HeldRows:
-        rows = HeldRows(schema, attach, made_of)
-        self._held[rows.name] = rows
-        return rows
+    def _hold(
+        self, schema: T.StructType, attach: Attach, made_of: frozenset[str] = frozenset(), rows: int = 0
+    ) -> HeldRows:
+        held = HeldRows(schema, attach, made_of, rows)
+        self._held[held.name] = held
+        return held
 
     def relation(self, plan: base_pb2.Plan) -> Relation:
         return self._relations.of(plan.root)
@@ -133,12 +134,18 @@ class InProcessSession(SparkSession):
         with self._database.cursor() as con, ExitStack() as attached:
             try:
                 if python_functions.PREFIX in (query := relation.query()):
+                    _check_few(sum(self._held[name].rows for name in relation.leaves), cost.IN_PROCESS_CALLED_ROWS)
                     python_functions.register(self._database)
                 for name in relation.leaves:
                     attached.enter_context(self._held[name].attach(con, name))
                 return _collected(con.sql(query).to_arrow_reader())
             except duckdb.Error as error:
                 raise Unsupported(str(error)) from error
+
+
+def _check_few(rows: int, limit: int) -> None:
+    if rows > limit:
+        raise unsupported("a Python function of so many rows")
 
 
 def _collected(batches: pa.RecordBatchReader) -> pa.Table:
