@@ -127,7 +127,6 @@ def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
     [
         ("IN_PROCESS_RESULT_BYTES", "latest"),
         ("IN_PROCESS_MAPPED_ROWS", "fold_python"),
-        ("IN_PROCESS_CALLED_ROWS", "aggregate"),
     ],
 )
 def test_build_too_large_for_this_process_is_left_to_spark(

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from lake import cost
 from lake.session.in_process import zones
-from lake.session.in_process.mode import by_duckdb
+from lake.session.in_process.mode import Unsupported, by_duckdb
 from lake.store.scan import to_arrow, to_frame
 from tests.in_process.rows import comparable_column, in_process
 
@@ -61,3 +62,10 @@ def test_clocks_of_zones_are_those_of_spark(spark: SparkSession) -> None:
 def test_clocks_of_all_zones_are_those_of_spark(spark: SparkSession) -> None:
     assert len(zones.regions()) > 500
     assert differing(spark, sorted(zones.regions())) == []
+
+
+def test_clock_of_a_zone_is_left_to_spark_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = around("Europe/London")
+    monkeypatch.setattr(cost, "IN_PROCESS_CALLED_ROWS", rows.num_rows - 1)
+    with by_duckdb(), pytest.raises(Unsupported, match="so many rows"):
+        to_arrow(to_frame(in_process(), rows).selectExpr(TEXTS[0].format("Europe/London")))
