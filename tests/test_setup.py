@@ -322,6 +322,13 @@ def test_archive_of_classes_is_made_in_a_folder_with_blanks_and_quotes(
     assert sorted(file.name for file in folder.iterdir()) == [class_archive.ARCHIVE, class_archive.RECORD]
 
 
+def test_make_setup_left_an_archive_of_classes() -> None:
+    folder = Path(sys.prefix) / "share/headwater/jars"
+    if not folder.is_dir():
+        pytest.skip("this environment is not of make setup: it has no jars")
+    assert class_archive.java_options(folder)
+
+
 @pytest.mark.parametrize("folder", [".", "none"])
 def test_setup_only_reports_that_classes_were_not_archived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
@@ -360,7 +367,8 @@ def test_setup_archives_classes_again_if_java_or_jars_change(tmp_path: Path, mon
     project = tmp_path / "shop"
     init(project)
     conf = '{"spark.driver.defaultJavaOptions": "-Xlog:class+load"}'
-    environment = os.environ | {"LAKE_JARS": str(folder), "LAKE_SPARK__CONF": conf}
+    spark_only = {"LAKE_IN_PROCESS_ROWS": "0", "LAKE_SPARK__CONF": conf}
+    environment = os.environ | {"LAKE_JARS": str(folder)} | spark_only
     command = [*class_archive.LAKE, "run", "--project", str(project)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "source: shared objects file (top)" in done.stdout

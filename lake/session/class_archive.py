@@ -70,7 +70,8 @@ def _archive(folder: Path, made_of: str) -> None:
         ours = {
             name: value for name, value in os.environ.items() if not name.startswith(("LAKE_", "SPARK_", "PYSPARK_"))
         }
-        environment = ours | {"LAKE_JARS": str(folder), "LAKE_SPARK__CONF": json.dumps(options)}
+        spark_only = {"LAKE_IN_PROCESS_ROWS": "0", "LAKE_SPARK__CONF": json.dumps(options)}
+        environment = ours | {"LAKE_JARS": str(folder)} | spark_only
         for command in (["init", str(project)], ["run", "--project", str(project)]):
             # The JVM holds the pipe until it has written the archive, after the command has ended.
             subprocess.run(
