@@ -36,19 +36,16 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     """
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
-        limit = inputs.project.settings.in_process_rows
         if evaluation.head is None:
-            few = inputs.rows(declaration) <= limit
-            return by_rows(
-                evaluation, _first_rows, _writing(evaluation, partial(write_all, verb="build"), began), few=few
-            )
+            build = _writing(evaluation, partial(write_all, verb="build"), began)
+            return by_rows(evaluation, inputs.rows(declaration), _first_rows, build)
         check_definition(inputs.project, declaration, evaluation.head)
         if _is_current(evaluation):
             head = evaluation.head
             return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
-        changed = (inputs.size_of_changes(source, evaluation.head) for source in declaration.inputs)
-        few = all(rows <= min(limit, cost.IN_PROCESS_CHANGES) for rows in changed)
-        return by_rows(evaluation, _difference, _writing(evaluation, partial(write, verb="advance"), began), few=few)
+        most = max(inputs.size_of_changes(source, evaluation.head) for source in declaration.inputs)
+        change = _writing(evaluation, partial(write, verb="advance"), began)
+        return by_rows(evaluation, most, _difference, change, limit=cost.IN_PROCESS_CHANGES)
 
 
 def _writing(

@@ -32,7 +32,6 @@ from lake.project.declaration import Declaration
 from lake.read.locked_database import as_of
 from lake.read.sql import EditionReader
 from lake.session import file_modes
-from lake.session.in_process.mode import in_process
 from lake.session.spark_session import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable
@@ -149,17 +148,16 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         step("recompute", declaration.name) as at_work,
         python_faults(declaration, Tracing(inputs, causes.places_behind)),
     ):
-        find, few = partial(_rows, events <= settings.collected_rows), events <= settings.in_process_rows
-        head = by_rows(Evaluation(inputs, declaration, table, None), find, write, few=few)
+        find = partial(_rows, events <= settings.collected_rows)
+        head = by_rows(Evaluation(inputs, declaration, table, None), events, find, write)
         at_work.rows = table.rows(head.version)
     entry = f"{declaration.layer}/{declaration.name}"
     return EditionTable(declaration.layer, entry, head.version, head.fingerprint, at_work.rows)
 
 
-def _rows(are_collected: bool, evaluation: Evaluation) -> tuple[Columns, Rows]:
+def _rows(are_few: bool, evaluation: Evaluation) -> tuple[Columns, Rows]:
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = columns_when_built(evaluation)
     frame = inputs.evaluate(declaration)
     rows = Rows(frame.select(*visible(frame.columns)))
-    is_local = are_collected or in_process(evaluation.spark)
-    return columns, check_identity(declaration, Rows(rows.arrow()) if is_local else rows)
+    return columns, check_identity(declaration, rows.collected(if_few=are_few))

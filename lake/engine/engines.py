@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -53,19 +54,20 @@ def by_either(connect: Callable[[], SparkSession], work: Callable[[Callable[[], 
 
 def by_rows(
     evaluation: Evaluation,
+    rows: int,
     find: Callable[[Evaluation], R],
     write: Callable[[R, str, Exception | None], D],
     *,
-    few: bool,
+    limit: int = sys.maxsize,
 ) -> D:
-    """Write what `find` returns: by DuckDB in this process if the rows are `few` and it knows how, else by Spark.
+    """Write what `find` returns: by DuckDB in this process if the `rows` it reads are few and it knows how.
 
-    With the setting `in_process_rows` = 0, Spark does it in any case.
+    Few are at most `limit` and at most the setting `in_process_rows`; with 0 none are. Spark does the rest.
 
     `write` gets the result, its engine, and why DuckDB did not evaluate few rows.
     """
-    why = None
-    if few and evaluation.inputs.project.settings.in_process_rows > 0:
+    why, limit = None, min(limit, evaluation.inputs.project.settings.in_process_rows)
+    if rows <= limit and limit > 0:
         try:
             with duckdb_may_refuse():
                 found = find(evaluation.in_process)

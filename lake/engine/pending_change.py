@@ -85,14 +85,8 @@ def change_between(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> P
         not set(identity) <= set(common)
         or to_arrow(old.groupBy(*identity).count().where("count > 1").limit(1)).num_rows
     ):
-        return PendingChange(
-            evaluation,
-            Rows(rows),
-            Counts(_only_row(rows.selectExpr("count(*) as rows"))["rows"], 0, before),
-            True,
-            (),
-            columns,
-        )
+        whole = Rows(rows).collected()
+        return PendingChange(evaluation, whole, Counts(whole.count(), 0, before), True, columns=columns)
     diff = compare(failing_on_duplicates(rows.select(*common), identity), old.select(*common), identity)
     small = collected_if_small(evaluation, diff)
     if small.in_memory is not None and not columns:

@@ -13,11 +13,9 @@ from lake.engine.analysis import analyse
 from lake.engine.engines import by_rows
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_of_all, check_columns_kept, first_build
-from lake.engine.rows import Rows
 from lake.engine.table_columns import is_as_built
 from lake.engine.verbs import Advanced, after_inputs, record_done, recorded_verb, writing
 from lake.project.declaration import Declaration
-from lake.session.in_process.mode import in_process
 from lake.session.spark_session import first_line, raise_if_gone
 
 DRY_RUN = "dry run"
@@ -106,7 +104,7 @@ def recompute(
 
     def change_of(by_engine: Evaluation) -> PendingChange:
         change = find(by_engine)
-        return replace(change, rows=Rows(change.rows.arrow())) if in_process(by_engine.spark) else change
+        return replace(change, rows=change.rows.collected())
 
     def write(change: PendingChange, engine: str, why: Exception | None) -> Recomputed:
         counts = asdict(change.counts)
@@ -125,8 +123,7 @@ def recompute(
         kept = counts if change.counts.total else {}
         return Recomputed(**{**asdict(done), **kept}, sample=change.sample, columns=change.columns)
 
-    few = evaluation.inputs.rows(evaluation.declaration) <= evaluation.inputs.project.settings.in_process_rows
-    return by_rows(evaluation, change_of, write, few=few)
+    return by_rows(evaluation, evaluation.inputs.rows(evaluation.declaration), change_of, write)
 
 
 def _check_cut(evaluation: Evaluation) -> None:

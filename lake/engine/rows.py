@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.kinds.columns import same
+from lake.session.in_process.mode import in_process
 from lake.store.scan import as_frame, distinct, to_arrow, within
 
 if TYPE_CHECKING:
@@ -76,6 +77,14 @@ class Rows:
 
     def within(self, limit: int) -> Rows:
         return self if isinstance(self.held, pa.Table) else Rows(within(self.held, limit))
+
+    def collected(self, *, if_few: bool = False) -> Rows:
+        """Return the rows in this process if DuckDB evaluates them or if they are few."""
+        in_memory = isinstance(self.held, pa.Table)
+        return self if in_memory or not (if_few or in_process(self.held.sparkSession)) else Rows(self.arrow())
+
+    def count(self) -> int:
+        return self.held.num_rows if isinstance(self.held, pa.Table) else self.held.count()
 
     def arrow(self) -> pa.Table:
         return self.held if isinstance(self.held, pa.Table) else to_arrow(self.held)

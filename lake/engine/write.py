@@ -14,7 +14,6 @@ from lake.engine.rows import Rows
 from lake.engine.table_columns import columns_when_advanced, columns_when_built, meanings
 from lake.kinds.columns import visible
 from lake.quality import gate
-from lake.session.in_process.mode import in_process
 from lake.store import commit
 from lake.store.ledger.runs import WHOLE
 from lake.store.proof.fingerprints import Fingerprint
@@ -26,10 +25,8 @@ from lake.store.upkeep.compaction import pack_table
 def first_rows(evaluation: Evaluation) -> Rows:
     """Return the whole table at the cut, in this process if DuckDB evaluates it or it cannot be large."""
     inputs, rows = evaluation.inputs, Rows(evaluation.all_rows())
-    if in_process(inputs.spark):
-        return Rows(rows.arrow())
     largest = max(inputs.size(source) for source in evaluation.declaration.inputs)
-    return Rows(rows.arrow()) if largest <= inputs.project.settings.collected_rows else rows
+    return rows.collected(if_few=largest <= inputs.project.settings.collected_rows)
 
 
 def write_all(evaluation: Evaluation, rows: Rows, *, verb: str, engine: str = SPARK) -> TableHead:

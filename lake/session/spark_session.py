@@ -47,6 +47,7 @@ INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codege
 MIN_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 PARTS: Final = 32
 """Minimum number of parts of files on a cluster. Its default depends on the cores available at the moment."""
+
 # Messages of a call if the server has forgotten the session, if the embedded JVM has ended, and of a query if its rows
 # were on the disk of a lost executor.
 FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")

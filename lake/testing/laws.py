@@ -154,7 +154,8 @@ def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     for number in range(1, len(parts) + 1):
         head = sliced.head(number - 1) if number > 1 else None
         evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, head)
-        rows = by_rows(evaluation, _rows_or_diff, lambda rows, *_: rows, few=dice.random() < SHARE_OF_DUCKDB)
+        size = 0 if dice.random() < SHARE_OF_DUCKDB else sys.maxsize
+        rows = by_rows(evaluation, size, _rows_or_diff, lambda rows, *_: rows)
         table = table.after(rows, kind.identity) if head else replace(table, content=rows)
     return to_frame(sliced.spark, table.content)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from lake.config import Settings, load_settings
 from lake.engine.advance import advance
 from lake.engine.analysis import analyse
 from lake.engine.engines import by_rows, duckdb_may_refuse
-from lake.engine.inputs import Inputs
+from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify_all
 from lake.ops.scaffold import init
@@ -90,13 +91,17 @@ def test_build_by_duckdb_stores_what_one_by_spark_does(
         done = advance(Inputs(no_session if known else lambda: spark, by_duckdb, at), declaration)
         assert done.engine == (DUCKDB if known else SPARK), name
         with monkeypatch.context() as patch:
-            patch.setattr("lake.engine.advance.by_rows", lambda *of, few: by_rows(*of, few=False))
+            patch.setattr("lake.engine.advance.by_rows", by_spark)
             assert advance(Inputs(lambda: spark, other, at), other.tables[name]).engine == SPARK
         assert stored(by_duckdb, name) == stored(other, name)
     runs = last_runs(by_duckdb.settings, "build")
     assert {name for name, run in runs.items() if "not_by_duckdb" in run.counts} == {*by_duckdb.tables} & ONLY_SPARK
     verdicts = verify_all(lambda: spark, by_duckdb, on_progress=lambda _: None)
     assert {verdict.verdict for verdict in verdicts} == {"identical"}
+
+
+def by_spark(evaluation: Evaluation, _: int, find: Any, write: Any) -> Any:
+    return by_rows(evaluation, sys.maxsize, find, write)
 
 
 def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
@@ -113,7 +118,7 @@ def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
             DeltaTable(path.url).update(updates={"meter": "'nobody'"}, predicate="meter = 'M8'")
             with monkeypatch.context() as patch:
                 if connect is not no_session:
-                    patch.setattr("lake.engine.rebuild.by_rows", lambda *of, few: by_rows(*of, few=False))
+                    patch.setattr("lake.engine.rebuild.by_rows", by_spark)
                 done = rebuild(Inputs(connect, project, at), project.tables[name])
             assert done.inserted
             assert done.deleted
