@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 
 from lake.config import Settings
 from lake.errors import DeclarationError
@@ -74,16 +73,18 @@ def consistent_prefix(heads: Mapping[str, LogHead], past: Callable[[str], Iterat
     """Return the newest batch of each log such that no delivery of a source is split: {stream: batch}.
 
     A delivery that has not reached all its logs is excluded from all of them, and so is everything after it. `past`
-    returns earlier heads of a log, newest first; it is called only if something is excluded.
+    returns the heads of a log, newest first; it is called only if something is excluded.
     """
-    prefixes = {stream: _LogPrefix(head, past) for stream, head in heads.items()}
+    prefixes = {stream: head.batch for stream, head in heads.items()}
     excluded = [*_unfinished(heads)]
     while excluded:
         delivery = excluded.pop()
-        for stream in delivery.streams:
-            if stream in prefixes:
-                excluded += prefixes[stream].exclude(delivery)
-    return {stream: prefix.batch for stream, prefix in prefixes.items()}
+        for stream in heads.keys() & {*delivery.streams}:
+            first, later = _from_delivery(delivery, past(stream))
+            if first is not None and first <= prefixes[stream]:
+                excluded += [other for batch, other in later.items() if first <= batch <= prefixes[stream]]
+                prefixes[stream] = first - 1
+    return prefixes
 
 
 def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[CommittedDelivery]:
@@ -96,43 +97,21 @@ def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[CommittedDelivery]:
             yield newest
 
 
-class _LogPrefix:
-    """Batches of one log up to `batch`, which a cut has. Heads are read from the newest back, as far as needed."""
+def _from_delivery(
+    delivery: CommittedDelivery, heads: Iterable[LogHead]
+) -> tuple[int | None, dict[int, CommittedDelivery]]:
+    """Return the delivery's batch in a log, if it is there, and the log's deliveries from it on, by batch.
 
-    def __init__(self, head: LogHead, past: Callable[[str], Iterator[LogHead]]) -> None:
-        self.batch = head.batch
-        self._heads = chain([head], (older for older in past(head.stream) if older.batch < head.batch))
-        self._oldest: LogHead | None = None
-        self._deliveries: dict[int, CommittedDelivery] = {}
-        self._batches: dict[tuple[str, int], int] = {}
-        self._read_on()
-
-    def exclude(self, delivery: CommittedDelivery) -> list[CommittedDelivery]:
-        """End the prefix before a delivery; return all deliveries that this excludes."""
-        batch = self._batch_of(delivery)
-        if batch is None or batch > self.batch:
-            return []
-        while self._oldest is not None and self._oldest.batch > batch:
-            self._read_on()
-        excluded = [self._deliveries[n] for n in range(batch, self.batch + 1) if n in self._deliveries]
-        self.batch = batch - 1
-        return excluded
-
-    def _batch_of(self, delivery: CommittedDelivery) -> int | None:
-        place = delivery.source, delivery.number
-        while place not in self._batches and self._may_have(*place):
-            self._read_on()
-        return self._batches.get(place)
-
-    def _may_have(self, source: str, number: int) -> bool:
-        newest = self._oldest.sources.get(source) if self._oldest else None
-        return newest is not None and newest.number > number
-
-    def _read_on(self) -> None:
-        self._oldest = next(self._heads, None)
-        for delivery in self._oldest.sources.values() if self._oldest else ():
-            self._deliveries[delivery.batch] = delivery
-            self._batches[delivery.source, delivery.number] = delivery.batch
+    `heads` of the log are read from the newest back, as far as needed.
+    """
+    first, later = None, dict[int, CommittedDelivery]()
+    for head in heads:
+        newest = head.sources.get(delivery.source)
+        if newest is None or newest.number < delivery.number:
+            break
+        later |= {other.batch: other for other in head.sources.values()}
+        first = newest.batch if newest.number == delivery.number else first
+    return first, later
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:
