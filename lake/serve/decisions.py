@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
-from lake.errors import DeclarationError, LakeError, Refused
+from lake.errors import LakeError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.project.project import Project
 from lake.read.wait import BatchToken
@@ -28,8 +28,6 @@ from lake.serve.decide.command_validation import (
     CommandValidator,
     Decision,
     ExpectedVersion,
-    NotAllowed,
-    Outdated,
 )
 from lake.serve.decide.rule import Key, compared_fields, content, undecidable
 from lake.serve.problems import Problem
@@ -87,7 +85,7 @@ class Decisions:
 
         try:
             outcome = self.validator.decide(commands, place_of, at.number, expected_version)
-        except (Refused, DeclarationError, WorkerFault) as error:
+        except (Problem, WorkerFault) as error:
             await self.commits.wait_for(self.validator.group_of(commands))
             raise _problem(error) from None
         if outcome.again:
@@ -165,16 +163,9 @@ def expected_version(headers: Mapping[str, str]) -> ExpectedVersion:
     return ExpectedVersion(NEW if version[2] else version[1])
 
 
-def _problem(error: Exception) -> Problem:
-    match error:
-        case NotAllowed():
-            return Problem("refused", error.reason, stream=error.stream, record=error.number)
-        case Outdated():
-            return Problem("outdated", error.what, version=error.version)
-        case Refused():
-            return Problem("sent-before", error.what)
-        case DeclarationError():
-            return Problem("wrong-request", error.what)
+def _problem(error: Problem | WorkerFault) -> Problem:
+    if isinstance(error, Problem):
+        return error
     fault = fault_of(error)
     return Problem("step-fails", str(error) if fault is None else fault[0].what)
 

@@ -14,36 +14,18 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from lake.errors import DeclarationError, Refused, StorageError
+from lake.errors import DeclarationError, StorageError
 from lake.kinds.reducer import Refusal
 from lake.records.single_reader import RecordRejected
 from lake.serve.decide.committed_state import Accepted, CommittedState, KeyState, fold_event
 from lake.serve.decide.rule import CommandRule, Key
+from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, place
 
 MOST_EVENTS: Final = 1_000_000
 """Most ids in memory of keys without waiting events: about 200 MB."""
 CHUNK: Final = 10_000
 NEW: Final = "*"
-
-
-class Outdated(Refused):
-    def __init__(self, what: str, version: str) -> None:
-        super().__init__(what, fix="look at what came since, and send it with that version")
-        self.version = version
-
-
-class NotAllowed(Refused):
-    def __init__(self, stream: str, number: int, reason: str) -> None:
-        super().__init__(reason, where=f"{stream}, event {number}")
-        self.stream, self.number, self.reason = stream, number, reason
-
-
-class Reused(Refused):
-    """An id was sent before with other content, or only some ids of a request were."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what, fix="repeat a request unchanged, or give it a new id")
 
 
 @dataclass(frozen=True)
@@ -155,8 +137,7 @@ class CommandValidator:
     ) -> Decision:
         """Accept all events, whose places will be `at(number)` from 0, or none. No key may be `missing`.
 
-        Raises NotAllowed, Outdated, Reused, WorkerFault if the step fails, and DeclarationError if a version is
-        expected of several keys. These depend on the group that `group_of` returns.
+        Raises Problem, and WorkerFault if the step fails. These depend on the group that `group_of` returns.
         """
         self._make_room([command.stream_key for command in commands])
         states = {command.stream_key: self._state(command) for command in commands}
@@ -165,11 +146,12 @@ class CommandValidator:
         if None not in before:
             known = [accepted for accepted in before if accepted is not None]
             if any(c.content != accepted.content for c, accepted in zip(commands, known, strict=True)):
-                raise Reused("events with these ids were accepted before, and these are not the same")
+                raise Problem("sent-before", "events with these ids were accepted before, and these are not the same")
             places = [accepted.place for accepted in known]
             return Decision(places, self._versions(commands, places), True, rests_on)
         if any(before) or len({(*c.stream_key, c.id) for c in commands}) < len(commands):
-            raise Reused("some of these events have an id that was sent before, or duplicated in this request")
+            what = "some of these events have an id that was sent before, or duplicated in this request"
+            raise Problem("sent-before", what)
         if expected != ANYTHING:
             self._check_version(expected, states)
         new = {key: replace(state, ids={}) for key, state in states.items()}
@@ -178,7 +160,7 @@ class CommandValidator:
             outcome = rule.next(state.state, command.values)
             if isinstance(outcome, Refusal):
                 nth = sum(other.stream == command.stream for other in commands[: number + 1])
-                raise NotAllowed(command.stream, nth, outcome.reason)
+                raise Problem("refused", outcome.reason, stream=command.stream, record=nth)
             state.state, state.version, state.group = outcome, at(number), group
             state.ids[command.id] = Accepted(at(number), command.content)
         for (stream, key), state in new.items():
@@ -198,19 +180,16 @@ class CommandValidator:
 
     def _check_version(self, expected: ExpectedVersion, states: Mapping[tuple[str, Key], KeyState]) -> None:
         if len(states) > 1:
-            raise DeclarationError(
-                "an expected version is of one key, and these events are of several",
-                fix="send the events of each key by themselves",
-            )
+            raise Problem("wrong-request", "an expected version is of one key, and these events are of several")
         [state] = states.values()
         if expected.is_new and state.version:
-            raise Outdated(f"the key is not new: its version is {state.version}", state.version)
+            what = f"the key is not new: its version is {state.version}"
+            raise Problem("outdated", what, version=state.version)
         if expected.version == NEW and not state.version:
-            raise Outdated("the key has no event yet", "")
+            raise Problem("outdated", "the key has no event yet", version="")
         if expected.version not in {"", NEW, state.version}:
-            raise Outdated(
-                f"the key's version is {state.version or 'that of a new key'}, not {expected.version}", state.version
-            )
+            what = f"the key's version is {state.version or 'that of a new key'}, not {expected.version}"
+            raise Problem("outdated", what, version=state.version)
 
     def _make_room(self, wanted: Sequence[tuple[str, Key]]) -> None:
         if self._events <= self.most:
