@@ -97,7 +97,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     lake publish --resume
     """
     to_newest = edition is None and not resume
-    held: list[BlockedGroups] = []
+    held: BlockedGroups | None = None
     if to_newest:
         shell.load()
     from lake.publish.cut import pick_cut
@@ -107,7 +107,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     _check_target(edition, number, resume=resume)
     if to_newest:
         project = shell.load_project()
-        published = move(project, pick_cut(project, number), lambda: shell.spark, shell.report, on_held=held.append)
+        published, held = move(project, pick_cut(project, number), lambda: shell.spark, shell.report)
     else:
         published = pin(shell.settings, edition)
     changed = changes(shell.settings, published) if to_newest else {}
@@ -116,12 +116,12 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
         "cut": published.cut,
         "tables": {name: entry.version for name, entry in published.tables.items()},
         "changed": {name: asdict(counts) for name, counts in changed.items()},
-        **_held_data(*held),
+        **_held_data(held),
     }
-    tables = f"{len(published.tables)} tables{_published_note(*held)}"
+    tables = f"{len(published.tables)} tables{_published_note(held)}"
     shell.emit(data, f"edition {published.number} of cut {published.cut}: {tables}")
-    for groups in held:
-        raise groups.error
+    if held is not None:
+        raise held.error
 
 
 def _check_target(edition: int | None, cut: int | None, *, resume: bool) -> None:
@@ -179,11 +179,11 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         raise failure
 
 
-def _held_data(held: BlockedGroups | None = None) -> dict[str, Any]:
+def _held_data(held: BlockedGroups | None) -> dict[str, Any]:
     return {} if held is None else {"held": dict(held.groups)}
 
 
-def _published_note(held: BlockedGroups | None = None) -> str:
+def _published_note(held: BlockedGroups | None) -> str:
     return "" if held is None else f"; published: {held}"
 
 

@@ -25,7 +25,7 @@ from lake.ops.ordering_lint import find_unordered_tables
 from lake.progress import OnProgress
 from lake.project.project import Project, load
 from lake.publish.after_publish import after_publish
-from lake.publish.blocked_groups import BlockedGroups, failure_of, raise_block
+from lake.publish.blocked_groups import BlockedGroups, failure_of
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.quality import gate
@@ -94,15 +94,13 @@ def run(
     streams = report.ingest(work)
     for warning in find_unordered_tables(project, [stream for stream, counts in streams.items() if counts.accepted]):
         on_progress(f"warning {warning}")
-    held: list[BlockedGroups] = []
     undelivered: dict[str, LakeError] = {}
     with ExitStack() as block:
         spark = _interpreting(spark, block, lambda: _has_few_events(project, streams))
-        done = catch_up(project, spark, on_progress, on_held=held.append, on_undelivered=undelivered.__setitem__)
-    at, advanced, edition = done
-    blocked = next(iter(held), None)
+        done = catch_up(project, spark, on_progress, on_undelivered=undelivered.__setitem__)
+    at, advanced, edition, held = done
     must_ask = bool(source_names(settings)) or any(c.horizon and c.horizon.idle for c in project.contracts.values())
-    return Cycle(at.number, streams, advanced, edition, report.failures, report.more, blocked, undelivered, must_ask)
+    return Cycle(at.number, streams, advanced, edition, report.failures, report.more, held, undelivered, must_ask)
 
 
 def _session(project: Project, spark: SessionFactory, *, is_last: bool) -> SparkSession:
@@ -171,17 +169,16 @@ def catch_up(
     spark: SessionFactory,
     on_progress: OnProgress,
     *,
-    on_held: Callable[[BlockedGroups], None] = raise_block,
     on_undelivered: Callable[[str, LakeError], None] = lambda _, __: None,
-) -> tuple[Cut, list[Advanced], Edition | None]:
+) -> tuple[Cut, list[Advanced], Edition | None, BlockedGroups | None]:
     """Bring tables and readers to the newest batches; then do what follows each publication, such as deliveries.
 
     `on_undelivered` is called for each sink or connector that fails. With publish groups, an error of a table holds
-    only its own group: `on_held` is called once the others are published; if none is, the error is raised.
+    only its own group, and held groups are returned too; if none is published, the error is raised.
     """
     now = cut(project)
     on_progress(f"cut     {now.number}")
-    advanced, held = list[Advanced](), list[BlockedGroups]()
+    advanced = list[Advanced]()
 
     def note(done: Advanced) -> None:
         advanced.append(done)
@@ -191,30 +188,29 @@ def catch_up(
     order = list(project.tables)
     advanced.sort(key=lambda done: order.index(done.table))
     try:
-        edition = _publish(project, now, spark, on_progress, held)
+        edition, held = _publish(project, now, spark, on_progress)
     except LakeError:
         if failure is not None:
             raise failure from None
         raise
     _after_publish(project, on_progress, on_undelivered)
-    if failure is not None and not held:
-        raise failure
-    for blocked in held:
-        on_held(blocked if failure is None else replace(blocked, error=failure))
-    return now, advanced, edition
+    if failure is not None:
+        if held is None:
+            raise failure
+        held = replace(held, error=failure)
+    return now, advanced, edition, held
 
 
 def _publish(
-    project: Project, now: Cut, spark: SessionFactory, on_progress: OnProgress, held: list[BlockedGroups]
-) -> Edition | None:
+    project: Project, now: Cut, spark: SessionFactory, on_progress: OnProgress
+) -> tuple[Edition | None, BlockedGroups | None]:
     with view():
-        pin = pinned(project.settings)
-        edition = publish(project, now, spark, on_progress, on_held=held.append) if pin is None else None
-    if edition is None:
-        on_progress(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
-    else:
-        on_progress(f"publish edition {edition.number}{''.join(f': {blocked}' for blocked in held)}")
-    return edition
+        if (pin := pinned(project.settings)) is not None:
+            on_progress(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
+            return None, None
+        edition, held = publish(project, now, spark, on_progress)
+    on_progress(f"publish edition {edition.number}{f': {held}' if held else ''}")
+    return edition, held
 
 
 def _after_publish(project: Project, on_progress: OnProgress, on_failure: Callable[[str, LakeError], None]) -> None:

@@ -51,10 +51,6 @@ def failure_of(project: Project, work: Callable[[], object]) -> Exception | None
     return None
 
 
-def raise_block(held: BlockedGroups) -> None:
-    raise held.error
-
-
 def tables_by_group(
     project: Project, cut: Cut, latest: Edition | None, spark: SessionFactory, on_progress: OnProgress
 ) -> tuple[dict[str, EditionTable], BlockedGroups | None]:

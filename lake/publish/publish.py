@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import takewhile
 
@@ -11,7 +11,7 @@ from lake.engine.content_proof import with_fingerprints
 from lake.errors import DeclarationError
 from lake.progress import OnProgress
 from lake.project.project import Project
-from lake.publish.blocked_groups import BlockedGroups, raise_block, tables_by_group
+from lake.publish.blocked_groups import BlockedGroups, tables_by_group
 from lake.publish.deploy import finish_deploy
 from lake.session import SessionFactory
 from lake.store.ledger import runs
@@ -35,25 +35,16 @@ from lake.store.warehouse import Warehouse
 
 @view()
 def publish(
-    project: Project,
-    cut: Cut,
-    spark: SessionFactory,
-    on_progress: OnProgress,
-    *,
-    on_held: Callable[[BlockedGroups], None] = raise_block,
-) -> Edition:
+    project: Project, cut: Cut, spark: SessionFactory, on_progress: OnProgress
+) -> tuple[Edition, BlockedGroups | None]:
     """Publish every table at `cut` as one edition; return the latest edition if nothing has changed.
 
     Checks unchecked tables, reports warnings and finishes a deploy. Raises QualityError if a gate stopped,
-    DeclarationError if a table is not at the cut or readers are pinned to an older edition. With publish groups, a
-    held group stays at the last edition, and `on_held` is called once the others are published; if all are held, the
-    error is raised.
+    DeclarationError if a table is not at the cut or readers are pinned to an older edition. With publish groups, held
+    groups stay at the last edition, and are returned too; if all are held, the error is raised.
     """
     with runs.failing(project.settings, "publish", runs.EDITION, cut.number):
-        edition, held = _publish(project, cut, spark, on_progress, datetime.now(UTC))
-    if held is not None:
-        on_held(held)
-    return edition
+        return _publish(project, cut, spark, on_progress, datetime.now(UTC))
 
 
 def _publish(

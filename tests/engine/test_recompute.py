@@ -185,7 +185,7 @@ def test_deploy_follows_an_edition_published_during_its_checks(
         ingest(shop.settings, lambda: shop.spark, live.contracts)
         now = cut(live)
         advance_all(Inputs(lambda: shop.spark, live, now), on_progress=lambda _: None)
-        assert publish(live, now, lambda: shop.spark, print).cut == 2
+        assert publish(live, now, lambda: shop.spark, print)[0].cut == 2
         return tables_by_group(*arguments, **options)
 
     monkeypatch.setattr(deploying, "tables_by_group", meanwhile)

@@ -160,10 +160,9 @@ def publish_edition(
     project: Project, cut: int | None = None
 ) -> tuple[editions.Edition, BlockedGroups | None, list[str]]:
     """Return an edition, its blocked groups, and the printed lines."""
-    lines, held = list[str](), list[BlockedGroups]()
+    lines = list[str]()
     project = load(project.settings)
-    edition = publish(project, pick_cut(project, cut), spark_forbidden, lines.append, on_held=held.append)
-    return edition, held[0] if held else None, lines
+    return *publish(project, pick_cut(project, cut), spark_forbidden, lines.append), lines
 
 
 def at(edition: editions.Edition | None) -> dict[str, int]:
