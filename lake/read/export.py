@@ -21,10 +21,9 @@ from typing import IO, Any, Final
 import duckdb
 
 from lake.errors import DeclarationError, LakeError, full
-from lake.read.locked_database import AS_OF, answer_file, as_of, has_as_of, select, spill
+from lake.read.locked_database import answer_file, connect_spilling, create_as_of, select
 from lake.read.query import QueryResult, run_query
 from lake.read.sql import EditionReader
-from lake.session.duck import connect
 from lake.session.file_modes import flush
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
@@ -246,8 +245,7 @@ def write_database(
     tables = [*{table.name: table for table in named}.values()]
     with report_write_errors(str(file)), _replacing(file) as part:
         try:
-            with closing(connect(str(part))) as con:
-                con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
+            with closing(connect_spilling(reader.settings, str(part))) as con:
                 con.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
                 if note := reader.across_cuts([table.name for table in tables]):
                     on_progress(f"warning {note}")
@@ -297,8 +295,7 @@ def _copy_table(
         for column in table.columns:
             if column.description:
                 con.execute(f"COMMENT ON COLUMN {place}.{quoted(column.name)} IS {literal(column.description)}")
-    if has_as_of(reader.edition, table):
-        con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
+    create_as_of(con, reader.edition, table)
     counted = con.execute(f"SELECT count(*) FROM {home}").fetchone()
     rows: int = counted[0] if counted else 0
     on_progress(f"{table.layer}.{table.name}: {rows} rows")

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 RESULTS: Final = 100
 """Most queries of a database that are not bound again when they are repeated."""
-AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ def open_database(
     views = [relation for relation in relations if not relation.copied]
     tables = [*tables]
     sources: list[Published | SystemRelation] = [*tables, *views]
-    con = connect()
-    con.execute(f"SET temp_directory = {literal(str(spill(settings)))}")
+    con = connect_spilling(settings)
     if limits:
         con.execute(f"SET memory_limit = '{limits.memory}B'")
         con.execute(f"SET max_temp_directory_size = '{limits.disk}B'")
@@ -68,8 +66,7 @@ def open_database(
         name = quoted(table.name)
         con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {select(con, table)}")
         con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
-        if has_as_of(edition, table):
-            con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
+        create_as_of(con, edition, table)
     for view in views:
         view.make(con)
     con.execute("SET lock_configuration = true")
@@ -185,8 +182,11 @@ def as_of(table: str) -> str:
     return f"{table}_at"
 
 
-def has_as_of(edition: Edition, table: Published) -> bool:
-    return table.has_versions and as_of(table.name.lower()) not in {name.lower() for name in edition.tables}
+def create_as_of(con: duckdb.DuckDBPyConnection, edition: Edition, table: Published) -> None:
+    """Create the macro that reads a table with versions as of a moment, unless a table has its name."""
+    if table.has_versions and as_of(table.name.lower()) not in {name.lower() for name in edition.tables}:
+        rows = f"FROM {quoted(table.name)} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
+        con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {rows}")
 
 
 def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
@@ -204,9 +204,12 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 
-def spill(settings: Settings) -> Path:
-    """Return a new folder for spilling: DuckDB lets a query read it, so each has its own."""
-    return _spill_folder(settings) / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
+def connect_spilling(settings: Settings, file: str = ":memory:") -> duckdb.DuckDBPyConnection:
+    """Connect with a new folder for spilling: DuckDB lets a query read it, so each connection has its own."""
+    con = connect(file)
+    folder = _spill_folder(settings) / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
+    con.execute(f"SET temp_directory = {literal(str(folder))}")
+    return con
 
 
 def spilled(settings: Settings, pid: int) -> list[Path]:

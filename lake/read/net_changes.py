@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from lake.config import Settings
-from lake.read.locked_database import select, spill
+from lake.read.locked_database import connect_spilling, select
 from lake.read.sql import EditionReader
-from lake.session.duck import connect
 from lake.store.comparison import FEED, SIGN, changed_pairs, proven_feed
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.snapshot import Published, published
@@ -112,8 +111,7 @@ class NetChanges:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        with connect() as con:
-            con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
+        with connect_spilling(self.settings) as con:
             try:
                 reader = con.sql(self._sql(con)).to_arrow_reader(BATCH_ROWS)
                 yield pa.RecordBatch.from_pylist([], schema=reader.schema)

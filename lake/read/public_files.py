@@ -21,10 +21,9 @@ import duckdb
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.read.locked_database import select, spill
+from lake.read.locked_database import connect_spilling, select
 from lake.read.sql import EditionReader
 from lake.session import file_modes
-from lake.session.duck import connect
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
@@ -47,9 +46,8 @@ class PublicFile:
 
 def write_copy(reader: EditionReader, table: Published, folder: Path) -> None:
     """Write and sync a copy of the visible columns. Raises LakeError."""
-    with connect() as con:
-        con.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{reader.settings.serve.query_memory}B'")
-        con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
+    with connect_spilling(reader.settings) as con:
+        con.execute(f"SET memory_limit = '{reader.settings.serve.query_memory}B'")
         options = f"FORMAT parquet, COMPRESSION snappy, FILE_SIZE_BYTES {FILE_BYTES}, OVERWRITE_OR_IGNORE true"
         try:
             con.execute(f"COPY ({select(con, table)}) TO {literal(str(folder))} ({options})")

@@ -16,9 +16,8 @@ import duckdb
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
-from lake.read.locked_database import spill
+from lake.read.locked_database import connect_spilling
 from lake.read.net_changes import TableInEdition
-from lake.session.duck import connect
 from lake.sinks.deliver import VERB, SentTable
 from lake.sinks.kind import DeclaredSink
 from lake.sinks.plan import DeliveryPlan
@@ -81,10 +80,10 @@ class Comparison:
     table: TargetTable
     side: TableInEdition
     position: SinkPosition
-    con: duckdb.DuckDBPyConnection = field(default_factory=connect, init=False)
+    con: duckdb.DuckDBPyConnection = field(init=False)
 
     def __post_init__(self) -> None:
-        self.con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
+        self.con = connect_spilling(self.settings)
 
     def verdict(self) -> TargetVerdict:
         if (unproven := self.not_comparable()) is not None:
