@@ -8,11 +8,13 @@ They are current, except the quarantine, which is at the cut.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from importlib import resources
+from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts, streams_of
@@ -31,106 +33,8 @@ from lake.store.warehouse import Warehouse
 from lake.text import literal, quoted
 
 LEDGER_SCHEMA: Final = "lake"
-Columns = tuple[tuple[str, str, str], ...]
-RUNS: Final[Columns] = (
-    ("number", "BIGINT", "1, 2, 3 …"),
-    ("verb", "VARCHAR", "ingest, append, replay, void, build, advance, verify, publish, deploy, maintain and so on"),
-    ("subject", "VARCHAR", "the table, stream, source, sink or alert; edition; warehouse"),
-    ("cut", "BIGINT", "at which cut; null of work on a log"),
-    ("outcome", "VARCHAR", "done or failed"),
-    ("error", "VARCHAR", "why it failed, without values"),
-    ("started_at", "TIMESTAMPTZ", "when it began"),
-    ("seconds", "DOUBLE", "how long it took"),
-    ("inserted", "BIGINT", "rows of the table that were inserted"),
-    ("updated", "BIGINT", "rows of the table that were updated"),
-    ("deleted", "BIGINT", "rows of the table that were deleted"),
-    ("batch", "BIGINT", "of work on a log: the batch"),
-    ("read", "BIGINT", "records of the batch; of a build, rows of the inputs"),
-    ("accepted", "BIGINT", "records of the batch that became events"),
-    ("duplicates", "BIGINT", "records of the batch that the log had already"),
-    ("quarantined", "BIGINT", "records of the batch that were refused"),
-    ("rows", "BIGINT", "rows that verify compared"),
-    ("edition", "BIGINT", "which edition was published"),
-    ("engine", "VARCHAR", "spark or duckdb, which evaluated the rows; null where no table was evaluated"),
-    ("not_by_duckdb", "VARCHAR", "why DuckDB did not evaluate a small build or change"),
-)
-CHECKS: Final[Columns] = (
-    ("number", "BIGINT", "of the check; it has a row for each expectation"),
-    ("table_name", "VARCHAR", "the table that was judged"),
-    ("scope", "VARCHAR", "diff: what a commit would change; table: the whole table"),
-    ("cut", "BIGINT", "at which cut"),
-    ("version", "BIGINT", "which version of the table; null of a diff"),
-    ("outcome", "VARCHAR", "of the whole check: passed, warned or stopped"),
-    ("checked_at", "TIMESTAMPTZ", "when"),
-    ("expectation", "VARCHAR", "its type"),
-    ("column_name", "VARCHAR", "the column that it is about; null where it is about more or none"),
-    ("arguments", "VARCHAR", "what it was given, as JSON"),
-    ("severity", "VARCHAR", "stop, warn or park"),
-    ("success", "BOOLEAN", "whether it was met"),
-    ("rows", "BIGINT", "rows that it judged; null where it looks at no single row"),
-    ("failed", "BIGINT", "rows that failed it"),
-    ("declared_in", "VARCHAR", "file and line of the expectation"),
-)
-CUTS: Final[Columns] = (
-    ("number", "BIGINT", "of the cut; it has a row for each stream"),
-    ("made_at", "TIMESTAMPTZ", "when it was recorded"),
-    ("label", "VARCHAR", "the label that stands for it"),
-    ("voids", "BIGINT", "the last void that it heeds"),
-    ("stream", "VARCHAR", "the stream"),
-    ("batch", "BIGINT", "the last batch of the stream that it counts"),
-)
-EDITIONS: Final[Columns] = (
-    ("number", "BIGINT", "of the edition; it has a row for each table"),
-    ("cut", "BIGINT", "which cut was published"),
-    ("published_at", "TIMESTAMPTZ", "when"),
-    ("is_current", "BOOLEAN", "whether readers see it"),
-    ("is_kept", "BOOLEAN", "whether it has not expired"),
-    ("layer", "VARCHAR", "silver or gold"),
-    ("table_name", "VARCHAR", "the table"),
-    ("version", "BIGINT", "which version of the table"),
-    ("rows", "BIGINT", "how many rows that version has"),
-    ("definition", "VARCHAR", "the fingerprint of the table's definition"),
-)
-QUARANTINE: Final[Columns] = (
-    ("stream", "VARCHAR", "the stream"),
-    ("batch", "BIGINT", "the batch whose records it was among"),
-    ("number", "BIGINT", "of the record within the batch's refused ones"),
-    ("reason", "VARCHAR", "why it was refused"),
-    ("detail", "VARCHAR", "what was wrong; null of streams with personal fields"),
-    ("source", "VARCHAR", "file and line, or the place in a source"),
-    ("refused_at", "TIMESTAMPTZ", "when"),
-    ("is_waiting", "BOOLEAN", "whether its log has not taken it in since"),
-)
-READS: Final[Columns] = (
-    ("id", "VARCHAR", "of the read"),
-    ("reader", "VARCHAR", "the reader's name, which another reader may have had before"),
-    ("grant_id", "VARCHAR", "the grant that was used, as in lake reader list"),
-    ("started_at", "TIMESTAMPTZ", "when it was asked"),
-    ("kind", "VARCHAR", "sql, table (all of it), or share (addresses of its files, by Delta Sharing)"),
-    ("tables", "VARCHAR[]", "tables, logs and ledgers that were read"),
-    ("query", "VARCHAR", "the SQL, with ? for every value; null where none could be read"),
-    ("edition", "BIGINT", "of which edition"),
-    ("cut", "BIGINT", "at which cut"),
-    ("format", "VARCHAR", "csv, json, jsonl or parquet"),
-    (
-        "outcome",
-        "VARCHAR",
-        "answered, unchanged, refused, or what ended it; null: it has not ended, or was killed",
-    ),
-    ("rows", "BIGINT", "rows of the answer, or of the files whose addresses were handed out"),
-    ("bytes", "BIGINT", "bytes of it"),
-    ("seconds", "DOUBLE", "how long it took"),
-)
-UNDELIVERED: Final[Columns] = (
-    ("sink", "VARCHAR", "the sink, or the alert"),
-    ("table_name", "VARCHAR", "the table"),
-    ("key", "VARCHAR", "the columns by which the row is told apart, as JSON"),
-    ("change", "VARCHAR", "insert, update or delete: what the receiver has not taken"),
-    ("since", "BIGINT", "the edition that the receiver has of the row; null where it has none"),
-    ("upto", "BIGINT", "the edition with the last change of the row that waits"),
-    ("reason", "VARCHAR", "why the receiver did not take it"),
-    ("attempts", "BIGINT", "how often it was sent, by how many deliveries and retries"),
-    ("tried_at", "TIMESTAMPTZ", "when that was noted last"),
+DECLARED: Final[Mapping[str, Any]] = tomllib.loads(
+    resources.files("lake.read").joinpath("ledgers.toml").read_text("utf-8")
 )
 COUNTS: Final = ("inserted", "updated", "deleted", "batch", "read", "accepted", "duplicates", "quarantined", "rows")
 UNNEST: Final = "unnest(CASE WHEN len(members) = 0 THEN [NULL] ELSE members END)"
@@ -195,13 +99,15 @@ class SystemTables:
 
 
 def ledger_relation(settings: Settings, name: str, cut: Cut) -> SystemRelation:
-    doc, columns, make = LEDGERS[name]
-    files, query = make(settings, cut)
+    columns = DECLARED[name]["columns"]
+    files, query = LEDGERS[name](settings, cut)
     typed = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind, _ in columns)
     described = tuple(Column(column, kind, meaning, "") for column, kind, meaning in columns)
     order = ", ".join(quoted(column) for column in ORDER if column in {name for name, *_ in columns})
     ordered, root = f"SELECT {typed} FROM ({query}) ORDER BY {order}", Warehouse(settings).root
-    return SystemRelation(LEDGER_SCHEMA, name, doc, described, ordered, root, tuple(files), copied=True)
+    return SystemRelation(
+        LEDGER_SCHEMA, name, DECLARED[name]["doc"], described, ordered, root, tuple(files), copied=True
+    )
 
 
 ENGINE: Final = ("engine", "not_by_duckdb")
@@ -271,7 +177,9 @@ def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
                     concat('quarantine:', _batch, '/', _number) NOT IN {marks} AS is_waiting
                 FROM {rows_sql(own, quarantine.COLUMNS)} WHERE _batch <= {upto}"""
             )
-    nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind, _ in QUARANTINE)
+    nothing = ", ".join(
+        f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind, _ in DECLARED["quarantine"]["columns"]
+    )
     return files, " UNION ALL BY NAME ".join(parts) or f"SELECT {nothing} WHERE false"
 
 
@@ -315,12 +223,12 @@ def _members(rows: str, column: str, kind: str) -> str:
 
 
 ORDER: Final = ("number", "stream", "batch", "table_name", "expectation", "started_at", "id")
-LEDGERS: Final[Mapping[str, tuple[str, Columns, Callable[[Settings, Cut], tuple[list[str], str]]]]] = {
-    "runs": ("One row per verb's work on a table, a stream, the edition or the warehouse.", RUNS, _runs),
-    "checks": ("One row per check and expectation.", CHECKS, _checks),
-    "cuts": ("One row per cut and stream.", CUTS, _cuts),
-    "editions": ("One row per edition and table.", EDITIONS, _editions),
-    "quarantine": ("One row per record that was refused, without its text.", QUARANTINE, _quarantine),
-    "reads": ("One row per read of a reader of lake serve http.", READS, _reads),
-    "undelivered": ("One row per row whose changes a receiver has not taken.", UNDELIVERED, _undelivered),
+LEDGERS: Final[Mapping[str, Callable[[Settings, Cut], tuple[list[str], str]]]] = {
+    "runs": _runs,
+    "checks": _checks,
+    "cuts": _cuts,
+    "editions": _editions,
+    "quarantine": _quarantine,
+    "reads": _reads,
+    "undelivered": _undelivered,
 }

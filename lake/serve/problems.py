@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
+import tomllib
 from collections.abc import Awaitable, Callable, Mapping
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
@@ -22,69 +24,9 @@ if TYPE_CHECKING:
 
 Kinds = Mapping[str, tuple[int, str, str]]
 """Status, title and fix, by the last part of a problem's `type`."""
-TAKING: Final[Kinds] = {
-    "no-stream": (404, "No such stream", "The path names a stream that this server does not take events for."),
-    "no-page": (404, "No such page", "GET / lists what is here."),
-    "wrong-method": (405, "Wrong method", "Events and queries are posted; all else is got."),
-    "no-token": (401, "Not allowed", "Send the stream's token: Authorization: Bearer <token>."),
-    "bad-signature": (
-        401,
-        "Invalid signature",
-        "The body, its id and its time must be signed with the stream's secret.",
-    ),
-    "wrong-type": (415, "Unsupported content type", "Send JSON, NDJSON or a CloudEvent, and say so in Content-Type."),
-    "wrong-encoding": (415, "Unsupported content encoding", "Send the body uncompressed, or with gzip."),
-    "wrong-request": (400, "Invalid request", "A parameter or a header is invalid."),
-    "too-long": (413, "Body too long", "Send fewer records at once."),
-    "too-slow": (408, "Request too slow", "The request did not arrive in time."),
-    "long-head": (431, "Head too long", "Send fewer or shorter headers."),
-    "unparseable": (
-        400,
-        "Not valid JSON",
-        "Every record is one JSON object. None of the request's records was accepted.",
-    ),
-    "oversized": (413, "Record too long", "A record is longer than the project's setting record_bytes."),
-    "missing-id": (400, "No id", "The stream's contract takes an event's id from the request: send Idempotency-Key."),
-    "must-decide": (400, "Decision required", "The stream accepts decided events only: add ?decide."),
-    "not-by-contract": (400, "Violates the contract", "None was kept. Write the record as described here."),
-    "refused": (409, "Refused", "The state of its key does not allow the event. None of the request was kept."),
-    "outdated": (412, "Version conflict", "The key has changed: read it again, and send its version. None was kept."),
-    "sent-before": (422, "Id already used", "Repeat a request unchanged, or give it a new id. None was kept."),
-    "step-fails": (500, "The step fails", "The Fold's function cannot take the event: correct it. None was kept."),
-    "undecided": (
-        503,
-        "Not decided",
-        "The state that decides cannot be read at the moment. Nothing of the request was kept.",
-    ),
-    "too-fast": (429, "Too many events", "The stream's limit of events per second is reached. Try again later."),
-    "too-many": (503, "Too many requests", "Too many concurrent requests. Try again later."),
-    "backlog": (503, "Backlog too large", "Too many acknowledged events wait for lake ingest. Try again later."),
-    "disk": (503, "Disk full", "Nothing can be stored. Try again later."),
-    "stopping": (503, "Shutting down", "Nothing of the request was kept. Try again later."),
-}
-READING: Final[Kinds] = {
-    "no-reader": (401, "Not allowed", "Send a reader's token: Authorization: Bearer <token>, or as a password."),
-    "no-table": (404, "No such table", "GET /tables lists what this reader may read."),
-    "no-share": (404, "No such share or schema", "GET /delta-sharing/shares lists them."),
-    "no-edition": (404, "No such edition", "Leave out edition and cut, or name an edition that is kept."),
-    "nothing-published": (503, "Nothing published", "Try again once the first edition is there."),
-    "bad-request": (400, "Invalid request", "A parameter, a header or the body is invalid."),
-    "bad-query": (400, "Invalid query", "Correct it: DuckDB's SQL, one SELECT over the tables that GET /tables lists."),
-    "not-acceptable": (406, "No such format", "Ask for csv, json, jsonl or parquet: by ?format=, or by Accept."),
-    "too-large": (
-        422,
-        "Answer too large",
-        "Ask for less, by WHERE, LIMIT or GROUP BY; whole tables: GET /tables/<table>.parquet or Delta Sharing.",
-    ),
-    "too-much": (422, "Query too large", "It needs more memory or disk than a query may take: ask for less."),
-    "too-slow-query": (422, "Query too slow", "It takes longer than a query may: ask for less."),
-    "not-shared": (400, "Not shared", "Tables are shared as snapshots. Read an edition as a version, whole."),
-    "expired": (403, "Address expired", "Ask for the table again: the answer has new addresses."),
-    "busy": (503, "Too many queries", "Try again later."),
-    "unrecorded": (503, "Read not recorded", "Every read is recorded first, and that fails at the moment."),
-    "unreadable": (500, "Stored files unreadable", "Tell who runs the server: its log says where."),
-    "fault": (500, "Fault of the server", "Tell who runs the server: its log says what happened."),
-}
+_DECLARED: Final = tomllib.loads(resources.files("lake.serve").joinpath("problems.toml").read_text("utf-8"))
+TAKING: Final[Kinds] = _DECLARED["taking"]
+READING: Final[Kinds] = _DECLARED["reading"]
 KINDS: Final[Kinds] = {**TAKING, **READING}
 MEDIA_TYPE: Final = "application/problem+json"
 LONGEST: Final = 2_000
