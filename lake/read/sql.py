@@ -41,13 +41,19 @@ _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) 
 
 @dataclass(frozen=True)
 class EditionChoice:
-    """Edition to read; first wait for batches `after`, and verify its tables if `verified`."""
+    """Edition to read, by number or by cut, else the current one.
+
+    First wait for batches `after`, and verify its tables if `verified`.
+    """
 
     edition: int | None = None
     cut: int | None = None
     after: Sequence[str] = ()
     timeout: float = 60.0
     verified: bool = False
+
+
+CURRENT: Final = EditionChoice()
 
 
 @dataclass(frozen=True)

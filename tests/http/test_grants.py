@@ -16,8 +16,9 @@ import pytest
 
 from lake.config import Settings
 from lake.read import reader_grants
+from lake.read.sql import CURRENT, EditionChoice
 from lake.serve.problems import Problem
-from lake.serve.reading.edition_cache import EditionCache, EditionRequest
+from lake.serve.reading.edition_cache import EditionCache
 from lake.serve.reading.signed_urls import FileLink, UrlSigner
 from lake.serve.tokens import ReaderTokens, generated_token
 from lake.store.ledger.grants import Grant
@@ -129,13 +130,12 @@ def test_edition_looked_up_just_now_is_cached_without_waiting(tmp_path: Path) ->
     settings = small(tmp_path / "shop")
     activity.begin(settings, "test")
     editions, grant = EditionCache(settings), Grant("r1", ["gold.*"], "", datetime.now(UTC))
-    current = EditionRequest()
-    assert editions.cached_reader(grant, current) is None
-    found = editions.reader(grant, current)
-    assert editions.cached_reader(grant, current) == found
+    assert editions.cached_reader(grant, CURRENT) is None
+    found = editions.reader(grant, CURRENT)
+    assert editions.cached_reader(grant, CURRENT) == found
     assert found.edition.tables.keys() == {"types", "numbers"}
-    assert editions.cached_reader(grant, EditionRequest(edition=1)) is None
+    assert editions.cached_reader(grant, EditionChoice(edition=1)) is None
     editions.renew()
-    assert editions.cached_reader(grant, current) is None
+    assert editions.cached_reader(grant, CURRENT) is None
     publish(settings, nothing=0)
-    assert editions.reader(grant, current).edition.number == 2
+    assert editions.reader(grant, CURRENT).edition.number == 2

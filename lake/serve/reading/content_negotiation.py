@@ -10,8 +10,8 @@ from typing import Any, Final, NoReturn
 from starlette.requests import Request
 
 from lake.errors import did_you_mean
+from lake.read.sql import EditionChoice
 from lake.serve.problems import Problem
-from lake.serve.reading.edition_cache import EditionRequest
 
 DIGITS: Final = re.compile("[0-9]{1,18}")
 LIMIT: Final = 10**18
@@ -102,8 +102,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def edition_request(given: Mapping[str, object]) -> EditionRequest:
+def edition_choice(given: Mapping[str, object]) -> EditionChoice:
     numbers = {name: whole_number(name, given[name]) for name in ("edition", "cut") if given.get(name) is not None}
     if len(numbers) > 1:
         raise Problem("bad-request", "edition and cut cannot be combined: use only one of them")
-    return EditionRequest(**numbers)
+    return EditionChoice(**numbers)

@@ -16,7 +16,7 @@ from lake.read.sql import EditionReader
 from lake.serve.describe import problems
 from lake.serve.pages import page
 from lake.serve.problems import READING
-from lake.serve.reading.content_negotiation import MEDIA, edition_request, parameters
+from lake.serve.reading.content_negotiation import MEDIA, edition_choice, parameters
 from lake.serve.reading.queries import PRIVATE, edition_headers
 from lake.serve.reading.request_context import RequestContext
 from lake.serve.reading.sharing import ROUTES
@@ -32,7 +32,7 @@ FORMAT: Final = {"format": "csv, json, jsonl or parquet; by default what Accept 
 async def list_tables(context: RequestContext, request: Request) -> Response:
     grant = await context.grant(request)
     with context.editions.keep_files():
-        reader = await context.reader(grant, edition_request(parameters(request, "edition", "cut")))
+        reader = await context.reader(grant, edition_choice(parameters(request, "edition", "cut")))
         listed = await asyncio.to_thread(_listed, reader)
     headers = PRIVATE | edition_headers(reader, reader.edition.cut)
     if "text/html" in request.headers.get("accept", ""):

@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.read import sql
 from lake.read.locked_database import QueryLimits
-from lake.read.sql import EditionReader
+from lake.read.sql import CURRENT, EditionChoice, EditionReader
 from lake.serve.problems import Problem
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
@@ -29,14 +29,6 @@ from lake.store.snapshot import Published
 
 LOOK_SECONDS: Final = 0.2
 OPEN: Final = 8
-
-
-@dataclass(frozen=True)
-class EditionRequest:
-    """Edition by number or by cut; the current one if neither is set."""
-
-    edition: int | None = None
-    cut: int | None = None
 
 
 @dataclass
@@ -53,12 +45,12 @@ class EditionCache:
     _lock: Lock = field(default_factory=Lock)
     _looking: Lock = field(default_factory=Lock)
 
-    def reader(self, grant: Grant, asked: EditionRequest) -> EditionReader:
+    def reader(self, grant: Grant, asked: EditionChoice) -> EditionReader:
         return self._reader(grant, self._edition(asked))
 
-    def cached_reader(self, grant: Grant, asked: EditionRequest) -> EditionReader | None:
+    def cached_reader(self, grant: Grant, asked: EditionChoice) -> EditionReader | None:
         """Return a reader without waiting; None if an edition has to be looked up."""
-        is_cached = asked == EditionRequest() and time.monotonic() - self._looked < LOOK_SECONDS
+        is_cached = asked == CURRENT and time.monotonic() - self._looked < LOOK_SECONDS
         return self._reader(grant, self._current) if is_cached and self._current else None
 
     def _reader(self, grant: Grant, edition: Edition) -> EditionReader:
@@ -96,9 +88,9 @@ class EditionCache:
             self._since = now
         activity.renew(self.settings, oldest)
 
-    def _edition(self, asked: EditionRequest) -> Edition:
+    def _edition(self, asked: EditionChoice) -> Edition:
         try:
-            if asked != EditionRequest():
+            if asked != CURRENT:
                 return sql.reader(self.settings, asked.edition, cut=asked.cut).edition
         except DeclarationError as error:
             raise Problem("no-edition", error.what) from None

@@ -18,7 +18,7 @@ from lake.errors import DeclarationError
 from lake.read.sql import EditionReader
 from lake.serve.bodies import receive
 from lake.serve.problems import Problem
-from lake.serve.reading.content_negotiation import MEDIA, edition_request, json_object, negotiated_format, parameters
+from lake.serve.reading.content_negotiation import MEDIA, edition_choice, json_object, negotiated_format, parameters
 from lake.serve.reading.query_pool import AnswerClosed, RunningQuery, stop_on_disconnect
 from lake.serve.reading.query_worker import QueryTask
 from lake.serve.reading.request_context import RequestContext
@@ -43,7 +43,7 @@ async def get_table(context: RequestContext, request: Request) -> Response:
     name, kind = _named(request)
     kind = negotiated_format(request, given.get("format", kind))
     with context.editions.keep_files():
-        reader = await context.reader(grant, edition_request(given))
+        reader = await context.reader(grant, edition_choice(given))
         table = await asyncio.to_thread(_found, reader, name)
         cut = reader.edition.cut_of(table.name)
         tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
@@ -70,7 +70,7 @@ async def post_query(context: RequestContext, request: Request) -> Response:
     chosen = {**given, **in_body}
     kind = negotiated_format(request, chosen.get("format"))
     with context.editions.keep_files():
-        reader = await context.reader(grant, edition_request(chosen))
+        reader = await context.reader(grant, edition_choice(chosen))
         at = reader.edition
         read = Read(grant.name, grant.id, "sql", (), None, at.number, at.cut, kind)
         size = min(context.serve.query_bytes, context.serve.answers_bytes)

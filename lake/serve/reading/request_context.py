@@ -15,9 +15,9 @@ from starlette.requests import Request
 from lake.config import ServeSettings, Settings
 from lake.errors import LakeError
 from lake.read.public_files import PublicFiles
-from lake.read.sql import EditionReader
+from lake.read.sql import EditionChoice, EditionReader
 from lake.serve.problems import Problem
-from lake.serve.reading.edition_cache import EditionCache, EditionRequest
+from lake.serve.reading.edition_cache import EditionCache
 from lake.serve.reading.query_pool import QueryPool, RunningQuery
 from lake.serve.reading.query_worker import CopyTask
 from lake.serve.reading.signed_urls import UrlSigner
@@ -128,7 +128,7 @@ class RequestContext:
             return cached
         return await asyncio.to_thread(self.tokens.of, request.headers)
 
-    async def reader(self, grant: Grant, asked: EditionRequest) -> EditionReader:
+    async def reader(self, grant: Grant, asked: EditionChoice) -> EditionReader:
         if (cached := self.editions.cached_reader(grant, asked)) is not None:
             return cached
         return await asyncio.to_thread(self.editions.reader, grant, asked)

@@ -22,10 +22,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from lake.errors import did_you_mean
 from lake.read.public_files import PublicFile
-from lake.read.sql import EditionReader
+from lake.read.sql import CURRENT, EditionChoice, EditionReader
 from lake.serve.problems import Problem, problem_of
 from lake.serve.reading.content_negotiation import json_object, parameters, whole_number
-from lake.serve.reading.edition_cache import EditionRequest
 from lake.serve.reading.queries import PRIVATE, edition_headers, whole_body
 from lake.serve.reading.request_context import RequestContext
 from lake.serve.reading.signed_urls import FileLink
@@ -38,7 +37,6 @@ from lake.store.warehouse import LAYERS
 PREFIX: Final = "/delta-sharing"
 LINES: Final = "application/x-ndjson; charset=utf-8"
 BODY_BYTES: Final = 1 << 20
-CURRENT: Final = EditionRequest()
 PARQUET: Final = "responseformat=parquet"
 DELTA: Final = "responseformat=delta"
 WITHOUT_ZONE: Final = re.compile(r"\bTIMESTAMP\b")
@@ -127,7 +125,7 @@ class Sharing:
         shared = {"name": name, "schema": layer, "share": share["name"], "shareId": share["id"]}
         return shared | {"id": stable_id(share["name"], layer, name)}
 
-    async def _reader(self, request: Request, asked: EditionRequest = CURRENT) -> EditionReader:
+    async def _reader(self, request: Request, asked: EditionChoice = CURRENT) -> EditionReader:
         return await self.context.reader(await self.context.grant(request), asked)
 
     def _check_share(self, request: Request, reader: EditionReader) -> None:
@@ -135,7 +133,7 @@ class Sharing:
         if share.lower() != self._share["name"].lower() or not reader.edition.tables:
             raise Problem("no-share", f"no share {share!r}")
 
-    async def _found(self, request: Request, asked: EditionRequest) -> tuple[EditionReader, str]:
+    async def _found(self, request: Request, asked: EditionChoice) -> tuple[EditionReader, str]:
         reader = await self._reader(request, asked)
         self._check_share(request, reader)
         layer, name = (str(request.path_params[part]).lower() for part in ("schema", "table"))
@@ -145,18 +143,18 @@ class Sharing:
         hint = did_you_mean(name, reader.edition.tables)
         raise Problem("no-table", f"no table {layer}.{name} in {reader.label}", hint=hint)
 
-    async def _asked(self, given: Mapping[str, Any]) -> EditionRequest:
+    async def _asked(self, given: Mapping[str, Any]) -> EditionChoice:
         version, moment = given.get("version"), given.get("timestamp")
         if version is not None and moment is not None:
             raise Problem("bad-request", "version and timestamp cannot be combined")
         if version is not None:
-            return EditionRequest(whole_number("version", version))
+            return EditionChoice(whole_number("version", version))
         if moment is None:
             return CURRENT
         edition = await asyncio.to_thread(edition_by, self.context.settings, _moment(str(moment)))
         if edition is None:
             raise Problem("no-edition", f"no edition had been published at {moment}")
-        return EditionRequest(edition.number)
+        return EditionChoice(edition.number)
 
     async def _lines(
         self,
