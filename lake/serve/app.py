@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -73,37 +73,19 @@ class Intake:
     def routes(self) -> list[Route]:
         return [
             Route("/streams/{stream}", handle_problems(self.post), methods=["POST"]),
-            Route("/streams", handle_problems(self.post_to_several), methods=["POST"]),
+            Route("/streams", handle_problems(self.post), methods=["POST"]),
         ]
 
     async def post(self, request: Request) -> Response:
-        received, stream, decides = _now(), str(request.path_params["stream"]), _decides(request)
-        if stream not in self.rates:
-            hint = did_you_mean(stream, self.rates)
-            raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
-        waits = _wait_seconds(request)
-        reception = self._reception(received)
-
-        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
-            signed(stream)
-            return {stream: bodies.records(body, request.headers, reception, named=self.headers[stream])}
-
-        done = await self._accept(request, [stream], read, decides)
-        return await self._answer(request, done, waits, several=False)
-
-    async def post_to_several(self, request: Request) -> Response:
+        """Accept events of the stream in the path, or of several streams in the body."""
         received, waits, decides = _now(), _wait_seconds(request), _decides(request)
-        if not self.access.has_any_token(request.headers):
+        stream = request.path_params.get("stream")
+        if stream is None and not self.access.has_any_token(request.headers):
             raise Problem("no-token", "no token for any stream")
-
-        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[PostedRecord]]:
-            by_stream = bodies.records_by_stream(body, request.headers, self._reception(received), named=self.headers)
-            for stream in by_stream:
-                signed(stream)
-            return by_stream
-
-        done = await self._accept(request, [], read, decides)
-        return await self._answer(request, done, waits, several=True)
+        if stream is not None and stream not in self.rates:
+            raise Problem("no-stream", f"no stream {stream!r} here; {did_you_mean(stream, self.rates)}")
+        done = await self._accept(request, stream, received, decides)
+        return await self._answer(request, done, waits, several=stream is None)
 
     async def _answer(self, request: Request, done: Receipt, waits: float | None, *, several: bool) -> Response:
         answer = done.answer(self.contracts, several=several)
@@ -114,35 +96,31 @@ class Intake:
         answer["edition"] = None if None in seen else seen[-1]
         return JSONResponse(answer, 202 if None in seen else 200, headers)
 
-    async def _accept(
-        self,
-        request: Request,
-        streams: list[str],
-        read: Callable[[bytes, Callable[[str], None]], dict[str, list[PostedRecord]]],
-        decides: bool,
-    ) -> Receipt:
-        """Commit the body that `read` parses; `read` calls its second argument for each stream.
+    async def _accept(self, request: Request, stream: str | None, received: str, decides: bool) -> Receipt:
+        """Commit the records of the body. If `decides`, they are validated first.
 
-        Access to `streams` is checked before the body is read. If `decides`, the records are validated first.
+        Access to `stream` is checked before the body is read, and its signature before the body is parsed.
         """
-        headers = request.headers
-        has_token = {stream: self.access.has_token_or_signature(stream, headers) for stream in streams}
+        headers, has_token = request.headers, dict[str, bool]()
+        if stream is not None:
+            has_token[stream] = self.access.has_token_or_signature(stream, headers)
         with self.pressure.request(has_token=all(has_token.values())) as memory:
             body = await self._body(request, memory)
-
-            def signed(stream: str) -> None:
-                if stream not in has_token:
-                    has_token[stream] = self.access.has_token_or_signature(stream, headers)
-                if not has_token[stream]:
-                    self.access.check_signature(stream, headers, body)
-
-            by_stream = read(body, signed)
+            reception = Reception(received, self.settings.record_bytes, self.declared.limits.max_records)
+            if stream is None:
+                by_stream = bodies.records_by_stream(body, headers, reception, named=self.headers)
+                has_token = {each: self.access.has_token_or_signature(each, headers) for each in by_stream}
+            for each, by_token in has_token.items():
+                if not by_token:
+                    self.access.check_signature(each, headers, body)
+            if stream is not None:
+                by_stream = {stream: bodies.records(body, headers, reception, named=self.headers[stream])}
             self._check(by_stream, decides)
-            by_stream = {stream: records for stream, records in by_stream.items() if records}
+            by_stream = {each: records for each, records in by_stream.items() if records}
             if decides:
                 decided, put = await self.decisions.decide(by_stream, expected_version(headers))
             else:
-                every = [(stream, each) for stream, records in by_stream.items() for each in records]
+                every = [(each, record) for each, records in by_stream.items() for record in records]
                 decided, put = None, await self.commits.put(every)
             if put is not None:
                 self.pressure.count_written(len(body))
@@ -168,9 +146,6 @@ class Intake:
             raise Problem("must-decide", f"{of_rules[0]} accepts decided events only")
         if decides and not of_rules:
             raise Problem("wrong-request", f"nothing decides on {', '.join(by_stream)}: see docs/how-to/commands.md")
-
-    def _reception(self, received: str) -> Reception:
-        return Reception(received, self.settings.record_bytes, self.declared.limits.max_records)
 
     async def _body(self, request: Request, memory: BodyMemory) -> bytes:
         packing = request.headers.get("content-encoding", "identity").strip().lower()
