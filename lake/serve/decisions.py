@@ -209,7 +209,7 @@ class KeptRecords:
             values = self._reader.values(record.utf8, record.facts)
         except RecordRejected:
             return record.utf8
-        return content(values, compared_fields(self._contract))
+        return content(values, self._contract)
 
     def _are_logged(self, records: Mapping[int, PostedRecord]) -> bool:
         settings, source = self.project.settings, self.declared.name
@@ -241,7 +241,7 @@ class KeptRecords:
     def _differs(self, row: Mapping[str, Any], record: PostedRecord) -> bool:
         if row.get(REFUSAL) is not None or row["_version"] != self._version:
             return False
-        return content(row, compared_fields(self._contract)) != self._content(record)
+        return content(row, self._contract) != self._content(record)
 
     @cached_property
     def _version(self) -> int:

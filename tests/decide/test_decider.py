@@ -33,7 +33,7 @@ from lake.serve.decide.command_validation import (
     CommandValidator,
     ExpectedVersion,
 )
-from lake.serve.decide.rule import rules
+from lake.serve.decide.rule import content, rules
 from lake.serve.decisions import Decisions
 from lake.serve.intake_folder import GroupWriter
 from lake.serve.problems import Problem
@@ -444,4 +444,5 @@ def test_reused_id_with_another_field_value_is_refused(tmp_path: Path, name: str
             ask(decider, value)
     stored = pa.schema([(field.name, arrow_type(field.type)) for field in found["entries"].contract.fields])
     [row] = pa.Table.from_pylist([dict(first.values)], stored).to_pylist()
-    assert found["entries"].content(row) == found["entries"].content(first.values)
+    posted = found["entries"].contract
+    assert content(row, posted) == content(first.values, posted)

@@ -13,7 +13,7 @@ import pytest
 from lake.errors import DeclarationError
 from lake.kinds.reducer import arrow_type
 from lake.project.project import load
-from lake.serve.decide.rule import CommandRule, rules
+from lake.serve.decide.rule import CommandRule, content, rules
 from lake.serve.source import find_declaration
 from lake.sources.declared import decided_by
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
@@ -84,7 +84,11 @@ def test_rule_has_values_of_every_type_as_a_log_has_them(tmp_path: Path) -> None
         "_extra": '{"place":{"floor":2},"z":1}',
     }
     turned = values | {"words": [("a", "1"), ("b", "2")]}
-    assert rule.content(values) == rule.content(turned) != rule.content(values | {"_extra": None})
+    assert (
+        content(values, rule.contract)
+        == content(turned, rule.contract)
+        != content(values | {"_extra": None}, rule.contract)
+    )
 
 
 @pytest.mark.parametrize(

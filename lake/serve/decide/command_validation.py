@@ -18,7 +18,7 @@ from lake.errors import DeclarationError, StorageError
 from lake.kinds.reducer import Refusal
 from lake.records.single_reader import RecordRejected
 from lake.serve.decide.committed_state import Accepted, CommittedState, KeyState, fold_event
-from lake.serve.decide.rule import CommandRule, Key
+from lake.serve.decide.rule import CommandRule, Key, content
 from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, place
 
@@ -86,11 +86,12 @@ class CommandValidator:
     def command(self, stream: str, text: bytes, facts: Mapping[str, str]) -> Command:
         rule = self.rules[stream]
         values = rule.values(text, facts, now=datetime.now(UTC))
-        return Command(stream, values, rule.key(values), rule.id(values), rule.content(values))
+        return Command(stream, values, rule.key(values), rule.id(values), content(values, rule.contract))
 
     def begin(self) -> None:
         """Read acknowledged events that are in no log. Raises DeclarationError if one was not validated."""
-        self.forget()
+        self._keys = {stream: OrderedDict() for stream in self.rules}
+        self._known, self._events = {}, 0
         folder = self.declared.folder
         self.taken = folder.taken
         if not self.looks_up:
@@ -104,10 +105,6 @@ class CommandValidator:
                 self.put(stream, self.read(stream, [key for key in keys if key not in self._keys[stream]]))
             for number, at, command in chunk:
                 self._apply_waiting(number, at, command)
-
-    def forget(self) -> None:
-        self._keys = {stream: OrderedDict() for stream in self.rules}
-        self._known, self._events = {}, 0
 
     def missing(self, commands: Sequence[Command]) -> dict[str, list[Key]]:
         unread: dict[str, dict[Key, None]] = {}

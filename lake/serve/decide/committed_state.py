@@ -17,7 +17,7 @@ from lake.contracts.origins import origins
 from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
-from lake.serve.decide.rule import CommandRule, Key
+from lake.serve.decide.rule import CommandRule, Key, compared_fields, content
 from lake.serve.intake_folder import IntakeFolder
 from lake.store import delta
 from lake.store.log import Log
@@ -109,7 +109,7 @@ class CommittedState:
         voids = all_voids(settings, rule.stream)
         for row in self._events(log, head, wanted):
             state_of_key = states[rule.key(row)]
-            state_of_key.ids.setdefault(rule.id(row), Accepted(row["_source"], rule.content(row)))
+            state_of_key.ids.setdefault(rule.id(row), Accepted(row["_source"], content(row, rule.contract)))
             place = (row["_batch"], row["_bucket"], row["_offset"])
             if any(void.covers(place, row["_source"]) for void in voids):
                 continue
@@ -148,7 +148,7 @@ class CommittedState:
         rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
         stored = set(scan.schema().names)
         names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
-        every = dict.fromkeys([*names, *rule.compared_fields])
+        every = dict.fromkeys([*names, *compared_fields(rule.contract)])
         columns = [name for name in (*every, *PLACE, "_version", "_extra") if name in stored]
         where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()

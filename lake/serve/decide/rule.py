@@ -12,7 +12,7 @@ declaration in `decide` is valid only if
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -76,13 +76,6 @@ class CommandRule:
         return tuple(_canonical(values[name]) for name in self.contract.id)
 
     @cached_property
-    def compared_fields(self) -> tuple[str, ...]:
-        return compared_fields(self.contract)
-
-    def content(self, values: Mapping[str, Any]) -> bytes:
-        return content(values, self.compared_fields)
-
-    @cached_property
     def _forms(self) -> Forms:
         return self.folding.forms
 
@@ -94,9 +87,9 @@ def compared_fields(contract: Contract) -> tuple[str, ...]:
     return tuple(field.name for field in contract.fields if not field.transport)
 
 
-def content(values: Mapping[str, Any], names: Iterable[str]) -> bytes:
-    """Return a digest of these fields and EXTRA, equal for equal values."""
-    text = repr([_canonical(values.get(name)) for name in (*names, EXTRA)])
+def content(values: Mapping[str, Any], contract: Contract) -> bytes:
+    """Return a digest of the compared fields and EXTRA, equal for equal values."""
+    text = repr([_canonical(values.get(name)) for name in (*compared_fields(contract), EXTRA)])
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
