@@ -160,18 +160,14 @@ class GroupWriter:
                 where=str(folder.path),
                 fix="stop that one first, or give this one a source of its own",
             ) from None
-        self._last = max([folder.taken, *(group.number for group in folder.groups())])
-        if not self._last and (before := logged()):
-            self._last = (before // GENERATION + 1) * GENERATION
-            folder._write(TAKEN, {"upto": self._last})
+        self.last = max([folder.taken, *(group.number for group in folder.groups())])
+        if not self.last and (before := logged()):
+            self.last = (before // GENERATION + 1) * GENERATION
+            folder._write(TAKEN, {"upto": self.last})
         if not folder.spool:
             folder._write(ABOUT, {"spool": secrets.token_hex(8)})
         self._spool = folder.spool
         self._descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
-
-    @property
-    def last(self) -> int:
-        return self._last
 
     def put(self, lines: Iterable[bytes], records: int) -> Group:
         """Write a group to the disk: file, then name, then folder.
@@ -183,9 +179,9 @@ class GroupWriter:
             raise OSError(errno.ESTALE, "the folder was recreated: start the server again", str(self.folder.path))
         new = self.folder.path / NEW
         size = _put(new, b"".join(lines))
-        group = Group(self._last + 1, records, size, time.time())
+        group = Group(self.last + 1, records, size, time.time())
         new.rename(self.folder.path / group.name)
-        self._last = group.number
+        self.last = group.number
         os.fsync(self._descriptor)
         return group
 

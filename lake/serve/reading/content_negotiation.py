@@ -106,4 +106,4 @@ def edition_choice(given: Mapping[str, object]) -> EditionChoice:
     numbers = {name: whole_number(name, given[name]) for name in ("edition", "cut") if given.get(name) is not None}
     if len(numbers) > 1:
         raise Problem("bad-request", "edition and cut cannot be combined: use only one of them")
-    return EditionChoice(**numbers)
+    return EditionChoice(numbers.get("edition"), numbers.get("cut"))
