@@ -77,12 +77,8 @@ def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, i
             if suite is not None and version is not None:
                 stored = project.table(table)
                 with step("check", table.name) as work:
-                    made.append(
-                        (
-                            stored,
-                            gate.judge_table(stored, table.kind, suite, where=table.where, version=version, cut=cut),
-                        )
-                    )
+                    judged = gate.judge_table(stored, table.kind, suite, where=table.where, version=version, cut=cut)
+                    made.append((stored, judged))
                     work.rows = stored.rows(version)
     except Exception:
         gate.record_checks(project.settings, made)

@@ -130,18 +130,13 @@ def confirmations_needed(project: Project, connect: SessionFactory) -> dict[str,
 
 
 def _staged(project: Project, connect: SessionFactory) -> tuple[Project, list[Declaration]]:
-    staged = replace(project, staged=_homes(project, connect))
-    return staged, [staged.tables[name] for name in staged.tables if name in staged.staged]
-
-
-def _homes(project: Project, connect: SessionFactory) -> dict[str, str]:
-    """Return deterministic homes for the tables to build beside live ones: {table: home}."""
+    """Return the project with deterministic homes for the tables to build beside live ones, and these tables."""
     homes = {}
     for name in stale(project, connect):
         declaration = project.tables[name]
         home, live = f"{name}@{project.lineage(declaration)}", project.table(declaration).home
         homes[name] = f"{home}.2" if home == live else home
-    return homes
+    return replace(project, staged=homes), [table for name, table in project.tables.items() if name in homes]
 
 
 def finish_deploy(project: Project, edition: Edition, spark: SessionFactory) -> Edition:

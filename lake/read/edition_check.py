@@ -32,27 +32,24 @@ def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -
         raise DeclarationError(
             f"edition {number} has no table {unknown[0]!r}", fix=did_you_mean(unknown[0], edition.tables)
         )
-    return verify_tables(settings, edition, names)
-
-
-def verify_tables(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[TableVerdict]:
     return [_verify_table(settings, edition, name) for name in names or edition.tables]
 
 
 def check_unchanged(settings: Settings, edition: Edition, names: Iterable[str]) -> None:
     """Raise LawError if a table differs, StorageError if it has no recorded fingerprint."""
-    for verdict in verify_tables(settings, edition, names):
+    for name in names:
+        verdict = _verify_table(settings, edition, name)
         if verdict.verdict == "identical":
             continue
-        where = str(Warehouse(settings).root / edition.tables[verdict.table].path)
+        where = str(Warehouse(settings).root / edition.tables[name].path)
         if verdict.verdict == "unknown":
             raise StorageError(
-                f"{verdict.table}: {verdict.why}",
+                f"{name}: {verdict.why}",
                 where=where,
                 fix="run the query without --verified, or run lake verify",
             )
         raise LawError(
-            f"{verdict.table} is not what was published as edition {edition.number}: {verdict.why}",
+            f"{name} is not what was published as edition {edition.number}: {verdict.why}",
             where=where,
             fix="lake verify shows what is wrong; restore the file from a backup, or lake rebuild and lake publish",
         )

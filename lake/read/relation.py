@@ -29,10 +29,6 @@ class Function:
     takes: Sequence[str]
     gives: str
 
-    def make(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Create it in `con`, which must be closed afterwards."""
-        con.create_function(self.name, self.work, [*self.takes], self.gives, type=ARROW, null_handling=SPECIAL)
-
 
 @dataclass(frozen=True)
 class SystemRelation:
@@ -74,8 +70,9 @@ class SystemRelation:
         home, kind = f"{quoted(self.schema)}.{quoted(self.name)}", "TABLE" if self.copied else "VIEW"
         with suppress(duckdb.Error) if self.optional else nullcontext():
             con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
-            for function in self.functions:
-                function.make(con)
+            for function in self.functions:  # `con` must be closed afterwards
+                takes, gives = [*function.takes], function.gives
+                con.create_function(function.name, function.work, takes, gives, type=ARROW, null_handling=SPECIAL)
             con.execute(f"CREATE {kind} {home} AS {self.query}")
             con.execute(f"CREATE VIEW {quoted(self.title)} AS FROM {home}")
             con.execute(f"COMMENT ON {kind} {home} IS {literal(self.doc)}")
