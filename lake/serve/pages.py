@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from html import escape
+from importlib import resources
 from typing import Final
 
 from lake.contracts.contract import Contract
@@ -11,24 +12,7 @@ from lake.contracts.fields import Field
 from lake.serve.describe import curl, is_idempotent, needs_id
 from lake.serve.problems import KINDS
 
-STYLE: Final = """
-:root { color-scheme: light dark; --line: light-dark(#d8dee4, #3b434b); --soft: light-dark(#f5f7f9, #1d2329);
-        --text: light-dark(#1c2228, #e4e8eb); --muted: light-dark(#59636e, #9aa5af);
-        --link: light-dark(#0b5cad, #7ab8f5); --back: light-dark(#fff, #14181c); }
-* { box-sizing: border-box }
-body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--back); color: var(--text);
-       font: 16px/1.55 system-ui, sans-serif }
-h1 { font-size: 1.6rem; margin: 0 } h2 { font-size: 1.2rem; margin: 2.5rem 0 .25rem }
-p { margin: .4rem 0 } .muted, small { color: var(--muted) } a { color: var(--link) }
-code, pre { font: .88em/1.5 ui-monospace, monospace }
-pre { background: var(--soft); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem;
-      overflow-x: auto }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; width: 100%; margin: .8rem 0 }
-th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line) }
-th { color: var(--muted); font-weight: 500 } td:first-child { white-space: nowrap }
-dl { display: flex; flex-wrap: wrap; gap: .4rem 2.5rem; margin: 1.2rem 0 } dt { color: var(--muted) } dd { margin: 0 }
-"""
+STYLE: Final = resources.files("lake.serve").joinpath("style.css").read_text("utf-8")
 
 
 def home(parts: Iterable[str]) -> str:
