@@ -25,12 +25,7 @@ def home(parts: Iterable[str]) -> str:
 
 
 def streams(
-    source: str,
-    contracts: Iterable[Contract],
-    base: str,
-    facts: Mapping[str, str],
-    *,
-    decides: Collection[str] = (),
+    source: str, contracts: Iterable[Contract], base: str, facts: Mapping[str, str], *, decides: Collection[str]
 ) -> str:
     about = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     each = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)

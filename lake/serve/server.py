@@ -38,7 +38,7 @@ from lake.serve.decide.rule import rules
 from lake.serve.describe import openapi
 from lake.serve.problems import Problem, handle_problems
 from lake.serve.reading.app import ReadingApp
-from lake.serve.reading.describe import home_section
+from lake.serve.reading.describe import home_section, paths
 from lake.serve.source import DeclaredIntake, find_declaration_if_any, intake_writer
 from lake.session import file_modes
 from lake.store.process import end_signals_handled
@@ -164,7 +164,7 @@ class Site:
 
     def __post_init__(self) -> None:
         taken, decides = (self.intake.accepted_contracts, self.intake.decides) if self.intake else ([], ())
-        self.described = openapi(taken, decides, self.reading.described)
+        self.described = openapi(taken, decides, paths(self.reading.settings.serve))
 
     @property
     def app(self) -> Starlette:

@@ -19,7 +19,6 @@ from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
 from lake.serve.decide.rule import CommandRule, Key, compared_fields, content
 from lake.serve.intake_folder import IntakeFolder
-from lake.store import delta
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.log_rows import REFUSAL
@@ -62,7 +61,7 @@ class CommittedState:
 
     def keys(self) -> set[int] | None:
         log, names = Log(self.rule.project.settings, self.rule.stream), self.rule.contract.key
-        if not log.head().batch or not delta.exists(log.path):
+        if not log.head().batch:
             return set()
         scan = Scan(log.path)
         if scan.rows() > MOST_ROWS:
@@ -100,7 +99,7 @@ class CommittedState:
         upto = self.upto(head)
         for state_of_key in states.values():
             state_of_key.upto = upto
-        if not keys or not head.batch or not delta.exists(log.path):
+        if not keys or not head.batch:
             return states
         wanted = self._wanted(log, keys)
         if version is not None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from starlette.routing import Route
 from lake.config import Settings
 from lake.errors import LakeError
 from lake.serve.problems import Problem, handle_problems, problem_of
-from lake.serve.reading.describe import list_tables, paths
+from lake.serve.reading.describe import list_tables
 from lake.serve.reading.queries import get_table, post_query
 from lake.serve.reading.request_context import RequestContext
 from lake.serve.reading.sharing import ROUTES, Sharing, protocol_problem
@@ -41,10 +41,6 @@ class ReadingApp:
             self.context.tokens.of(headers)
             return True
         return False
-
-    @property
-    def described(self) -> dict[str, Any]:
-        return paths(self.settings.serve)
 
     @property
     def routes(self) -> list[Route]:

@@ -89,7 +89,8 @@ async def _answered(context: RequestContext, task: QueryTask, read: Read, answer
     try:
         rows = (await context.pool.run(work, task, answer.write, context.serve.query_seconds))["rows"]
     except Problem as problem:
-        await context.access_log.record(replace(read, **work.checked).ended(outcome(problem, work)))
+        outcome = work.outcome or ("refused" if problem.status < 500 else "failed")
+        await context.access_log.record(replace(read, **work.checked).ended(outcome))
         raise
     answer.end()
     read = replace(read, **work.checked)
@@ -106,10 +107,6 @@ def _found(reader: EditionReader, name: str) -> Published:
         return reader.table(name)
     except DeclarationError as error:
         raise Problem("no-table", error.what, hint=error.fix) from None
-
-
-def outcome(problem: Problem, work: RunningQuery) -> str:
-    return work.outcome or ("refused" if problem.status < 500 else "failed")
 
 
 def edition_headers(reader: EditionReader, cut: int) -> dict[str, str]:
