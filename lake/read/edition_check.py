@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from lake.config import Settings
@@ -59,26 +60,23 @@ def _verify_table(settings: Settings, edition: Edition, name: str) -> TableVerdi
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
     recorded = entry.content or delta.commit_metadata(path, entry.version).get("content")
+    verdict = partial(TableVerdict, name, entry.version)
     if recorded is None:
-        return TableVerdict(
-            name, entry.version, "unknown", why="its fingerprint was not recorded; the next edition records it"
-        )
+        return verdict("unknown", why="its fingerprint was not recorded; the next edition records it")
     try:
         # The fingerprint of personal data is keyed, and recorded only in the commits of its table.
         key = "" if entry.content else open_store(settings).derived("content")
         content = of_version(path, entry.version, key)
     except LakeError as error:
-        return TableVerdict(name, entry.version, "differs", why=f"{error.what} ({error.where})")
+        return verdict("differs", why=f"{error.what} ({error.where})")
     except delta.Unreadable as error:
-        return TableVerdict(
-            name, entry.version, "differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}"
-        )
+        return verdict("differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}")
     if str(content) == recorded:
-        return TableVerdict(name, entry.version, "identical", content.rows, recorded)
+        return verdict("identical", content.rows, recorded)
     rows = Fingerprint.parse(recorded).rows
     why = (
         "its rows differ from those published"
         if content.rows == rows
         else f"{rows} rows were published, {content.rows} were found"
     )
-    return TableVerdict(name, entry.version, "differs", content.rows, str(content), why)
+    return verdict("differs", content.rows, str(content), why)

@@ -53,9 +53,6 @@ class PostedRecord:
         return self.text.encode("utf-8", "surrogatepass")
 
 
-class _Oversized(InvalidJson): ...
-
-
 @dataclass(frozen=True)
 class Reception:
     """Time at which a request was `received`, and the limits of its records."""
@@ -174,12 +171,16 @@ def _good(parsed: Iterator[tuple[str, Any]], limits: Reception) -> list[str]:
         for number, (text, value) in enumerate(parsed, 1):
             if number > limits.max_records:
                 raise _too_many(limits.max_records)
+            if len(text) > limits.record_bytes:
+                detail = f"longer than {limits.record_bytes:,} characters"
+                bad.append({"record": number, "reason": str(Reason.OVERSIZED), "detail": detail})
+                continue
             try:
-                _must_be_object(text, value, limits.record_bytes)
+                if not isinstance(whole(text) if value is None else value, dict):
+                    raise InvalidJson("it is not a JSON object")
                 good.append(text)
             except InvalidJson as error:
-                reason = Reason.OVERSIZED if isinstance(error, _Oversized) else Reason.UNPARSEABLE
-                bad.append({"record": number, "reason": str(reason), "detail": str(error)})
+                bad.append({"record": number, "reason": str(Reason.UNPARSEABLE), "detail": str(error)})
     except InvalidJson as error:
         bad.append({"record": number + 1, "reason": str(Reason.UNPARSEABLE), "detail": str(error)})
     if not bad:
@@ -193,14 +194,6 @@ def _good(parsed: Iterator[tuple[str, Any]], limits: Reception) -> list[str]:
 
 def _too_many(most: int) -> Problem:
     return Problem("too-long", f"more than {most:,} records", max_records=most)
-
-
-def _must_be_object(text: str, value: Any, record_bytes: int) -> None:
-    if len(text) > record_bytes:
-        raise _Oversized(f"longer than {record_bytes:,} characters")
-    value = whole(text) if value is None else value
-    if not isinstance(value, dict):
-        raise InvalidJson("it is not a JSON object")
 
 
 def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[PostedRecord]:
