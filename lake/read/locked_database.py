@@ -35,28 +35,26 @@ RESULTS: Final = 100
 """Most queries of a database that are not bound again when they are repeated."""
 
 
-@dataclass(frozen=True)
-class QueryLimits:
-    memory: int
-    disk: int
-
-
 def open_database(
     settings: Settings,
     edition: Edition,
-    limits: QueryLimits | None,
     tables: Iterable[Published],
     relations: Sequence[SystemRelation] = (),
+    *,
+    is_limited: bool,
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection to a new locked database. Raises duckdb.Error if a file is unreadable."""
+    """Return a connection to a new locked database, with the limits of a remote reader's query if `is_limited`.
+
+    Raises duckdb.Error if a file is unreadable.
+    """
     copies = [relation for relation in relations if relation.copied]
     views = [relation for relation in relations if not relation.copied]
     tables = [*tables]
     sources: list[Published | SystemRelation] = [*tables, *views]
     con = connect_spilling(settings)
-    if limits:
-        con.execute(f"SET memory_limit = '{limits.memory}B'")
-        con.execute(f"SET max_temp_directory_size = '{limits.disk}B'")
+    if is_limited:
+        con.execute(f"SET memory_limit = '{settings.serve.query_memory}B'")
+        con.execute(f"SET max_temp_directory_size = '{settings.serve.query_disk}B'")
     for copy in copies:
         copy.make(con)
     _restrict(con, [answer_file().path, *(file for source in sources for file in source.files)])
@@ -92,7 +90,7 @@ class SharedDatabase:
 
     settings: Settings
     edition: Edition
-    limits: QueryLimits | None
+    is_limited: bool
     tables: dict[str, Published] = field(default_factory=dict)
     _con: duckdb.DuckDBPyConnection | None = None
     _results: dict[str, QueryResult] = field(default_factory=dict)
@@ -124,12 +122,15 @@ class SharedDatabase:
         every = {**self.tables, **new}
         self.close()
         try:
-            self._con = open_database(self.settings, self.edition, self.limits, every.values())
+            self._con = self._opened(every)
         except duckdb.Error:  # another table may be damaged
             if every == new:
                 raise
-            self._con, every = open_database(self.settings, self.edition, self.limits, new.values()), new
+            self._con, every = self._opened(new), new
         self.tables = every
+
+    def _opened(self, tables: dict[str, Published]) -> duckdb.DuckDBPyConnection:
+        return open_database(self.settings, self.edition, tables.values(), is_limited=self.is_limited)
 
     @contextmanager
     def _query(self) -> Iterator[duckdb.DuckDBPyConnection]:

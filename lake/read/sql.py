@@ -15,7 +15,7 @@ import duckdb
 
 from lake.config import Settings
 from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
-from lake.read.locked_database import QueryLimits, SharedDatabase, as_of, open_database
+from lake.read.locked_database import SharedDatabase, as_of, open_database
 from lake.read.query import QueryResult, check_statement, fix_for, place_in_query, run_query
 from lake.session.spark_session import first_line
 from lake.store import recovery
@@ -66,7 +66,7 @@ class EditionReader:
     settings: Settings
     edition: editions.Edition
     may_read: Callable[[str], bool] = field(default=lambda _: True, compare=False)
-    limits: QueryLimits | None = None
+    is_limited: bool = False
     database: SharedDatabase | None = field(default=None, compare=False, repr=False)
     _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
 
@@ -170,7 +170,9 @@ class EditionReader:
         self, tables: Sequence[Published], relations: Sequence[SystemRelation]
     ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         if self.database is None or relations:  # ledgers grow, and contracts change, within an edition
-            return nullcontext(open_database(self.settings, self.edition, self.limits, tables, relations))
+            return nullcontext(
+                open_database(self.settings, self.edition, tables, relations, is_limited=self.is_limited)
+            )
         return self.database.cursor(tables)
 
     def unreadable(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lake.config import Settings
-from lake.read.locked_database import QueryLimits
 from lake.read.sql import reader
 from lake.serve.problems import Problem
 from lake.serve.reading.query_worker import QueryTask
@@ -22,7 +21,9 @@ LARGE = "select len(list_transform(range(3000000), lambda x: repeat('a', 1000)))
 
 def test_killed_query_releases_its_slot_to_the_next(tmp_path: Path) -> None:
     installed()
-    project = small(tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\nquery_memory = 134217728\n")
+    project = small(
+        tmp_path / "shop", "[tool.lake.serve]\nqueries_at_once = 1\nquery_memory = 134217728\nquery_disk = 0\n"
+    )
     endless, large, gone, last = asyncio.run(_run_queries(project))
     assert (endless, large, gone) == ("too-slow-query", "too-much", "bad-request")
     assert last == b'[\n{"n":1000}\n]\n'
@@ -32,7 +33,7 @@ async def _run_queries(project: Settings) -> tuple[str, str, str, bytes]:
     from lake.serve.reading.query_pool import QueryPool, RunningQuery
 
     queue, blocks = QueryPool.of(project), list[bytes]()
-    theirs = replace(reader(project), may_read=str.isupper, limits=QueryLimits(project.serve.query_memory, 0))
+    theirs = replace(reader(project), may_read=str.isupper, is_limited=True)
 
     async def take(block: bytes) -> None:
         blocks.append(block)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake.config import Settings
-from lake.read.locked_database import QueryLimits, SharedDatabase
+from lake.read.locked_database import SharedDatabase
 from lake.read.sql import EditionReader, reader
 from lake.serve.problems import problem_of
 from lake.serve.reading import query_worker
@@ -28,7 +28,7 @@ from tests.servers.http import installed
 from tests.warehouse import write
 
 MEMORY: Final = 64 << 20
-LIMITS: Final = QueryLimits(MEMORY, 256 << 20)
+LIMITS: Final = f"[tool.lake.serve]\nquery_memory = {MEMORY}\nquery_disk = {256 << 20}\n"
 GRANTS: Final = {"all": ["*"], "gold": ["gold.*"], "silver": ["silver.*"], "ledgers": ["types", "lake.editions"]}
 QUERIES: Final = (
     "select count(*) as n, max(n) as most from numbers",
@@ -90,14 +90,14 @@ STATE: Final = {
 def site(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Published tables shared by tests that only read."""
     installed()
-    return small(tmp_path_factory.mktemp("shared") / "shop")
+    return small(tmp_path_factory.mktemp("shared") / "shop", LIMITS)
 
 
 def granted(settings: Settings, name: str, edition: int | None = None) -> EditionReader:
     """Return the reader of one grant, as the server sends it to a worker."""
     grant, whole = Grant(name, GRANTS[name], "", datetime.now(UTC)), reader(settings, edition)
     seen = {table: entry for table, entry in whole.edition.tables.items() if grant.covers(entry.layer, table)}
-    return replace(whole, edition=replace(whole.edition, tables=seen), may_read=grant.covers_title, limits=LIMITS)
+    return replace(whole, edition=replace(whole.edition, tables=seen), may_read=grant.covers_title, is_limited=True)
 
 
 def answer(readers: ReaderCache, asked: EditionReader, query: str, kind: str = "json") -> tuple[Any, ...]:
@@ -153,10 +153,10 @@ def test_reader_sees_no_table_of_another_in_the_same_worker(site: Settings) -> N
 
 def test_readers_of_equal_tables_share_a_database(site: Settings) -> None:
     readers, whole = ReaderCache(), reader(site)
-    asked = replace(whole, limits=LIMITS, may_read=str.isupper)
+    asked = replace(whole, is_limited=True, may_read=str.isupper)
     assert shared(readers, asked) is shared(readers, granted(site, "all"))
     assert shared(readers, asked) is not shared(readers, granted(site, "gold"))
-    assert shared(readers, asked) is not shared(readers, replace(asked, limits=None))
+    assert shared(readers, asked) is not shared(readers, replace(asked, is_limited=False))
 
 
 @pytest.mark.parametrize("statement", WRONG)

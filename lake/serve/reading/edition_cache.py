@@ -17,7 +17,6 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.read import sql
-from lake.read.locked_database import QueryLimits
 from lake.read.sql import CURRENT, EditionChoice, EditionReader
 from lake.serve.problems import Problem
 from lake.store.ledger import editions
@@ -55,12 +54,11 @@ class EditionCache:
 
     def _reader(self, grant: Grant, edition: Edition) -> EditionReader:
         seen = {name: entry for name, entry in edition.tables.items() if grant.covers(entry.layer, name)}
-        serve = self.settings.serve
         return EditionReader(
             self.settings,
             replace(edition, tables=seen),
             may_read=grant.covers_title,
-            limits=QueryLimits(serve.query_memory, serve.query_disk),
+            is_limited=True,
             _opened=self._tables(edition.number),
         )
 
