@@ -52,18 +52,16 @@ class Sharing:
         return _listed(request, [self._share] if reader.edition.tables else [])
 
     async def share(self, request: Request) -> Response:
-        self._check_share(request, await self._reader(request))
+        await self._shared(request)
         return JSONResponse({"share": self._share}, headers=PRIVATE)
 
     async def schemas(self, request: Request) -> Response:
-        reader = await self._reader(request)
-        self._check_share(request, reader)
+        reader = await self._shared(request)
         found = sorted({entry.layer for entry in reader.edition.tables.values()})
         return _listed(request, [{"name": layer, "share": self._share["name"]} for layer in found])
 
     async def tables(self, request: Request) -> Response:
-        reader = await self._reader(request)
-        self._check_share(request, reader)
+        reader = await self._shared(request)
         layer = str(request.path_params.get("schema", "")).lower()
         if layer and layer not in LAYERS:
             raise Problem("no-share", f"no schema {layer!r}")
@@ -128,14 +126,14 @@ class Sharing:
     async def _reader(self, request: Request, asked: EditionChoice = CURRENT) -> EditionReader:
         return await self.context.reader(await self.context.grant(request), asked)
 
-    def _check_share(self, request: Request, reader: EditionReader) -> None:
-        share = str(request.path_params["share"])
+    async def _shared(self, request: Request, asked: EditionChoice = CURRENT) -> EditionReader:
+        reader, share = await self._reader(request, asked), str(request.path_params["share"])
         if share.lower() != self._share["name"].lower() or not reader.edition.tables:
             raise Problem("no-share", f"no share {share!r}")
+        return reader
 
     async def _found(self, request: Request, asked: EditionChoice) -> tuple[EditionReader, str]:
-        reader = await self._reader(request, asked)
-        self._check_share(request, reader)
+        reader = await self._shared(request, asked)
         layer, name = (str(request.path_params[part]).lower() for part in ("schema", "table"))
         for known, entry in reader.edition.tables.items():
             if (known.lower(), entry.layer) == (name, layer):
