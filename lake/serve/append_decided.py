@@ -22,7 +22,7 @@ from lake.project.project import load
 from lake.records.single_reader import SingleReader
 from lake.serve import bodies
 from lake.serve.access import Access
-from lake.serve.bodies import PostedRecord, Reception, check_contracts
+from lake.serve.bodies import Reception, check_contracts
 from lake.serve.commits import Commits
 from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decide.rule import rules
@@ -104,8 +104,15 @@ async def _decide_here(
     commits = Commits(writer)
     validator = CommandValidator(declared, rules(project, declared), looks_up=True)
     decisions = Decisions(validator, commits)
+    headers, several = _headers(command), len(command.streams) > 1
+    received = datetime.now(UTC).isoformat(timespec="microseconds")
+    reception = Reception(received, settings.record_bytes, declared.limits.max_records)
     try:
-        posted = _records_of(settings, declared, command)
+        if several:
+            named = dict.fromkeys(command.streams, ())
+            posted = bodies.records_by_stream(command.body, headers, reception, named=named)
+        else:
+            posted = {command.streams[0]: bodies.records(command.body, headers, reception)}
         by_stream = {stream: records for stream, records in posted.items() if records}
         if not by_stream:
             raise Problem("unparseable", "there is no record")
@@ -115,21 +122,11 @@ async def _decide_here(
                 by_stream, {each: SingleReader(project.contracts[each], settings.record_bytes) for each in others}
             )
         await decisions.begin()
-        decided, put = await decisions.decide(by_stream, expected_version(_headers(command)))
+        decided, put = await decisions.decide(by_stream, expected_version(headers))
     finally:
         await commits.close()
     receipt = Receipt.new(by_stream, declared.name, put, decided) if put else Receipt.earlier(by_stream, decided)
-    return receipt.answer(project.contracts, several=len(command.streams) > 1)
-
-
-def _records_of(
-    settings: Settings, declared: DeclaredIntake, command: DecisionRequest
-) -> dict[str, list[PostedRecord]]:
-    received = datetime.now(UTC).isoformat(timespec="microseconds")
-    reception, headers = Reception(received, settings.record_bytes, declared.limits.max_records), _headers(command)
-    if len(command.streams) > 1:
-        return bodies.records_by_stream(command.body, headers, reception, named=dict.fromkeys(command.streams, ()))
-    return {command.streams[0]: bodies.records(command.body, headers, reception)}
+    return receipt.answer(project.contracts, several=several)
 
 
 def _post(settings: Settings, declared: DeclaredIntake, command: DecisionRequest) -> dict[str, Any] | None:
