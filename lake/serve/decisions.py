@@ -21,7 +21,7 @@ from lake.project.project import Project
 from lake.read.wait import BatchToken
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
 from lake.serve.bodies import PostedRecord, bad_record, breach
-from lake.serve.commits import Commits, GroupPlace
+from lake.serve.commits import RETRY_SECONDS, Commits, GroupPlace
 from lake.serve.decide.command_validation import (
     NEW,
     Command,
@@ -39,7 +39,6 @@ from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
 from lake.text import literal
 
-RETRY_SECONDS: Final = 10.0
 VERSION: Final = re.compile(r'"([^",]+)"|(\*)')
 
 

@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.read.wait import visible_batches
+from lake.read.wait import POLL_SECONDS, visible_batches
 from lake.serve.bodies import PostedRecord
 from lake.serve.commits import GroupPlace
 from lake.serve.decide.command_validation import Decision
@@ -20,8 +20,6 @@ from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.log import Log
 from lake.store.log_head import by_source
-
-POLL_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)

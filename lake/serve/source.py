@@ -25,7 +25,6 @@ from lake.store.log import source_position
 
 BATCH_BYTES: Final = 64 << 20
 FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
-GIVE_UP: Final = "find out who removed it; lake ingest {name} --give-up goes on with what is there"
 KIND: Final = "http"
 LIMITS: Final = frozenset(each.name for each in fields(IntakeLimits))
 
@@ -105,14 +104,12 @@ class HttpSource:
     def _upto(self, after: Progress | None) -> int:
         folder, upto = self.declared.folder, _number(after)
         if after is not None and after["spool"] != folder.spool:
-            raise Gap(
+            raise self._gap(
                 f"the events that {self.declared.name} acknowledged after group {upto} are in a different folder:"
-                f" {'this one was recreated' if folder.spool else 'there is none now'}",
-                where=str(folder.path),
-                fix=GIVE_UP.format(name=self.declared.name),
+                f" {'this one was recreated' if folder.spool else 'there is none now'}"
             )
         if folder.taken > upto:
-            raise self._gap(upto + 1, folder.taken)
+            raise self._missing(upto + 1, folder.taken)
         return upto
 
     def _next(self, upto: int) -> list[Group]:
@@ -122,7 +119,7 @@ class HttpSource:
                 continue
             if group.number != upto + 1:
                 if not groups:
-                    raise self._gap(upto + 1, group.number - 1)
+                    raise self._missing(upto + 1, group.number - 1)
                 break
             size += group.size
             if groups and size > BATCH_BYTES:
@@ -131,12 +128,12 @@ class HttpSource:
             upto = group.number
         return groups
 
-    def _gap(self, first: int, last: int) -> Gap:
-        return Gap(
-            f"events that {self.declared.name} acknowledged are gone: groups {first} to {last}",
-            where=str(self.declared.folder.path),
-            fix=GIVE_UP.format(name=self.declared.name),
-        )
+    def _missing(self, first: int, last: int) -> Gap:
+        return self._gap(f"events that {self.declared.name} acknowledged are gone: groups {first} to {last}")
+
+    def _gap(self, what: str) -> Gap:
+        fix = f"find out who removed it; lake ingest {self.declared.name} --give-up goes on with what is there"
+        return Gap(what, where=str(self.declared.folder.path), fix=fix)
 
 
 def place(number: int, ordinal: int) -> str:
