@@ -71,8 +71,9 @@ class SystemRelation:
         with suppress(duckdb.Error) if self.optional else nullcontext():
             con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
             for function in self.functions:  # `con` must be closed afterwards
-                takes, gives = [*function.takes], function.gives
-                con.create_function(function.name, function.work, takes, gives, type=ARROW, null_handling=SPECIAL)
+                con.create_function(
+                    function.name, function.work, [*function.takes], function.gives, type=ARROW, null_handling=SPECIAL
+                )
             con.execute(f"CREATE {kind} {home} AS {self.query}")
             con.execute(f"CREATE VIEW {quoted(self.title)} AS FROM {home}")
             con.execute(f"COMMENT ON {kind} {home} IS {literal(self.doc)}")
