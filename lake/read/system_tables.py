@@ -46,7 +46,7 @@ class SystemTables:
 
     settings: Settings
     edition: Edition
-    may_read: Callable[[str], bool] = lambda _: True
+    may_read: Callable[[str], bool]
 
     @cached_property
     def titles(self) -> tuple[str, ...]:

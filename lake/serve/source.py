@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from lake.config import Settings
@@ -31,18 +31,20 @@ LIMITS: Final = frozenset(each.name for each in fields(IntakeLimits))
 
 @dataclass(frozen=True)
 class DeclaredIntake:
-    """Declared HTTP source. `tokens` and `secrets` are names of environment variables by stream."""
+    """Declared HTTP source. `tokens` and `secrets` are names of environment variables by stream.
+
+    `decide`: the table whose Fold validates events, by stream. `check`: reject records that violate a contract.
+    """
 
     name: str
     streams: tuple[str, ...]
     folder: IntakeFolder
-    limits: IntakeLimits = field(default_factory=IntakeLimits)
-    tokens: Mapping[str, str] = field(default_factory=dict)
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    where: str = ""
-    decide: Mapping[str, str] = field(default_factory=dict)
-    check: bool = True
-    """`decide`: the table whose Fold validates events, by stream. `check`: reject records that violate a contract."""
+    limits: IntakeLimits
+    tokens: Mapping[str, str]
+    secrets: Mapping[str, str]
+    where: str
+    decide: Mapping[str, str]
+    check: bool
 
 
 @dataclass
