@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from lake.config import Settings
@@ -54,10 +55,10 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
     newest_checks = reader.ledger("checks", checks.last_checks, settings) or {}
     whole = reader.ledger("checks", checks.last_checks, settings, "table") or {}
     cut = reader.ledger("cuts", cuts.latest_cut, settings)
-    logs = {name: reader.at(reader.log(name), _LogHeads, settings, name) for name in project.contracts}
-    sound = {name: heads for name, heads in logs.items() if heads}
+    logs = {name: reader.at(reader.log(name), Log(settings, name).head) for name in project.contracts}
+    sound = {name: head for name, head in logs.items() if head}
     streams = _stream_statuses(reader, sound, cut, newest_runs)
-    tables = tuple(_table_statuses(reader, sound, cut, newest_runs))
+    tables = tuple(_table_statuses(reader, sound, newest_runs))
     for lost in _lost_commits(reader, sound):
         reader.damaged[lost.path] = lost
     now = datetime.now(UTC)
@@ -69,7 +70,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         pin=reader.ledger("editions", editions.pinned, settings),
         stoppers=tuple(_stopped_checks(newest_checks, project, newest)),
         checks=_check_summary(project, whole),
-        streams=(*streams, *(StreamStatus(name) for name, heads in logs.items() if heads is None)),
+        streams=(*streams, *(StreamStatus(name) for name, head in logs.items() if head is None)),
         tables=tables,
         failed=tuple(
             run
@@ -92,29 +93,35 @@ def _open_episodes(settings: Settings) -> list[sent.Episode]:
 
 
 def _stream_statuses(
-    reader: _TableReader, logs: Mapping[str, _LogHeads], cut: cuts.Cut | None, newest_runs: Iterable[runs.Run]
+    reader: _TableReader, logs: Mapping[str, LogHead], cut: cuts.Cut | None, newest_runs: Iterable[runs.Run]
 ) -> list[StreamStatus]:
     project, warehouse = reader.project, reader.warehouse
     by_stream = {run.subject: run for run in newest_runs if run.work not in TABLE_RUNS}
     holding_cut = cut if reader.is_sound(warehouse.book("editions").path) else None
     return [
-        reader.at(warehouse.quarantine(name).path, _stream_status, project, heads, holding_cut, by_stream.get(name))
+        reader.at(warehouse.quarantine(name).path, _stream_status, project, head, holding_cut, by_stream.get(name))
         or StreamStatus(name)
-        for name, heads in logs.items()
+        for name, head in logs.items()
     ]
 
 
 def _table_statuses(
-    reader: _TableReader, logs: Mapping[str, _LogHeads], cut: cuts.Cut | None, newest_runs: Iterable[runs.Run]
+    reader: _TableReader, logs: Mapping[str, LogHead], newest_runs: Iterable[runs.Run]
 ) -> Iterator[TableStatus]:
     project, warehouse = reader.project, reader.warehouse
-    cut_batches = _CutBatches(project.settings, cut, sound=reader.is_sound(warehouse.book("cuts").path))
+    cuts_are_sound = reader.is_sound(warehouse.book("cuts").path)
+
+    @cache
+    def batches_at(cut: int) -> Mapping[str, int]:
+        return cuts.get_cut(project.settings, cut).batches if cuts_are_sound else {}
+
+    compared = logs if cuts_are_sound else {}
     by_table = {run.subject: run for run in newest_runs if run.work in TABLE_RUNS}
     for table in project.tables.values():
         addressed = reader.is_sound(warehouse.book("editions").path)
         path = project.table(table).path if addressed else warehouse.root / table.name
         run = by_table.get(table.name)
-        yield reader.at(path, _table_status, project, table, logs, cut_batches, run) or TableStatus(
+        yield reader.at(path, _table_status, project, table, compared, batches_at, run) or TableStatus(
             table.name, table.layer, run=run, damaged=not reader.is_sound(path)
         )
 
@@ -164,61 +171,30 @@ def _check_summary(project: Project, checks: Mapping[str, checks.Check]) -> Chec
     return CheckSummary(sum(results), len(results), max(check.cut for check in met)) if results else None
 
 
-class _LogHeads:
-    def __init__(self, settings: Settings, stream: str) -> None:
-        self.stream = stream
-        self.head = Log(settings, stream).head()
-        self._settings = settings
-        self._latest: dict[int, datetime | None] = {self.head.batch: self.head.latest, 0: None}
-
-    def event_time(self, batch: int) -> datetime | None:
-        if batch not in self._latest:
-            self._latest |= {head.batch: head.latest for head in Log(self._settings, self.stream).heads()}
-        return self._latest.get(batch)
-
-
-class _CutBatches:
-    def __init__(self, settings: Settings, latest: cuts.Cut | None, *, sound: bool) -> None:
-        self.latest = latest
-        self._settings = settings
-        self._sound = sound
-        self._known = {self.latest.number: self.latest} if self.latest else {}
-
-    def batches(self, number: int | None) -> Mapping[str, int] | None:
-        """Return the last batch of each log at cut `number`; empty for no cut, None if unknown."""
-        if number is None:
-            return {}
-        if not self._sound:
-            return None
-        if number not in self._known:
-            self._known[number] = cuts.get_cut(self._settings, number)
-        return self._known[number].batches
-
-
-def _stream_status(project: Project, log: _LogHeads, cut: cuts.Cut | None, run: runs.Run | None) -> StreamStatus:
-    head, settings = log.head, project.settings
-    readers = rejection_limits.tables_by_stream(project, project.tables.values()).get(log.stream, [])
-    held = rejection_limits.find_excess(project, log.stream, cut, readers) if cut else None
-    marks = landing.ingested_marks(Log(settings, log.stream))
+def _stream_status(project: Project, head: LogHead, cut: cuts.Cut | None, run: runs.Run | None) -> StreamStatus:
+    stream, settings = head.stream, project.settings
+    readers = rejection_limits.tables_by_stream(project, project.tables.values()).get(stream, [])
+    held = rejection_limits.find_excess(project, stream, cut, readers) if cut else None
+    marks = landing.ingested_marks(Log(settings, stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
-    rows = duckdb_tables.rows(Warehouse(settings).quarantine(log.stream).path, query, head.batch)
+    rows = duckdb_tables.rows(Warehouse(settings).quarantine(stream).path, query, head.batch)
     taken = {name for name, *_ in marks}
     refused = [row for row in rows if quarantine.mark(row["_batch"], row["_number"]) not in taken]
     return StreamStatus(
-        name=log.stream,
+        name=stream,
         batch=head.batch,
         at=datetime.fromisoformat(head.at) if head.at else None,
         events=head.events,
         event_time=head.latest,
-        pending=sum(file.mark not in marks for file in landing.list_files(settings, log.stream)),
+        pending=sum(file.mark not in marks for file in landing.list_files(settings, stream)),
         quarantined=dict(Counter(row["reason"] for row in refused).most_common()),
         run=run,
-        horizon=_horizon_status(head, project.contracts[log.stream]),
-        missing=find_gaps(settings, project.contracts[log.stream]).summary,
+        horizon=_horizon_status(head, project.contracts[stream]),
+        missing=find_gaps(settings, project.contracts[stream]).summary,
         held=str(held) if held else None,
         accepted=head.accepted,
-        drift=Drift.of(head, project.contracts[log.stream]),
-        folders=landing.ignored_folders(settings, log.stream),
+        drift=Drift.of(head, project.contracts[stream]),
+        folders=landing.ignored_folders(settings, stream),
     )
 
 
@@ -233,24 +209,29 @@ def _horizon_status(head: LogHead, contract: Contract) -> HorizonStatus | None:
 
 
 def _table_status(
-    project: Project, table: Declaration, logs: Mapping[str, _LogHeads], cuts: _CutBatches, run: runs.Run | None
+    project: Project,
+    table: Declaration,
+    logs: Mapping[str, LogHead],
+    batches_at: Callable[[int], Mapping[str, int]],
+    run: runs.Run | None,
 ) -> TableStatus:
     stored = project.table(table)
     head = stored.head()
     built = delta.open_table(stored.path, head.version) if head else None
-    batches = cuts.batches(head.cut if head else None)
-    streams = [logs[name] for name in project.logs(table) if name in logs and batches is not None]
-    batches = batches or {}
+    batches = batches_at(head.cut) if head else {}
+    newest = [logs[name] for name in project.logs(table) if name in logs]
     lags = [
-        log.head.latest - reached
-        for log in streams
-        if log.head.latest and (reached := log.event_time(batches.get(log.stream, 0)))
+        log.latest - reached
+        for log in newest
+        if log.latest
+        and (batch := batches.get(log.stream))
+        and (reached := Log(project.settings, log.stream).head_at(batch).latest)
     ]
     return TableStatus(
         name=table.name,
         layer=table.layer,
         cut=head.cut if head else None,
-        behind=max((log.head.batch - batches.get(log.stream, 0) for log in streams), default=0),
+        behind=max((log.batch - batches.get(log.stream, 0) for log in newest), default=0),
         lag=max(lags, default=None),
         rows=built.count() if built else None,
         changed=head is not None and not project.is_built(table, head),
