@@ -118,9 +118,9 @@ def _connection_lines(status: Status) -> Iterator[str]:
 
 def failed_conditions(status: Status, kinds: Collection[str]) -> list[str]:
     lines = [f"{name_of(damage.path)} is damaged: {damage.found}" for damage in status.damaged]
-    for kind in CONDITIONS:
+    for kind, conditions in CONDITIONS.items():
         if kind in kinds:
-            lines += [f"{kind}: {what}" for what in _CHECKS[kind](status)]
+            lines += [f"{kind}: {what}" for what in conditions(status)]
     return lines
 
 
@@ -166,16 +166,7 @@ def _quarantine_conditions(status: Status) -> Iterator[str]:
             yield f"{counted(lacking, 'row')} that sink {sink.name} cannot take, or has not taken"
 
 
-CONDITIONS: Final = {
-    "stopped": "a gate holds the next edition back, a declaration is faulty, or a last run failed",
-    "failed": "work failed, and has not been done since",
-    "behind": "files or events wait to be ingested, a table is behind its logs, or a sink behind the edition",
-    "stale": "readers see an older cut than the newest, or a definition has changed",
-    "missing": "numbers of producers, or spans of time, that should be in a log are not",
-    "drift": "records have fields that the contract does not know, or lack one that all had",
-    "quarantine": "records wait in quarantine, or rows that the target of a sink cannot take",
-}
-_CHECKS: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
+CONDITIONS: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
     "stopped": _stopped_conditions,
     "failed": lambda status: (
         f"{run.verb} of {run.subject}: {printable(run.counts.get('error', NO_REASON))}" for run in status.failed
