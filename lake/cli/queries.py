@@ -237,11 +237,10 @@ def graph(shell: Shell, kind: str | None) -> None:
     """
     from lake.ops import graph as graphs
 
-    if shell.json and kind not in {None, "json"}:
-        raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
-    shell.json = shell.json or kind == "json"
+    form = _wanted_format(shell, kind)
+    shell.json = form == "json"
     lineage = graphs.graph(shell.load_project())
-    draw = {"mermaid": graphs.as_mermaid, "dot": graphs.as_dot}.get(kind or "text", graphs.as_tree)
+    draw = {"mermaid": graphs.as_mermaid, "dot": graphs.as_dot}.get(form or "text", graphs.as_tree)
     shell.emit(lineage.data(), draw(lineage))
 
 

@@ -82,11 +82,11 @@ def rebuild(
         picked += inputs.project.below(*picked)
     if folder is not None:
         return _rebuild_into(shell, inputs, picked, folder)
-    report = _line_reporter(shell)
-    emit_recomputed(shell, rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, on_progress=report))
+    done = rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, on_progress=line_reporter(shell))
+    emit_recomputed(shell, done)
 
 
-def _line_reporter(shell: Shell) -> Callable[[Advanced], None]:
+def line_reporter(shell: Shell) -> Callable[[Advanced], None]:
     from lake.ops.pipeline import line
 
     return lambda advanced: shell.report(line(advanced))
@@ -147,7 +147,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
         declaration,
         (first, last),
         dry_run=dry_run,
-        on_progress=_line_reporter(shell),
+        on_progress=line_reporter(shell),
     )
     below = declared.below(name)
     shell.report(f"downstream of {name}: {', '.join(below) or 'no table'}")
@@ -209,7 +209,7 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     shell.load()
     from lake.publish.deploy import deploy as publish
 
-    edition = publish(shell.load_project(), lambda: connect(shell), _line_reporter(shell), shell.report, yes=yes)
+    edition = publish(shell.load_project(), lambda: connect(shell), line_reporter(shell), shell.report, yes=yes)
     tables = {name: {"path": entry.path, "version": entry.version} for name, entry in edition.tables.items()}
     data = {"edition": edition.number, "cut": edition.cut, "tables": tables}
     shell.emit(data, f"edition {edition.number} of cut {edition.cut}: {len(tables)} tables")

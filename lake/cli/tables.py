@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Shell, WholeNumber, common_options, table
-from lake.cli.recompute import ADVANCED, CUT, TABLES, inputs_at
+from lake.cli.recompute import CUT, TABLES, emit_recomputed, inputs_at, line_reporter
 from lake.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -45,12 +45,8 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     """
     shell.load()
     from lake.engine.advance import advance_all
-    from lake.ops.pipeline import line
 
-    inputs = inputs_at(shell, number)
-    done = advance_all(inputs, tables, on_progress=lambda advanced: shell.report(line(advanced)))
-    rows = [asdict(advanced) for advanced in done]
-    shell.emit({"tables": rows}, table(rows, *ADVANCED))
+    emit_recomputed(shell, advance_all(inputs_at(shell, number), tables, on_progress=line_reporter(shell)))
 
 
 @click.command()

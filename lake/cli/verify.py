@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,6 +14,8 @@ from lake.errors import DeclarationError, LawError
 
 if TYPE_CHECKING:
     from lake.engine.verify import Verdict
+
+RECOMPUTED: Final = ("cut", "rows", "fingerprint", "differing", "why")
 
 
 @click.command()
@@ -81,8 +83,7 @@ def _verify_tables(shell: Shell, tables: Sequence[str], *, shallow: bool) -> Non
         shallow=shallow,
         on_progress=lambda verdict: shell.report(f"verify  {verdict.table}: {verdict.verdict}"),
     )
-    shell.emit({"tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
-    if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:
+    if wrong := _emit_verdicts(shell, verdicts, RECOMPUTED):
         damage = dict.fromkeys(verdict.why for verdict in verdicts if verdict.fix)
         raise LawError(f"not proved: {', '.join(wrong)}", where="; ".join(damage), fix=_fix(verdicts))
 
@@ -93,8 +94,7 @@ def _verify_source(shell: Shell, stream: str, *, alone: bool) -> None:
     if not alone:
         raise DeclarationError("--source cannot be combined", fix=f"lake verify --source {stream}")
     verdicts = verify_source(shell.load_project(), lambda: connect(shell), stream)
-    shell.emit({"stream": stream, "tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
-    if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:
+    if wrong := _emit_verdicts(shell, verdicts, RECOMPUTED, stream=stream):
         raise LawError(
             f"not what the source of {stream} has: {', '.join(wrong)}",
             fix="lake verify tells whether the tables follow from the logs; lake quarantine list what was refused",
@@ -109,11 +109,7 @@ def _verify_sink(shell: Shell, name: str, *, alone: bool) -> None:
         raise DeclarationError("--sink cannot be combined", fix=f"lake verify --sink {name}")
     [sink] = declared_sinks(shell.settings, [name])
     edition, verdicts = verify_sink(shell.settings, sink)
-    rows = [asdict(verdict) for verdict in verdicts]
-    lines = table(rows, "table", "verdict", "rows", "fingerprint", "differing", "why")
-    for verdict in verdicts:
-        lines += changed_rows(verdict.table, verdict.differences)
-    shell.emit({"sink": name, "edition": edition, "tables": rows}, lines)
+    _emit_verdicts(shell, verdicts, ("rows", "fingerprint", "differing", "why"), sink=name, edition=edition)
     unproven = [verdict for verdict in verdicts if verdict.verdict == "unproven"]
     differing = [verdict for verdict in verdicts if verdict.verdict == "differs"]
     if wrong := differing or unproven:
@@ -127,10 +123,8 @@ def _verify_sink(shell: Shell, name: str, *, alone: bool) -> None:
 def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
     from lake.read.edition_check import verify_edition
 
-    verdicts = [asdict(verdict) for verdict in verify_edition(shell.settings, number, names)]
-    lines = table(verdicts, "table", "verdict", "version", "rows", "fingerprint", "why")
-    shell.emit({"edition": number, "tables": verdicts}, lines)
-    if wrong := [verdict["table"] for verdict in verdicts if verdict["verdict"] != "identical"]:
+    verdicts = verify_edition(shell.settings, number, names)
+    if wrong := _emit_verdicts(shell, verdicts, ("version", "rows", "fingerprint", "why"), edition=number):
         raise LawError(
             f"not what was published as edition {number}: {', '.join(wrong)}",
             fix="lake verify TABLE checks the table as it is now; lake publish --edition N shows another edition",
@@ -144,9 +138,11 @@ def _fix(verdicts: Sequence[Verdict]) -> str:
     return "; ".join(fixes) or "see the reasons above"
 
 
-def _verdict_lines(verdicts: list[Verdict]) -> list[str]:
+def _emit_verdicts(shell: Shell, verdicts: Sequence[Any], columns: Sequence[str], **about: Any) -> list[str]:
+    """Print the verdicts of any comparison; return the tables that are not identical."""
     rows = [asdict(verdict) for verdict in verdicts]
-    lines = table(rows, "table", "verdict", "cut", "rows", "fingerprint", "differing", "why")
-    for verdict in verdicts:
-        lines += changed_rows(verdict.table, verdict.differences)
-    return lines
+    lines = table(rows, "table", "verdict", *columns)
+    for row in rows:
+        lines += changed_rows(row["table"], row.get("differences", ()))
+    shell.emit({**about, "tables": rows}, lines)
+    return [row["table"] for row in rows if row["verdict"] != "identical"]
