@@ -209,7 +209,7 @@ def _of_kind(declaration: Declaration, sides: Sequence[DataFrame]) -> list[Decla
 
 def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
     """Yield (what, fix) of operators that make rows depend on other keys."""
-    if not kind.may_recurse and RECURSION.search(text):
+    if not kind.recursive and RECURSION.search(text):
         what = "the query is recursive, so its rows do not depend on one key"
         yield what, 'View(key=(), identity="…", recursive=True)'
     limit = LIMIT.search(text)

@@ -24,7 +24,6 @@ ROWS: Final = "_rows"
 RETRACTED: Final = "_retracted"
 # End of a group's window: microseconds since 1970, which Spark and DuckDB compare alike.
 ENDS: Final = "_ends_us"
-INEXACT: Final = ("float", "double", "string")  # their sums are floats
 
 
 @frozen(kw_only=True)
@@ -133,11 +132,6 @@ class Aggregate(WithFinality):
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         [rows] = sides
-        summed = {name: measure.summed for name, measure in self.measures.items() if measure.summed}
-        texts = [f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]
-        for name, type_ in rows.selectExpr(*texts).dtypes if summed else []:
-            if type_ in INEXACT:
-                yield DeclarationError(f"{name} adds up a {type_}", fix="add decimals: cast(… as decimal(18, 2))")
         for name, measure in self.measures.items():
             yield from measure.faults(name, rows)
 

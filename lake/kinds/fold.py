@@ -95,16 +95,14 @@ class Fold(Kind):
 
     def _made_reducer(self) -> Reducer:
         fields, start = _parse_state(self.state), dict(self.start or {})
+        _check_fields("start", start, fields)
         if not callable(self.step):
             _check_fields("step", self.step, fields)
-        elif self.refuse is not None:
-            raise DeclarationError(
-                "refuse is SQL, but step is a Python function", fix="return Refusal(reason) from it instead"
-            )
-        _check_fields("start", start, fields)
-        if callable(self.step):
-            return PythonReducer(fields, start, self.step)
-        return SqlReducer(fields, start, dict(self.step), self.refuse)
+            return SqlReducer(fields, start, dict(self.step), self.refuse)
+        if self.refuse is not None:
+            fix = "return Refusal(reason) from it instead"
+            raise DeclarationError("refuse is SQL, but step is a Python function", fix=fix)
+        return PythonReducer(fields, start, self.step)
 
     @property
     def revision(self) -> int:

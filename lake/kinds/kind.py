@@ -159,10 +159,8 @@ class Kind(ABC):
         """SQL over the function's rows, true of broadcast events that change the table; None if none do."""
         return None
 
-    @property
-    def deletes(self) -> str | None:
-        """SQL over the function's rows, true of rows that delete their key; None if none do."""
-        return None
+    deletes: str | None = None
+    """SQL over the function's rows, true of rows that delete their key; None if none do."""
 
     def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:
         """Return {key column: SQL over a row of input `source`}, possibly for some key columns only.
@@ -202,10 +200,8 @@ class Kind(ABC):
         """Yield errors if this declaration is not repeatable or would round the function's rows; reads types alone."""
         yield from ()
 
-    @property
-    def may_recurse(self) -> bool:
-        """True if the query of a function over whole inputs may be recursive."""
-        return False
+    recursive: bool = False
+    """True if the query of a function over whole inputs may be recursive."""
 
     @property
     def invariants(self) -> Mapping[str, str]:

@@ -218,9 +218,6 @@ class Pattern(WithFinality):
                 f"within needs a time, but {self.sequence[0]!r} is of type {types[self.sequence[0]]}",
                 fix="begin the sequence with a time",
             )
-        for name, measure in self.measures.items():
-            if measure.summed and rows.selectExpr(f"{measure.summed} as summed").dtypes[0][1] in ("float", "double"):
-                raise DeclarationError(f"{name} adds up floats", fix="add decimals: cast(… as decimal(18, 2))")
 
     def _check_steps(self) -> None:
         if self.absent is not None and (len(self._steps) > len(self.steps) + 1 or self._steps[-1] is not self.absent):

@@ -49,10 +49,6 @@ class View(Kind):
     def identity(self) -> tuple[str, ...]:
         return self.key if self._identity is None else self._identity
 
-    @property
-    def may_recurse(self) -> bool:
-        return self.recursive
-
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         """None: a query reads log order only from columns of the log that it names."""
         return []

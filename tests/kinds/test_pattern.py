@@ -286,11 +286,13 @@ def test_pattern_rejects_invalid_options_at_declaration(wrong: Any, words: str) 
     [
         ({"within": timedelta(1)}, "within needs a time, but 'at' is of type int"),
         ({"is_final": True}, "is_final needs a time, but 'at' is of type int"),
-        ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up floats"),
+        ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up a double"),
     ],
 )
 def test_pattern_rejects_invalid_types_before_reading_data(
     spark: SparkSession, options: dict[str, dict[str, Any]] | dict[str, timedelta], words: str
 ) -> None:
+    kind, events = pattern(**options), rows(spark, [(1, 1)], "key int, at int")
     with pytest.raises(DeclarationError, match=words):
-        pattern(**options).evaluate(rows(spark, [(1, 1)], "key int, at int"))
+        DeclarationError.raise_any(kind.faults(events))
+        kind.evaluate(events)

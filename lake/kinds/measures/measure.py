@@ -26,6 +26,7 @@ COUNTED: Final = "sum(cast(_sign as bigint))"  # the number of rows
 ADD: Final = "coalesce({a} + {b}, {a}, {b})"
 LEAST: Final = "least({a}, {b})"
 GREATEST: Final = "greatest({a}, {b})"
+INEXACT: Final = ("float", "double", "string")  # their sums are floats
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,6 @@ class Measure(ABC):
     def revised(self) -> int:
         """Number that grows if the same measure gives other values than before."""
         return 0
-
-    @property
-    def summed(self) -> str | None:
-        """SQL of the summed values, which must not be floats; None if nothing is summed."""
-        return None
 
     def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
         """Yield errors if column `name` would be rounded; reads types alone."""
@@ -145,17 +141,24 @@ class OfValues(Measure):
 
 
 @dataclass(frozen=True)
-class Sum(OfValues):
+class OfSums(OfValues):
+    """Measure made of sums of `of`, integers or decimals."""
+
+    retracts: ClassVar[bool] = True
+
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        type_ = rounding.type_of(rows, self.of)
+        if type_ is not None and (summed := type_.simpleString()) in INEXACT:
+            yield DeclarationError(f"{name} adds up a {summed}", fix="add decimals: cast(… as decimal(18, 2))")
+        yield from super().faults(name, rows)
+
+
+@dataclass(frozen=True)
+class Sum(OfSums):
     """Sum of the SQL expression `of`: bigint of integers, decimal(p + 10, s) of decimals; null of no values.
 
     Floats are refused: their sum depends on the order of adding.
     """
-
-    retracts: ClassVar[bool] = True
-
-    @property
-    def summed(self) -> str:
-        return self.of
 
     def state(self, name: str) -> Mapping[str, StateColumn | Total]:
         return {name: Total(self.value_sql, is_shown=True), f"_{name}_n": self.value_count}
@@ -165,15 +168,10 @@ class Sum(OfValues):
 
 
 @dataclass(frozen=True)
-class Avg(OfValues):
+class Avg(OfSums):
     """Mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), rounded once, half up; null of no values."""
 
     scale: int = 6
-    retracts: ClassVar[bool] = True
-
-    @property
-    def summed(self) -> str:
-        return self.of
 
     def state(self, name: str) -> Mapping[str, StateColumn | Total]:
         return {f"_{name}_sum": Total(self.value_sql), f"_{name}_n": self.value_count}

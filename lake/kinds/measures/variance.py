@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.measures.decimals import BASE, WHOLE, cut_off, digits, divided, let, limbs, signed_sum
-from lake.kinds.measures.measure import ADD, OfValues, StateColumn, Total
+from lake.kinds.measures.measure import ADD, OfSums, StateColumn, Total
 from lake.kinds.sql import rounding
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ MOST_PLACES: Final = 6
 
 
 @dataclass(frozen=True)
-class Variance(OfValues):
+class Variance(OfSums):
     """Variance of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up.
 
     Divided by n - 1, null of fewer than two values; with `population` divided by n, null of none. Floats are refused,
@@ -28,7 +28,6 @@ class Variance(OfValues):
 
     scale: int = 6
     population: bool = field(default=False, kw_only=True)
-    retracts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.scale <= MOST_PLACES:
@@ -38,10 +37,6 @@ class Variance(OfValues):
     def revised(self) -> int:
         """1: earlier, the sum of the squares had to fit 38 digits."""
         return 1
-
-    @property
-    def summed(self) -> str:
-        return self.of
 
     def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
         yield from super().faults(name, rows)
