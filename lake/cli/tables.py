@@ -169,8 +169,7 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     }
     published = f"edition {edition} of cut {done.cut}{_published_note(done.held)}"
     shell.emit(data, published if edition else f"cut {done.cut}, not published")
-    if done.held is not None:
-        raise done.held.error
+    done.raise_held()
     for failure in (*done.failures.values(), *done.undelivered.values()):
         raise failure
 

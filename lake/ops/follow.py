@@ -53,8 +53,8 @@ def follow(settings: Settings, spark: SessionFactory, on_progress: OnProgress, *
                 cycles += 1
                 if settings.maintain_every and cycles % settings.maintain_every == 0:
                     _maintain(settings, spark, on_progress)
-                if done is not None and done.held is not None:
-                    raise done.held.error
+                if done is not None:
+                    done.raise_held()
             except LakeError as error:
                 on_progress(f"cycle failed: {error}")
                 if isinstance(error, Unavailable):

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lake import cost
 from lake.config import Settings
@@ -51,21 +51,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cycle:
-    """`edition` is what readers see, None while one is pinned. `more`: sources with more records than it took.
+    """`edition` is what readers see, None while one is pinned. `held`: groups that were not published.
 
-    `held`: groups that were not published. `undelivered`: failed sinks, of those delivered to after publication.
-    `must_ask`: the next cycle may have news without a new file, from a source or because a producer is idle.
+    `undelivered`: failed sinks and connectors, of those delivered to after publication. `failures` are those of streams
+    and sources; `more`: sources with more records than it took. `must_ask`: the next cycle may have news without a new
+    file, from a source or because a producer is idle.
     """
 
     cut: int
-    streams: dict[str, Any]
     tables: list[Advanced]
     edition: Edition | None
-    failures: dict[str, LakeError]
-    more: list[str]
-    held: BlockedGroups | None = None
-    undelivered: Mapping[str, LakeError] = field(default_factory=dict)
+    held: BlockedGroups | None
+    undelivered: dict[str, LakeError]
+    streams: dict[str, BatchCounts] = field(default_factory=dict)
+    failures: dict[str, LakeError] = field(default_factory=dict)
+    more: list[str] = field(default_factory=list)
     must_ask: bool = False
+
+    def raise_held(self) -> None:
+        if self.held is not None:
+            raise self.held.error
 
 
 @view()
@@ -88,19 +93,16 @@ def run(
     except DeclarationError:
         _ingest_pending(settings, spark, on_progress)
         raise
-    report = _IngestReport(on_progress)
     spark = partial(_session, project, spark, is_last=batches is None)
     work = Ingestion(settings, spark, project.contracts, batches, now, on_news=partial(_warm_up, settings))
-    streams = report.ingest(work)
+    streams, failures, more = _ingest(work, on_progress)
     for warning in find_unordered_tables(project, [stream for stream, counts in streams.items() if counts.accepted]):
         on_progress(f"warning {warning}")
-    undelivered: dict[str, LakeError] = {}
     with ExitStack() as block:
         spark = _interpreting(spark, block, lambda: _has_few_events(project, streams))
-        done = catch_up(project, spark, on_progress, on_undelivered=undelivered.__setitem__)
-    at, advanced, edition, held = done
+        done = catch_up(project, spark, on_progress)
     must_ask = bool(source_names(settings)) or any(c.horizon and c.horizon.idle for c in project.contracts.values())
-    return Cycle(at.number, streams, advanced, edition, report.failures, report.more, held, undelivered, must_ask)
+    return replace(done, streams=streams, failures=failures, more=more, must_ask=must_ask)
 
 
 def _session(project: Project, spark: SessionFactory, *, is_last: bool) -> SparkSession:
@@ -164,17 +166,10 @@ def _interpreting(spark: SessionFactory, block: ExitStack, is_small: Callable[[]
     return session
 
 
-def catch_up(
-    project: Project,
-    spark: SessionFactory,
-    on_progress: OnProgress,
-    *,
-    on_undelivered: Callable[[str, LakeError], None] = lambda _, __: None,
-) -> tuple[Cut, list[Advanced], Edition | None, BlockedGroups | None]:
+def catch_up(project: Project, spark: SessionFactory, on_progress: OnProgress) -> Cycle:
     """Bring tables and readers to the newest batches; then do what follows each publication, such as deliveries.
 
-    `on_undelivered` is called for each sink or connector that fails. With publish groups, an error of a table holds
-    only its own group, and held groups are returned too; if none is published, the error is raised.
+    With publish groups, an error of a table holds only its own group; if none is published, it is raised.
     """
     now = cut(project)
     on_progress(f"cut     {now.number}")
@@ -193,12 +188,12 @@ def catch_up(
         if failure is not None:
             raise failure from None
         raise
-    _after_publish(project, on_progress, on_undelivered)
+    undelivered = _after_publish(project, on_progress)
     if failure is not None:
         if held is None:
             raise failure
         held = replace(held, error=failure)
-    return now, advanced, edition, held
+    return Cycle(now.number, advanced, edition, held, undelivered)
 
 
 def _publish(
@@ -213,12 +208,12 @@ def _publish(
     return edition, held
 
 
-def _after_publish(project: Project, on_progress: OnProgress, on_failure: Callable[[str, LakeError], None]) -> None:
-    settings = project.settings
+def _after_publish(project: Project, on_progress: OnProgress) -> dict[str, LakeError]:
+    settings, failures = project.settings, dict[str, LakeError]()
 
     def failed(name: str, failure: LakeError) -> None:
         on_progress(f"deliver {name} failed: {failure}")
-        on_failure(name, failure)
+        failures[name] = failure
 
     declared, faults = sound_sinks(settings)
     for name, fault in faults.items():
@@ -232,34 +227,31 @@ def _after_publish(project: Project, on_progress: OnProgress, on_failure: Callab
                 failed(sink.name, failure)
     for hook in after_publish(settings):
         hook.run(project, on_progress, failed)
+    return failures
 
 
-@dataclass
-class _IngestReport:
-    on_progress: OnProgress
-    failures: dict[str, LakeError] = field(default_factory=dict)
-    more: list[str] = field(default_factory=list)
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+def _ingest(work: Ingestion, on_progress: OnProgress) -> tuple[dict[str, BatchCounts], dict[str, LakeError], list[str]]:
+    """Return the counts of streams, the failures of streams and sources, and the sources that have more."""
+    failures, more, seconds = dict[str, LakeError](), list[str](), defaultdict[str, float](float)
 
-    def ingest(self, work: Ingestion) -> dict[str, BatchCounts]:
-        streams = replace(work, on_failure=self._failed, on_more=self.more.append, on_end=self._ended).run()
-        for stream, counts in streams.items():
-            self.on_progress(f"ingest  {stream}: {_counted(counts)} in {self.seconds[stream]:.1f} s")
-        return streams
+    def failed(subject: str, failure: LakeError) -> None:
+        failures[subject] = failure
+        on_progress(f"ingest  {subject} failed: {failure}")
 
-    def _failed(self, stream: str, failure: LakeError) -> None:
-        self.failures[stream] = failure
-        self.on_progress(f"ingest  {stream} failed: {failure}")
+    def ended(stream: str, duration: float) -> None:
+        seconds[stream] += duration
 
-    def _ended(self, stream: str, seconds: float) -> None:
-        self.seconds[stream] += seconds
+    streams = replace(work, on_failure=failed, on_more=more.append, on_end=ended).run()
+    for stream, counts in streams.items():
+        on_progress(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
+    return streams, failures, more
 
 
 def _ingest_pending(settings: Settings, spark: SessionFactory, on_progress: OnProgress) -> None:
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")
-        _IngestReport(on_progress).ingest(Ingestion(settings, spark, contracts))
+        _ingest(Ingestion(settings, spark, contracts), on_progress)
 
 
 def line(done: Advanced) -> str:

@@ -118,10 +118,11 @@ def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
             fix="with --yes, the personal data of people whose key is lost becomes null for good, and all "
             f"quarantined records of {stream} are blanked; look for a copy of the key store first",
         )
+    from lake.ops.pipeline import catch_up
     from lake.privacy.forget import give_up
 
     done = give_up(project, stream)
-    _catch_up(project, lambda: shell.spark, shell.report)
+    catch_up(project, lambda: shell.spark, shell.report).raise_held()
     lines = [f"forgotten for lack of a key: {done.people} people of {stream}", *([RENAMED] if done.renamed else [])]
     shell.emit({"stream": stream, **asdict(done)}, lines)
 
@@ -130,19 +131,12 @@ def forget_person(
     project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, on_progress: OnProgress
 ) -> ErasureResult:
     """Erase a person, then bring tables and readers to where none of the data is left. Raises as `find_person` does."""
+    from lake.ops.pipeline import catch_up
     from lake.privacy import forget as erasure
 
     done = erasure.forget(project, spark, stream, subject)
     on_progress(
         f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked"
     )
-    _catch_up(project, spark, on_progress)
+    catch_up(project, spark, on_progress).raise_held()
     return done
-
-
-def _catch_up(project: Project, spark: Callable[[], SparkSession], on_progress: OnProgress) -> None:
-    from lake.ops.pipeline import catch_up
-
-    *_, held = catch_up(project, spark, on_progress)
-    if held is not None:
-        raise held.error

@@ -89,9 +89,7 @@ class Lakehouse:
 
     def run(self, *, now: datetime | None = None) -> Lakehouse:
         """Run one cycle: ingest, cut, advance, check, publish. `now` replaces the clock as time of arrival."""
-        done = run(self.settings, lambda: self.spark, lambda _: None, now=now)
-        if done.held is not None:
-            raise done.held.error
+        run(self.settings, lambda: self.spark, lambda _: None, now=now).raise_held()
         return self
 
     def table(self, name: str) -> list[dict[str, Any]]:
