@@ -88,9 +88,7 @@ def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress:
 
     The folder appears whole or not at all. Raises DeclarationError if it cannot.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
-        raise DeclarationError(what, where=str(folder), fix="name a new or empty folder")
+    file_modes.check_new_or_empty(folder)
     if not folder.absolute().parent.is_dir():
         raise DeclarationError("the folder above it does not exist", where=str(folder), fix="create it first")
     part = folder.absolute().with_name(f".lake-{token_hex(8)}.part")

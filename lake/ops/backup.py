@@ -23,6 +23,7 @@ from lake.errors import DeclarationError, Unavailable, full
 from lake.ingest.field_encryption import BLANKED
 from lake.progress import OnProgress
 from lake.project.project import Project
+from lake.session import file_modes
 from lake.store import archive_tier, delta, delta_writer, duckdb_tables, quarantine
 from lake.store.damage import damages
 from lake.store.keys import copy_store, has_store, restore_store
@@ -80,7 +81,7 @@ def _backup(project: Project, folder: Path, keys: Path | None, on_progress: OnPr
         for location in _in_order(project, left_out):
             name = location.path.relative_to(Warehouse(project.settings).root)
             if location.kind == "quarantine" and _has_people(project, location):
-                version = _copy_blanked(location, root / name, BLANKED)
+                version = _copy_blanked(location, root / name)
             else:
                 version = _copy_table(location, root / name)
             if location.kind == "log" and version is not None:
@@ -123,9 +124,7 @@ def restore_keys(settings: Settings, file: Path) -> RestoredKeys:
 
 def _check_targets(project: Project, folder: Path, keys: Path | None) -> None:
     warehouse = project.settings.warehouse_path
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
-        raise DeclarationError(what, where=str(folder), fix="name a new or empty folder for each backup")
+    file_modes.check_new_or_empty(folder)
     if folder.resolve().is_relative_to(warehouse):
         raise DeclarationError("a backup cannot be within the warehouse", where=str(folder), fix="name another folder")
     if keys is None:
@@ -214,14 +213,14 @@ def _copy_archived(location: Location, target: Address) -> int | None:
     return delta.version(target)
 
 
-def _copy_blanked(location: Location, target: Address, detail: str) -> int | None:
-    """Copy a quarantine as `_copy_table` does, with each detail replaced by `detail` and without texts."""
+def _copy_blanked(location: Location, target: Address) -> int | None:
+    """Copy a quarantine as `_copy_table` does, without texts and with each detail blanked."""
     if not delta.exists(location.path):
         return None
     import pyarrow as pa
 
     version = delta.version(location.path)
-    blank = {"raw": "", "detail": detail}
+    blank = {"raw": "", "detail": BLANKED}
     rows = Scan(location.path, version).arrow([name for name in quarantine.COLUMNS if name not in blank])
     columns = {name: pa.array([text] * rows.num_rows, pa.string()) for name, text in blank.items()}
     columns |= {name: rows.column(name) for name in rows.column_names}

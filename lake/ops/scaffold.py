@@ -12,6 +12,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.ops.graph import graph
 from lake.project.project import load
+from lake.session.file_modes import check_new_or_empty
 
 TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 TEMPLATE: Final = TEMPLATES / "project"
@@ -27,12 +28,7 @@ def init(folder: Path, example: str | None = None) -> list[str]:
 
     Raises DeclarationError if something is in the way.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DeclarationError(
-            "the folder is not empty" if folder.is_dir() else "this is not a folder",
-            where=str(folder),
-            fix="name a new or empty folder",
-        )
+    check_new_or_empty(folder)
     try:
         template = TEMPLATES / example if example else TEMPLATE
         shutil.copytree(template, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))

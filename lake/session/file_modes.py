@@ -151,3 +151,10 @@ def _group(settings: Settings) -> int | None:
             where=f"[tool.lake] in {settings.project / 'pyproject.toml'}, or LAKE_GROUP",
             fix="name one that `getent group` lists, or leave the setting out",
         ) from None
+
+
+def check_new_or_empty(folder: Path) -> None:
+    """Raise DeclarationError if something is in the way of a new folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
+        raise DeclarationError(what, where=str(folder), fix="name a new or empty folder")
