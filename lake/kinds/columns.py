@@ -33,10 +33,6 @@ def names(given: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def names_or_none(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if given is None else names(given)
-
-
 def as_sql(*names: str) -> tuple[str, ...]:
     return tuple(f"`{name}`" for name in names)
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from attrs import field, frozen
+from attrs.converters import optional
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import (
@@ -29,7 +30,6 @@ from lake.kinds.columns import (
     check_not_returned,
     digest,
     names,
-    names_or_none,
     place,
     visible,
     with_stored_order,
@@ -77,8 +77,8 @@ class History(DumpedRows):
 
     sequence: tuple[str, ...] = field(converter=names)
     dated: str | None = None
-    track: tuple[str, ...] | None = field(converter=names_or_none, default=None)
-    ignore: tuple[str, ...] | None = field(converter=names_or_none, default=None)
+    track: tuple[str, ...] | None = field(converter=optional(names), default=None)
+    ignore: tuple[str, ...] | None = field(converter=optional(names), default=None)
 
     @property
     def identity(self) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ Decimals have the zeros of their scale, arrays are lists, times are in UTC, and 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, Inexact, localcontext
 from functools import partial
@@ -23,11 +22,8 @@ DIGITS: Final = 1000
 SHOWN: Final = 40
 
 
-@contextmanager
-def many_digits() -> Iterator[None]:
-    """Calculate decimals with DIGITS during the block, in this thread."""
-    with localcontext(prec=DIGITS):
-        yield
+many_digits: Final = partial(localcontext, prec=DIGITS)
+"""Context in which this thread calculates decimals with DIGITS."""
 
 
 def normal(kind: pa.DataType) -> Normal:

@@ -7,9 +7,10 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from attrs import field, frozen
+from attrs.converters import optional
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import names, names_or_none, visible
+from lake.kinds.columns import names, visible
 from lake.kinds.kind import Kind
 from lake.kinds.spark import DataFrame
 
@@ -37,7 +38,7 @@ class View(Kind):
     row_by_row: ClassVar[bool] = False
 
     key: tuple[str, ...] = field(converter=names, kw_only=False)
-    _identity: tuple[str, ...] | None = field(converter=names_or_none, default=None)
+    _identity: tuple[str, ...] | None = field(converter=optional(names), default=None)
     on: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     recursive: bool = False
 
