@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,8 +145,3 @@ def _row(stream: str, counts: BatchCounts) -> dict[str, Any]:
 
 def counts_of(rows: list[dict[str, Any]]) -> list[str]:
     return [*COUNTS, "control"] if any(row["control"] for row in rows) else [*COUNTS]
-
-
-def report_all(shell: Shell, lines: Iterable[str]) -> None:
-    for line in lines:
-        shell.report(line)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lake.cli import EXISTING_FILE, Shell, common_options, table
-from lake.cli.ingest import emit_batch, emit_counts, report_all
+from lake.cli.ingest import emit_batch, emit_counts
 
 SHOWN = 20
 
@@ -42,7 +42,8 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
     rows = [asdict(row) for row in refused]
     shown = [row | {"raw": _short(row["raw"])} for row in rows]
     shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
-    report_all(shell, incomplete_transactions(shell.settings, refused))
+    for line in incomplete_transactions(shell.settings, refused):
+        shell.report(line)
 
 
 @quarantine.command()

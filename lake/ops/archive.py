@@ -82,14 +82,13 @@ def archive(  # noqa: PLR0913  which batches, and who does it
         counts["rows"] = sum(part.rows for part in moved)
         files, size = archive_parts.released_files(log.location, through) if moved else (0, 0)
         unnamed = _unnamed_folders(place / stream, wanted)
-        if dry_run or not moved:
-            return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
-        _make_folder(settings, place, stream)
-        wanted = [_verified(writer, log, part, heads, on_progress) if part in moved else part for part in wanted]
-        with lease(settings, log.lease):
-            _check_unchanged(log, now, heads[0])
-            archive_parts.commit(log.location, wanted, writer)
-    moved = [part for part in wanted if part not in now]
+        if moved and not dry_run:
+            _make_folder(settings, place, stream)
+            wanted = [_verified(writer, log, part, heads, on_progress) if part in moved else part for part in wanted]
+            with lease(settings, log.lease):
+                _check_unchanged(log, now, heads[0])
+                archive_parts.commit(log.location, wanted, writer)
+            moved = [part for part in wanted if part not in now]
     return Archived(stream, through, wanted, moved, files, size, unnamed, dry_run)
 
 

@@ -6,8 +6,8 @@ The log keeps the order of ingestion, but another ingestion may have another.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import closing, suppress
 from typing import TypeAlias
 
 from lake.contracts.contract import Contract
@@ -31,10 +31,10 @@ def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[
     unordered: dict[str, Ordering] = {}
     offsets: set[tuple[str, ...]] = set()
     for source in feeding:
-        try:
-            unordered |= _partitions(project, source, offsets.add)
-        except LakeError:
-            continue  # reported when the source is read
+        with suppress(LakeError), closing(source.open()) as reader:  # reported when the source is read
+            if isinstance(reader, PartitionedSource):
+                offsets.add(reader.offset)
+                unordered |= _partitions(project, source, reader)
     for stream, count in Counter(stream for source in feeding for stream in source.streams).items():
         if count > 1:
             unordered[stream] = f"{count} sources", [*_identity(project.contracts[stream], offsets)]
@@ -42,25 +42,17 @@ def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[
         yield from _dependent_tables(project, stream, *unordered[stream])
 
 
-def _partitions(
-    project: Project, source: DeclaredSource, on_offset: Callable[[tuple[str, ...]], None]
-) -> Mapping[str, Ordering]:
+def _partitions(project: Project, source: DeclaredSource, reader: PartitionedSource) -> Mapping[str, Ordering]:
     progress = source_position(project.settings, source.name, source.streams).progress
-    with closing(source.open()) as reader:
-        if not isinstance(reader, PartitionedSource):
-            return {}
-        on_offset(reader.offset)
-        if progress is None:
-            return {}
-        counts = {stream: count for stream, count in reader.partitions(progress).items() if count > 1}
-        return {
-            stream: (
-                f"{count} partitions",
-                [*_identity(contract, {reader.offset}), *_ordered_fields(contract, reader.together)],
-            )
-            for stream, count in counts.items()
-            if (contract := project.contracts.get(stream))
-        }
+    counts = {} if progress is None else reader.partitions(progress)
+    return {
+        stream: (
+            f"{count} partitions",
+            [*_identity(contract, {reader.offset}), *_ordered_fields(contract, reader.together)],
+        )
+        for stream, count in counts.items()
+        if count > 1 and (contract := project.contracts.get(stream))
+    }
 
 
 def _identity(contract: Contract, offsets: Set[tuple[str, ...]]) -> Iterator[set[str]]:
