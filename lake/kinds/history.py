@@ -174,7 +174,7 @@ class History(DumpedRows):
         rows = rows.withColumn(INSTANT, F.expr(self._instant))
         steps = {
             AT: place(*self.sequence),
-            INSTANT: self._running_max(INSTANT) if self.dated else INSTANT,
+            INSTANT: self._running_max if self.dated else INSTANT,
             GONE: self.gone,
             "_counts": f"{INSTANT} is not null and not ({INSTANT} <=> lead({INSTANT}) {over})",
             "_state": f"if(_counts, {state}, null)",
@@ -199,7 +199,7 @@ class History(DumpedRows):
         The instant is null if neither the event nor one before it is dated.
         """
         if self.dated:
-            events = events.withColumn(INSTANT, F.expr(self._running_max(INSTANT)))
+            events = events.withColumn(INSTANT, F.expr(self._running_max))
         begun = f"coalesce({SINCE}, {INSTANT})" if SINCE in events.columns else INSTANT
         return events.withColumn(SINCE, F.expr(begun))
 
@@ -249,8 +249,9 @@ class History(DumpedRows):
         first = f"`{self.sequence[0]}`"
         return f"if({first} is null, null, `{self.dated}`)" if self.dated else first
 
-    def _running_max(self, instant: str) -> str:
-        return f"max({instant}) over (partition by {self._by} order by {AT} rows unbounded preceding)"
+    @property
+    def _running_max(self) -> str:
+        return f"max({INSTANT}) over (partition by {self._by} order by {AT} rows unbounded preceding)"
 
     @property
     def _by(self) -> str:

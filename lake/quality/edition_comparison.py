@@ -48,10 +48,6 @@ class EditionComparison:
             rows: list[dict[str, Any]] = con.sql(sql).to_arrow_table().to_pylist()
             return rows
 
-    def aggregates(self, value: str) -> tuple[Any, Any]:
-        [row] = self.query_both(f"SELECT (SELECT {value} FROM had) AS had, (SELECT {value} FROM now) AS now")
-        return row["had"], row["now"]
-
     def gone(self, expectation: Expectation) -> ExpectationResult:
         same = " AND ".join(f"had.{quoted(c)} IS NOT DISTINCT FROM now.{quoted(c)}" for c in self.key)
         keys = ", ".join(map(quoted, self.key))
@@ -66,7 +62,8 @@ class EditionComparison:
         return ExpectationResult(expectation, failed <= allowed, counted["rows"], failed, examples=examples)
 
     def count(self, expectation: Expectation) -> ExpectationResult:
-        return _compare_numbers(expectation, *map(Fraction, self.aggregates("count(*)")))
+        [rows] = self.query_both("SELECT (SELECT count(*) FROM had) AS had, (SELECT count(*) FROM now) AS now")
+        return _compare_numbers(expectation, Fraction(rows["had"]), Fraction(rows["now"]))
 
     def sum(self, expectation: Expectation) -> ExpectationResult:
         name = expectation.kwargs["column"]

@@ -102,7 +102,11 @@ def judge_table(  # noqa: PLR0913 how the table is declared, and which version o
 
 def record_checks(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> list[Check]:
     """Record new checks in one commit, and return all checks with their numbers."""
-    made = [replace(check, results=_recorded_results(table, check)) for table, check in judged if not check.number]
+    made = [
+        replace(check, results=list(map(_without_values, check.results))) if table.personal else check
+        for table, check in judged
+        if not check.number
+    ]
     number = next((check.number for check in checks.record_checks(settings, made)), 0)
     return [check if check.number else replace(check, number=number) for _, check in judged]
 
@@ -126,10 +130,6 @@ def _check(table: Table, suite: Suite, findings: Sequence[ExpectationResult], cu
     scope: Scope = "diff" if version is None else "table"
     results, now = [finding.record for finding in findings], datetime.now(UTC)
     return checks.Check(0, table.name, table.home, scope, cut, version, suite.hash, _outcome(findings), results, now)
-
-
-def _recorded_results(table: Table, check: Check) -> Sequence[Mapping[str, Any]]:
-    return [_without_values(result) for result in check.results] if table.personal else check.results
 
 
 def _without_values(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -209,15 +209,16 @@ def _equality_sql(a: ExpectationColumn, b: ExpectationColumn) -> str:
     return f"coalesce({_comparison_sql(a, '=', b)}{nan}, {a.sql} IS NULL AND {b.sql} IS NULL)"
 
 
-def _sum_equals_sql(columns: list[ExpectationColumn], value: Any, argument: str) -> str:
-    """Compare a sum with `value`; doubles are added in column order if one is a float."""
+def _sum_equals_sql(terms: ExpectationTerms) -> str:
+    """Compare a sum with its total; doubles are added in column order if one is a float."""
     import pyarrow as pa
 
+    columns, total = terms.column_list, (terms.kwargs["sum_total"], "sum_total")
     if any(column.require_kind(*NUMBERS).kind == FLOAT for column in columns):
         added = " + ".join(column.double for column in columns)
-        return ExpectationColumn("sum", pa.float64(), expression=f"({added})").compare("=", value, argument)
+        return ExpectationColumn("sum", pa.float64(), expression=f"({added})").compare("=", *total)
     scale = max(column.digits[1] for column in columns)
-    scaled = Fraction(ExpectationColumn("sum", pa.decimal128(MOST_DIGITS, scale)).key(value, argument)) * 10**scale
+    scaled = Fraction(ExpectationColumn("sum", pa.decimal128(MOST_DIGITS, scale)).key(*total)) * 10**scale
     if scaled.denominator > 1:
         return "false"
     return f"({' + '.join(column.unscaled(scale) for column in columns)} = CAST('{int(scaled)}' AS BIGNUM))"
@@ -252,9 +253,7 @@ ROW_CONDITIONS: Final[Mapping[str, Callable[[ExpectationTerms], str]]] = {
     "expect_column_pair_values_a_to_be_greater_than_b": _greater_sql,
     "expect_column_pair_values_to_be_equal": lambda terms: _equal_or_null_sql(*terms.pair),
     "expect_column_pair_values_to_be_in_set": _pair_in_set_sql,
-    "expect_multicolumn_sum_to_equal": lambda terms: _sum_equals_sql(
-        terms.column_list, terms.kwargs["sum_total"], "sum_total"
-    ),
+    "expect_multicolumn_sum_to_equal": _sum_equals_sql,
     "expect_multicolumn_values_to_be_equal": lambda terms: " AND ".join(
         _equal_or_null_sql(terms.column_list[0], other) for other in terms.column_list[1:]
     ),

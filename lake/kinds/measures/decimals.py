@@ -59,14 +59,14 @@ class SumType:
             number = f"cast({of} as {self.open})" if self.type in INTEGERS or self.digits[0] else of
             return f"cast(coalesce({signed_sum(number)}, 0) as {self.open})"
         units = self._units(of)
-        low, high = signed_sum(f"({units} % {BASE})"), signed_sum(cut_off(units, BASE))
+        low, high = signed_sum(f"({units} % {BASE})"), signed_sum(cut_off(units))
         return _pair(f"coalesce({high}, 0)", f"coalesce({low}, 0)")
 
     def opened(self, closed: str) -> str:
         """Return SQL of a closed sum as an open one; zero for null."""
         if not self.is_wide:
             return f"coalesce(cast({closed} as {self.open}), cast(0 as {self.open}))"
-        return let("u", f"coalesce({self._units(closed)}, 0BD)", _pair(cut_off("u", BASE), f"u % {BASE}"))
+        return let("u", f"coalesce({self._units(closed)}, 0BD)", _pair(cut_off("u"), f"u % {BASE}"))
 
     def added(self, a: str, b: str) -> str:
         if self.is_wide:
@@ -77,7 +77,7 @@ class SumType:
         """Return SQL of an open sum as `type_`; null if it does not fit."""
         if not self.is_wide:
             return f"try_cast({open_} as {type_})"
-        negative = f"p.high + {cut_off(f'(p.low - pmod(p.low, {BASE}))', BASE)} < 0"
+        negative = f"p.high + {cut_off(f'(p.low - pmod(p.low, {BASE}))')} < 0"
         size = let("m", f"if({negative}, {_pair('-p.high', '-p.low')}, p)", digits(["m.high", "m.low"]))
         return let("p", open_, f"try_cast(concat(if({negative}, '-', ''), {size}, 'e-{self.digits[1]}') as {type_})")
 
@@ -98,7 +98,7 @@ def digits(parts: list[str]) -> str:
     The parts are decimals without places, of any sign and size.
     """
     step = (
-        f"named_struct('carry', {cut_off(f'(x + s.carry - pmod(x + s.carry, {BASE}))', BASE)},"
+        f"named_struct('carry', {cut_off(f'(x + s.carry - pmod(x + s.carry, {BASE}))')},"
         f" 'text', concat(lpad(cast(cast(pmod(x + s.carry, {BASE}) as {WHOLE}) as string), {HALF}, '0'), s.text))"
     )
     items = ", ".join(f"cast({part} as {WHOLE})" for part in reversed(parts))
@@ -158,7 +158,7 @@ def _of_short(count: str, scale: int) -> str:
 
 def limbs(high: str, low: str) -> str:
     """Return SQL of an array: `high` * 10^19 + `low`, nonnegative, in three parts by powers of 10^19, least first."""
-    carried = let("h", f"{high} + {cut_off(low, BASE)}", f"array({low} % {BASE}, h % {BASE}, {cut_off('h', BASE)})")
+    carried = let("h", f"{high} + {cut_off(low)}", f"array({low} % {BASE}, h % {BASE}, {cut_off('h')})")
     return f"cast({carried} as array<{WHOLE}>)"
 
 
@@ -167,8 +167,8 @@ def signed_sum(of: str) -> str:
     return f"sum(if(_sign < 0, -{of}, {of}))"
 
 
-def cut_off(number: str, by: str) -> str:
-    return f"cast(({number} - {number} % {by}) / {by} as {WHOLE})"
+def cut_off(number: str) -> str:
+    return f"cast(({number} - {number} % {BASE}) / {BASE} as {WHOLE})"
 
 
 def _pair(high: str, low: str) -> str:

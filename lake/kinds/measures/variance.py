@@ -52,7 +52,7 @@ class Variance(OfSums):
         square = f"try_multiply({exact}, {exact})"
         unknown = f"({self.value_sql}) is not null and {square} is null"
         parts = {
-            "squares_high": (cut_off(square, BASE), WHOLE),
+            "squares_high": (cut_off(square), WHOLE),
             "squares": (f"({square} % {BASE})", f"decimal(38, {MOST_PLACES})"),
             "unknown": (f"if({unknown}, 1L, 0L)", "bigint"),
         }
