@@ -204,7 +204,8 @@ def _load_tables(
     if faults:
         files = [file for file in files if not wrong[file.path] and not cycles]
     with importing(settings.project):
-        declarations = _declarations(contracts, files, by_path, faults, faulty)
+        declarations, of_declarations = _declarations(contracts, files, by_path, faulty)
+    faults = faults or of_declarations
     graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in declarations.items()}
     tables: dict[str, Declaration] = {}
     job_files: dict[str, JobFile] = {}
@@ -224,15 +225,14 @@ def _declarations(
     contracts: Mapping[str, Contract],
     files: Iterable[JobFile],
     by_path: Mapping[Path, JobFile],
-    faults: list[DeclarationError],
     faulty: Collection[str],
-) -> dict[str, tuple[Declaration, JobFile]]:
-    has_faults, declarations = bool(faults), dict[str, tuple[Declaration, JobFile]]()
+) -> tuple[dict[str, tuple[Declaration, JobFile]], list[DeclarationError]]:
+    declarations, faults = dict[str, tuple[Declaration, JobFile]](), list[DeclarationError]()
     for file in files:
         try:
             declared = load_declaration(file, by_path)
         except DeclarationError as fault:
-            faults += [] if has_faults else [fault]
+            faults.append(fault)
             continue
         except UpstreamFailed:
             continue
@@ -243,11 +243,10 @@ def _declarations(
             first = declarations[declared.name][0].where
             fix = "rename one of them, with its file"
             project_faults.append(declared.fault(f"declared twice, first in {first}", fix=fix))
-        if project_faults:
-            faults += [] if has_faults else project_faults
-        else:
+        faults += project_faults
+        if not project_faults:
             declarations[declared.name] = declared, file
-    return declarations
+    return declarations, faults
 
 
 def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str, Declaration]) -> Iterator[Declaration]:
