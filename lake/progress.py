@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 OnProgress: TypeAlias = Callable[[str], None]
 """Receiver of progress messages for people."""
@@ -35,8 +35,8 @@ class ProgressStep:
         _Watching.by.advanced(self)
 
 
-class Watcher(Protocol):
-    """Receiver of progress, called from several threads if tables are processed in parallel."""
+class Watcher:
+    """Receiver of progress, which it ignores; called from several threads if tables are processed in parallel."""
 
     def begun(self, step: ProgressStep) -> None: ...
 
@@ -45,14 +45,8 @@ class Watcher(Protocol):
     def ended(self, step: ProgressStep) -> None: ...
 
 
-class IgnoringWatcher:
-    def begun(self, step: ProgressStep) -> None: ...
-
-    advanced = ended = begun
-
-
 class _Watching:
-    by: Watcher = IgnoringWatcher()
+    by = Watcher()
 
 
 def watch(watcher: Watcher) -> None:

@@ -106,11 +106,10 @@ def shown(value: Any) -> str:
     return f'"{cell}"' if NULL in cell and cell.strip('"') == NULL else cell
 
 
-def printable(text: str) -> str:
-    return text if text.isprintable() else escape_controls(text)
-
-
-def escape_controls(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
+def printable(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
+    """Escape control characters, by `spell` if it is given, but those in `keep`."""
+    if text.isprintable():
+        return text
     spell = spell or (lambda c: c.encode("unicode_escape").decode())
     return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
 

@@ -23,7 +23,7 @@ from lake.cli.stderr import SHOWN_AT_ONCE, JsonProgress, LineProgress, LiveProgr
 from lake.config import Settings
 from lake.engine import integrity
 from lake.ops.scaffold import init
-from lake.progress import IgnoringWatcher, ProgressStep, step
+from lake.progress import ProgressStep, Watcher, step
 from lake.testing import Commands
 from tests.processes import free_port
 from tests.serving import LAKE
@@ -40,7 +40,7 @@ exec sleep 10
 @pytest.fixture(autouse=True)
 def _nobody_watches_afterwards() -> object:
     yield
-    progress.watch(IgnoringWatcher())
+    progress.watch(Watcher())
 
 
 IMPORTED = """

@@ -24,7 +24,7 @@ from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, did_you_mean
 from lake.progress import step, watch
 from lake.session.remote import server
-from lake.text import as_table, escape_controls
+from lake.text import as_table, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -253,9 +253,8 @@ class Shell:
             self.progress.report(_printable(text))
 
 
-def _printable(text: str) -> str:
-    """Escape terminal control characters: names and values come from others."""
-    return text if text.isprintable() else escape_controls(text, keep="\n")
+_printable: Final = partial(printable, keep="\n")
+"""Names and values come from others: without control characters of a terminal."""
 
 
 class _WarningHandler(logging.Handler):

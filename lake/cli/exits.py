@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lake.errors import DeclarationError, LakeError
-from lake.text import escape_controls
+from lake.text import printable
 
 if TYPE_CHECKING:
     from lake.config import Settings
@@ -104,7 +104,7 @@ def stack_traces_wanted() -> bool:
 
 def as_fault(error: BaseException, *, settings: Settings | None) -> LakeError:
     if stack_traces_wanted():
-        click.echo(escape_controls("".join(format_exception(error)), keep="\n"), err=True, nl=False)
+        click.echo(printable("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     if isinstance(error, click.ClickException):
         return _usage_fault(error)
     from lake.store.process import fault_of

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lake.progress import ProgressStep
+from lake.progress import ProgressStep, Watcher
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +50,7 @@ def coloured(line: str) -> str:
     return click.style(word, fg=COLOURS.get(word, "cyan"), bold=word == "lake:") + space + rest
 
 
-class LineProgress:
+class LineProgress(Watcher):
     def report(self, line: str) -> None:
         click.echo(line, err=True)
 
@@ -59,9 +60,6 @@ class LineProgress:
     def begun(self, step: ProgressStep) -> None:
         if step.verb in SHOWN_AT_ONCE:
             self.report(f"{step.verb:<7} {step.subject}")
-
-    def advanced(self, step: ProgressStep) -> None:
-        pass
 
     def ended(self, step: ProgressStep) -> None:
         if step.verb in REPORTED_HERE and not step.failed:
@@ -99,8 +97,7 @@ class JsonProgress(LineProgress):
 
 class LiveProgress(LineProgress):
     def __init__(self, last_durations: DurationLookup, console: Console | None = None) -> None:
-        self._last_durations = last_durations
-        self._known: dict[str, Mapping[str, float]] = {}
+        self._last_durations = cache(last_durations)
         self._console = console
         self._progress: Progress | None = None
         self._tasks: dict[ProgressStep, TaskID] = {}
@@ -115,10 +112,8 @@ class LiveProgress(LineProgress):
 
     def begun(self, step: ProgressStep) -> None:
         progress = self._begin()
-        if step.verb not in self._known:
-            self._known[step.verb] = {} if step.verb in SHOWN_AT_ONCE else self._last_durations(step.verb)
-        seconds = self._known[step.verb].get(step.subject)
         visible = step.verb in SHOWN_AT_ONCE
+        seconds = None if visible else self._last_durations(step.verb).get(step.subject)
         self._tasks[step] = progress.add_task(step.subject, total=None, visible=visible, step=step, usual=seconds)
 
     def ended(self, step: ProgressStep) -> None:

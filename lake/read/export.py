@@ -27,7 +27,7 @@ from lake.read.sql import EditionReader
 from lake.session.file_modes import flush
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
-from lake.text import as_markdown, as_table, escape_controls, literal, quoted
+from lake.text import as_markdown, as_table, literal, printable, quoted
 
 ABOUT: Final = "lake"  # the schema of a database about its edition
 FETCH_ROWS: Final = 10_000
@@ -182,7 +182,7 @@ def _on_terminal(out: IO[bytes], kind: str) -> Callable[[bytes], Any]:
         return out.write
     decode = getincrementaldecoder("utf-8")(errors="replace").decode
     spell = (lambda c: f"\\u{ord(c):04x}") if kind.startswith("json") else None
-    return lambda block: out.write(escape_controls(decode(block), keep="\n", spell=spell).encode())
+    return lambda block: out.write(printable(decode(block), keep="\n", spell=spell).encode())
 
 
 @contextmanager

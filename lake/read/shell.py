@@ -36,7 +36,7 @@ from lake.read.sql import EditionReader, reader
 from lake.session import file_modes
 from lake.session.duck import connect
 from lake.store.snapshot import Published
-from lake.text import as_table, counted, escape_controls, moment, printable, shown
+from lake.text import as_table, counted, moment, printable, shown
 
 ROWS: Final = 200
 PAGED: Final = 10_000
@@ -239,13 +239,13 @@ def run_shell(reader: EditionReader, *, stdin: Input | None = None, stdout: Outp
     while True:
         try:
             line = session.prompt(f"edition {conversation.reader.edition.number}> ")
-            _show([escape_controls(answered, keep="\n") for answered in conversation.answer(line)], pages=pages)
+            _show([printable(answered, keep="\n") for answered in conversation.answer(line)], pages=pages)
         except EOFError:
             return
         except KeyboardInterrupt:
             continue
         except LakeError as error:
-            print(escape_controls(str(error), keep="\n"))
+            print(printable(str(error), keep="\n"))
 
 
 def _show(lines: Sequence[str], *, pages: bool) -> None:
