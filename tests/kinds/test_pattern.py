@@ -292,7 +292,10 @@ def test_pattern_rejects_invalid_options_at_declaration(wrong: Any, words: str) 
 def test_pattern_rejects_invalid_types_before_reading_data(
     spark: SparkSession, options: dict[str, dict[str, Any]] | dict[str, timedelta], words: str
 ) -> None:
-    kind, events = pattern(**options), rows(spark, [(1, 1)], "key int, at int")
     with pytest.raises(DeclarationError, match=words):
-        DeclarationError.raise_any(kind.faults(events))
-        kind.evaluate(events)
+        checked_matches(pattern(**options), rows(spark, [(1, 1)], "key int, at int"))
+
+
+def checked_matches(kind: Pattern, events: DataFrame) -> DataFrame:
+    DeclarationError.raise_any(kind.faults(events))
+    return kind.evaluate(events)
