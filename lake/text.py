@@ -39,9 +39,9 @@ def as_table(
     if numeric is None:
         numeric = [_is_numeric([row[i] for row in first]) for i in range(len(names))]
     heading = [printable(name) for name in names]
-    grid = [[_cut(shown(value), width) for value in row] for row in first]
+    grid = [[shortened(shown(value), width) for value in row] for row in first]
     widths = [max(_width(name), *(_width(line[i]) for line in grid), 0) for i, name in enumerate(heading)]
-    later = ([_cut(shown(value), width) for value in row] for row in rows)
+    later = ([shortened(shown(value), width) for value in row] for row in rows)
     for line in chain([heading, ["-" * width for width in widths]], grid, later):
         cells = (_pad(cell, size, right) for cell, size, right in zip(line, widths, numeric, strict=True))
         yield "  ".join(cells).rstrip()
@@ -114,8 +114,8 @@ def printable(text: str, *, keep: str = "", spell: Callable[[str], str] | None =
     return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
 
 
-def _cut(cell: str, width: int | None) -> str:
-    return cell if width is None or len(cell) <= width else cell[: width - 1] + "…"
+def shortened(text: str, width: int | None) -> str:
+    return text if width is None or len(text) <= width else text[: width - 1] + "…"
 
 
 def _width(cell: str) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lake.errors import DeclarationError, LakeError
-from lake.text import printable
+from lake.text import printable, shortened
 
 if TYPE_CHECKING:
     from lake.config import Settings
@@ -149,5 +149,4 @@ def _quoted(word: str) -> str:
 
 
 def _command_line() -> str:
-    line = " ".join(["lake", *map(_quoted, sys.argv[1:])])
-    return line if len(line) <= LINE else f"{line[: LINE - 1]}…"
+    return shortened(" ".join(["lake", *map(_quoted, sys.argv[1:])]), LINE)

@@ -10,6 +10,7 @@ import click
 
 from lake.cli import EXISTING_FILE, Shell, common_options, table
 from lake.cli.ingest import emit_batch, emit_counts
+from lake.text import shortened
 
 SHOWN = 20
 
@@ -40,7 +41,7 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
 
     refused = list(quarantined_records(shell.settings, streams))
     rows = [asdict(row) for row in refused]
-    shown = [row | {"raw": _short(row["raw"])} for row in rows]
+    shown = [row | {"raw": shortened(row["raw"], 60)} for row in rows]
     shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
     for line in incomplete_transactions(shell.settings, refused):
         shell.report(line)
@@ -141,7 +142,3 @@ def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
     for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
         shell.report(f"fix: {reason}: {fix}")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final
@@ -154,23 +154,17 @@ def _places_by_source(settings: Settings, stream: str, pieces: Sequence[RecordPi
 
 
 def _shuffled(pieces: Sequence[tuple[RecordPiece, frozenset[int]]], chance: random.Random) -> Iterator[RecordPiece]:
-    waits = [0] * len(pieces)
-    then: list[set[int]] = [set() for _ in pieces]
-    last: dict[int, int] = {}
+    order, last = TopologicalSorter[int](), dict[int, int]()
     for number, (_, groups) in enumerate(pieces):
-        for earlier in {last[group] for group in groups if group in last}:
-            then[earlier].add(number)
-            waits[number] += 1
+        order.add(number, *{last[group] for group in groups if group in last})
         last |= dict.fromkeys(groups, number)
-    ready = [(chance.random(), number) for number, count in enumerate(waits) if not count]
-    heapq.heapify(ready)
-    while ready:
-        _, number = heapq.heappop(ready)
+    order.prepare()
+    ready: list[int] = []
+    while order.is_active():
+        ready += sorted(order.get_ready())
+        number = ready.pop(chance.randrange(len(ready)))
         yield pieces[number][0]
-        for following in sorted(then[number]):
-            waits[following] -= 1
-            if not waits[following]:
-                heapq.heappush(ready, (chance.random(), following))
+        order.done(number)
 
 
 def recut(streams: Sequence[LandedStream], groups: Mapping[str, Groups], slices: int) -> list[Slice]:
