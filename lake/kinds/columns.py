@@ -37,6 +37,10 @@ def as_sql(*names: str) -> tuple[str, ...]:
     return tuple(f"`{name}`" for name in names)
 
 
+def partition_by(columns: Iterable[str]) -> str:
+    return f"partition by {', '.join(as_sql(*columns)) or 'null'}"
+
+
 def check_not_returned(reserved: Iterable[str], rows: DataFrame, kind: str) -> None:
     for column in reserved:
         if column in rows.columns:

@@ -7,7 +7,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from lake.kinds.columns import names
+from lake.kinds.columns import names, partition_by
 from lake.kinds.kind import Kind
 from lake.kinds.spark import DataFrame, F
 
@@ -37,6 +37,10 @@ class KeyedRows(Kind):
     @property
     def key(self) -> tuple[str, ...]:
         return self.by
+
+    @property
+    def _partition(self) -> str:
+        return partition_by(self.by)
 
     @property
     def broadcast(self) -> str | None:

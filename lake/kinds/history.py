@@ -149,7 +149,7 @@ class History(DumpedRows):
         instant = F.col(DATED if self.dated else f"{AT}.`{self.sequence[0]}`")
         stored = old.withColumns({INSTANT: instant, GONE: F.lit(False), SIGN: F.lit(1), SINCE: F.col("valid_from")})
         rows = self._with_instants(stored.unionByName(news, allowMissingColumns=True))
-        over = f"over (partition by {self._by})"
+        over = f"over ({self._partition})"
         newest = f"max(if(is_current, {INSTANT}, null)) {over}"
         is_late = f"min(if(is_current is null, {INSTANT}, null)) {over} <= {newest}"
         if self.dated:
@@ -168,7 +168,7 @@ class History(DumpedRows):
         rows = only_events(rows)
         if self.snapshots or self.truncate:
             return super().traced(rows)
-        over = f"over (partition by {self._by} order by {AT})"
+        over = f"over ({self._partition} order by {AT})"
         state = self._state(visible(rows.columns))
         # Before AT, which may be the name of one of their columns.
         rows = rows.withColumn(INSTANT, F.expr(self._instant))
@@ -179,7 +179,7 @@ class History(DumpedRows):
             "_counts": f"{INSTANT} is not null and not ({INSTANT} <=> lead({INSTANT}) {over})",
             "_state": f"if(_counts, {state}, null)",
             "_opens": f"_counts and not (_state <=> lag(_state) ignore nulls {over})",
-            SINCE: f"max(if(_opens and not {GONE}, {INSTANT}, null)) over (partition by {self._by} order by {INSTANT})",
+            SINCE: f"max(if(_opens and not {GONE}, {INSTANT}, null)) over ({self._partition} order by {INSTANT})",
             ROLE: f"""case when {INSTANT} is null then '{TIMELESS}' when not _counts then '{SUPERSEDED}'
                 when {GONE} then '{DELETES}' when _opens then '{BEGINS}' else '{CONTINUES}' end""",
         }
@@ -209,7 +209,7 @@ class History(DumpedRows):
         An event that stands for a version of the table began it at SINCE.
         """
         columns = visible(events.columns)
-        over = f"over (partition by {self._by} order by {AT})"
+        over = f"over ({self._partition} order by {AT})"
         state = self._state(columns)
         steps = {
             "_opens": f"not ({state} <=> lag({state}) {over})",
@@ -251,11 +251,7 @@ class History(DumpedRows):
 
     @property
     def _running_max(self) -> str:
-        return f"max({INSTANT}) over (partition by {self._by} order by {AT} rows unbounded preceding)"
-
-    @property
-    def _by(self) -> str:
-        return ", ".join(f"`{column}`" for column in self.by)
+        return f"max({INSTANT}) over ({self._partition} order by {AT} rows unbounded preceding)"
 
     def __attrs_post_init__(self) -> None:
         if not self.by:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 from attrs import field, frozen
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import as_sql, names, newest, visible
+from lake.kinds.columns import as_sql, names, newest, partition_by, visible
 from lake.kinds.finality import OPEN, WithFinality, instant
 from lake.kinds.kind import ROLE, newest_of
 from lake.kinds.spark import DataFrame, F
@@ -104,9 +104,7 @@ class Join(WithFinality):
         if self.how != "full" or self._bare:
             return pairs.select(*shown)
         rows = pairs.select(*shown, F.col("l._there"))
-        first = F.expr(
-            f"row_number() over (partition by {', '.join(map('`{}`'.format, self.identity))} order by _there desc)"
-        )
+        first = F.expr(f"row_number() over ({partition_by(self.identity)} order by _there desc)")
         return rows.withColumn("_nth", first).where("_nth = 1").drop("_nth", "_there")
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from lake.errors import DeclarationError
-from lake.kinds.columns import ORDER
+from lake.kinds.columns import ORDER, partition_by
 from lake.kinds.spark import DataFrame, F
 
 ALL_FINAL: Final = datetime.max.replace(tzinfo=UTC)
@@ -36,8 +36,7 @@ STEP: Final = "step"  # its name follows
 
 def newest_of(key: Sequence[str]) -> str:
     """Return SQL of the role if the last row of a `key` in log order decides."""
-    by = ", ".join(f"`{column}`" for column in key) or "null"
-    return f"if({ORDER} = max({ORDER}) over (partition by {by}), '{DECIDES}', '{SUPERSEDED}')"
+    return f"if({ORDER} = max({ORDER}) over ({partition_by(key)}), '{DECIDES}', '{SUPERSEDED}')"
 
 
 @dataclass(frozen=True)

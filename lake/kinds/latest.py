@@ -90,10 +90,6 @@ class FirstOrLatest(KeyedRows):
         """True if rows beside the newest one count, so that the newest delete's place must be known."""
         return self.deletes_by_key and not self.newest
 
-    @property
-    def _partition(self) -> str:
-        return f"partition by {', '.join(f'`{column}`' for column in self.by) or 'null'}"
-
     def _with_places(self, rows: DataFrame) -> DataFrame:
         """Add the rows' places, those of column groups, and the place that deletes older rows."""
         at = place(*self.sequence)

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 from attrs import field, frozen
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.columns import AT, CARRIED, ORDER, SIGN, as_sql, digest, in_log_order, names, place
+from lake.kinds.columns import AT, CARRIED, ORDER, SIGN, as_sql, digest, in_log_order, names, partition_by, place
 from lake.kinds.finality import FINAL, TIMES, WithFinality, instant, until
 from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, with_keys_together
 from lake.kinds.kind import INTO, ROLE
@@ -162,8 +162,8 @@ class Pattern(WithFinality):
             yield from measure.faults(name, rows)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        by = ", ".join(f"`{column}`" for column in (*self.key, MATCH))
-        firsts = {name: F.expr(f"{sql} over (partition by {by})") for name, sql in self._first_row.items()}
+        by = partition_by((*self.key, MATCH))
+        firsts = {name: F.expr(f"{sql} over ({by})") for name, sql in self._first_row.items()}
         matched = self._match(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
         into = F.struct(*self.key, F.expr(digest(matched, [*self.key, *firsts])).alias(MATCH_ID))
         return matched.withColumns({INTO: into, ROLE: F.expr(f"concat('{ROLE_STEP} ', {STEP})")})

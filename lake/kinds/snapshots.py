@@ -17,7 +17,7 @@ from typing import Final
 from attrs import field, frozen
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.columns import DELIVERED, ORDER, in_log_order, names, same
+from lake.kinds.columns import DELIVERED, ORDER, in_log_order, names, partition_by, same
 from lake.kinds.deletes import GONE, KeyedRows
 from lake.kinds.spark import Column, DataFrame, F
 
@@ -73,8 +73,7 @@ class DumpedRows(KeyedRows):
         contents = rows.where(f"not coalesce({self.marker}, false)") if self.marker else rows
         of = [f"`{dump}` = {DUMP}", *(f"`{column}` <=> {part}" for part, column in parts.items())]
         contents = contents.join(dumps, F.expr(" and ".join(of)))
-        by = ", ".join(f"`{column}`" for column in self.by)
-        following = f"lead(`{dump}`) over (partition by {by} order by `{dump}`, {ORDER})"
+        following = f"lead(`{dump}`) over ({self._partition} order by `{dump}`, {ORDER})"
         then = contents.withColumn("__then", F.expr(following))
         lacking = f"{NEXT_DUMP} is not null and (__then is null or __then > {NEXT_DUMP})"
         images = then.select("*", F.expr(f"explode(if({lacking}, array(false, true), array(false)))").alias(GONE))
@@ -118,9 +117,9 @@ def _dumps_in_order(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> Dat
         rows.where(f"`{dump}` is not null")
         .groupBy(F.col(dump).alias(DUMP), *_part_columns(parts))
         .agg(F.expr(f"min({arrival})").alias("__came"))
-        .withColumn("__nth", F.expr(f"dense_rank() over ({_partition_by(parts)} order by __came)"))
+        .withColumn("__nth", F.expr(f"dense_rank() over ({partition_by(parts)} order by __came)"))
     )
-    before = f"over ({_partition_by(parts)} order by __nth range between unbounded preceding and 1 preceding)"
+    before = f"over ({partition_by(parts)} order by __nth range between unbounded preceding and 1 preceding)"
     newest = arrived.withColumn("__newest", F.expr(f"max({DUMP}) {before}"))
     return newest.where(f"__newest is null or {DUMP} > __newest").select(DUMP, *parts)
 
@@ -128,21 +127,17 @@ def _dumps_in_order(rows: DataFrame, dump: str, parts: Mapping[str, str]) -> Dat
 def _with_next_dump(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str, str]) -> DataFrame:
     """Add to each of the `counting` dumps NEXT_DUMP, the next of its partition that is not in `partial`."""
     if partial is None:
-        following = f"lead({DUMP}) over ({_partition_by(parts)} order by {DUMP}) as {NEXT_DUMP}"
+        following = f"lead({DUMP}) over ({partition_by(parts)} order by {DUMP}) as {NEXT_DUMP}"
         return counting.selectExpr(DUMP, *parts, following)
     held_back = partial.withColumn("__partial", F.lit(True))
     joined = counting.join(held_back, same(counting, held_back, [DUMP, *parts]), "left")
     of = joined.select(*(counting[column] for column in (DUMP, *parts)), "__partial")
-    after = f"over ({_partition_by(parts)} order by {DUMP} rows between 1 following and unbounded following)"
+    after = f"over ({partition_by(parts)} order by {DUMP} rows between 1 following and unbounded following)"
     return of.selectExpr(DUMP, *parts, f"min(if(__partial, null, {DUMP})) {after} as {NEXT_DUMP}")
 
 
 def _part_columns(parts: Mapping[str, str]) -> list[Column]:
     return [F.col(column).alias(part) for part, column in parts.items()]
-
-
-def _partition_by(parts: Mapping[str, str]) -> str:
-    return f"partition by {', '.join(parts)}" if parts else ""
 
 
 def _partial_dumps(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str, str], marker: str) -> DataFrame:

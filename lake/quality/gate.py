@@ -90,7 +90,11 @@ def judge_table(  # noqa: PLR0913 how the table is declared, and which version o
         if (last.version, last.cut) == (version, cut):
             return last
         return replace(last, number=0, cut=cut, version=version, checked_at=datetime.now(UTC))
-    passed_since = last is not None and last.outcome == "passed" and _passed_suite_since(table, suite, last, version)
+    passed_since = (
+        last is not None
+        and last.outcome == "passed"
+        and _all_commits_since(table, last, version, lambda h: h.changed_nothing or h.suite_passed == suite.hash)
+    )
     expectations = suite.whole_table if passed_since else suite.expectations
     comparing = [expectation for expectation in expectations if expectation.rule.compares_editions]
     others = [expectation for expectation in expectations if not expectation.rule.compares_editions]
@@ -140,12 +144,6 @@ def _version_exists(table: Table, last: Check) -> bool:
     """Return False if the judged version was lost: another commit can have its number."""
     later = takewhile(lambda head: head.version >= (last.version or 0), table.heads())
     return any((head.version, head.cut) == (last.version, last.cut) for head in later)
-
-
-def _passed_suite_since(table: Table, suite: Suite, last: Check, version: int) -> bool:
-    return _all_commits_since(
-        table, last, version, lambda head: head.changed_nothing or head.suite_passed == suite.hash
-    )
 
 
 def _all_commits_since(table: Table, last: Check, version: int, holds: Callable[[TableHead], bool]) -> bool:
