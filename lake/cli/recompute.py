@@ -110,7 +110,7 @@ def _check_effects(folder: str | None, *, dry_run: bool, yes: bool) -> None:
 def _rebuild_into(shell: Shell, inputs: Inputs, names: Sequence[str], folder: str) -> None:
     from lake.engine.at_cut import build_to
 
-    if not folder or "\0" in folder:
+    if not folder:
         raise DeclarationError(f"not a folder's name: {folder!r}", fix="lake rebuild TABLE --cut N --to DIR")
     built = build_to(inputs, names, Path(folder), on_progress=shell.report).tables
     rows = [{"table": name, "rows": entry.rows, "path": f"{folder}/{entry.path}"} for name, entry in built.items()]

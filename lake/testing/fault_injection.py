@@ -45,7 +45,7 @@ POINTS: Final = (
     ),
 )
 
-STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|RESTORE TABLE|ALTER TABLE) delta\.`(.+?)`", re.IGNORECASE)
+STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|ALTER TABLE) delta\.`(.+?)`", re.IGNORECASE)
 FOLDERS: Final = {"logs": "log", "quarantine": "quarantine", "redeliveries": "redeliveries", "meta": "meta"}
 COMMIT: Final = re.compile(r"\d{20}\.json")
 LOOK_EVERY: Final = 0.0005  # seconds between checks for a first new file
@@ -185,7 +185,7 @@ def _wrap_delta_rs(passes: PassRecorder) -> None:
     for module in [module for name, module in sys.modules.items() if name.startswith("lake.")]:
         if getattr(module, "write_deltalake", None) is write:
             module.write_deltalake = wrapped  # type: ignore[attr-defined]
-    _wrap(passes, DeltaTable, ("create_write_transaction", "delete", "restore", "update"), _path)
+    _wrap(passes, DeltaTable, ("create_write_transaction", "delete", "restore"), _path)
     _wrap(passes, DeltaTable, ("create_checkpoint",), _path, "checkpoint")
     _wrap(passes, TableMerger, ("execute",), lambda merger: Path(merger._table.table_uri().removeprefix("file://")))
     _wrap(passes, TableOptimizer, ("compact", "z_order"), lambda each: _path(each.table), "compaction")
