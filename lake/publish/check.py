@@ -60,7 +60,7 @@ def check(
         if strict and table.name not in suites
     ]
     DeclarationError.raise_any(faults)
-    judged = {**{t.name: Suite(t.name, t.where, ()) for t in picked if t.kind.invariants}, **suites}
+    judged = {**{t.name: Suite(t.name, ()) for t in picked if t.kind.invariants}, **suites}
     checks = _judge(project, [(table, judged.get(table.name), versions[table.name]) for table in picked], at)
     gate_error = causes.gate_error(Inputs(spark, project, picked_cut), checks)
     errors = [error for error in (gate_error, rejection_limits.stop_error(project, picked, picked_cut)) if error]

@@ -97,7 +97,6 @@ class Suite:
     """Expectations of one table; `parking` is not part of the gate."""
 
     table: str
-    file: str
     expectations: tuple[Expectation, ...] = field(repr=False)
     parking: tuple[Expectation, ...] = field(default=(), repr=False)
 
@@ -174,10 +173,8 @@ def read_suite(file: Path) -> Suite:
                 Expectation(value["type"], value.get("kwargs", {}), severity, value.get("doc", ""), f"{where}:{line}")
             )
     DeclarationError.raise_any(faults)
-    gate = tuple(expectation for expectation in expectations if expectation.severity != "park")
-    return Suite(
-        file.stem, where, gate, tuple(expectation for expectation in expectations if expectation.severity == "park")
-    )
+    parked = tuple(expectation for expectation in expectations if expectation.severity == "park")
+    return Suite(file.stem, tuple(each for each in expectations if each not in parked), parked)
 
 
 _BEGINNING = re.compile(r'(?<!\\)"expectations"\s*:\s*\[')
