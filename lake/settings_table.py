@@ -31,7 +31,6 @@ SECRET: Final = frozenset({"keys", "spark.conf", "spark.remote"})
 
 
 def number(default: float, *, least: float) -> Any:
-    """Return the field of a number with a lower bound."""
     return field(default=default, metadata={"least": least})
 
 
@@ -154,7 +153,6 @@ def _json(given: Any) -> Any:
 
 
 def fault(what: str, name: str, folder: Path, fix: str = "") -> DeclarationError:
-    """Return the error to raise for the setting `name` of the project in `folder`."""
     where = f"[tool.lake] in {folder / 'pyproject.toml'}, or {variable(name)}"
     return DeclarationError(what, where=where, fix=fix)
 

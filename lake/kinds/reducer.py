@@ -74,7 +74,6 @@ class SqlReducer:
 
     @property
     def refuses(self) -> bool:
-        """True if it may refuse an event."""
         return self.refuse is not None
 
     def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:

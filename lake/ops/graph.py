@@ -74,7 +74,6 @@ class Graph:
 
 
 def graph(project: Project) -> Graph:
-    """Return the graph of a project's declarations."""
     return Graph(
         tuple(Node(name, "log", doc=contract.doc) for name, contract in sorted(project.contracts.items())),
         tuple(

@@ -133,7 +133,6 @@ def pattern_fault(kwargs: Mapping[str, Any]) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _why_it_fails(query: str, text: str) -> str:
-    """Return the error of a query of one text, empty if there is none."""
     try:
         connect().execute(f"SELECT {query}", [text]).fetchall()
     except duckdb.Error as error:

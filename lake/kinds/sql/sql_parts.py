@@ -82,7 +82,6 @@ def _separate_conditions(call: SqlPart) -> SqlPart:
 
 
 def _with_comparisons(whole: SqlPart, compared: SqlPart, others: Sequence[SqlPart]) -> SqlPart:
-    """Add conditions that compare one part with each of others."""
     return replace(
         whole,
         conditions=tuple(replace(whole, made_by="=", operands=(compared, each), conditions=()) for each in others),
