@@ -22,7 +22,6 @@ from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
 from lake.store.locks.lease import leases
 from lake.store.log import Log
-from lake.store.table_head import TableHead
 from lake.store.view import view
 from lake.store.voids import ERASURES
 
@@ -37,24 +36,15 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     began = time.monotonic()
     with writing(inputs, declaration) as evaluation:
         if evaluation.head is None:
-            build = _writing(evaluation, partial(write_all, verb="build"), began)
-            return by_rows(evaluation, inputs.rows(declaration), _first_rows, build)
+            rows, engine, why = by_rows(evaluation, inputs.rows(declaration), _first_rows)
+            return record_done(evaluation, write_all(evaluation, rows, verb="build", engine=engine), began, why)
         check_definition(inputs.project, declaration, evaluation.head)
         if _is_current(evaluation):
             head = evaluation.head
             return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
         most = max(inputs.size_of_changes(source, evaluation.head) for source in declaration.inputs)
-        change = _writing(evaluation, partial(write, verb="advance"), began)
-        return by_rows(evaluation, most, _difference, change, limit=cost.IN_PROCESS_CHANGES)
-
-
-def _writing(
-    evaluation: Evaluation, write_rows: Callable[..., TableHead], began: float
-) -> Callable[[Rows, str, Exception | None], Advanced]:
-    def work(rows: Rows, engine: str, why: Exception | None) -> Advanced:
-        return record_done(evaluation, write_rows(evaluation, rows, engine=engine), began, why)
-
-    return work
+        diff, engine, why = by_rows(evaluation, most, _difference, limit=cost.IN_PROCESS_CHANGES)
+        return record_done(evaluation, write(evaluation, diff, verb="advance", engine=engine), began, why)
 
 
 def _first_rows(evaluation: Evaluation) -> Rows:

@@ -124,9 +124,12 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
     table = replace(project.table_in(declaration, declaration.name), settings=replace(settings, warehouse=folder))
     batches = {stream: inputs.cut.batches.get(stream, 0) for stream in sorted(project.logs(declaration))}
     events = sum(Log(settings, stream).head_at(batch).events for stream, batch in batches.items())
-
-    def write(found: tuple[Columns, Rows], engine: str, _: Exception | None) -> TableHead:
-        columns, rows = found
+    with (
+        step("recompute", declaration.name) as at_work,
+        python_faults(declaration, Tracing(inputs, causes.places_behind)),
+    ):
+        find = partial(_rows, events <= settings.collected_rows)
+        (columns, rows), engine, _ = by_rows(Evaluation(inputs, declaration, table, None), events, find)
         table.create(arrow_types(rows), description=declaration.doc)
         head = TableHead(
             table.position_or_start(),
@@ -140,17 +143,9 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
         )
         comments = meanings(inputs, declaration, columns)
         position = commit.replace(table, rows.held, declaration.kind.identity, head.committed, meanings=comments)
-        return TableHead.of(position)
-
-    with (
-        step("recompute", declaration.name) as at_work,
-        python_faults(declaration, Tracing(inputs, causes.places_behind)),
-    ):
-        find = partial(_rows, events <= settings.collected_rows)
-        head = by_rows(Evaluation(inputs, declaration, table, None), events, find, write)
-        at_work.rows = table.rows(head.version)
+        at_work.rows = table.rows(position.version)
     entry = f"{declaration.layer}/{declaration.name}"
-    return EditionTable(declaration.layer, entry, head.version, head.fingerprint, at_work.rows)
+    return EditionTable(declaration.layer, entry, position.version, head.fingerprint, at_work.rows)
 
 
 def _rows(are_few: bool, evaluation: Evaluation) -> tuple[Columns, Rows]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lake.engine.inputs import Evaluation
 
 R = TypeVar("R")
-D = TypeVar("D")
 
 
 @contextmanager
@@ -53,26 +52,19 @@ def by_either(connect: Callable[[], SparkSession], work: Callable[[Callable[[], 
 
 
 def by_rows(
-    evaluation: Evaluation,
-    rows: int,
-    find: Callable[[Evaluation], R],
-    write: Callable[[R, str, Exception | None], D],
-    *,
-    limit: int = sys.maxsize,
-) -> D:
-    """Write what `find` returns: by DuckDB in this process if the `rows` it reads are few and it knows how.
+    evaluation: Evaluation, rows: int, find: Callable[[Evaluation], R], *, limit: int = sys.maxsize
+) -> tuple[R, str, Exception | None]:
+    """Return what `find` returns: by DuckDB in this process if the `rows` it reads are few and it knows how.
 
     Few are at most `limit` and at most the setting `in_process_rows`; with 0 none are. Spark does the rest.
 
-    `write` gets the result, its engine, and why DuckDB did not evaluate few rows.
+    The result is followed by its engine, and by why DuckDB did not evaluate few rows.
     """
     why, limit = None, min(limit, evaluation.inputs.project.settings.in_process_rows)
     if rows <= limit and limit > 0:
         try:
             with duckdb_may_refuse():
-                found = find(evaluation.in_process)
+                return find(evaluation.in_process), DUCKDB, None
         except Unsupported as error:
             why = error
-        else:
-            return write(found, DUCKDB, None)
-    return write(find(evaluation), SPARK, why)
+    return find(evaluation), SPARK, why

@@ -46,22 +46,19 @@ class PendingChange:
     `sample`: see `as_json_rows`. `columns`: {changed column: description}.
     """
 
-    evaluation: Evaluation
     rows: Rows
     counts: Counts
     whole: bool = False
     sample: tuple[dict[str, Any], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
 
-    def commit(self, *, verb: str, engine: str) -> TableHead:
-        return (write_all if self.whole else write)(self.evaluation, self.rows, verb=verb, engine=engine)
+    def commit(self, evaluation: Evaluation, *, verb: str, engine: str) -> TableHead:
+        return (write_all if self.whole else write)(evaluation, self.rows, verb=verb, engine=engine)
 
 
 def first_build(evaluation: Evaluation) -> PendingChange:
     rows = first_rows(evaluation)
-    return PendingChange(
-        evaluation, rows, Counts() if rows.in_memory is None else Counts(rows.in_memory.num_rows), whole=True
-    )
+    return PendingChange(rows, Counts() if rows.in_memory is None else Counts(rows.in_memory.num_rows), whole=True)
 
 
 def change_of_all(evaluation: Evaluation) -> PendingChange:
@@ -72,7 +69,7 @@ def change_of_all(evaluation: Evaluation) -> PendingChange:
     if is_by_spark and evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
         stored, wanted = fingerprints(old, rows)
         if stored == wanted:
-            return PendingChange(evaluation, Rows(empty_diff(table)), Counts())
+            return PendingChange(Rows(empty_diff(table)), Counts())
     return change_between(evaluation, rows, old)
 
 
@@ -86,18 +83,18 @@ def change_between(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> P
         or to_arrow(old.groupBy(*identity).count().where("count > 1").limit(1)).num_rows
     ):
         whole = Rows(rows).collected()
-        return PendingChange(evaluation, whole, Counts(whole.count(), 0, before), True, columns=columns)
+        return PendingChange(whole, Counts(whole.count(), 0, before), True, columns=columns)
     diff = compare(failing_on_duplicates(rows.select(*common), identity), old.select(*common), identity)
     small = collected_if_small(evaluation, diff)
     if small.in_memory is not None and not columns:
         return change_by_diff(evaluation, small)
     counts, sample = _counted(evaluation, small)
-    return PendingChange(evaluation, Rows(rows), counts, True, sample, columns)
+    return PendingChange(Rows(rows), counts, True, sample, columns)
 
 
 def change_by_diff(evaluation: Evaluation, diff: Rows) -> PendingChange:
     counts, sample = _counted(evaluation, diff)
-    return PendingChange(evaluation, diff, counts, sample=sample)
+    return PendingChange(diff, counts, sample=sample)
 
 
 def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:

@@ -106,24 +106,22 @@ def recompute(
         change = find(by_engine)
         return replace(change, rows=change.rows.collected())
 
-    def write(change: PendingChange, engine: str, why: Exception | None) -> Recomputed:
-        counts = asdict(change.counts)
-        if dry_run:
-            done = Advanced(
-                evaluation.declaration.name,
-                evaluation.inputs.cut.number,
-                DRY_RUN,
-                evaluation.head.version if evaluation.head else -1,
-                **counts,
-                seconds=round(time.monotonic() - began, 3),
-            )
-        else:
-            head = replace(change, evaluation=evaluation).commit(verb=verb, engine=engine)
-            done = record_done(evaluation, head, began, why)
-        kept = counts if change.counts.total else {}
-        return Recomputed(**{**asdict(done), **kept}, sample=change.sample, columns=change.columns)
-
-    return by_rows(evaluation, evaluation.inputs.rows(evaluation.declaration), change_of, write)
+    change, engine, why = by_rows(evaluation, evaluation.inputs.rows(evaluation.declaration), change_of)
+    counts = asdict(change.counts)
+    if dry_run:
+        done = Advanced(
+            evaluation.declaration.name,
+            evaluation.inputs.cut.number,
+            DRY_RUN,
+            evaluation.head.version if evaluation.head else -1,
+            **counts,
+            seconds=round(time.monotonic() - began, 3),
+        )
+    else:
+        head = change.commit(evaluation, verb=verb, engine=engine)
+        done = record_done(evaluation, head, began, why)
+    kept = counts if change.counts.total else {}
+    return Recomputed(**{**asdict(done), **kept}, sample=change.sample, columns=change.columns)
 
 
 def _check_cut(evaluation: Evaluation) -> None:

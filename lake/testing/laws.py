@@ -155,7 +155,7 @@ def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
         head = sliced.head(number - 1) if number > 1 else None
         evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, head)
         size = 0 if dice.random() < SHARE_OF_DUCKDB else sys.maxsize
-        rows = by_rows(evaluation, size, _rows_or_diff, lambda rows, *_: rows)
+        rows, _, _ = by_rows(evaluation, size, _rows_or_diff)
         table = table.after(rows, kind.identity) if head else replace(table, content=rows)
     return to_frame(sliced.spark, table.content)
 

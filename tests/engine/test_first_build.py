@@ -100,8 +100,8 @@ def test_build_by_duckdb_stores_what_one_by_spark_does(
     assert {verdict.verdict for verdict in verdicts} == {"identical"}
 
 
-def by_spark(evaluation: Evaluation, _: int, find: Any, write: Any) -> Any:
-    return by_rows(evaluation, sys.maxsize, find, write)
+def by_spark(evaluation: Evaluation, _: int, find: Any) -> Any:
+    return by_rows(evaluation, sys.maxsize, find)
 
 
 def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(

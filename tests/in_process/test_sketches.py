@@ -91,12 +91,12 @@ def state(table: Any) -> list[str]:
     return sorted(map(repr, zip(*columns, strict=True)))
 
 
-def by_rows_without_fallback(evaluation: Evaluation, rows: int, find: Any, write: Any) -> Any:
+def by_rows_without_fallback(evaluation: Evaluation, rows: int, find: Any) -> Any:
     """Do as `by_rows`, but raise Unsupported if DuckDB refuses."""
     if rows:
-        return write(find(evaluation), SPARK, None)
+        return find(evaluation), SPARK, None
     with duckdb_may_refuse():
-        return write(find(evaluation.in_process), DUCKDB, None)
+        return find(evaluation.in_process), DUCKDB, None
 
 
 @pytest.mark.parametrize(
