@@ -19,8 +19,7 @@ from tempfile import TemporaryDirectory
 from lake.engine import integrity
 from lake.engine.compare import check_identity
 from lake.engine.engines import by_rows
-from lake.engine.explain import causes
-from lake.engine.faults import Tracing, python_faults
+from lake.engine.faults import python_faults
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rows import Rows
 from lake.engine.table_columns import columns_when_built, meanings
@@ -124,10 +123,7 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
     table = replace(project.table_in(declaration, declaration.name), settings=replace(settings, warehouse=folder))
     batches = {stream: inputs.cut.batches.get(stream, 0) for stream in sorted(project.logs(declaration))}
     events = sum(Log(settings, stream).head_at(batch).events for stream, batch in batches.items())
-    with (
-        step("recompute", declaration.name) as at_work,
-        python_faults(declaration, Tracing(inputs, causes.places_behind)),
-    ):
+    with step("recompute", declaration.name) as at_work, python_faults(declaration, inputs):
         find = partial(_rows, events <= settings.collected_rows)
         (columns, rows), engine, _ = by_rows(Evaluation(inputs, declaration, table, None), events, find)
         table.create(arrow_types(rows), description=declaration.doc)

@@ -1,19 +1,18 @@
 """Errors about a declaration's rows, each in one line with the events behind it.
 
-Spark names no row, so prefixes of the input are bisected until one row is left.
+Spark names no row, so prefixes of an input in the order of its rows are bisected until one row is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lake import cost
 from lake.engine import compare
+from lake.engine.explain.causes import places_behind
 from lake.engine.inputs import Inputs
-from lake.engine.lookup import Values
 from lake.errors import DeclarationError, LakeError
 from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import Place, fault_of, place_of
@@ -26,40 +25,31 @@ from lake.store.log import Log
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Prefix = Callable[["DataFrame"], "DataFrame"]
 VALUES: Final = "make its function tolerate such values (try_cast, nullif, where), or void their events"
 
 
-@dataclass(frozen=True)
-class Tracing:
-    """`places` returns the events behind a row of a table, such as `orders 12:3:4711 (orders/a.jsonl:7)`."""
-
-    inputs: Inputs
-    places: Callable[[Inputs, Declaration, Values], Sequence[str]]
-
-
 @contextmanager
-def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> Iterator[None]:
-    """Raise errors about rows in one line, with the place in the job, and by `tracing` the events behind them."""
+def python_faults(declaration: Declaration, inputs: Inputs | None = None) -> Iterator[None]:
+    """Raise errors about rows in one line, with the place in the job, and with `inputs` the events behind them."""
     try:
         yield
     except Exception as error:
         if fault := fault_of(error):
             wrong, side, place = fault
-            events = _traced(tracing, lambda by: _events_at(by, declaration.inputs[side], place))
+            events = _traced(inputs, lambda by: _events_at(by, declaration.inputs[side], place))
             what, void = _with_events(f"{declaration.name}: {wrong.what}", events)
             fix = wrong.fix + (f", or void it: {void}" if void else "")
             raise DeclarationError(what, where=wrong.where, fix=fix) from error
         if twice := compare.fault_of(declaration, error):
             identity = twice.identity
-            events = _traced(tracing, lambda by: by.places(by.inputs, declaration, identity))
+            events = _traced(inputs, lambda by: places_behind(by, declaration, identity))
             what, void = _with_events(twice.what, events)
             raise LakeError(what, where=twice.where, fix=twice.fix + (f": {void}" if void else "")) from error
         if number := no_room(error):
             raise _no_room(declaration, number) from error
         if not _about_rows(error):
             raise
-        events = _traced(tracing, lambda by: _events_behind(by, declaration))
+        events = _traced(inputs, lambda by: _events_behind(by, declaration))
         what, void = _with_events(f"{declaration.name}: its rows cannot be evaluated: {first_line(error)}", events)
         raise LakeError(what, where=declaration.where, fix=VALUES + (f": {void}" if void else "")) from error
 
@@ -74,9 +64,9 @@ def _no_room(declaration: Declaration, number: NoRoom) -> LakeError:
     )
 
 
-def _traced(tracing: Tracing | None, find: Callable[[Tracing], Sequence[str]]) -> Sequence[str]:
+def _traced(inputs: Inputs | None, find: Callable[[Inputs], Sequence[str]]) -> Sequence[str]:
     try:
-        return find(tracing) if tracing else ()
+        return find(inputs) if inputs else ()
     except Exception as error:  # the fault itself has to be reported
         raise_if_gone(error)
         return ()
@@ -90,22 +80,29 @@ def _with_events(what: str, events: Sequence[str]) -> tuple[str, str]:
     return what + several, f"lake void {stream} {place} --reason …"
 
 
-def _events_at(tracing: Tracing, source: Input, place: Place) -> Sequence[str]:
+def _events_at(inputs: Inputs, source: Input, place: Place) -> Sequence[str]:
     if not place:
         return ()
     if not isinstance(place, str):
-        return tracing.places(tracing.inputs, source.table, place) if source.table else ()
+        return places_behind(inputs, source.table, place) if source.table else ()
     batch, bucket, last = place.split(":")
     if bucket:
         return (f"{source.name} {place}",)
     query = "SELECT _bucket, _offset FROM t WHERE _batch = $1 AND _arrival = $2"
-    rows = duckdb_tables.rows(Log(tracing.inputs.project.settings, source.name).path, query, int(batch), int(last))
+    rows = duckdb_tables.rows(Log(inputs.project.settings, source.name).path, query, int(batch), int(last))
     return [f"{source.name} {batch}:{row['_bucket']}:{row['_offset']}" for row in rows[:1]]
 
 
-def _events_behind(tracing: Tracing, declaration: Declaration) -> Sequence[str]:
-    row = row_behind(tracing.inputs, declaration, _about_rows)
-    return _events_at(tracing, *row) if row else ()
+def _events_behind(inputs: Inputs, declaration: Declaration) -> Sequence[str]:
+    """Return the event, or the events behind the row of a table, on which the evaluation fails, if it is found."""
+    if len({source.name for source in declaration.inputs}) != len(declaration.inputs):
+        return ()
+    if inputs.rows(declaration) > cost.BLAMED_ROWS:
+        return ()
+    for source in sorted(declaration.inputs, key=lambda source: not source.is_log):
+        if not _fails(inputs, declaration, source, 0):
+            return _events_at(inputs, source, _first_failing(inputs, declaration, source))
+    return ()
 
 
 def _about_rows(error: Exception) -> bool:
@@ -115,86 +112,34 @@ def _about_rows(error: Exception) -> bool:
     return isinstance(error, PySparkException) and str(error.getSqlState() or "")[:2] in ("21", "22", "P0")
 
 
-def row_behind(
-    inputs: Inputs, declaration: Declaration, same: Callable[[Exception], bool]
-) -> tuple[Input, Place] | None:
-    """Return the input and place of the row with a fault accepted by `same`, if found."""
-    if len({source.name for source in declaration.inputs}) != len(declaration.inputs):
-        return None
-    if inputs.rows(declaration) > cost.BLAMED_ROWS:
-        return None
-    for source in sorted(declaration.inputs, key=lambda source: not source.is_log):
-        search = _Search(inputs, declaration, source, same)
-        if not search.fails(lambda rows: rows.where("false")):
-            return source, search.place()
-    return None
+def _first_failing(inputs: Inputs, declaration: Declaration, source: Input) -> Place:
+    rows = _numbered(inputs.whole(source))
+    sound, failing = 0, rows.count()
+    while failing - sound > 1:
+        middle = (sound + failing) // 2
+        if _fails(inputs, declaration, source, middle):
+            failing = middle
+        else:
+            sound = middle
+    [row] = rows.where(f"_number = {failing}").select(f"{ORDER}.*").toArrow().to_pylist()
+    return place_of(row)
 
 
-@dataclass(frozen=True)
-class _Search:
-    inputs: Inputs
-    declaration: Declaration
-    source: Input
-    same: Callable[[Exception], bool]
-
-    def place(self) -> Place:
-        return self._of_event() if self.source.is_log else self._of_row()
-
-    def _of_row(self) -> Place:
-        rows = self.inputs.whole(self.source)
-        number = self._first(rows.count(), lambda nth: _upto_number(nth + 1)) + 1
-        [row] = _numbered(rows).where(f"_number = {number}").select(f"{ORDER}.*").toArrow().to_pylist()
-        return place_of(row)
-
-    def _of_event(self) -> Place:
-        batch = self._first(self.inputs.version(self.source), lambda nth: _upto_batch(nth + 1)) + 1
-        places = self.inputs.whole(self.source).where(f"{ORDER}._batch = {batch}").select(f"{ORDER}.*").toArrow()
-        rows = sorted(places.to_pylist(), key=lambda row: tuple((value is not None, value) for value in row.values()))
-        event = rows[self._first(len(rows), lambda nth: _upto_event(rows[nth]))]
-        return f"{event['_batch']}:{event['_bucket']}:{event['_offset']}"
-
-    def _first(self, count: int, prefix: Callable[[int], Prefix]) -> int:
-        sound, failing = -1, count - 1
-        while failing - sound > 1:
-            middle = (sound + failing) // 2
-            if self.fails(prefix(middle)):
-                failing = middle
-            else:
-                sound = middle
-        return failing
-
-    def fails(self, prefix: Prefix) -> bool:
-        frames = [
-            prefix(self.inputs.whole(source)) if source == self.source else self.inputs.whole(source)
-            for source in self.declaration.inputs
-        ]
-        try:
-            rows = self.inputs.evaluated(self.declaration, self.inputs.sides(self.declaration, frames))
-            rows.selectExpr("max(length(to_json(struct(*))))").collect()
-        except Exception as error:
-            raise_if_gone(error)
-            if not self.same(error):
-                raise
-            return True
-        return False
-
-
-def _upto_batch(number: int) -> Prefix:
-    return lambda rows: rows.where(f"{ORDER}._batch <= {number}")
-
-
-def _upto_number(number: int) -> Prefix:
-    return lambda rows: _numbered(rows).where(f"_number <= {number}").drop("_number")
+def _fails(inputs: Inputs, declaration: Declaration, source: Input, count: int) -> bool:
+    """Return whether the evaluation fails with only the first `count` rows of `source`."""
+    frames = [inputs.whole(each) for each in declaration.inputs]
+    side = declaration.inputs.index(source)
+    frames[side] = _numbered(frames[side]).where(f"_number <= {count}").drop("_number")
+    try:
+        rows = inputs.evaluated(declaration, inputs.sides(declaration, frames))
+        rows.selectExpr("max(length(to_json(struct(*))))").collect()
+    except Exception as error:
+        raise_if_gone(error)
+        if not _about_rows(error):
+            raise
+        return True
+    return False
 
 
 def _numbered(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("*", f"row_number() over (order by {ORDER}) as _number")
-
-
-def _upto_event(place: dict[str, Any]) -> Prefix:
-    kinds = {"_bucket": "int"}
-    values = ", ".join(
-        f"cast({'null' if value is None else value} as {kinds.get(name, 'bigint')}) as {name}"
-        for name, value in place.items()
-    )
-    return lambda rows: rows.where(f"{ORDER} <= struct({values})")

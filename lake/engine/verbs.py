@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from lake.engine.explain import causes
-from lake.engine.faults import Tracing, python_faults
+from lake.engine.faults import python_faults
 from lake.engine.inputs import Evaluation, Inputs
 from lake.errors import DeclarationError
 from lake.progress import step
@@ -75,7 +74,7 @@ def recorded_verb(
 def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:
     """Hold the table's lease. Errors of the block name the line of the job, and the events behind them."""
     table = inputs.table(declaration)
-    with python_faults(declaration, Tracing(inputs, causes.places_behind)), lease(inputs.project.settings, table.lease):
+    with python_faults(declaration, inputs), lease(inputs.project.settings, table.lease):
         yield Evaluation.of(inputs, declaration)
 
 
