@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -14,7 +13,7 @@ from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
-from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, recorded_verb, writing
+from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, run_verb
 from lake.engine.write import first_rows, write, write_all
 from lake.project.declaration import Declaration
 from lake.store import delta
@@ -26,25 +25,26 @@ from lake.store.view import view
 from lake.store.voids import ERASURES
 
 
-@recorded_verb("advance")
 def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     """Bring one table to the cut in one commit; do nothing if it is there already.
 
     Raises DeclarationError for a changed definition or an input behind the cut, QualityError, and Unavailable if
     another writer was first.
     """
-    began = time.monotonic()
-    with writing(inputs, declaration) as evaluation:
-        if evaluation.head is None:
-            rows, engine, why = by_rows(evaluation, inputs.rows(declaration), _first_rows)
-            return record_done(evaluation, write_all(evaluation, rows, verb="build", engine=engine), began, why)
-        check_definition(inputs.project, declaration, evaluation.head)
-        if _is_current(evaluation):
-            head = evaluation.head
-            return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
-        most = max(inputs.size_of_changes(source, evaluation.head) for source in declaration.inputs)
-        diff, engine, why = by_rows(evaluation, most, _difference, limit=cost.IN_PROCESS_CHANGES)
-        return record_done(evaluation, write(evaluation, diff, verb="advance", engine=engine), began, why)
+    return run_verb("advance", inputs, declaration, _advance)
+
+
+def _advance(evaluation: Evaluation, began: float) -> Advanced:
+    inputs, declaration, head = evaluation.inputs, evaluation.declaration, evaluation.head
+    if head is None:
+        rows, engine, why = by_rows(evaluation, inputs.rows(declaration), _first_rows)
+        return record_done(evaluation, write_all(evaluation, rows, verb="build", engine=engine), began, why)
+    check_definition(inputs.project, declaration, head)
+    if _is_current(evaluation):
+        return Advanced(declaration.name, head.cut, "none", head.version, 0, 0, 0, 0.0)
+    most = max(inputs.size_of_changes(source, head) for source in declaration.inputs)
+    diff, engine, why = by_rows(evaluation, most, _difference, limit=cost.IN_PROCESS_CHANGES)
+    return record_done(evaluation, write(evaluation, diff, verb="advance", engine=engine), began, why)
 
 
 def _first_rows(evaluation: Evaluation) -> Rows:
@@ -65,13 +65,7 @@ def advance_all(
     ledgers = (ledger.location(settings).path for ledger in (EDITIONS, ERASURES))
     logs = (Log(settings, stream).path for stream in inputs.cut.batches)
     delta.prefetch([*logs, *ledgers], beside=partial(leases(settings).prefetch, "table"))
-
-    def work(declaration: Declaration) -> Advanced:
-        done = advance(inputs, declaration)
-        on_progress(done)
-        return done
-
-    done = after_inputs(inputs.project.pick(names), work, workers=settings.tables_at_once)
+    done = after_inputs(settings, inputs.project.pick(names), partial(advance, inputs), on_progress)
     runs.record_nothing_to_do(
         settings, runs.ADVANCE, [table.table for table in done if table.verb == "none"], inputs.cut.number
     )

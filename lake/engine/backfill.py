@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,16 +16,14 @@ from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_by_diff
 from lake.engine.pruning import times_read
-from lake.engine.rebuild import recompute
+from lake.engine.rebuild import Recomputed, recompute
 from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
-from lake.engine.verbs import Advanced, check_definition, writing
+from lake.engine.verbs import Advanced, check_definition, run_verb
 from lake.errors import Unavailable
-from lake.progress import step
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.store.ledger.cuts import get_cut
-from lake.store.ledger.runs import failing
 from lake.store.scan import Span
 
 if TYPE_CHECKING:
@@ -53,17 +49,17 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report
     """
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
-    began = time.monotonic()
-    recording = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
     head = project.table(declaration).head()
     if head is None:
         raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
     inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
     between = Between(inputs, *times)
     between.check_logs(declaration)
-    with step("backfill", declaration.name) as work, recording, writing(inputs, declaration) as evaluation:
-        done = recompute(evaluation, partial(_change, between), began, verb="backfill", dry_run=dry_run)
-        work.rows = done.rows
+
+    def work(evaluation: Evaluation, began: float) -> Recomputed:
+        return recompute(evaluation, partial(_change, between), began, verb="backfill", dry_run=dry_run)
+
+    done = run_verb("backfill", inputs, declaration, work, dry_run=dry_run)
     on_progress(done)
     return [done] if dry_run else [done, *_advance_children(inputs, declaration, on_progress)]
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from lake.engine import integrity
@@ -14,7 +15,7 @@ from lake.engine.engines import by_rows
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_of_all, check_columns_kept, first_build
 from lake.engine.table_columns import is_as_built
-from lake.engine.verbs import Advanced, after_inputs, record_done, recorded_verb, writing
+from lake.engine.verbs import Advanced, after_inputs, record_done, run_verb
 from lake.project.declaration import Declaration
 from lake.session.spark_session import first_line, raise_if_gone
 
@@ -37,27 +38,22 @@ def rebuild_all(
     yes: bool = False,
     on_progress: Callable[[Recomputed], None],
 ) -> list[Recomputed]:
-    def work(declaration: Declaration) -> Recomputed:
-        done = rebuild(inputs, declaration, dry_run=dry_run, yes=yes)
-        on_progress(done)
-        return done
-
     picked = inputs.project.pick(names)
     inputs.sound_logs |= integrity.check_integrity(inputs.project, picked)
     with inputs.sharing(picked):
-        return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
+        work = partial(rebuild, inputs, dry_run=dry_run, yes=yes)
+        return after_inputs(inputs.project.settings, picked, work, on_progress)
 
 
-@recorded_verb("rebuild")
 def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, yes: bool = False) -> Recomputed:
     """Make the table equal to its current definition at the cut; adopt a changed definition in place.
 
     Raises as `advance` does; without `yes` and `dry_run`, DeclarationError if a published column would be removed or
     change its type.
     """
-    began = time.monotonic()
     inputs.declared.add(declaration.name)
-    with writing(inputs, declaration) as evaluation:
+
+    def work(evaluation: Evaluation, began: float) -> Recomputed:
         _check_cut(evaluation)
         # A definition that has built the table was analysed then; analysing it takes 0.2 s.
         is_changed = evaluation.head is None or not is_as_built(evaluation)
@@ -70,6 +66,8 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
             return _change(by_engine)
 
         return recompute(evaluation, find, began, verb="rebuild", dry_run=dry_run)
+
+    return run_verb("rebuild", inputs, declaration, work, dry_run=dry_run)
 
 
 def _change(evaluation: Evaluation) -> PendingChange:

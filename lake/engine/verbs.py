@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from contextvars import copy_context
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
+from lake.config import Settings
 from lake.engine.faults import python_faults
 from lake.engine.inputs import Evaluation, Inputs
 from lake.errors import DeclarationError
@@ -23,7 +23,6 @@ from lake.store.locks.lease import lease
 from lake.store.table_head import TableHead
 from lake.store.view import view
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -49,33 +48,26 @@ class Advanced:
 D = TypeVar("D", bound=Advanced)
 
 
-def recorded_verb(
+def run_verb(
     verb: str,
-) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], D]], Callable[Concatenate[Inputs, Declaration, P], D]]:
-    """Report the progress of a verb on one table, and record its failure unless it is a dry run."""
+    inputs: Inputs,
+    declaration: Declaration,
+    work: Callable[[Evaluation, float], D],
+    *,
+    dry_run: bool = False,
+) -> D:
+    """Return the result of `work` on a table, under its lease; `work` also gets the time at which the verb began.
 
-    def decorate(
-        work: Callable[Concatenate[Inputs, Declaration, P], D],
-    ) -> Callable[Concatenate[Inputs, Declaration, P], D]:
-        @wraps(work)
-        def recorded(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> D:
-            recording = failing(inputs.project.settings, verb, declaration.name, inputs.cut.number)
-            with step(verb, declaration.name) as at_work, nullcontext() if kwargs.get("dry_run") else recording:
-                done = work(inputs, declaration, *args, **kwargs)
-                at_work.rows = done.rows
-                return done
-
-        return recorded
-
-    return decorate
-
-
-@contextmanager
-def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:
-    """Hold the table's lease. Errors of the block name the line of the job, and the events behind them."""
-    table = inputs.table(declaration)
-    with python_faults(declaration, inputs), lease(inputs.project.settings, table.lease):
-        yield Evaluation.of(inputs, declaration)
+    Its progress is reported, and its failure is recorded unless this is a `dry_run`. Errors name the line of the job,
+    and the events behind them.
+    """
+    settings, name = inputs.project.settings, declaration.name
+    recording = nullcontext() if dry_run else failing(settings, verb, name, inputs.cut.number)
+    with step(verb, name) as at_work, recording, python_faults(declaration, inputs):
+        with lease(settings, inputs.table(declaration).lease):
+            done = work(Evaluation.of(inputs, declaration), at_work.began)
+        at_work.rows = done.rows
+        return done
 
 
 def check_definition(project: Project, declaration: Declaration, head: TableHead) -> None:
@@ -91,8 +83,8 @@ def record_done(evaluation: Evaluation, head: TableHead, began: float, why: Exce
     """Record the run and return its result; `why` DuckDB did not evaluate the rows."""
     inputs, seconds = evaluation.inputs, round(time.monotonic() - began, 3)
     counts: dict[str, Any] = asdict(head.counts)
-    done = Advanced(evaluation.declaration.name, head.cut, head.verb, head.version, **counts, seconds=seconds)
-    done = replace(done, engine=head.engine)
+    name = evaluation.declaration.name
+    done = Advanced(name, head.cut, head.verb, head.version, **counts, seconds=seconds, engine=head.engine)
     counts |= {"engine": head.engine, **({} if why is None else {"not_by_duckdb": str(why)})}
     counts |= {"read": inputs.rows(evaluation.declaration)} if done.verb in WHOLE else {}
     run = Run(done.verb, done.table, done.cut, "done", counts, started_at=datetime.now(UTC), seconds=seconds)
@@ -100,8 +92,13 @@ def record_done(evaluation: Evaluation, head: TableHead, began: float, why: Exce
     return done
 
 
-def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T], *, workers: int) -> list[T]:
-    """Return the results of `work` on `tables`, in dependency order; `workers` run at a time.
+def after_inputs(
+    settings: Settings,
+    tables: Iterable[Declaration],
+    work: Callable[[Declaration], T],
+    on_progress: Callable[[T], None],
+) -> list[T]:
+    """Return the results of `work` on `tables`, in dependency order; as many run at a time as the settings allow.
 
     Tables derived from one that fails fail too. Raises the faults of declarations together, else the first failure.
     """
@@ -111,10 +108,13 @@ def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T]
         for source in declaration.inputs:
             if source.name in futures and not source.is_log:
                 futures[source.name].result()
-        return work(declaration)
+        done = work(declaration)
+        on_progress(done)
+        return done
 
     # Tables are submitted in dependency order, so a thread that waits for a parent waits for a running one.
-    with view(), background_recording(), ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
+    workers = settings.tables_at_once
+    with view(), background_recording(), ThreadPoolExecutor(workers, thread_name_prefix="tables") as pool:
         for declaration in tables:
             futures[declaration.name] = pool.submit(copy_context().run, wait_and_work, declaration)
     failures = [error for future in futures.values() if (error := future.exception()) is not None]

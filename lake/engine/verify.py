@@ -78,10 +78,9 @@ def verify_all(
                 verdict = _unknown(declaration, cut, fault) if fault else verify(by_cut[cut], declaration)
             at_work.rows = verdict.rows
         _record(project, verdict, began)
-        on_progress(verdict)
         return verdict
 
-    return after_inputs(picked, work, workers=project.settings.tables_at_once)
+    return after_inputs(project.settings, picked, work, on_progress)
 
 
 def _record(project: Project, verdict: Verdict, began: datetime) -> None:

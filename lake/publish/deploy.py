@@ -101,14 +101,12 @@ def _build(
     def build(declaration: Declaration) -> Advanced:
         head = staged.table(declaration).head()
         is_current = head is None or staged.is_built(declaration, head)
-        done = advance(inputs, declaration) if is_current else rebuild(inputs, declaration, yes=True)
-        on_progress(done)
-        return done
+        return advance(inputs, declaration) if is_current else rebuild(inputs, declaration, yes=True)
 
     while True:
         cut = pick_cut(staged, None)
         inputs = Inputs(connect, staged, cut, sound_logs=sound)
-        build_all = partial(after_inputs, staged.tables.values(), build, workers=staged.settings.tables_at_once)
+        build_all = partial(after_inputs, staged.settings, staged.tables.values(), build, on_progress)
         failure = failure_of(staged, build_all)
         tables, held = tables_by_group(staged, cut, latest_edition(staged.settings), connect, warn)
         if held is not None and staged.staged.keys() & held.tables(staged):
