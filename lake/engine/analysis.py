@@ -70,10 +70,9 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
     try:
         sides = inputs.function_rows(declaration, frames)
         check_clocks(inputs, declaration)
-        for side, rows in enumerate(sides):
+        for rows in sides:
             check_column_names(rows.columns)
-            check_deterministic(declaration, rows, [frames[side]] if kind.row_by_row else frames)
-        check_together(declaration, sides)
+        check_sides(declaration, sides, frames)
         evaluated = inputs.evaluated(declaration, sides)
         columns = evaluated.columns
         check_column_names(columns)
@@ -168,51 +167,41 @@ def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: 
     return handed_on
 
 
-def check_deterministic(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) -> None:
-    text = logical_plan(rows)
-    faults = [
-        declaration.fault(f"{called} is not deterministic", fix="derive it from the event")
-        for called in sorted({match[1].lower() for match in CALLED.finditer(text)} & NONDETERMINISTIC)
-    ]
-    faults += [
-        declaration.fault(
-            f"reads {view.replace('`', '')}, which is not one of its inputs",
-            fix="import its function and name it as an input: @table(…, carrier_daily)",
-        )
-        for view in sorted(set(VIEW.findall(text)))
-    ]
-    if declaration.kind.row_by_row:
-        faults += [
-            declaration.fault(
-                f"the function of a {declaration.kind.name} must map each row on its own, found {operator}",
-                fix="aggregate with the kind, or declare a View",
-            )
-            for operator in sorted({match[1] for match in MANY_ROWS.finditer(text)})
-        ]
-    else:
-        faults += [declaration.fault(what, fix=fix) for what, fix in _not_local(declaration.kind, text)]
-        faults += [declaration.fault(what, fix=DECIMALS) for what in _float_sums([rows, *inputs], text)]
-    if len(declaration.inputs) == 1 or not declaration.kind.row_by_row:
-        faults += _of_kind(declaration, [rows])
-    if faults:
-        raise DeclarationError.all(faults)
+def check_sides(declaration: Declaration, sides: Sequence[DataFrame], inputs: Sequence[DataFrame]) -> None:
+    """Raise DeclarationError for rows that could differ next time, or that the kind rejects."""
+    kind, faults = declaration.kind, list[tuple[str, str]]()
+    for rows in sides:
+        plan = logical_plan(rows)
+        faults += _not_deterministic(plan)
+        if kind.row_by_row:
+            faults += [
+                (
+                    f"the function of a {kind.name} must map each row on its own, found {operator}",
+                    "aggregate with the kind, or declare a View",
+                )
+                for operator in sorted({match[1] for match in MANY_ROWS.finditer(plan)})
+            ]
+        else:
+            faults += _not_local(kind, plan)
+            faults += [(what, DECIMALS) for what in _float_sums([rows, *inputs], plan)]
+    faults += [(fault.what, fault.fix) for fault in kind.faults(*sides)]
+    DeclarationError.raise_any(declaration.fault(what, fix=fix) for what, fix in dict.fromkeys(faults))
 
 
-def check_together(declaration: Declaration, sides: Sequence[DataFrame]) -> None:
-    if len(sides) > 1 and (faults := _of_kind(declaration, sides)):
-        raise DeclarationError.all(faults)
+def _not_deterministic(plan: str) -> Iterator[tuple[str, str]]:
+    for called in sorted({match[1].lower() for match in CALLED.finditer(plan)} & NONDETERMINISTIC):
+        yield f"{called} is not deterministic", "derive it from the event"
+    for view in sorted(set(VIEW.findall(plan))):
+        what = f"reads {view.replace('`', '')}, which is not one of its inputs"
+        yield what, "import its function and name it as an input: @table(…, carrier_daily)"
 
 
-def _of_kind(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DeclarationError]:
-    return [declaration.fault(fault.what, fix=fault.fix) for fault in declaration.kind.faults(*sides)]
-
-
-def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
+def _not_local(kind: Kind, plan: str) -> Iterator[tuple[str, str]]:
     """Yield (what, fix) of operators that make rows depend on other keys."""
-    if not kind.recursive and RECURSION.search(text):
+    if not kind.recursive and RECURSION.search(plan):
         what = "the query is recursive, so its rows do not depend on one key"
         yield what, 'View(key=(), identity="…", recursive=True)'
-    limit = LIMIT.search(text)
+    limit = LIMIT.search(plan)
     if kind.key and limit:
         yield f"{limit[1]} depends on the rows of all keys", 'View(key=(), identity="…"), or a row_number() by key'
 

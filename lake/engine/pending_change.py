@@ -134,9 +134,8 @@ def _sample(evaluation: Evaluation, diff: Rows) -> tuple[dict[str, Any], ...]:
 
 def check_columns_kept(inputs: Inputs, tables: Iterable[Declaration]) -> None:
     """Raise DeclarationError if a build would remove published columns, or narrow their types."""
-    if losses := column_losses(inputs, tables):
-        fix = "add --yes, or make the function return them as they were"
-        raise DeclarationError.all([inputs.project.tables[name].fault(what, fix=fix) for name, what in losses.items()])
+    fix, losses = "add --yes, or make the function return them as they were", column_losses(inputs, tables)
+    DeclarationError.raise_any(inputs.project.tables[name].fault(what, fix=fix) for name, what in losses.items())
 
 
 def column_losses(inputs: Inputs, tables: Iterable[Declaration]) -> dict[str, str]:

@@ -294,8 +294,7 @@ def load_suites(project: Project) -> dict[str, Suite]:
             faults += [*suite.faults(schema.names)] or [
                 *find_unsuitable(suite.expectations, schema, declaration.kind.zone)
             ]
-    if faults:
-        raise DeclarationError.all(faults)
+    DeclarationError.raise_any(faults)
     return suites
 
 

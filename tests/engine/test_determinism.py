@@ -29,7 +29,7 @@ def checked(spark: SparkSession, kind: Kind, function: Callable[[DataFrame], Dat
     declaration = Declaration("t", kind, (log("things"),), function)
     frame = events(spark)
     rows = plain(function(CarryingFrame(frame))) if kind.row_by_row else function(frame.drop(*CARRIED))
-    analysis.check_deterministic(declaration, rows, [frame])
+    analysis.check_sides(declaration, [rows], [frame])
     return rows
 
 
