@@ -317,13 +317,12 @@ def _starred(star: Star, scope: Scope) -> Sequence[Node]:
 
 def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
     """Return the SQL of an expression and the column `sql` that it becomes. Raises Unsupported without a name."""
-    value, name = whole_value(node, scope), node.name if isinstance(node, Alias) else name_of(node)
+    value, name = whole_value(node, scope), name_of(node)
     if isinstance(value.type, T.DayTimeIntervalType):
         raise unsupported("a column of intervals")
     if name is None:
         raise unsupported(f"a column without a name, {str(node)[:100]}")
-    inner = node.of if isinstance(node, Alias) else node
-    if inner is node and (origin := _column_itself(node, scope)):
+    if origin := _column_itself(node, scope):
         return value.sql, replace(origin, sql=sql)
     return value.sql, OutputColumn(name, value.type, sql, _metadata(node, scope), made_of=columns_read([node], scope))
 

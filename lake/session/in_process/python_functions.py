@@ -41,12 +41,12 @@ def register(database: duckdb.DuckDBPyConnection) -> None:
             _create(database, name, [type_, "BIGINT"], _hashing(encode))
         for name in (zones.FROM_UTC, zones.TO_UTC):
             _create(database, name, ["BIGINT", "VARCHAR"], _moving(name))
-        _create(database, f"{PREFIX}ln", ["DOUBLE"], lambda x: _computed(fdlibm.ln, x), "DOUBLE")
-        _create(database, f"{PREFIX}power", ["DOUBLE"] * 2, lambda x, y: _computed(fdlibm.power, x, y), "DOUBLE")
+        _create(database, f"{PREFIX}ln", ["DOUBLE"], lambda x: _by_row(fdlibm.ln, x), "DOUBLE")
+        _create(database, f"{PREFIX}power", ["DOUBLE"] * 2, lambda x, y: _by_row(fdlibm.power, x, y), "DOUBLE")
         _create(
-            database, f"{PREFIX}aes_encrypt", ["BLOB"] * 4, lambda d, k, n, a: _bytes(_encrypted, d, k, n, a), "BLOB"
+            database, f"{PREFIX}aes_encrypt", ["BLOB"] * 4, lambda d, k, n, a: _by_row(_encrypted, d, k, n, a), "BLOB"
         )
-        _create(database, f"{PREFIX}aes_decrypt", ["BLOB"] * 3, lambda d, k, a: _bytes(_decrypted, d, k, a), "BLOB")
+        _create(database, f"{PREFIX}aes_decrypt", ["BLOB"] * 3, lambda d, k, a: _by_row(_decrypted, d, k, a), "BLOB")
         _REGISTERED.append(database)
 
 
@@ -99,11 +99,12 @@ def _clock(zone: str, name: str) -> Any:
     return np.array(limits, np.int64), np.array(offsets, np.int64) * (1 if name == zones.FROM_UTC else -1)
 
 
-def _bytes(made: Callable[..., bytes], *columns: pa.Array) -> pa.Array:
+def _by_row(function: Callable[..., Any], *columns: pa.Array) -> pa.Array:
+    """Compute a function whose arguments and values have one type."""
     import pyarrow as pa
 
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return pa.array([None if None in row else made(*row) for row in rows], pa.binary())
+    return pa.array([None if None in row else function(*row) for row in rows], columns[0].type)
 
 
 def _encrypted(data: bytes, key: bytes, nonce: bytes, authenticated: bytes) -> bytes:
@@ -118,10 +119,3 @@ def _decrypted(data: bytes, key: bytes, authenticated: bytes) -> bytes:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key).decrypt(data[:NONCE], data[NONCE:], authenticated)
-
-
-def _computed(number: Callable[..., float], *columns: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return pa.array([None if None in row else number(*row) for row in rows], pa.float64())

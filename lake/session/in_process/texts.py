@@ -18,6 +18,7 @@ AES: Final = {"aes_encrypt": 4, "aes_decrypt": 3}
 """Numbers of arguments, without mode and padding."""
 LINE_END: Final = "chr(13) || chr(10)"
 UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+DATE_PARTS: Final = ("year", "quarter", "month", "day", "dayofyear", "weekofyear")
 FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
 """Parts of a format of times: quoted text, a field, or signs."""
@@ -106,24 +107,20 @@ def like(values: Sequence[Value]) -> Value:
 
 def try_to_binary(values: Sequence[Value]) -> Value:
     """Return the bytes of a text, null where its expression fails."""
-    made = encoded(values)
+    made = by_utf8("encode", TEXT, BINARY)(values)
     if "error(" in made.sql:
         raise unsupported("an attempt at what DuckDB may refuse")
     return Value(f"TRY({made.sql})", BINARY)
 
 
-def encoded(values: Sequence[Value]) -> Value:
-    of, encoding = values
-    if of.type != TEXT or constant(encoding).lower() != "utf-8":
-        raise unsupported("encode of other values")
-    return Value(f"encode({of.sql})", BINARY)
+def by_utf8(function: str, given: T.DataType, made: T.DataType) -> Function:
+    def compute(values: Sequence[Value]) -> Value:
+        of, encoding = values
+        if of.type != given or constant(encoding).lower() != "utf-8":
+            raise unsupported(f"{function} of other values")
+        return Value(f"{function}({of.sql})", made)
 
-
-def decoded(values: Sequence[Value]) -> Value:
-    of, encoding = values
-    if of.type != BINARY or constant(encoding).lower() != "utf-8":
-        raise unsupported("decode of other values")
-    return Value(f"decode({of.sql})", TEXT)
+    return compute
 
 
 def in_lines(values: Sequence[Value]) -> Value:
@@ -245,8 +242,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "instr": text("CAST(instr({0}, {1}) AS INTEGER)", INT, TEXT),
     "like": like,
     "sha2": sha2,
-    "encode": encoded,
-    "decode": decoded,
+    "encode": by_utf8("encode", TEXT, BINARY),
+    "decode": by_utf8("decode", BINARY, TEXT),
     "base64": in_lines,
     "unbase64": typed(f"from_base64(replace({{0}}, {LINE_END}, ''))", BINARY, TEXT),
     "unhex": typed("CASE WHEN length({0}) % 2 = 1 THEN error('half a byte') ELSE unhex({0}) END", BINARY, TEXT),
@@ -256,18 +253,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "date_trunc": date_trunc,
     "trunc": trunc,
     "date_format": date_format,
-    "year": part_of_time("year({0})", *TIMES),
-    "quarter": part_of_time("quarter({0})", *TIMES),
-    "month": part_of_time("month({0})", *TIMES),
-    "day": part_of_time("day({0})", *TIMES),
+    **{part: part_of_time(f"{part}({{0}})", *TIMES) for part in DATE_PARTS},
+    **{part: part_of_time(f"{part}({{0}})", *TIMES[1:]) for part in UNITS[-3:]},
     "dayofmonth": part_of_time("day({0})", *TIMES),
-    "dayofyear": part_of_time("dayofyear({0})", *TIMES),
     "dayofweek": part_of_time("dayofweek({0}) + 1", *TIMES),
     "weekday": part_of_time("isodow({0}) - 1", *TIMES),
-    "weekofyear": part_of_time("weekofyear({0})", *TIMES),
-    "hour": part_of_time("hour({0})", *TIMES[1:]),
-    "minute": part_of_time("minute({0})", *TIMES[1:]),
-    "second": part_of_time("second({0})", *TIMES[1:]),
     "unix_micros": typed("epoch_us({0})", LONG, TIMESTAMP),
     "timestamp_micros": epoch(1),
     "timestamp_millis": epoch(1_000),
