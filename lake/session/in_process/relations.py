@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Relations:
-    """Translation of relations, each once.
+    """Translation of relations, each once: one that the protocol calls `project` by the method `_project`.
 
     `held` returns the columns of rows held under a name, and the columns of scans that they are made of.
     """
@@ -52,13 +52,14 @@ class Relations:
         number = relation.common.plan_id
         if number not in self._translated:
             kind = relation.WhichOneof("rel_type") or ""
-            if kind not in _TRANSLATIONS:
+            translate: Callable[[Any, str], Relation] | None = getattr(self, f"_{kind}", None)
+            if translate is None:
                 raise unsupported(f"the relation {kind}")
-            made = _TRANSLATIONS[kind](self, getattr(relation, kind), f"r{number}")
+            made = translate(getattr(relation, kind), f"r{number}")
             self._translated[number] = replace(made, plans={**made.plans, number: made.columns})
         return self._translated[number]
 
-    def leaf(self, of: pb.LocalRelation, name: str) -> Relation:
+    def _local_relation(self, of: pb.LocalRelation, name: str) -> Relation:
         rows, made_of = of.data.decode(), frozenset[str]()
         if of.schema:
             schema, rows = T.StructType.fromJson(json.loads(of.schema)), ""
@@ -72,7 +73,7 @@ class Relations:
         )
         return replace(_leaf(columns, rows, name), filtered_by=made_of)
 
-    def scan(self, of: pb.Read, name: str) -> Relation:
+    def _read(self, of: pb.Read, name: str) -> Relation:
         """Return a leaf that reads no file; its columns are the ones that `Relation.scanned` names."""
         source = of.data_source
         if source.format != "json" or source.paths:
@@ -83,17 +84,17 @@ class Relations:
         )
         return _leaf(columns, "", name)
 
-    def project(self, of: pb.Project, name: str) -> Relation:
+    def _project(self, of: pb.Project, name: str) -> Relation:
         rows = self.of(of.input)
         nodes = expanded([node_of(each) for each in of.expressions], rows.scope)
         if have_aggregate(nodes):
             return steps.aggregated(rows, (), nodes, name)
         return steps.selected(rows, nodes, name)
 
-    def filter(self, of: pb.Filter, name: str) -> Relation:
+    def _filter(self, of: pb.Filter, name: str) -> Relation:
         return steps.filtered(self.of(of.input), node_of(of.condition), name)
 
-    def with_columns(self, of: pb.WithColumns, name: str) -> Relation:
+    def _with_columns(self, of: pb.WithColumns, name: str) -> Relation:
         rows = self.of(of.input)
         new = {alias.name[0]: Alias(node_of(alias.expr), alias.name[0], alias.metadata) for alias in of.aliases}
         if len({each.lower() for each in new}) < len(of.aliases):
@@ -107,7 +108,7 @@ class Relations:
         nodes += [node for each, node in new.items() if each not in used]
         return steps.selected(rows, nodes, name)
 
-    def renamed(self, of: pb.WithColumnsRenamed, name: str) -> Relation:
+    def _with_columns_renamed(self, of: pb.WithColumnsRenamed, name: str) -> Relation:
         rows = self.of(of.input)
         new = {each.col_name: each.new_col_name for each in of.renames}
         names = {column.name for column in rows.columns}
@@ -116,14 +117,14 @@ class Relations:
         columns = tuple(c.renamed(new[c.name]) if c.name in new else c for c in rows.columns)
         return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
 
-    def to_df(self, of: pb.ToDF, name: str) -> Relation:
+    def _to_df(self, of: pb.ToDF, name: str) -> Relation:
         rows = self.of(of.input)
         if len(of.column_names) != len(rows.columns):
             raise unsupported("other numbers of names")
         columns = tuple(c.renamed(new) for new, c in zip(of.column_names, rows.columns, strict=True))
         return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
 
-    def drop(self, of: pb.Drop, name: str) -> Relation:
+    def _drop(self, of: pb.Drop, name: str) -> Relation:
         rows = self.of(of.input)
         gone, nodes = {each.lower() for each in of.column_names}, [node_of(each) for each in of.columns]
         if not all(isinstance(node, Name) for node in nodes):
@@ -137,39 +138,41 @@ class Relations:
         ]
         return steps.selected(rows, kept, name)
 
-    def alias(self, of: pb.SubqueryAlias, name: str) -> Relation:
+    def _subquery_alias(self, of: pb.SubqueryAlias, name: str) -> Relation:
         return steps.aliased(self.of(of.input), of.alias, name)
 
-    def same(self, of: pb.Hint | pb.Repartition, _: str) -> Relation:
+    def _hint(self, of: pb.Hint | pb.Repartition, _: str) -> Relation:
         """A hint and a number of partitions change no row."""
         return self.of(of.input)
 
-    def repartitioned(self, of: pb.RepartitionByExpression, _: str) -> Relation:
+    _repartition = _hint
+
+    def _repartition_by_expression(self, of: pb.RepartitionByExpression, _: str) -> Relation:
         rows = self.of(of.input)
         if any(column.made_of for column in rows.columns):
             read = columns_read(map(node_of, of.partition_exprs), rows.scope)
             return replace(rows, filtered_by=rows.filtered_by | read)
         return rows
 
-    def limit(self, of: pb.Limit, name: str) -> Relation:
+    def _limit(self, of: pb.Limit, name: str) -> Relation:
         return steps.limited(self.of(of.input), of.limit, name)
 
-    def sort(self, of: pb.Sort, name: str) -> Relation:
+    def _sort(self, of: pb.Sort, name: str) -> Relation:
         return steps.ordered(self.of(of.input), [sorted_node(each) for each in of.order], name)
 
-    def distinct(self, of: pb.Deduplicate, name: str) -> Relation:
+    def _deduplicate(self, of: pb.Deduplicate, name: str) -> Relation:
         if not of.all_columns_as_keys:
             raise unsupported("rows distinct by some columns")
         return steps.distinct(self.of(of.input), name)
 
-    def aggregate(self, of: pb.Aggregate, name: str) -> Relation:
+    def _aggregate(self, of: pb.Aggregate, name: str) -> Relation:
         if of.group_type != of.GROUP_TYPE_GROUPBY:
             raise unsupported("groups of several sets")
         by = [node_of(each) for each in of.grouping_expressions]
         nodes = [node_of(each) for each in of.aggregate_expressions]
         return steps.aggregated(self.of(of.input), by, nodes, name)
 
-    def union(self, of: pb.SetOperation, name: str) -> Relation:
+    def _set_op(self, of: pb.SetOperation, name: str) -> Relation:
         if of.set_op_type != of.SET_OP_TYPE_UNION or not of.is_all:
             raise unsupported("intersections, differences and distinct unions")
         left, right = self.of(of.left_input), self.of(of.right_input)
@@ -187,7 +190,7 @@ class Relations:
             raise unsupported("a union of columns with one name")
         return steps.united(left, right, pairs, name)
 
-    def join(self, of: pb.Join, name: str) -> Relation:
+    def _join(self, of: pb.Join, name: str) -> Relation:
         kinds = {of.JOIN_TYPE_INNER: "", of.JOIN_TYPE_LEFT_OUTER: "LEFT", of.JOIN_TYPE_CROSS: ""}
         kinds |= {of.JOIN_TYPE_LEFT_SEMI: "SEMI", of.JOIN_TYPE_LEFT_ANTI: "ANTI"}
         kinds |= {of.JOIN_TYPE_FULL_OUTER: "FULL", of.JOIN_TYPE_RIGHT_OUTER: "RIGHT"}
@@ -197,7 +200,7 @@ class Relations:
         by = [*of.using_columns] or condition
         return steps.joined(self.of(of.left), self.of(of.right), kinds[of.join_type], by, name)
 
-    def sql(self, of: pb.WithRelations, name: str) -> Relation:
+    def _with_relations(self, of: pb.WithRelations, name: str) -> Relation:
         """Translate a statement over the relations that it names; none of them is referred to by its number above."""
         if of.root.WhichOneof("rel_type") != "sql":
             raise unsupported("a subquery")
@@ -213,26 +216,3 @@ def _leaf(columns: tuple[OutputColumn, ...], rows: str, name: str) -> Relation:
     )
     sql = f"SELECT {shown or '1 AS c0'} {f'FROM {rows}' if rows else 'WHERE false'}"
     return Relation(name, sql, columns, rows=rows)
-
-
-_TRANSLATIONS: Final[dict[str, Callable[[Relations, Any, str], Relation]]] = {
-    "local_relation": Relations.leaf,
-    "read": Relations.scan,
-    "project": Relations.project,
-    "filter": Relations.filter,
-    "with_columns": Relations.with_columns,
-    "with_columns_renamed": Relations.renamed,
-    "drop": Relations.drop,
-    "subquery_alias": Relations.alias,
-    "hint": Relations.same,
-    "repartition": Relations.same,
-    "repartition_by_expression": Relations.repartitioned,
-    "to_df": Relations.to_df,
-    "limit": Relations.limit,
-    "sort": Relations.sort,
-    "deduplicate": Relations.distinct,
-    "aggregate": Relations.aggregate,
-    "set_op": Relations.union,
-    "join": Relations.join,
-    "with_relations": Relations.sql,
-}
