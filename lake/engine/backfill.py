@@ -23,18 +23,19 @@ from lake.engine.verbs import Advanced, check_definition, run_verb
 from lake.errors import Unavailable
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
+from lake.session import SessionFactory
 from lake.store.ledger.cuts import get_cut
 from lake.store.scan import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def backfill(  # noqa: PLR0913 the range of one table, and how to report
-    connect: Callable[[], SparkSession],
+    connect: SessionFactory,
     project: Project,
     declaration: Declaration,
     times: tuple[datetime, datetime],

@@ -11,13 +11,12 @@ from pyspark.errors import PySparkException
 
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes
+from lake.session import SessionFactory
 from lake.session.in_process.mode import Unsupported, by_duckdb
 from lake.store.duckdb_tables import in_process_session
 from lake.store.table_head import DUCKDB, SPARK
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lake.engine.inputs import Evaluation
 
 R = TypeVar("R")
@@ -41,7 +40,7 @@ def duckdb_may_refuse() -> Iterator[None]:
         raise Unsupported(str(refused) or repr(refused)) from error
 
 
-def by_either(connect: Callable[[], SparkSession], work: Callable[[Callable[[], SparkSession]], R]) -> R:
+def by_either(connect: SessionFactory, work: Callable[[SessionFactory], R]) -> R:
     """Return the result of `work`, which reads only, with a session of this process; if need be with Spark's."""
     try:
         with duckdb_may_refuse():

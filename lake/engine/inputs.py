@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from lake.kinds.columns import ORDER, SIGN, visible, with_one_zero
 from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
+from lake.session import SessionFactory
 from lake.session.in_process.mode import in_process
 from lake.store import log_rows
 from lake.store.duckdb_tables import in_process_session
@@ -49,7 +50,7 @@ class Inputs(StoredRows):
     - `sound_logs`: logs found to be undamaged.
     """
 
-    connect: Callable[[], SparkSession]
+    connect: SessionFactory
     project: Project
     cut: Cut
     recompute: bool = False

@@ -20,6 +20,7 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
 from lake.project.project import Project
+from lake.session import SessionFactory
 from lake.session.in_process.mode import in_process
 from lake.store import delta
 from lake.store.ledger import editions
@@ -31,9 +32,7 @@ from lake.store.warehouse import Warehouse
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 NUMERIC: Final = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 SAMPLE: Final = 10
@@ -189,7 +188,7 @@ class TableChange:
     sample: tuple[dict[str, Any], ...]
 
 
-def table_change(connect: Callable[[], SparkSession], project: Project, declaration: Declaration) -> TableChange:
+def table_change(connect: SessionFactory, project: Project, declaration: Declaration) -> TableChange:
     """Evaluate the declared definition at the table's cut, with changed tables above, and compare.
 
     Raises DeclarationError if the table was never built.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from lake.project.declaration import Declaration
 from lake.project.project import FIELD, SOURCE, Project
 from lake.quality.row_tests import find_unsuitable
 from lake.quality.suite import Suite, read_suite
+from lake.session import SessionFactory
 from lake.session.spark_session import start
 from lake.store import delta
 from lake.store.ledger import checks, cuts, editions, runs
@@ -29,9 +30,6 @@ from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import HANDED_ON, Columns, TableHead
 from lake.text import text
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DEFAULT: Final = re.compile(r"(.+?) (None|True|False|-?[0-9]\S*|'.*'|\".*\")( under .+)?", re.DOTALL)
 """Definition of a field: type, default as text of Python, and names in older events."""
@@ -57,9 +55,7 @@ class Planned:
     seconds: float | None = None
 
 
-def plan(
-    project: Project, names: Iterable[str] = (), connect: Callable[[], SparkSession] | None = None
-) -> list[Planned]:
+def plan(project: Project, names: Iterable[str] = (), connect: SessionFactory | None = None) -> list[Planned]:
     """Return the named tables (default: all) in dependency order, then those whose jobs are gone.
 
     A table `follows` if only an input has changed. A session is needed only if an input has new columns.
@@ -74,7 +70,7 @@ def plan(
     return [*planned, *(Planned(name, "removed", ("its job is gone: the next edition retires it",)) for name in gone)]
 
 
-def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
+def stale(project: Project, connect: SessionFactory) -> set[str]:
     """Return the built tables that have changed, are derived from one that has, or would get new columns."""
     planning = _Planning(project, connect)
     return {name for name in planning.stale if planning.heads[name] is not None}
@@ -91,7 +87,7 @@ def _field(recorded: str) -> str:
 @dataclass(frozen=True)
 class _Planning:
     project: Project
-    connect: Callable[[], SparkSession]
+    connect: SessionFactory
 
     @cached_property
     def inputs(self) -> Inputs | None:

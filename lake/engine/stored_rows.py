@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from lake.engine.columns import leaf_frame, without_files
 from lake.ingest import event_columns
 from lake.kinds.columns import ORDER, SIGN, visible
 from lake.project.declaration import Declaration, Input
+from lake.session import SessionFactory
 from lake.store import erasures, log_rows
 from lake.store.log import EventFilter, Log
 from lake.store.recovery import has_commit, has_void
@@ -30,7 +31,7 @@ HIDDEN = ("_ingested_at",)
 class StoredRows(Catalog):
     """Reader of logs and tables, in the session that `connect` returns when one is needed."""
 
-    connect: Callable[[], SparkSession]
+    connect: SessionFactory
 
     @cached_property
     def spark(self) -> SparkSession:

@@ -18,12 +18,13 @@ from lake.errors import LakeError, Unavailable
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project
+from lake.session import SessionFactory
 from lake.store import delta, erasures
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import get_cut
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lake.store.tables import Table
 
@@ -51,7 +52,7 @@ class Verdict:
 
 
 def verify_all(
-    connect: Callable[[], SparkSession],
+    connect: SessionFactory,
     project: Project,
     names: Iterable[str] = (),
     *,

@@ -5,7 +5,7 @@ Needs no JVM to compare rows. Files that both editions have are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from lake.kinds.columns import visible
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.read.locked_database import select
+from lake.session import SessionFactory
 from lake.store import duckdb_tables
 from lake.store.comparison import changed_pairs
 from lake.store.ledger.cuts import get_cut
@@ -31,7 +32,7 @@ from lake.store.tables import FeedGap, heads
 from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Key = tuple[Any, ...]
 Images = tuple[Values | None, Values | None]
@@ -111,7 +112,7 @@ class EditionDiff:
 
 def diff_editions(  # noqa: PLR0913 which editions, and how much
     project: Project,
-    connect: Callable[[], SparkSession] | None,
+    connect: SessionFactory | None,
     name: str,
     *,
     old: int,
@@ -195,7 +196,7 @@ class RowCauses:
 
 def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
     project: Project,
-    connect: Callable[[], SparkSession],
+    connect: SessionFactory,
     declaration: Declaration,
     editions: tuple[Edition, Edition],
     keys: Sequence[Values],
@@ -211,7 +212,7 @@ def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
         return RowCauses([() for _ in keys], [])
     cut, images = get_cut(project.settings, later.cut_of(name)), _row_images(versions, keys)
 
-    def found(session: Callable[[], SparkSession]) -> RowCauses:
+    def found(session: SessionFactory) -> RowCauses:
         search = CauseSearch(Inputs(session, project, cut))
         return RowCauses(search.sides(declaration, head, images, few), search.notes)
 

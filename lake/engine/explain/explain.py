@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,13 +20,11 @@ from lake.ingest.events import Event, events_at
 from lake.kinds.columns import same, visible
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
+from lake.session import SessionFactory
 from lake.session.spark_session import first_line, raise_if_gone
 from lake.store.ledger.cuts import Cut, get_cut, latest_cut
 from lake.store.scan import to_arrow, to_frame
 from lake.store.table_head import TableHead
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class RowExplanation:
 
 def explain(  # noqa: PLR0913 what, when and how much
     project: Project,
-    connect: Callable[[], SparkSession],
+    connect: SessionFactory,
     name: str,
     texts: Sequence[str],
     *,
@@ -95,7 +93,7 @@ def explain(  # noqa: PLR0913 what, when and how much
 
 def _explained(  # noqa: PLR0913, PLR0917 what, when and how much
     project: Project,
-    connect: Callable[[], SparkSession],
+    connect: SessionFactory,
     declaration: Declaration,
     texts: Sequence[str],
     at_cut: int | None,
@@ -170,7 +168,7 @@ def _evaluate_rows(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -
     return values
 
 
-def _inputs_from_logs(connect: Callable[[], SparkSession], project: Project, cut: Cut) -> Inputs:
+def _inputs_from_logs(connect: SessionFactory, project: Project, cut: Cut) -> Inputs:
     heads = {name: project.table(declaration).head_at(cut.number) for name, declaration in project.tables.items()}
     versions = {name: head.version for name, head in heads.items() if head is not None}
     return Inputs(connect, project, cut, recompute=True, proved=versions)
