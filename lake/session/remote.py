@@ -6,10 +6,9 @@ import logging
 import os
 import re
 import socket
-import uuid
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from lake.config import Settings
@@ -37,27 +36,6 @@ def token_file(settings: Settings) -> Path:
     return settings.path(".lake/spark/connect.token")
 
 
-class _Session:
-    """Session of process `pid` with a server; `spark` is None until it is connected."""
-
-    pid = 0
-    id = ""
-    spark: Any = None
-
-
-def session_id() -> str:
-    """Return the id by which a server knows this process's session."""
-    if _Session.pid != os.getpid() or (_Session.spark is not None and _Session.spark.is_stopped):
-        _Session.pid, _Session.id, _Session.spark = os.getpid(), str(uuid.uuid4()), None
-    return _Session.id
-
-
-def _with_session_id(address: str, session: str) -> str:
-    if ";session_id=" in address:
-        return address
-    return f"{address}{'' if '/;' in address else '/'};session_id={session}".replace("//;", "/;")
-
-
 def connected(settings: Settings, address: str) -> SparkSession:
     """Return a session of the server at `address`, which has responded."""
     host, port = _endpoint(address)
@@ -75,13 +53,11 @@ def connected(settings: Settings, address: str) -> SparkSession:
     logging.getLogger("pyspark.sql.connect").disabled = True
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     try:
-        spark: SparkSession = SparkSession.builder.remote(_with_session_id(address, session_id())).getOrCreate()
+        spark: SparkSession = SparkSession.builder.remote(address).getOrCreate()
         spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, backoff_multiplier=2.0)])
         spark.version  # noqa: B018  the first request to the server
     except Exception as error:
         raise _refusal(error, shown(address)) from error
-    _Session.spark = spark
-    _Session.id = _Session.spark.session_id
     return spark
 
 
