@@ -54,7 +54,8 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report
     if head is None:
         raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
     inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
-    between = Between(inputs, *times)
+    first, after = ((instant - EPOCH) // MICROSECOND for instant in times)
+    between = Between(inputs, (first, after - 1))
     between.check_logs(declaration)
 
     def work(evaluation: Evaluation, began: float) -> Recomputed:
@@ -95,13 +96,7 @@ def _advance_children(
 @dataclass(frozen=True)
 class Between:
     inputs: Inputs
-    start: datetime
-    end: datetime
-
-    @property
-    def times(self) -> Span:
-        first, after = ((instant - EPOCH) // MICROSECOND for instant in (self.start, self.end))
-        return first, after - 1
+    times: Span
 
     def check_logs(self, declaration: Declaration) -> None:
         """Raise LakeError if a log is damaged; only at these times if other events affect no keys."""

@@ -127,7 +127,8 @@ def _split(absorbed: Rows, key: Sequence[str]) -> tuple[Rows, Rows]:
 
 
 def evaluated_keys(evaluation: Evaluation, keys: Rows) -> DataFrame:
-    return evaluation.rows_from(restrict(evaluation.inputs, evaluation.declaration, keys))
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    return inputs.evaluated(declaration, restrict(inputs, declaration, keys))
 
 
 def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: Rows | None) -> pa.Table | None:

@@ -285,9 +285,6 @@ class Evaluation:
         self.inputs.check_integrity(self.declaration)
         return self.inputs.evaluate(self.declaration)
 
-    def rows_from(self, sides: Sequence[DataFrame]) -> DataFrame:
-        return self.inputs.evaluated(self.declaration, sides)
-
     def is_built(self) -> bool:
         return self.head is not None and self.inputs.project.is_built(self.declaration, self.head)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lake.engine.engines import by_either
-from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes
+from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, attach_causes, key_values
 from lake.engine.explain.lineage import WAS, trace_changes
 from lake.engine.inputs import Inputs
 from lake.engine.lookup import Few, Finding, Found, Values
@@ -131,9 +131,10 @@ def diff_editions(  # noqa: PLR0913 which editions, and how much
     counts, rows = _compare(pair, pair.identity(declaration), limit)
     notes = list(_notes(name, editions, entries, declaration))
     if connect is not None and rows and declaration is not None:
-        causes = find_causes(project, connect, declaration, editions, [row.identity for row in rows], Few.of(limit))
-        rows = [replace(row, sides=sides) for row, sides in zip(rows, causes.sides, strict=True)]
-        notes += causes.notes
+        keys = [row.identity for row in rows]
+        causes, unknown = find_causes(project, connect, declaration, editions, keys, Few.of(limit))
+        rows = [replace(row, sides=sides) for row, sides in zip(rows, causes, strict=True)]
+        notes += unknown
     return EditionDiff(name, editions, counts, pair.columns, tuple(rows), tuple(notes))
 
 
@@ -186,14 +187,6 @@ def _notes(
         yield "its job was removed: rows are compared as a whole, without the events behind them"
 
 
-@dataclass(frozen=True)
-class RowCauses:
-    """Causes of each row, one `InputCauses` per input; `notes` on causes that are unknown."""
-
-    sides: list[tuple[InputCauses, ...]]
-    notes: list[str]
-
-
 def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
     project: Project,
     connect: SessionFactory,
@@ -201,20 +194,23 @@ def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
     editions: tuple[Edition, Edition],
     keys: Sequence[Values],
     few: Few,
-) -> RowCauses:
-    """Return the input changes between two editions that concern rows `keys` of a table."""
+) -> tuple[list[tuple[InputCauses, ...]], list[str]]:
+    """Return the input changes between two editions that concern rows `keys` of a table, and notes on unknown ones.
+
+    Each row has one `InputCauses` per input.
+    """
     name = declaration.name
     earlier, later = sorted(editions, key=lambda edition: edition.cut_of(name))
     entries = [edition.tables[name] for edition in (earlier, later)]
     versions = [(Warehouse(project.settings).root / e.path, e.version) for e in entries]
     head = _head_at(*versions[0])
     if head is None or earlier.cut_of(name) == later.cut_of(name):
-        return RowCauses([() for _ in keys], [])
+        return [() for _ in keys], []
     cut, images = get_cut(project.settings, later.cut_of(name)), _row_images(versions, keys)
 
-    def found(session: SessionFactory) -> RowCauses:
+    def found(session: SessionFactory) -> tuple[list[tuple[InputCauses, ...]], list[str]]:
         search = CauseSearch(Inputs(session, project, cut))
-        return RowCauses(search.sides(declaration, head, images, few), search.notes)
+        return search.sides(declaration, head, images, few), search.notes
 
     return by_either(connect, found)
 
@@ -250,7 +246,7 @@ class CauseSearch:
             return None
 
     def _parents(self, parent: Declaration, child: TableHead, shown: Sequence[Found], few: Few) -> list[Cause]:
-        last = {_key(version.order): version for version in shown}
+        last = {key_values(version.order): version for version in shown}
         if not last:
             return []
         table, before = self.inputs.table(parent), child.inputs[parent.name]
@@ -261,7 +257,7 @@ class CauseSearch:
             sides = dict(zip(last, self.sides(parent, head, list(images.values()), few), strict=True))
         causes = []
         for version in shown:
-            key = _key(version.order)
+            key = key_values(version.order)
             was, now = images[key]
             image = (was if version.role == WAS else now) or version.order
             values = {column: image[column] for column in visible(image)}
@@ -296,8 +292,4 @@ def _rows(path: Address, version: int, keys: Sequence[Values]) -> list[Values | 
         return [None for _ in keys]
     rows = scan.arrow(keys=scan.keys(keys)).to_pylist()
     by_key = {tuple(row[column] for column in columns): row for row in rows}
-    return [by_key.get(_key(key)) for key in keys]
-
-
-def _key(identity: Values) -> Key:
-    return tuple(identity.values())
+    return [by_key.get(key_values(key)) for key in keys]

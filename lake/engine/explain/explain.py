@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +54,11 @@ class ExplainedRow:
     identity: Values
     values: Values | None
     sides: tuple[InputCauses, ...]
+
+    @classmethod
+    def of(cls, declaration: Declaration, row: Values, sides: tuple[InputCauses, ...]) -> ExplainedRow:
+        identity = {column: row[column] for column in declaration.kind.identity}
+        return cls(declaration.name, identity, {column: row[column] for column in visible(row)}, sides)
 
 
 @dataclass(frozen=True)
@@ -106,23 +111,19 @@ def _explained(  # noqa: PLR0913, PLR0917 what, when and how much
         rows = rows_of(declaration, table, head, wanted)
         if rows or at_cut is not None or latest is None or latest.number <= head.cut:
             inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
+            [key] = wanted.to_pylist()
+            shown = _first_and_last(_by_identity(declaration, rows), few)
+            explained = _explain_rows(inputs, declaration, shown, few) or [
+                _explain_missing(inputs, declaration, key, few)
+            ]
             notes = tuple(_notes(project, declaration, head, newest=at_cut is None))
-            return replace(_explain_stored(inputs, declaration, head.version, wanted, rows, few), notes=notes)
+            name, kind = declaration.name, declaration.kind.name
+            return RowExplanation(name, kind, key, head.cut, head.version, len(rows), tuple(explained), notes)
     if at_cut is None and latest is None:
         raise declaration.fault("not built yet, and there is no cut", fix="lake run")
     cut = get_cut(project.settings, at_cut) if at_cut is not None else latest
     assert cut is not None
     return _explain_from_logs(_inputs_from_logs(connect, project, cut), declaration, texts, few)
-
-
-def _explain_stored(  # noqa: PLR0913, PLR0917 the table's rows, and how they were asked for
-    inputs: Inputs, declaration: Declaration, version: int, wanted: pa.Table, stored: Sequence[Values], few: Few
-) -> RowExplanation:
-    [key] = wanted.to_pylist()
-    shown = _first_and_last(_by_identity(declaration, stored), few)
-    rows = _explain_rows(inputs, declaration, shown, few) or [_explain_missing(inputs, declaration, key, few)]
-    kind = declaration.kind.name
-    return RowExplanation(declaration.name, kind, key, inputs.cut.number, version, len(stored), tuple(rows), ())
 
 
 def _explain_from_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few: Few) -> RowExplanation:
@@ -139,22 +140,10 @@ def _explain_from_logs(inputs: Inputs, declaration: Declaration, texts: Sequence
     except Exception as error:
         raise_if_gone(error)
         note += f"; the row cannot be evaluated: {first_line(error)}"
-    rows = [
-        replace(
-            missing, identity={c: row[c] for c in declaration.kind.identity}, values={c: row[c] for c in visible(row)}
-        )
-        for row in _first_and_last(_by_identity(declaration, evaluated), few)
-    ]
-    return RowExplanation(
-        declaration.name,
-        declaration.kind.name,
-        key,
-        inputs.cut.number,
-        None,
-        len(evaluated),
-        tuple(rows or [missing]),
-        (note,),
-    )
+    shown = _first_and_last(_by_identity(declaration, evaluated), few)
+    rows = tuple(ExplainedRow.of(declaration, row, missing.sides) for row in shown) or (missing,)
+    name, kind = declaration.name, declaration.kind.name
+    return RowExplanation(name, kind, key, inputs.cut.number, None, len(evaluated), rows, (note,))
 
 
 def _evaluate_rows(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -> list[Values]:
@@ -177,21 +166,16 @@ def _inputs_from_logs(connect: SessionFactory, project: Project, cut: Cut) -> In
 def _explain_rows(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few: Few) -> list[ExplainedRow]:
     if not rows:
         return []
-    findings = trace(inputs, declaration, rows, few)
     return [
-        ExplainedRow(
-            declaration.name,
-            {column: row[column] for column in declaration.kind.identity},
-            {column: row[column] for column in visible(row)},
-            sides,
-        )
-        for row, sides in zip(rows, _explain_findings(inputs, declaration, findings, few), strict=True)
+        ExplainedRow.of(declaration, row, sides)
+        for row, sides in zip(rows, _causes(inputs, declaration, rows, few), strict=True)
     ]
 
 
-def _explain_findings(
-    inputs: Inputs, declaration: Declaration, findings: Sequence[Sequence[Finding]], few: Few
+def _causes(
+    inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few: Few
 ) -> list[tuple[InputCauses, ...]]:
+    findings = trace(inputs, declaration, rows, few)
     return attach_causes(inputs, declaration, findings, lambda parent, shown: _table_causes(inputs, parent, shown, few))
 
 
@@ -226,20 +210,20 @@ def _event_causes(inputs: Inputs, source: Input, shown: Sequence[Found]) -> list
 def _table_causes(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: Few) -> list[Cause]:
     if not shown:
         return []
-    distinct = {_identity(entry.order): entry.order for entry in shown}
+    distinct = {key_values(entry.order): entry.order for entry in shown}
     if not inputs.has(parent):
         made = {key: explain_identity(inputs, parent, order, few.fewer()) for key, order in distinct.items()}
-        return [Cause(entry.role, entry.nth, entry.values, row=made[_identity(entry.order)]) for entry in shown]
+        return [Cause(entry.role, entry.nth, entry.values, row=made[key_values(entry.order)]) for entry in shown]
     table, version = inputs.table(parent), inputs.version(Input(parent.name, parent))
     schema = pa.schema([table.schema().field(column) for column in parent.kind.identity])
     rows = table.rows_of(pa.Table.from_pylist(list(distinct.values()), schema=schema), version).to_pylist()
-    explained = {_identity(row.identity): row for row in _explain_rows(inputs, parent, rows, few.fewer())}
-    return [Cause(entry.role, entry.nth, entry.values, row=explained[_identity(entry.order)]) for entry in shown]
+    explained = {key_values(row.identity): row for row in _explain_rows(inputs, parent, rows, few.fewer())}
+    return [Cause(entry.role, entry.nth, entry.values, row=explained[key_values(entry.order)]) for entry in shown]
 
 
 def explain_identity(inputs: Inputs, declaration: Declaration, identity: Values, few: Few) -> ExplainedRow:
     """Explain the row with this identity, even if the table lacks it."""
-    [sides] = _explain_findings(inputs, declaration, trace(inputs, declaration, [identity], few), few)
+    [sides] = _causes(inputs, declaration, [identity], few)
     return ExplainedRow(declaration.name, identity, None, sides)
 
 
@@ -247,7 +231,7 @@ def _explain_missing(inputs: Inputs, declaration: Declaration, key: Values, few:
     """Return the events of a key without a row; none for a view without a key, to which all belong."""
     kind, sides = declaration.kind, tuple[InputCauses, ...]()
     if kind.key or kind.row_by_row:
-        [sides] = _explain_findings(inputs, declaration, trace(inputs, declaration, [key], few), few)
+        [sides] = _causes(inputs, declaration, [key], few)
     if not any(side.count for side in sides):
         what = ", ".join(f"{column}={value}" for column, value in key.items())
         raise DeclarationError(
@@ -283,5 +267,5 @@ def _place(order: Values) -> tuple[int, int, int]:
     return order["_batch"], order["_bucket"], order["_offset"]
 
 
-def _identity(values: Values) -> tuple[Any, ...]:
+def key_values(values: Values) -> tuple[Any, ...]:
     return tuple(values.values())
