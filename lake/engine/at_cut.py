@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -41,22 +41,13 @@ from lake.store.table_head import Columns, TableHead
 from lake.text import counted
 
 
-@dataclass(frozen=True)
-class InputSize:
-    streams: tuple[str, ...]
-    events: int
-    bytes: int
-
-    def __str__(self) -> str:
-        return f"{counted(self.events, 'event')} of {', '.join(self.streams)}, {self.bytes / 2**20:.1f} MiB"
-
-
-def input_size(inputs: Inputs, tables: Iterable[Declaration]) -> InputSize:
+def _input_size(inputs: Inputs, tables: Iterable[Declaration]) -> str:
     settings, batches = inputs.project.settings, inputs.cut.batches
     streams = sorted({stream for table in tables for stream in inputs.project.logs(table)})
     bounds = {stream: {"_batch": (1, batches[stream])} for stream in streams if batches.get(stream)}
     scans = [Scan(Log(settings, stream).path, bounds=bound) for stream, bound in bounds.items()]
-    return InputSize(tuple(streams), sum(scan.rows() for scan in scans), sum(scan.size() for scan in scans))
+    events, size = sum(scan.rows() for scan in scans), sum(scan.size() for scan in scans)
+    return f"{counted(events, 'event')} of {', '.join(streams)}, {size / 2**20:.1f} MiB"
 
 
 @contextmanager
@@ -110,7 +101,7 @@ def build(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Ca
         )
     what = f"{', '.join(table.name for table in picked)} at cut {cut.number}"
     how = "by the definitions and contracts of now, without what is personal of people forgotten since"
-    on_progress(f"recomputing {what}, {how}: reads {input_size(inputs, picked)}")
+    on_progress(f"recomputing {what}, {how}: reads {_input_size(inputs, picked)}")
     inputs.declared |= set(inputs.project.tables)
     inputs.sound_logs |= integrity.check_integrity(inputs.project, picked)
     with inputs.sharing(picked):

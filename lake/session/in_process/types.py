@@ -237,9 +237,21 @@ def cast(value: Value, type_: T.DataType) -> Value:
     return Value(_cast_sql(value, type_), type_)
 
 
-def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911, PLR0912 one return a kind
+PLAIN_CASTS: Final[dict[type[T.DataType], tuple[type[T.DataType], ...]]] = {
+    **dict.fromkeys(INTEGERS, (*INTEGERS, T.BooleanType)),
+    T.DecimalType: (*INTEGERS, T.DecimalType),
+    T.FloatType: INTEGERS,
+    T.DoubleType: (*INTEGERS, T.FloatType),
+    T.DateType: (T.TimestampNTZType,),
+    T.TimestampNTZType: (T.DateType,),
+}
+"""{type: types whose values DuckDB casts to it as Spark does}."""
+
+
+def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one return a kind
     sql, of, to = value.sql, value.type, duckdb_type(type_)
-    numbers = is_integer(of) or isinstance(of, T.DecimalType) or is_float(of)
+    if isinstance(of, PLAIN_CASTS.get(type(type_), ())):
+        return f"CAST({sql} AS {to})"
     match type_:
         case T.StringType():
             return _text_sql(value)
@@ -249,20 +261,10 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911, PLR0912
             return f"({sql} AT TIME ZONE 'UTC')"
         case T.DateType() if isinstance(of, T.TimestampType):
             return f"CAST(({sql} AT TIME ZONE 'UTC') AS DATE)"
-        case T.DateType() | T.TimestampNTZType() if isinstance(of, T.TimestampNTZType | T.DateType):
-            return f"CAST({sql} AS {to})"
-        case T.DecimalType() if is_integer(of) or isinstance(of, T.DecimalType):
-            return f"CAST({sql} AS {to})"
-        case T.DoubleType() | T.FloatType() if is_integer(of):
-            return f"CAST({sql} AS {to})"
-        case T.DoubleType() if isinstance(of, T.FloatType):
-            return f"CAST({sql} AS {to})"
         case T.DoubleType() if isinstance(of, T.DecimalType):  # by text: a direct cast rounds twice
             return f"CAST(CAST({sql} AS VARCHAR) AS DOUBLE)"
-        case _ if is_integer(type_) and numbers:
-            return f"CAST({sql if is_integer(of) else f'trunc({sql})'} AS {to})"
-        case _ if is_integer(type_) and isinstance(of, T.BooleanType):
-            return f"CAST({sql} AS {to})"
+        case _ if is_integer(type_) and (isinstance(of, T.DecimalType) or is_float(of)):
+            return f"CAST(trunc({sql}) AS {to})"
         case T.ArrayType() if isinstance(of, T.ArrayType):
             item = Value("NULL" if of == EMPTY else "item", of.elementType)
             return f"list_transform({sql}, lambda item: {cast(item, type_.elementType).sql})"
