@@ -41,8 +41,6 @@ BLAMED_ROWS = 1_000_000
 """Above this number of input rows, the event on which a function fails is not searched: that takes too long."""
 SPILLED_SHARE = 1.0
 """Bytes that Spark may spill while it evaluates a table, as a multiple of the bytes of its inputs."""
-SHARED_MEMORY = 0.25
-"""Share of the driver's memory for logs that several tables read; beyond it, each table reads for itself."""
 BRIEF_ROWS = 2_000_000
 BRIEF_BYTES = 32 << 20
 """A run of this size, into logs and tables of at most BRIEF_ROWS rows, takes a third less time without optimizing

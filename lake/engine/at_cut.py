@@ -104,8 +104,7 @@ def build(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Ca
     on_progress(f"recomputing {what}, {how}: reads {_input_size(inputs, picked)}")
     inputs.declared |= set(inputs.project.tables)
     inputs.sound_logs |= integrity.check_integrity(inputs.project, picked)
-    with inputs.sharing(picked):
-        tables = {table.name: _built(inputs, table, folder) for table in picked}
+    tables = {table.name: _built(inputs, table, folder) for table in picked}
     return Edition(0, cut.number, tables, datetime.now(UTC))
 
 

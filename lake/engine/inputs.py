@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from lake import cost
 from lake.engine import function, integrity
 from lake.engine.catalog import warn_of_spill
 from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
@@ -34,17 +31,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-TEXT, NUMBER = 48, 8
-"""Bytes that a value takes in memory at most, as a rule."""
-UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
 
 @dataclass
 class Inputs(StoredRows):
     """Inputs of a project's tables at `cut`, and the tables evaluated from them.
 
     - `recompute`: evaluate input tables from the logs, except those `proved` at a version, {table: version}.
-    - `cached`: rows of logs, read before. `shared`: logs that are cached by their first reader, if memory allows.
+    - `cached`: rows of logs, read before.
     - `declared`: tables evaluated by their current definition. Others get the columns that they were built with; the
       columns `withheld` from them are recorded, {table: {input: columns}}.
     - `sound_logs`: logs found to be undamaged.
@@ -56,7 +49,6 @@ class Inputs(StoredRows):
     recompute: bool = False
     proved: dict[str, int] = field(default_factory=dict)
     cached: dict[str, DataFrame] = field(default_factory=dict)
-    shared: set[str] = field(default_factory=set)
     declared: set[str] = field(default_factory=set)
     withheld: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     analysed: dict[str, Analysed] = field(default_factory=dict)
@@ -66,13 +58,12 @@ class Inputs(StoredRows):
     _no_rows: dict[str, DataFrame] = field(default_factory=dict)
     _given_columns: dict[str, Given] = field(default_factory=dict)
     _checking: Lock = field(default_factory=Lock)
-    _caching: Lock = field(default_factory=Lock)
 
     @cached_property
     def in_process(self) -> Inputs:
         """The same inputs, read, analysed and evaluated by DuckDB in this process."""
         session = in_process_session()
-        return replace(self, connect=lambda: session, cached={}, shared=set(), _evaluated={}, _no_rows={})
+        return replace(self, connect=lambda: session, cached={}, _evaluated={}, _no_rows={})
 
     def check_integrity(self, declaration: Declaration) -> None:
         """Raise LakeError if a log that the table reads is damaged; check each log once."""
@@ -83,8 +74,8 @@ class Inputs(StoredRows):
             self.sound_logs |= streams
 
     def whole(self, source: Input, times: Span | None = None) -> DataFrame:
-        if times is None and source.is_log and source.name in {*self.cached, *self.shared}:
-            return self._cached_log(source)
+        if times is None and source.is_log and source.name in self.cached:
+            return self.cached[source.name]
         if source.table is not None and self._is_recomputed(source.table):
             rows = self.evaluate(source.table)
             return ordered(rows.select(*visible(rows.columns)), source.table)
@@ -101,34 +92,6 @@ class Inputs(StoredRows):
             return False
         head = self.table(declaration).head_at(self.cut.number)
         return head is None or self.proved.get(declaration.name) != head.version
-
-    @contextmanager
-    def sharing(self, tables: Iterable[Declaration]) -> Iterator[None]:
-        """Let the logs that several of `tables` read be `shared` while the block runs."""
-        readers = Counter(
-            name for table in tables for name in {source.name for source in table.inputs if source.is_log}
-        )
-        self.shared |= {name for name, reading in readers.items() if reading > 1}
-        try:
-            yield
-        finally:
-            for rows in self.cached.values():
-                rows.unpersist()
-            self.cached.clear()
-            self.shared.clear()
-
-    def _cached_log(self, source: Input) -> DataFrame:
-        with self._caching:
-            if source.name in self.cached:
-                return self.cached[source.name]
-            rows = self.stored(source)
-            needed = sum(self._memory(name, log) for name, log in {**self.cached, source.name: rows}.items())
-            if needed > cost.SHARED_MEMORY * _bytes(self.project.settings.spark.driver_memory):
-                return rows
-            return self.cached.setdefault(source.name, rows.persist())
-
-    def _memory(self, log: str, rows: DataFrame) -> int:
-        return self.size(Input(log)) * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
 
     def no_rows(self, source: Input) -> DataFrame:
         """Return a frame with the columns of `whole`; nothing is read."""
@@ -287,9 +250,3 @@ class Evaluation:
 
     def is_built(self) -> bool:
         return self.head is not None and self.inputs.project.is_built(self.declaration, self.head)
-
-
-def _bytes(memory: str) -> int:
-    """Parse a size as the JVM writes it: 512m, 2g."""
-    unit = UNITS.get(memory[-1].lower())
-    return int(memory[:-1]) * unit if unit else int(memory)

@@ -40,9 +40,8 @@ def rebuild_all(
 ) -> list[Recomputed]:
     picked = inputs.project.pick(names)
     inputs.sound_logs |= integrity.check_integrity(inputs.project, picked)
-    with inputs.sharing(picked):
-        work = partial(rebuild, inputs, dry_run=dry_run, yes=yes)
-        return after_inputs(inputs.project.settings, picked, work, on_progress)
+    work = partial(rebuild, inputs, dry_run=dry_run, yes=yes)
+    return after_inputs(inputs.project.settings, picked, work, on_progress)
 
 
 def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, yes: bool = False) -> Recomputed:
