@@ -16,8 +16,6 @@ SCAN_ROWS = 20_000
 """Rows with one of the sought keys that are handed to Spark as one task; beyond it the whole table is read."""
 COMPARE_ROWS = 500_000
 """Rows of affected keys compared in this process with their old images: about 1 GB at 100 columns."""
-LOOKUP_ROWS = 2_000
-"""Rows of an input that are sorted in this process to explain a row."""
 AFFECTED_SHARE = 0.2
 """Above this share of a table's rows, evaluating all of it costs less than restricting its inputs to the keys."""
 PEOPLE_AT_ONCE = 100_000

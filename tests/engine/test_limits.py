@@ -34,7 +34,6 @@ LIMITS: Final = (
     "HANDED_ROWS",
     "COMPARE_ROWS",
     "APPENDED_ROWS",
-    "LOOKUP_ROWS",
     "DEDUPLICATED_LOG_ROWS",
     "SOUGHT_ROWS",
 )
