@@ -22,7 +22,6 @@ from lake.store.tables import FeedGap
 from lake.store.voids import Void, only_voided, voids_between
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 HIDDEN = ("_ingested_at",)
@@ -40,7 +39,7 @@ class StoredRows(Catalog):
     def stored(self, source: Input, times: Span | None = None) -> DataFrame:
         """Return all rows of `source` with their order and the sign +1; those of a log at `times`."""
         if source.table is None:
-            return self._events(source.name, after=0, times=times)
+            return self._events(source.name, EventFilter(times=times))
         rows = self.table(source.table).read(self.spark, self.version(source))
         return ordered(rows.select(*visible(rows.columns)), source.table)
 
@@ -57,12 +56,14 @@ class StoredRows(Catalog):
         """
         scan = self.scan(source)
         if source.table is None:
-            return self._events(source.name, after=0, keys=scan.keys(keys), times=times, only=only)
+            return self._events(source.name, EventFilter(keys=scan.keys(keys), times=times, only=only))
         rows = scan.near(self.spark, scan.keys(keys))
         return ordered(rows.select(*visible(rows.columns)), source.table)
 
     def broadcasts(self, source: Input) -> DataFrame | None:
-        return self._events(source.name, after=0, bucket=log_rows.BROADCAST) if self.has_broadcasts(source) else None
+        if not self.has_broadcasts(source):
+            return None
+        return self._events(source.name, EventFilter(bucket=log_rows.BROADCAST))
 
     def refusals(self, source: Input) -> DataFrame | None:
         settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
@@ -83,7 +84,7 @@ class StoredRows(Catalog):
         if erasures.erasures_between(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
         voided = self.voided_since(source, head)
-        frames = [self._events(source.name, after=before)] if after > before else []
+        frames = [self._events(source.name, EventFilter(after=before))] if after > before else []
         frames += [self._voided(source.name, before, voids, voided)] if voided else []
         return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
 
@@ -113,23 +114,10 @@ class StoredRows(Catalog):
         rows = log.events_of(leaf_frame(self.spark, types, side), contract, keys, voids=self.cut.voids)
         return event_order(rows.drop(*HIDDEN)), [*types]
 
-    def _events(  # noqa: PLR0913 which part of a log, by name
-        self,
-        stream: str,
-        *,
-        after: int,
-        bucket: int | None = None,
-        keys: pa.Table | None = None,
-        times: Span | None = None,
-        only: Collection[str] | None = None,
-    ) -> DataFrame:
-        rows = Log(self.project.settings, stream).read(
-            self.spark,
-            self.project.contracts[stream],
-            upto=self.cut.batches.get(stream, 0),
-            voids=self.cut.voids,
-            events=EventFilter(after, bucket, times, keys, only),
-        )
+    def _events(self, stream: str, events: EventFilter) -> DataFrame:
+        log, contract = Log(self.project.settings, stream), self.project.contracts[stream]
+        upto, voids = self.cut.batches.get(stream, 0), self.cut.voids
+        rows = log.read(self.spark, contract, upto=upto, voids=voids, events=events)
         return event_order(rows.drop(*HIDDEN))
 
     def _voided(self, stream: str, upto: int, applied: int, voids: Sequence[Void]) -> DataFrame:

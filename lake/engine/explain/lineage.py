@@ -91,7 +91,8 @@ def _traced_lookup(declaration: Declaration, sides: Sequence[DataFrame], side: i
     traced = kind.traced_among(matching, side)
     into = traced.select(f"{INTO}.*").columns if INTO in traced.columns else []
     wanted = [kind.lookup_values(row, side) for row in rows]
-    columns = {column: _column(column, of=INTO if column in into else "") for column in _column_names(wanted)}
+    names = {column: quoted(column, SPARK) for column in _column_names(wanted)}
+    columns = {column: f"{INTO}.{name}" if column in into else name for column, name in names.items()}
     return Lookup(traced, columns, wanted, kind.broadcast or "false")
 
 
@@ -119,7 +120,7 @@ def _findings_by_key(  # noqa: PLR0913 the rows of which inputs, for which rows
 
 def _key_lookup(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequence[Values]) -> Lookup:
     wanted = _key_values(declaration, side, rows)
-    return Lookup(prepared, {column: _column(column) for column in _column_names(wanted)}, wanted)
+    return Lookup(prepared, {column: quoted(column, SPARK) for column in _column_names(wanted)}, wanted)
 
 
 def _key_values(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[Values | None]:
@@ -144,7 +145,3 @@ def _lookup_by_name(  # noqa: PLR0913, PLR0917 the rows of which input, for whic
 
 def _column_names(wanted: Sequence[Values | None]) -> list[str]:
     return list(next((row for row in wanted if row is not None), ()))
-
-
-def _column(name: str, *, of: str = "") -> str:
-    return f"{of}.{quoted(name, SPARK)}" if of else quoted(name, SPARK)
