@@ -45,17 +45,16 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
 
 
 def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: str | None = None) -> pa.Table:
-    """Compare in this process. With a `key`, add WAS: the hash of the old row."""
+    """Compare in this process, and add WAS: the hash of the old row, null without a `key`."""
     columns = rows.column_names
     with connection() as con:
         con.register("rows", rows)
         con.register("old", old)
-        selected = ", ".join([*after_images(columns, identity, DUCKDB), *([WAS] if key is not None else [])])
+        selected = ", ".join([*after_images(columns, identity, DUCKDB), WAS])
         hashed = "NULL" if key is None else duck_hash(fields_of(old.schema), literal(key))
         compared = con.sql(f"SELECT {selected} FROM {pairs(columns, identity, hashed)}").to_arrow_table()
     changed = compared.filter(pa.compute.is_valid(compared.column(CHANGE)))
-    more = [pa.field(CHANGE, pa.string()), *([pa.field(WAS, pa.uint64())] if key is not None else [])]
-    return changed.cast(pa.schema([*rows.schema, *more]))
+    return changed.cast(pa.schema([*rows.schema, pa.field(CHANGE, pa.string()), pa.field(WAS, pa.uint64())]))
 
 
 def as_json_rows(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:

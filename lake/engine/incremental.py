@@ -41,8 +41,7 @@ def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:
     small = [diff for diff in diffs if diff is not None]
     if len(small) < len(diffs):
         return _of_many(evaluation, ALL if changed else affected, version)
-    hashed = all(WAS in diff.column_names for diff in small)
-    wanted = pa.schema([field for field in empty_diff(table).schema if hashed or field.name != WAS])
+    wanted = empty_diff(table).schema
     return Rows(pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in small))
 
 
@@ -142,4 +141,4 @@ def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: 
     updates = to_arrow(rows)
     diff = updates.append_column(CHANGE, pa.array(["update"] * updates.num_rows, pa.string()))
     key = _key(table)
-    return diff if key is None else diff.append_column(WAS, hashes(old, key))
+    return diff.append_column(WAS, pa.nulls(old.num_rows, pa.uint64()) if key is None else hashes(old, key))

@@ -43,7 +43,6 @@ class Jar(NamedTuple):
 
 
 def listed(file: Path = LIST) -> list[Jar]:
-    """Read the list."""
     lines = (line.split() for line in file.read_text("utf-8").splitlines() if not line.startswith("#"))
     return [Jar(*(sha256, *coordinates.split(":"), licence)) for sha256, coordinates, licence in lines]
 
@@ -83,11 +82,11 @@ def provide(
     folder: Path,
     on_progress: Callable[[str], None],
     *,
-    file: Path | None = None,
+    file: Path,
     source: Path | None = None,
     ivy_settings: Path | None = None,
 ) -> int:
-    """Put the jars of a list into `folder`. Return the number of jars that were missing or wrong.
+    """Put the jars listed in `file` into `folder`. Return the number of jars that were missing or wrong.
 
     They are copied from the folder `source`, else fetched by Ivy's own settings or the file `ivy_settings`. Jars of an
     earlier list are deleted; other files in the folder stay. Only verified jars replace anything.
@@ -95,7 +94,6 @@ def provide(
     Raises DeclarationError if a named file is missing, Unavailable if the jars cannot be fetched or written, LakeError
     if one is not the listed one.
     """
-    file = file or LIST
     jars = listed(file)
     if not faults(folder, jars):
         return 0

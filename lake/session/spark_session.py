@@ -106,7 +106,6 @@ class _Started:
 
 
 def started() -> bool:
-    """Return whether this process has its session."""
     return _Started.session is not None
 
 

@@ -221,7 +221,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
 
 
 def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 one return a kind
-    """Return a constant as SQL."""
     match type_:
         case T.NullType():
             return Value("NULL", type_, is_literal=True)

@@ -213,7 +213,6 @@ def common_type(types: Sequence[T.DataType]) -> T.DataType:
 
 
 def together(values: Sequence[Value]) -> tuple[list[str], T.DataType]:
-    """Cast `values` to their common type."""
     type_ = common_type([value.type for value in values])
     return [cast(value, type_).sql for value in values], type_
 
