@@ -36,7 +36,6 @@ class Event:
     `contract` is a version; `again` are sources of re-deliveries; `void` is a void's reason.
     """
 
-    stream: str
     batch: int
     bucket: int
     offset: int
@@ -67,7 +66,6 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
         place = row["_batch"], row["_bucket"], row["_offset"]
         timed = row["_time"] is not None and row["_watermark"] is not None
         events[place] = Event(
-            stream,
             *place,
             source=row["_source"],
             time=row["_time"],

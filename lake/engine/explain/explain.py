@@ -70,7 +70,7 @@ class RowExplanation:
 
     table: str
     kind: str
-    asked: Values
+    key: Values
     cut: int
     version: int | None
     count: int

@@ -21,17 +21,7 @@ CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
 
 def as_data(explanation: RowExplanation) -> dict[str, Any]:
     """Instants are ISO 8601 in UTC, lateness is in seconds."""
-    data = {
-        "table": explanation.table,
-        "kind": explanation.kind,
-        "key": explanation.asked,
-        "cut": explanation.cut,
-        "version": explanation.version,
-        "count": explanation.count,
-        "rows": [_row_data(row) for row in explanation.rows],
-        "notes": explanation.notes,
-    }
-    as_json: dict[str, Any] = plain(data)
+    as_json: dict[str, Any] = plain(vars(explanation) | {"rows": [_row_data(row) for row in explanation.rows]})
     return as_json
 
 
@@ -107,7 +97,7 @@ def _changed(row: RowChange) -> str:
 
 def as_tree(explanation: RowExplanation) -> Tree:
     summary = f"{counted(explanation.count, 'row')} at cut {explanation.cut}"
-    root = Tree(Text.assemble((explanation.table, "bold"), f"  {_pairs(explanation.asked)}  {summary}"))
+    root = Tree(Text.assemble((explanation.table, "bold"), f"  {_pairs(explanation.key)}  {summary}"))
     for note in explanation.notes:
         root.add(Text(note, "yellow"))
     left_out = explanation.count - len(explanation.rows)
@@ -167,22 +157,8 @@ def _cause_data(cause: Cause) -> dict[str, Any]:
     role = {"standing": cause.role}
     if cause.row is not None:
         return role | _row_data(cause.row)
-    event = cause.event
-    if event is None:
-        return role | {"values": cause.values}
-    return role | {
-        "batch": event.batch,
-        "bucket": event.bucket,
-        "offset": event.offset,
-        "source": event.source,
-        "time": event.time,
-        "arrived": event.arrived,
-        "late": event.late.total_seconds(),
-        "contract": event.contract,
-        "again": event.again,
-        "void": event.void,
-        "values": cause.values,
-    }
+    event = {} if cause.event is None else asdict(cause.event) | {"late": cause.event.late.total_seconds()}
+    return role | event | {"values": cause.values}
 
 
 def _style(cause: Cause) -> str:
