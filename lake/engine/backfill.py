@@ -75,8 +75,9 @@ def _change(between: Between, evaluation: Evaluation) -> PendingChange:
     check_columns(evaluation)
     affected = between.affected_keys(declaration)
     if affected.rows is not None and not inputs.sound_logs:
-        read = times_read(inputs, declaration, affected.rows)
-        integrity.check_integrity_at(inputs.project, read, known=between.times)
+        (first, last), read = between.times, times_read(inputs, declaration, affected.rows)
+        unchecked = {stream: at for stream, at in read.items() if at is None or at[0] < first or at[1] > last}
+        integrity.check_integrity_at(inputs.project, unchecked)
     return change_by_diff(evaluation, difference(evaluation, affected))
 
 

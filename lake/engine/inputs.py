@@ -69,8 +69,7 @@ class Inputs(StoredRows):
         """Raise LakeError if a log that the table reads is damaged; check each log once."""
         with self._checking:  # other tables that read the log wait for the result
             streams = {source.name for source in declaration.inputs if source.is_log} - self.sound_logs
-            if fault := integrity.fault_of_inputs(self.project, streams):
-                raise fault
+            integrity.check_integrity_at(self.project, dict.fromkeys(streams))
             self.sound_logs |= streams
 
     def whole(self, source: Input, times: Span | None = None) -> DataFrame:

@@ -22,39 +22,31 @@ def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, L
     return dict(_faults(project, _streams(project, declarations)))
 
 
-def fault_of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
-    return next((fault for _, fault in _faults(project, streams) if fault), None)
-
-
 def check_integrity(project: Project, declarations: Iterable[Declaration]) -> set[str]:
     """Return the logs of the declared tables. Raises LakeError if one is damaged."""
     streams = _streams(project, declarations)
-    if fault := fault_of_inputs(project, streams):
-        raise fault
-    return set(streams)
+    check_integrity_at(project, streams)
+    return {*streams}
 
 
-def check_integrity_at(project: Project, times: Mapping[str, Span | None], *, known: Span | None = None) -> None:
-    """Raise LakeError if a log is damaged at these times (None: all) outside those `known` to be sound."""
-    read = cache(lambda: read_by_tables(project.settings))
-    for stream, at in times.items():
-        if at and known and known[0] <= at[0] and at[1] <= known[1]:
-            continue
-        if fault := _fault(project, stream, read, at):
+def check_integrity_at(project: Project, times: Mapping[str, Span | None]) -> None:
+    """Raise LakeError if a log is damaged at these times (None: all)."""
+    for _, fault in _faults(project, times):
+        if fault:
             raise fault
 
 
-def _streams(project: Project, declarations: Iterable[Declaration]) -> list[str]:
-    return list(dict.fromkeys(stream for declaration in declarations for stream in project.logs(declaration)))
+def _streams(project: Project, declarations: Iterable[Declaration]) -> dict[str, None]:
+    return dict.fromkeys(stream for declaration in declarations for stream in project.logs(declaration))
 
 
-def _faults(project: Project, streams: Iterable[str]) -> Iterator[tuple[str, LakeError | None]]:
+def _faults(project: Project, times: Mapping[str, Span | None]) -> Iterator[tuple[str, LakeError | None]]:
     read = cache(lambda: read_by_tables(project.settings))
-    return ((stream, _fault(project, stream, read)) for stream in streams)
+    return ((stream, _fault(project, stream, read, at)) for stream, at in times.items())
 
 
 def _fault(
-    project: Project, stream: str, read: Callable[[], dict[str, tuple[int, str]]], times: Span | None = None
+    project: Project, stream: str, read: Callable[[], dict[str, tuple[int, str]]], times: Span | None
 ) -> LakeError | None:
     contract = project.contracts[stream]
     try:
