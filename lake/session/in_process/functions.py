@@ -45,7 +45,7 @@ from lake.session.in_process.operators import (
     times,
     when,
 )
-from lake.session.in_process.types import INTEGERS, MOST, NAMES, Value, cast, duckdb_type, is_integer, once, together
+from lake.session.in_process.types import INTEGERS, MOST, NAMES, Value, cast, duckdb_type, once, together
 from lake.text import literal, quoted
 
 
@@ -120,13 +120,6 @@ def _ln(values: Sequence[Value]) -> Value:
 def _power(values: Sequence[Value]) -> Value:
     x, y = (cast(value, DOUBLE).sql for value in values)
     return Value(f"spark_power({x}, {y})", DOUBLE)
-
-
-def _sign(values: Sequence[Value]) -> Value:
-    [of] = values
-    if not is_integer(of.type):
-        raise unsupported(f"the sign of a {of.type.simpleString()}")
-    return Value(f"CAST(sign({of.sql}) AS DOUBLE)", DOUBLE)
 
 
 def _whole(name: str) -> Function:
@@ -204,7 +197,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "try_multiply": attempt(arithmetic("*")),
     "ln": _ln,
     "power": _power,
-    "sign": _sign,
+    "sign": texts.typed("CAST(sign({0}) AS DOUBLE)", DOUBLE, LONG),
     "ceil": _whole("ceil"),
     "floor": _whole("floor"),
     "bit_count": texts.typed("CAST(bit_count({0}) AS INTEGER)", INT, LONG),

@@ -204,16 +204,6 @@ def shifted(unit: str, values: Sequence[Value]) -> Value:
     return times("+")([at, Value(micros, T.DayTimeIntervalType())])
 
 
-def epoch(unit: int) -> Function:
-    def compute(values: Sequence[Value]) -> Value:
-        [number] = values
-        if not is_integer(number.type):
-            raise unsupported(f"a time of a {number.type.simpleString()}")
-        return Value(f"make_timestamptz(CAST({number.sql} AS BIGINT) * {unit})", TIMESTAMP)
-
-    return compute
-
-
 def interval(values: Sequence[Value]) -> Value:
     """Return the microseconds of literal seconds: other parts are zero."""
     *parts, seconds = values
@@ -259,9 +249,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "dayofweek": part_of_time("dayofweek({0}) + 1", *TIMES),
     "weekday": part_of_time("isodow({0}) - 1", *TIMES),
     "unix_micros": typed("epoch_us({0})", LONG, TIMESTAMP),
-    "timestamp_micros": epoch(1),
-    "timestamp_millis": epoch(1_000),
-    "timestamp_seconds": epoch(1_000_000),
+    "timestamp_micros": typed("make_timestamptz({0})", TIMESTAMP, LONG),
+    "timestamp_millis": typed("make_timestamptz({0} * 1000)", TIMESTAMP, LONG),
+    "timestamp_seconds": typed("make_timestamptz({0} * 1000000)", TIMESTAMP, LONG),
     "unix_date": typed("CAST({0} - DATE '1970-01-01' AS INTEGER)", INT, DATE),
     "date_from_unix_date": typed("DATE '1970-01-01' + {0}", DATE, INT),
     "date_add": typed("{0} + {1}", DATE, DATE, INT),
