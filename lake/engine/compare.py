@@ -87,23 +87,13 @@ def check_identity(declaration: Declaration, rows: Rows) -> Rows:
     """
     if rows.in_memory is None:
         return Rows(failing_on_duplicates(rows.held, declaration.kind.identity))
-    _check_unique(declaration, rows.in_memory)
-    return rows
-
-
-def _check_unique(declaration: Declaration, rows: pa.Table) -> None:
-    identity = list(declaration.kind.identity)
-    if rows.num_rows < 2:
-        return
-    names = ", ".join(map(quoted, identity))
-    flat = not any(pa.types.is_nested(rows.schema.field(name).type) for name in identity)  # what Arrow groups by
-    if flat and rows.select(identity).group_by(identity).aggregate([]).num_rows == rows.num_rows:
-        return
+    names = ", ".join(map(quoted, declaration.kind.identity))
     with connection() as con:
-        con.register("rows", rows)
+        con.register("rows", rows.in_memory)
         query = f"SELECT {names} FROM rows GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
         if twice := con.sql(query).to_arrow_table().to_pylist():
             raise DuplicateIdentity(declaration, twice[0])
+    return rows
 
 
 def failing_on_duplicates(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
