@@ -37,7 +37,7 @@ class Inputs(StoredRows):
     """Inputs of a project's tables at `cut`, and the tables evaluated from them.
 
     - `recompute`: evaluate input tables from the logs, except those `proved` at a version, {table: version}.
-    - `cached`: rows of logs, read before.
+    - `cached`: rows to read in place of logs.
     - `declared`: tables evaluated by their current definition. Others get the columns that they were built with; the
       columns `withheld` from them are recorded, {table: {input: columns}}.
     - `sound_logs`: logs found to be undamaged.

@@ -59,7 +59,7 @@ def verify_all(
     shallow: bool = False,
     on_progress: Callable[[Verdict], None],
 ) -> list[Verdict]:
-    """Verify the named tables (default: all). Logs are not cached: a copy would prove nothing about the files."""
+    """Verify the named tables (default: all)."""
     picked, proved = project.pick(names), dict[str, int]()
     damaged = integrity.faults(project, picked)
     cuts = {table.name: head.cut for table in picked if (head := project.table(table).head())}
