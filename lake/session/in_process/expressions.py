@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Final
 
 from pyspark.sql import types as T
@@ -25,37 +23,13 @@ from lake.session.in_process.tree import (
     Over,
     Sorted,
     Star,
-    has_window,
     name_of,
     parts_of,
-    subtree,
 )
-from lake.session.in_process.types import LONGEST, Value, cast, let, try_cast
+from lake.session.in_process.types import LONGEST, Value, cast, try_cast
 from lake.text import literal
 
 ASCENDING: Final = Literal(True, T.BooleanType())
-_IDS: Final = count()
-
-
-@dataclass
-class Binding:
-    """Names for expressions that a long one repeats, in an order in which each needs only those before it."""
-
-    repeated: Container[Node]
-    values: dict[Node, Value] = field(default_factory=dict)
-    steps: list[tuple[str, str]] = field(default_factory=list)
-
-    def named(self, node: Node, value: Value) -> Value:
-        name = f"b{next(_IDS)}"
-        self.steps.append((name, value.sql))
-        self.values[node] = Value(name, value.type)
-        return self.values[node]
-
-    def around(self, value: Value) -> Value:
-        sql = value.sql
-        for name, of in reversed(self.steps):
-            sql = let(name, of, sql)
-        return Value(sql, value.type)
 
 
 @dataclass(frozen=True)
@@ -63,9 +37,8 @@ class Scope:
     """Meaning of the names in an expression: columns, columns of earlier relations by their number, and variables."""
 
     columns: Sequence[OutputColumn]
-    found: Callable[[int, str], OutputColumn] | None = None
+    found: Callable[[int, str], OutputColumn]
     variables: Mapping[str, Value] = field(default_factory=dict)
-    binding: Binding | None = None
 
     def within(self, variables: Mapping[str, Value]) -> Scope:
         """Return the scope within a lambda with these parameters."""
@@ -73,7 +46,7 @@ class Scope:
 
     def column(self, name: Name) -> tuple[OutputColumn, tuple[str, ...]]:
         """Return the column that a name means and the parts of it that follow. Raises Unsupported."""
-        if name.plan is not None and self.found is not None:
+        if name.plan is not None:
             return self.found(name.plan, name.parts[0]), name.parts[1:]
         first, others = name.parts[0], name.parts[1:]
         of_alias = self.columns_of(first)
@@ -109,33 +82,11 @@ def is_aggregate(node: Node) -> bool:
     return combines or have_aggregate(parts_of(node))
 
 
-def whole_value(node: Node, scope: Scope) -> Value:
-    """Return the SQL of a whole expression; a long one computes what it repeats only once. Raises Unsupported."""
-    try:
-        return value_of(node, scope)
-    except TooLong:
-        if is_aggregate(node) or has_window(node):
-            raise
-        counted = Counter(subtree(node))
-        repeated = {part for part, times in counted.items() if times > 1 and isinstance(part, Call | Cast)}
-        binding = Binding(repeated)
-        return binding.around(value_of(node, replace(scope, binding=binding)))
-
-
-class TooLong(Unsupported):
-    """Raised for an expression whose SQL would be very long."""
-
-
 def value_of(node: Node, scope: Scope) -> Value:
     """Return the SQL of an expression. Raises Unsupported."""
-    binding = scope.binding if not scope.variables else None  # variables of a lambda have no value outside
-    if binding is not None and node in binding.values:
-        return binding.values[node]
     value = _value(node, scope)
     if len(value.sql) > LONGEST:
-        raise TooLong("only Spark evaluates so long an expression")
-    if binding is not None and node in binding.repeated and not value.is_literal:
-        return binding.named(node, value)
+        raise unsupported("so long an expression")
     return value
 
 
@@ -317,7 +268,7 @@ def _starred(star: Star, scope: Scope) -> Sequence[Node]:
 
 def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
     """Return the SQL of an expression and the column `sql` that it becomes. Raises Unsupported without a name."""
-    value, name = whole_value(node, scope), name_of(node)
+    value, name = value_of(node, scope), name_of(node)
     if isinstance(value.type, T.DayTimeIntervalType):
         raise unsupported("a column of intervals")
     if name is None:

@@ -21,7 +21,6 @@ from lake.session.in_process.expressions import (
     only,
     order_keys,
     value_of,
-    whole_value,
 )
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import comparison
@@ -34,7 +33,7 @@ def filtered(rows: Relation, node: Node, name: str) -> Relation:
     if is_aggregate(node):
         raise unsupported("a filter by several rows")
     scope = rows.scope
-    sql = f"SELECT * FROM {rows.name} WHERE {_condition(whole_value(node, scope))}"
+    sql = f"SELECT * FROM {rows.name} WHERE {_condition(value_of(node, scope))}"
     return Relation(name, sql, rows.columns, (rows,), rows.plans, filtered_by=columns_read([node], scope))
 
 
@@ -145,7 +144,7 @@ def _exploded(node: Node) -> Node | None:
 
 
 def _unnested(list_: Node, scope: Scope, node: Node, sql: str) -> tuple[str, OutputColumn]:
-    value, read = whole_value(list_, scope), columns_read([list_], scope)
+    value, read = value_of(list_, scope), columns_read([list_], scope)
     if not isinstance(value.type, T.ArrayType) or not isinstance(node, Alias):
         raise unsupported("explode of this value")
     return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql, made_of=read)
