@@ -6,25 +6,36 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import pytest
 
 from lake.connect.kafka.source import ranges
 from lake.connect.kafka.source.cluster import Cluster
+from lake.connect.kafka.source.options import KafkaOptions
 from lake.connect.kafka.source.reader import KafkaSource
 from lake.sources.source import Gap, Progress
 from tests.sources.kafka import Entry, MadeUp, Partition, options, places_of, stream
 from tests.spool import Kept
 
-pytest.importorskip("confluent_kafka")
 SEEDS = range(60)
+
+
+class SimulatedCluster(Cluster):
+    def __init__(self, options: KafkaOptions, simulated: MadeUp) -> None:
+        self.simulated = simulated
+        super().__init__(options)
+
+    def client(self, kind: object, defaults: object, ours: object) -> Any:
+        return self.simulated
 
 
 def source_of(cluster: MadeUp, *facts: str, **said: object) -> KafkaSource:
     chosen = options("nowhere:1", stream("events", *facts), topics={"events": "events"}, **said)
-    opened = Cluster(chosen, consumer=cluster, admin=cluster)
-    cluster.on_commit = opened._committed
-    return KafkaSource(chosen, lambda _: opened)
+    source = KafkaSource(chosen)
+    source.cluster = SimulatedCluster(chosen, cluster)
+    cluster.on_commit = source.cluster._committed
+    return source
 
 
 def made_up(random: Random, *, steps: int = 20) -> MadeUp:

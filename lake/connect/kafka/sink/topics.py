@@ -14,7 +14,12 @@ from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub forgets to export them
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from lake.connect.kafka.source.cluster import POLL_SECONDS, Cluster, UnknownTopic, may_pass
 from lake.connect.kafka.source.ranges import Range, TopicState
@@ -25,7 +30,6 @@ from lake.text import literal
 
 if TYPE_CHECKING:
     import duckdb
-    from confluent_kafka import Message
 
 COMPACTED: Final = "compact"
 KEPT: Final = "delete"
@@ -81,8 +85,6 @@ class Topics(Cluster):
         return {name: (here.id, len(here.partitions)) for name, here in there.items()}
 
     def _make(self, missing: Iterable[TopicSpec], replication: int) -> None:
-        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its stub forgets to export it
-
         asked = self._admin.create_topics(
             [
                 NewTopic(topic.name, topic.partitions, replication, config={"cleanup.policy": topic.policy})
@@ -94,8 +96,6 @@ class Topics(Cluster):
             self._answer(future, f"the topic {name!r} could not be made: ")
 
     def _most(self, topic: TopicSpec) -> int:
-        from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]  # as above
-
         resource = ConfigResource(ResourceType.TOPIC, topic.name)
         asked = self._admin.describe_configs([resource], request_timeout=self.options.seconds)
         config = self._answer(asked[resource], f"the topic {topic.name!r}: ")

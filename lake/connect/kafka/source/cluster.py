@@ -13,16 +13,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from contextlib import suppress
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stub forgets to export it
 
 from lake.connect.kafka.source.options import KafkaOptions
 from lake.connect.kafka.source.ranges import PartitionBounds, Range, TopicState
-from lake.errors import DeclarationError, LakeError, Unavailable, install
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sources.source import Gap
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
 
 REFUSING: Final = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "_SSL"})
 UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"})
@@ -73,16 +81,6 @@ def _is(error: KafkaError, names: frozenset[str]) -> bool:
     return error.code() in {getattr(type(error), name) for name in names}
 
 
-class Client(Protocol):
-    def assign(self, partitions: list[Any], /) -> None: ...
-    def unassign(self) -> None: ...
-    def commit(self, *, offsets: list[Any], asynchronous: Literal[True]) -> None: ...
-    def poll(self, timeout: float) -> Any: ...
-    def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
-    def position(self, partitions: list[Any], /) -> list[Any]: ...
-    def close(self) -> Any: ...
-
-
 class KafkaLogger:
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
@@ -92,32 +90,17 @@ class KafkaLogger:
 
 
 class Cluster:
-    def __init__(self, options: KafkaOptions, *, consumer: Client | None = None, admin: Any = None) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self.last_error: KafkaError | None = None
         self._written: tuple[KafkaError | None, list[Any]] | None = None
-        if consumer is None:
-            consumer, admin = self._connected()
-        self._consumer, self._admin = consumer, admin
-
-    def _connected(self) -> tuple[Client, Any]:
-        if find_spec("confluent_kafka") is None:
-            raise DeclarationError(
-                "Kafka needs confluent-kafka, which the extra `kafka` installs",
-                where=self.options.where,
-                fix=install("kafka"),
-            )
-        from confluent_kafka import Consumer
-        from confluent_kafka.admin import AdminClient
-
-        reading = {**READING, "group.id": self.options.group, "on_commit": self._committed}
-        return self.client(Consumer, FETCHING, reading), self.client(AdminClient, {}, {})
+        reading = {**READING, "group.id": options.group, "on_commit": self._committed}
+        self._consumer, self._admin = self.client(Consumer, FETCHING, reading), self.client(AdminClient, {}, {})
 
     def client(self, kind: Callable[..., T], defaults: Mapping[str, Any], ours: Mapping[str, Any]) -> T:
         """Declared settings may change the `defaults`, not `ours`. Raises DeclarationError for a setting that is
         rejected.
         """
-        from confluent_kafka import KafkaException
 
         declared = {name: str(value) for name, value in self.options.client.items()}
         about = {"bootstrap.servers": self.options.bootstrap, "error_cb": self._on_error}
@@ -152,8 +135,6 @@ class Cluster:
                 self._admin.poll(POLL_SECONDS)
 
     def _topics(self, names: list[str]) -> dict[str, TopicState]:
-        from confluent_kafka import IsolationLevel, TopicPartition
-        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stub forgets to export it
 
         wait, described = self.options.seconds, self._described(names)
         latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # so is the client
@@ -184,15 +165,12 @@ class Cluster:
                 raise self.unavailable(f"the topic {name!r} was recreated while it was being read")
 
     def _described(self, names: list[str]) -> dict[str, Any]:
-        from confluent_kafka import TopicCollection
 
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self.options.seconds)
         return {name: self._answer(asked[name], f"the topic {name!r}: ") for name in names}
 
     def read(self, wanted: Range) -> Iterator[tuple[Sequence[Message], int]]:
         """Yield batches of committed records, each with the offset up to which it is complete."""
-        from confluent_kafka import TopicPartition
-
         self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
         at, heard = wanted.first, time.monotonic()
         while at < wanted.end:
@@ -205,7 +183,6 @@ class Cluster:
                 raise self.unavailable(f"no records received from {_shown(wanted)} after offset {at}")
 
     def _consumed(self, wanted: Range, at: int) -> tuple[list[Message], int]:
-        from confluent_kafka import TopicPartition
 
         got = self._consumer.consume(min(BATCH, wanted.end - at), POLL_SECONDS)
         upto = self._consumer.position([TopicPartition(wanted.topic, wanted.partition)])[0].offset
@@ -219,11 +196,10 @@ class Cluster:
         return messages, max(upto, at)
 
     def _ended(self, error: KafkaError, message: Message, wanted: Range) -> int:
-        from confluent_kafka import KafkaError as Codes
 
-        if error.code() == Codes._PARTITION_EOF:
+        if error.code() == KafkaError._PARTITION_EOF:
             return message.offset() or 0
-        if error.code() in {Codes._AUTO_OFFSET_RESET, Codes.OFFSET_OUT_OF_RANGE}:
+        if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
             raise Gap(
                 f"{_shown(wanted)}: offset {wanted.first} is gone",
                 where=self.options.where,
@@ -236,7 +212,6 @@ class Cluster:
 
     def oldest(self, waiting: Sequence[Range]) -> float | None:
         """Return a timestamp in Unix seconds."""
-        from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
 
         if not waiting:
             return None
@@ -257,8 +232,6 @@ class Cluster:
         The consumer does it: an admin client's request crashes the process if a coordinator goes away (librdkafka 4605,
         5397).
         """
-        from confluent_kafka import KafkaException, TopicPartition
-
         self._consumer.unassign()
         self._written = None
         places = [TopicPartition(topic, partition, offset) for topic, partition, offset in offsets]
@@ -290,7 +263,6 @@ class Cluster:
         self.last_error = error
 
     def _answer(self, future: Future[T], about: str = "") -> T:
-        from confluent_kafka import KafkaException
 
         end = time.monotonic() + self.options.seconds
         while True:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from lake.connect.kafka.source import ranges
 from lake.connect.kafka.source.cluster import Cluster
@@ -30,9 +31,6 @@ from lake.connect.kafka.source.values import (
 from lake.errors import DeclarationError
 from lake.sources.describe import topic_of
 from lake.sources.source import Lag, Progress, Spool
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 CONTROL: Final = ""  # the envelope's reader counts it as a control message
@@ -124,8 +122,6 @@ class TopicReader:
 
 
 def _must_be_stamped(topic: KafkaTopic, messages: Sequence[Message]) -> None:
-    from confluent_kafka import TIMESTAMP_CREATE_TIME
-
     for message in messages:
         if message.timestamp()[0] == TIMESTAMP_CREATE_TIME:
             raise DeclarationError(
@@ -149,8 +145,6 @@ def _part(text: str, name: str) -> str | None:
 
 
 def _time(message: Message) -> str | None:
-    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
-
     kind, milliseconds = message.timestamp()
     if kind == TIMESTAMP_NOT_AVAILABLE:
         return None
@@ -172,9 +166,8 @@ class KafkaSource:
     together = (("kafka", "partition"), ("kafka", "key"))
     offset = ("kafka", "offset")
 
-    def __init__(self, options: KafkaOptions, connect: Callable[[KafkaOptions], Cluster] = Cluster) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self.options = options
-        self._connect = connect
         self.more = False
 
     @property
@@ -183,7 +176,7 @@ class KafkaSource:
 
     @cached_property
     def cluster(self) -> Cluster:
-        return self._connect(self.options)
+        return Cluster(self.options)
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
         position, cluster = self._position(after), self.cluster.id

@@ -19,13 +19,14 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
+from confluent_kafka import Message
+
 from lake.connect.kafka.source.options import KafkaOptions
 from lake.errors import DeclarationError, LakeError, Unavailable, install
 from lake.records import avro_values, json_value
 from lake.records.raw_values import RawValue
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
