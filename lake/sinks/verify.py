@@ -141,11 +141,8 @@ class Comparison:
         [(count,)] = self.con.execute("SELECT count(*) FROM wrong").fetchall()
         return count, tuple(shown.to_pylist(maps_as_pydicts="strict"))
 
-    def repairs(self) -> TableChanges:
-        return TableChanges(self.table, _QueriedChanges(self.con, self._repair_sql))
-
-    def no_repairs(self) -> TableChanges:
-        return TableChanges(self.table, _QueriedChanges(self.con, NOTHING))
+    def repairs(self, *, differs: bool) -> TableChanges:
+        return TableChanges(self.table, _QueriedChanges(self.con, self._repair_sql if differs else NOTHING))
 
     @property
     def _repair_sql(self) -> str:
@@ -186,25 +183,19 @@ class Comparison:
         return [found for found in fields_of(schema) if not only or found[0] in only]
 
     def _read_theirs(self) -> None:
-        failures: list[LakeError] = []
-        try:
-            self._copy_theirs(failures)
-        except duckdb.Error:
-            if failures:  # DuckDB wraps an error raised in the stream
-                raise failures[0] from None
-            raise
-
-    def _copy_theirs(self, failures: list[LakeError]) -> None:
         if isinstance(self.target, FingerprintingTarget):
-            self.con.register("read", _recording_failures(self.target.hashes(self.table), failures))
             unsigned = ", ".join(f"(({n}::HUGEINT + {MODULUS}) % {MODULUS})::UBIGINT AS {n}" for n in ("_key", "_hash"))
-            self.con.execute(f"CREATE TEMP TABLE theirs AS SELECT * REPLACE ({unsigned}) FROM read")
+            self._load("theirs", f"* REPLACE ({unsigned})", self.target.hashes(self.table))
         elif isinstance(self.target, ReadableTarget):
-            self.con.register("read", _recording_failures(self.target.rows(self.table), failures))
             typed = ", ".join(f"CAST({quoted(c)} AS {kind}) AS {quoted(c)}" for c, kind in self.table.types.items())
-            self.con.execute(f"CREATE TEMP TABLE back AS SELECT {typed} FROM read")
+            self._load("back", typed, self.target.rows(self.table))
             self.con.execute(f"CREATE TEMP TABLE theirs AS {self._hashes(self._stored_columns, 'FROM back')}")
-        self.con.unregister("read")
+
+    def _load(self, table: str, columns: str, rows: pa.RecordBatchReader) -> None:
+        """Load batch by batch, since DuckDB wraps errors raised in a stream that it reads."""
+        self.con.from_arrow(rows.schema.empty_table()).select(columns).create(table)
+        for batch in rows:
+            self.con.from_arrow(batch).select(columns).insert_into(table)
 
     def _typed(self, of: str, column: Column) -> str:
         """A fingerprinting target returns texts, and may store JSON."""
@@ -226,19 +217,6 @@ class Comparison:
             )
             known = [row["_key"] for row in rows if key_of(row, self.table.identity) in keys]
             self.con.execute("DELETE FROM wrong WHERE list_contains(?, _key)", [known])
-
-
-def _recording_failures(rows: pa.RecordBatchReader, failures: list[LakeError]) -> pa.RecordBatchReader:
-    import pyarrow as pa
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        try:
-            yield from rows
-        except LakeError as failure:
-            failures.append(failure)
-            raise
-
-    return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
 
 @dataclass(frozen=True)
@@ -296,8 +274,7 @@ def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]
         verdicts = [table.verdict() for table in tables]
         _must_be_comparable(sink, verdicts)
         changes = [
-            table.repairs() if verdict.differing else table.no_repairs()
-            for table, verdict in zip(tables, verdicts, strict=True)
+            table.repairs(differs=bool(verdict.differing)) for table, verdict in zip(tables, verdicts, strict=True)
         ]
         at = datetime.fromisoformat(position.published_at)
         target.deliver(SinkDelivery(sink.name, position, position.edition, position.cut, at, changes))
