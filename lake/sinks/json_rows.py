@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb.sqltypes import DuckDBPyType
 
-COLUMNS: Final = ("change", "key", "name", "before", "after")
 NULL: Final = "%null"
 GATHERED_ROWS: Final = 50_000
 GATHERED_BYTES: Final = 32 << 20

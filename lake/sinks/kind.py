@@ -36,19 +36,16 @@ class DeclaredTable:
 
 @dataclass(frozen=True)
 class DeclaredSink:
-    """Declared sink. `make` returns its target, not yet connected."""
+    """Declared sink. `open` returns its target, not yet connected."""
 
     name: str
     kind: str
     tables: Mapping[str, DeclaredTable]
     where: str
-    make: Callable[[], Target]
+    open: Callable[[], Target]
     after_publish: bool = False
     begin: Begin = "snapshot"
     keeps: str = ""
-
-    def open(self) -> Target:
-        return self.make()
 
 
 @dataclass(frozen=True)
@@ -121,11 +118,6 @@ def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> di
 def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
     """Return valid sinks, and the faults of others, by name."""
     return declared_files.sinks(settings).sound(partial(_read, settings))
-
-
-def names(settings: Settings) -> list[str]:
-    """Valid or not."""
-    return declared_files.sinks(settings).names
 
 
 def tables(settings: Settings) -> dict[str, list[str]]:

@@ -77,11 +77,8 @@ def _read(settings: Settings, contracts: Mapping[str, Contract], file: DeclaredF
     with translated_import_errors("lake.sources", kind, where) as entry:
         source_kind: SourceKind = entry.load()
         source = source_kind.open(SourceDeclaration(file.name, options, where, contracts, settings))
-    faults = [
-        DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))
-        for stream in source.streams
-        if stream not in contracts
-    ]
-    if faults:
-        raise DeclarationError.all(faults)
+    unknown = (stream for stream in source.streams if stream not in contracts)
+    DeclarationError.raise_any(
+        ((f"unknown stream {stream!r}", did_you_mean(stream, contracts)) for stream in unknown), where
+    )
     return DeclaredSource(file.name, kind, source.streams, where, lambda: source)
