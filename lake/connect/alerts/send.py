@@ -65,61 +65,36 @@ class Measurements:
 
     def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
         """Return value, None if there is none; description; and subject."""
-        values = [(value, what, name) for name, value, what in self._values(alert.measure) if alert.of in {"", name}]
+        values = [each for each in _values(self.status, alert.measure) if alert.of in {"", each[2]}]
         if alert.measure in CONDITIONS:
             return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.REASON_LENGTH], ""
         return max(values, default=(None, "", ""), key=lambda each: each[0])
 
-    def _values(self, measure: str) -> Iterator[tuple[str, float, str]]:
-        now = self.status
-        if measure in CONDITIONS:
+
+def _values(now: Status, measure: str) -> Iterator[tuple[float, str, str]]:
+    """Yield value, description and subject."""
+    match measure:
+        case "lag":
+            lags = ((table.name, table.lag) for table in now.tables if table.lag is not None)
+            yield from ((lag.total_seconds(), f"{name} is {lag} behind", name) for name, lag in lags)
+        case "age":
+            if now.edition is not None:
+                age = now.at - now.edition.published_at
+                yield age.total_seconds(), f"edition {now.edition.number} is {age} old", ""
+        case "pending":
+            yield from ((float(s.pending), f"{s.name} has {s.pending} files waiting", s.name) for s in now.streams)
+        case "quarantine":
+            counts = ((stream.name, sum(stream.quarantined.values())) for stream in now.streams)
+            yield from ((float(count), f"{name} has {count} records in quarantine", name) for name, count in counts)
+        case "sink":
+            yield from ((s.seconds or 0.0, f"{s.name} is {s.editions} editions behind", s.name) for s in now.sinks)
+        case "undelivered":
+            counts = ((sink.name, len(sink.rejected) + sink.undelivered) for sink in now.sinks)
+            yield from ((float(count), f"{name} lacks {count} rows", name) for name, count in counts)
+        case _:  # of CONDITIONS
             lines = failed_conditions(now, [measure])  # messages about damage are sent as well
             lines = [line for line in lines if f": {VERB} of " not in line]  # an alert about itself
-            yield from (("", 1.0, line) for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
-        for name, value, what in MEASURED[measure](now) if measure in MEASURED else ():
-            yield name, value, f"{name} {what}".strip()
-
-
-def _lag(now: Status) -> Iterator[tuple[str, float, str]]:
-    for table in now.tables:
-        if table.lag is not None:
-            yield table.name, table.lag.total_seconds(), f"is {table.lag} behind"
-
-
-def _age(now: Status) -> Iterator[tuple[str, float, str]]:
-    if now.edition is not None:
-        age = now.at - now.edition.published_at
-        yield "", age.total_seconds(), f"edition {now.edition.number} is {age} old"
-
-
-def _pending(now: Status) -> Iterator[tuple[str, float, str]]:
-    yield from ((stream.name, float(stream.pending), f"has {stream.pending} files waiting") for stream in now.streams)
-
-
-def _quarantine(now: Status) -> Iterator[tuple[str, float, str]]:
-    for stream in now.streams:
-        count = sum(stream.quarantined.values())
-        yield stream.name, float(count), f"has {count} records in quarantine"
-
-
-def _sink(now: Status) -> Iterator[tuple[str, float, str]]:
-    yield from ((sink.name, sink.seconds or 0.0, f"is {sink.editions} editions behind") for sink in now.sinks)
-
-
-def _undelivered(now: Status) -> Iterator[tuple[str, float, str]]:
-    for sink in now.sinks:
-        count = len(sink.rejected) + sink.undelivered
-        yield sink.name, float(count), f"lacks {count} rows"
-
-
-MEASURED: Final[dict[str, Callable[[Status], Iterator[tuple[str, float, str]]]]] = {
-    "lag": _lag,
-    "age": _age,
-    "pending": _pending,
-    "quarantine": _quarantine,
-    "sink": _sink,
-    "undelivered": _undelivered,
-}
+            yield from ((1.0, line, "") for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
 
 
 def send_alerts(
