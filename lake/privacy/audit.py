@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -52,32 +52,20 @@ Files: TypeAlias = Iterator[tuple[Address, int]]
 
 @dataclass(frozen=True)
 class Proof:
-    """Files of the warehouse in `found` have a value, or cannot be unpacked. `outside` are landing files, archived ones
-    and OWNERS, which only their owner may change. `names` are of ingested files, which logs keep forever.
+    """Files of the warehouse in `found` have a value, or cannot be unpacked. `outside_the_warehouse` are landing files,
+    archived ones and OWNERS, which only their owner may change. `names_of_files` were ingested: logs keep them forever.
     """
 
-    values: int
-    files: int
-    size: int
+    values_searched: int
+    files_searched: int
+    bytes_searched: int
     found: tuple[str, ...]
-    outside: tuple[str, ...]
-    names: tuple[str, ...] = ()
+    outside_the_warehouse: tuple[str, ...]
+    names_of_files: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
-        return bool(self.values) and not self.found
-
-    @property
-    def record(self) -> dict[str, Any]:
-        return {
-            "holds": self.holds,
-            "values_searched": self.values,
-            "files_searched": self.files,
-            "bytes_searched": self.size,
-            "found": list(self.found),
-            "outside_the_warehouse": list(self.outside),
-            "names_of_files": list(self.names),
-        }
+        return bool(self.values_searched) and not self.found
 
 
 @dataclass(frozen=True)
@@ -96,12 +84,12 @@ class Report:
 
     @property
     def record(self) -> dict[str, Any]:
-        about = {"stream": self.stream, "person": self.person}
-        return {**about, **self.proof.record, "not_searched": list(self.left_out), "sinks_unproven": list(self.sinks)}
+        about = {"stream": self.stream, "person": self.person, "holds": self.proof.holds, **asdict(self.proof)}
+        return {**about, "not_searched": self.left_out, "sinks_unproven": self.sinks}
 
     @property
     def fault(self) -> LawError | None:
-        if not self.proof.values:
+        if not self.proof.values_searched:
             return LawError(
                 "nothing was searched for, so nothing was proved",
                 where="; ".join(self.left_out),
@@ -111,7 +99,7 @@ class Report:
             return LawError(
                 f"data of this person is still in {len(self.proof.found)} files",
                 where=self.proof.found[0],
-                fix=NAMED if self.proof.names else FORGET,
+                fix=NAMED if self.proof.names_of_files else FORGET,
             )
         return None
 

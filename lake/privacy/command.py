@@ -97,15 +97,16 @@ def _preview(shell: Shell, would: Preview) -> None:
 
 def _proved(report: Report) -> Iterator[str]:
     proof = report.proof
+    searched = f"{proof.files_searched} files, {proof.bytes_searched:,} bytes"
     where = f"found in {len(proof.found)} of them" if proof.found else "found in none"
-    yield f"{proof.values} values searched for in {proof.files} files, {proof.size:,} bytes: {where}"
+    yield f"{proof.values_searched} values searched for in {searched}: {where}"
     yield from (f"  {file}" for file in proof.found)
-    if proof.outside:
-        yield f"still in {len(proof.outside)} files outside the tables, which you have to delete yourself:"
-        yield from (f"  {file}" for file in proof.outside)
-    if proof.names:
-        yield f"in the names of {len(proof.names)} ingested files, which stay in the logs:"
-        yield from (f"  {name}" for name in proof.names)
+    if outside := proof.outside_the_warehouse:
+        yield f"still in {len(outside)} files outside the tables, which you have to delete yourself:"
+        yield from (f"  {file}" for file in outside)
+    if names := proof.names_of_files:
+        yield f"in the names of {len(names)} ingested files, which stay in the logs:"
+        yield from (f"  {name}" for name in names)
     yield from (f"not searched for: {what}" for what in report.left_out)
     yield from (f"not proved to be gone from {what}" for what in report.sinks)
     yield f"report: {click.format_filename(report.file)}"

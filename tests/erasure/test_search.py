@@ -126,9 +126,9 @@ def test_proof_reports_a_file_named_after_the_person(tmp_path: Path) -> None:
     landed = [("orders", 1, f"orders/{name}.jsonl", 1, 1, None) for name in ("margaret hamilton", "monday")]
     landing.LANDED.append(settings, landed)
     found = search_files(settings, {"margaret hamilton"})
-    assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)
-    assert search_files(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]
-    assert search_files(settings, {"hamil"}).names == ()
+    assert (found.names_of_files, found.holds) == (("orders/margaret hamilton.jsonl",), False)
+    assert search_files(settings, {"margaret"}).names_of_files == ("orders/margaret hamilton.jsonl",)
+    assert search_files(settings, {"hamil"}).names_of_files == ()
 
 
 def test_replay_returns_blank_records_blanked_after_the_listing(
@@ -198,9 +198,9 @@ def test_proof_reports_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     zipped = settings.path("landing/orders/1.jsonl.gz")
     zipped.parent.mkdir(parents=True)
     zipped.write_bytes(gzip.compress(b'{"customer":"margaret"}'))
-    assert search_files(settings, {"margaret"}).outside == (str(zipped),)
+    assert search_files(settings, {"margaret"}).outside_the_warehouse == (str(zipped),)
     zipped.write_bytes(zipped.read_bytes()[:-9])
-    assert search_files(settings, {"grace"}).outside == (str(zipped),)
+    assert search_files(settings, {"grace"}).outside_the_warehouse == (str(zipped),)
     half = whole.with_name(f"{whole.name}#1")
     half.write_bytes(whole.read_bytes()[:-20])
     assert search_files(settings, {"margaret"}).found == (str(half),)
@@ -263,7 +263,7 @@ def test_proof_reports_kept_output_and_history_as_the_owners(tmp_path: Path, nam
     kept.parent.mkdir(parents=True)
     kept.write_text("order: expect_column_values_to_be_positive(amount) failed for 1 of 2 rows: customer=margaret")
     found = search_files(settings, {"margaret"})
-    assert (found.found, found.outside) == ((), (str(kept),))
+    assert (found.found, found.outside_the_warehouse) == ((), (str(kept),))
 
 
 def test_proof_continues_when_files_are_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ def test_proof_continues_when_files_are_renamed(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(audit, "_has_value", renaming)
     found = search_files(settings, {"margaret"})
     assert found.found == (str(settings.warehouse_path / "other.txt"), str(then))
-    assert (found.files, found.size) == (2, 22)
+    assert (found.files_searched, found.bytes_searched) == (2, 22)
 
 
 @pytest.mark.parametrize("zipped", [False, True])
