@@ -75,6 +75,13 @@ def _image(row: str, columns: Iterable[str]) -> str:
     return f"CASE WHEN {row} IS NOT NULL THEN {{{fields}}} END"
 
 
+def declared_changes(
+    settings: Settings, table: DeclaredTable, before: TableInEdition | None, after: TableInEdition
+) -> ChangeSource:
+    changes = SelectedChanges(NetChanges(settings, before, after), table.columns)
+    return FilteredChanges(changes, table.condition) if table.condition else changes
+
+
 @dataclass(frozen=True)
 class DeliveryPlan:
     settings: Settings
@@ -171,11 +178,7 @@ class DeliveryPlan:
         is_first = had is None and not self.resync
         if is_first and self.sink.begin == "now":
             before, whole = side, False
-        source: ChangeSource = SelectedChanges(
-            NetChanges(self.settings, None if whole else before, side), table.columns
-        )
-        if table.condition:
-            source = FilteredChanges(source, table.condition)
+        source = declared_changes(self.settings, table, None if whole else before, side)
         rejected = () if self.position is None else self.position.rejected
         keys = frozenset(row.key for row in rejected if row.table == table.name)
         described = whole or is_first or (had is not None and had[1] != far.description)

@@ -21,12 +21,12 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.connect.webhook.receiver import Receiver, WebhookMessage
 from lake.errors import LakeError, StartOver
-from lake.read.net_changes import NetChanges, TableInEdition
+from lake.read.net_changes import TableInEdition
 from lake.sinks.condition import FilteredChanges
 from lake.sinks.json_rows import json_rows
 from lake.sinks.kind import DeclaredSink, RetryResult
-from lake.sinks.plan import DeliveryPlan, SelectedChanges
-from lake.sinks.sink import ChangeSource, SinkDelivery, SinkPosition, TableChanges
+from lake.sinks.plan import DeliveryPlan, declared_changes
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges
 from lake.store.ledger import editions, sent
 from lake.store.ledger.editions import Edition
 from lake.store.ledger.sent import State, Undelivered, Underway
@@ -68,10 +68,6 @@ class ChangeMessage:
         return _hash("chg", [about.sink, about.number, about.at, self.table, self.key, self.change])
 
     @property
-    def type(self) -> str:
-        return f"{self.far}.{self.change}"
-
-    @property
     def data(self) -> str:
         about: dict[str, str | int] = {"id": self.id, "table": self.far, "change": self.change}
         about |= {"edition": self.about.edition, "cut": self.about.cut}
@@ -83,7 +79,7 @@ BodyFormat = Callable[[ChangeMessage], str]
 
 
 def as_event(changed: ChangeMessage) -> str:
-    return _body(changed.type, changed.about, changed.data)
+    return _body(f"{changed.far}.{changed.change}", changed.about, changed.data)
 
 
 def message(batch: Sequence[ChangeMessage], *, is_array: bool, form: BodyFormat = as_event) -> WebhookMessage:
@@ -313,9 +309,7 @@ class _Resender:
         sides = {far.name: (far, side) for far, side in DeliveryPlan(self.settings, self.sink, None, new).sides()}
         far, side = sides[table.name]
         before = TableInEdition.of(self.settings, table.name, old)
-        source: ChangeSource = SelectedChanges(NetChanges(self.settings, before, side), table.columns)
-        if table.condition:
-            source = FilteredChanges(source, table.condition)
+        source = declared_changes(self.settings, table, before, side)
         numbers = {row.key: row.number for row in rows}
         gone = dict.fromkeys(numbers)
         about = DeliveryInfo(self.sink.name, 0, new.number, new.cut, new.published_at)
