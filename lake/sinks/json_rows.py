@@ -215,8 +215,7 @@ def _typed(
     wrong: Callable[[TargetTable, str], LakeError] | None,
 ) -> Iterator[pa.RecordBatch]:
     with closing(connect()) as con:
-        declared = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in table.types.items())
-        kinds = dict(zip(table.types, con.sql(f"SELECT {declared}").types, strict=True))
+        kinds = {name: con.type(kind) for name, kind in table.types.items()}
         values = ", ".join(f"{literal(c)}: {_value(_field('texts', c), kind, 0)}" for c, kind in kinds.items())
         shape = _json_structure(
             f"STRUCT({', '.join(f'{quoted(name)} {_texts(kind)}' for name, kind in kinds.items())})"

@@ -16,7 +16,6 @@ from typing import Any, Final
 from lake.errors import DeclarationError, did_you_mean
 from lake.session.duck import connect
 from lake.sinks.sink import TargetTable
-from lake.text import quoted
 
 PREFIX: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 TABLE: Final = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
@@ -103,8 +102,7 @@ def index_body(table: TargetTable, where: str) -> dict[str, Any]:
                 f"{table.name}: mapping: no column {column!r}", where=where, fix=did_you_mean(column, table.types)
             )
     with connect() as con:
-        declared = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in table.types.items())
-        kinds = dict(zip(table.types, con.sql(f"SELECT {declared}").types, strict=True))
+        kinds = {name: con.type(kind) for name, kind in table.types.items()}
     properties = {name: given.get(name) or _of(kind, name in table.identity) for name, kind in kinds.items()}
     described = {"table": table.name, "doc": table.doc}
     mappings = {"dynamic": False, "_meta": described, "properties": properties}
