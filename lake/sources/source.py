@@ -55,10 +55,6 @@ class Spool(Protocol):
 
     def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
         """Add columns of equal length; a missing fact is null. Five times as fast as `put`."""
-        columns = {name: column.to_pylist() for name, column in facts.items()}
-        for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
-            row_facts = {name: column[row] for name, column in columns.items() if column[row] is not None}
-            self.put(stream, SourceRecord(text, place, row_facts))
 
 
 class Source(Protocol):

@@ -44,7 +44,7 @@ COUNTING: Final = timedelta(seconds=2)
 """Time limit for counting waiting messages."""
 
 
-class CountingSpool(Spool):
+class CountingSpool:
     def put(self, stream: str, record: SourceRecord) -> None:
         pass
 
