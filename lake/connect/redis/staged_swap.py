@@ -55,10 +55,6 @@ class RedisKeys:
     def gone(self, delivery: str, table: str) -> str:
         return f"{self.prefix}~{delivery}-:{table}:"
 
-    @property
-    def all_staged(self) -> str:
-        return f"{self.prefix}~"
-
 
 def check_table(table: TargetTable, where: str) -> None:
     if not TABLE.fullmatch(table.far):
@@ -163,7 +159,7 @@ class KeyStage:
     def begin(self) -> None:
         if not self.client.eval(BEGIN, 2, self.keys.staging, self.keys.switch, self.delivery):
             raise self._overtaken()
-        for some in scan_keys(self.client, self.keys.all_staged):
+        for some in scan_keys(self.client, f"{self.keys.prefix}~"):
             if not self.client.eval(CLEAR, 1 + len(some), self.keys.staging, *some, self.delivery):
                 raise self._overtaken()
 

@@ -76,13 +76,10 @@ class Topics(Cluster):
                     fix=f"make it, with cleanup.policy={missing[0].policy}; or say create = true",
                 )
             self._make(missing, replication)
-            there |= self.wait_for_leaders(missing)
+            names = [topic.name for topic in missing]
+            made = self.repeat(lambda: self.topics(names), UnknownTopic)  # which waits for their leaders
+            there |= {name: (here.id, len(here.partitions)) for name, here in made.items()}
         return {topic.name: TargetTopic(*there[topic.name], self._most(topic)) for topic in wanted}
-
-    def wait_for_leaders(self, made: Iterable[TopicSpec]) -> dict[str, tuple[str, int]]:
-        names = [topic.name for topic in made]
-        there = self.repeat(lambda: self.topics(names), UnknownTopic)
-        return {name: (here.id, len(here.partitions)) for name, here in there.items()}
 
     def _make(self, missing: Iterable[TopicSpec], replication: int) -> None:
         asked = self._admin.create_topics(

@@ -148,16 +148,11 @@ class Cluster:
             self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=level, request_timeout=wait)
             for spec, level in specs
         ]
-        topics = {
-            (place.topic, place.partition): PartitionBounds(*(self._answer(future[place]).offset for future in futures))
-            for place in places
-        }
-        return {
-            name: TopicState(
-                str(described[name].topic_id), {part.id: topics[name, part.id] for part in described[name].partitions}
-            )
-            for name in names
-        }
+        bounds: dict[str, dict[int, PartitionBounds]] = {name: {} for name in names}
+        for place in places:
+            offsets = (self._answer(future[place]).offset for future in futures)
+            bounds[place.topic][place.partition] = PartitionBounds(*offsets)
+        return {name: TopicState(str(described[name].topic_id), bounds[name]) for name in names}
 
     def check_unchanged(self, here: Mapping[str, TopicState]) -> None:
         for name, topic in self._described(list(here)).items():

@@ -60,10 +60,6 @@ class KafkaOptions:
     client: Mapping[str, str] = field(default_factory=dict)
     registry: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        return tuple(topic.stream for topic in self.topics)
-
     def redacted(self, text: str) -> str:
         for name, value in {**self.client, **self.registry}.items():
             if isinstance(value, FromEnvironment) and value:

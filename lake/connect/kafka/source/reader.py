@@ -172,7 +172,7 @@ class KafkaSource:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        return self.options.streams
+        return tuple(topic.stream for topic in self.options.topics)
 
     @cached_property
     def cluster(self) -> Cluster:
