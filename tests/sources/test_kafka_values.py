@@ -6,7 +6,7 @@ import base64
 import json
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 from random import Random
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lake.connect.kafka.source.options import KafkaOptions
-from lake.connect.kafka.source.values import Decode, Headers, UndecodableError, decoders, of_json
+from lake.connect.kafka.source.values import Decode, Headers, SchemaRegistry, UndecodableError, decoder, of_json
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, Unavailable
 from tests import registry as stand_in
@@ -105,8 +105,8 @@ def serialized(client: Any, schema: Any, value: Any, **said: Any) -> bytes:
 @contextmanager
 def open_decoder(registry: Registry, **said: str) -> Iterator[Decode]:
     given = KafkaOptions("shop", "sources/shop.toml", "x:1", (), seconds=5, registry={"url": registry.url} | said)
-    with decoders(given) as decode:
-        yield decode("avro", False)
+    with closing(SchemaRegistry(given)) as opened:
+        yield decoder("avro", opened, is_key=False)
 
 
 def decode_once(registry: Registry, value: bytes, headers: Headers = (), **said: str) -> str:

@@ -116,12 +116,8 @@ EMPTY: Final = "all of its columns are null, and a hash has a field for each tha
 class RedisTarget:
     name: str
     server: RedisServer
-    prefix: str
+    keys: RedisKeys
     at_once: int
-
-    @property
-    def keys(self) -> RedisKeys:
-        return RedisKeys(self.prefix)
 
     @property
     def client(self) -> redis.Redis:
@@ -277,7 +273,8 @@ def _rows(changes: TableChanges) -> Iterator[KeyChange]:
 def _open(declaration: SinkDeclaration) -> Target:
     options = declaration.options
     server = RedisServer.of(options, declaration.where)
-    return RedisTarget(declaration.name, server, options["prefix"] or f"{declaration.name}:", options["at_once"])
+    keys = RedisKeys(options["prefix"] or f"{declaration.name}:")
+    return RedisTarget(declaration.name, server, keys, options["at_once"])
 
 
 KIND: Final = SinkKind(

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -21,8 +22,9 @@ from lake.connect.kafka.source.options import FACTS, TIMESTAMP, KafkaOptions, Ka
 from lake.connect.kafka.source.ranges import KafkaOffsets, Range, TopicOffsets, TopicState
 from lake.connect.kafka.source.values import (
     Decode,
+    SchemaRegistry,
     UndecodableError,
-    decoders,
+    decoder,
     headers_of,
     of_json,
     of_text,
@@ -206,10 +208,13 @@ class KafkaSource:
 
     def _read_ranges(self, planned: list[Range], position: KafkaOffsets, spool: Spool) -> list[Range]:
         left, taken = self.options.bytes, []
-        with decoders(self.options) as decode:
+        with closing(SchemaRegistry(self.options)) as registry:
             readers = {
                 topic.name: TopicReader(
-                    topic, position.of_topic(topic.name), decode(topic.value, False), decode(topic.key, True)
+                    topic,
+                    position.of_topic(topic.name),
+                    decoder(topic.value, registry, is_key=False),
+                    decoder(topic.key, registry, is_key=True),
                 )
                 for topic in self.options.topics
             }

@@ -13,8 +13,7 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
@@ -74,14 +73,8 @@ def of_base64(value: bytes, _: Headers = ()) -> str:
 PLAIN: Final[Mapping[str, Decode]] = {"json": of_json, "text": of_text, "base64": of_base64}
 
 
-@contextmanager
-def decoders(options: KafkaOptions) -> Iterator[Callable[[str, bool], Decode]]:
-    """Yield a function of a format, and of whether it is for keys."""
-    registry = SchemaRegistry(options)
-    try:
-        yield lambda name, is_key: AvroDecoder(registry, is_key=is_key) if name == "avro" else PLAIN[name]
-    finally:
-        registry.close()
+def decoder(name: str, registry: SchemaRegistry, *, is_key: bool) -> Decode:
+    return AvroDecoder(registry, is_key=is_key) if name == "avro" else PLAIN[name]
 
 
 class AvroDecoder:

@@ -83,7 +83,7 @@ class PostgresTarget(PostgresSession):
         return values.stored_as(column)
 
     def fingerprint(self, table: TargetTable) -> str:
-        return str(self.rows(values.fingerprint(table.types, self._title(table)))[0][0])
+        return str(self.rows(values.fingerprint(table.types, self._table(table, table.far).title))[0][0])
 
     def hashes(self, table: TargetTable) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -100,7 +100,7 @@ class PostgresTarget(PostgresSession):
             cursor.itersize = 10_000
             identity = {name: table.types[name] for name in table.identity}
             hashes = f"{values.row_hash(identity)}, {values.row_hash(table.types)}"
-            cursor.execute(f"SELECT {key}, {hashes} FROM {self._title(table)}".encode())
+            cursor.execute(f"SELECT {key}, {hashes} FROM {self._table(table, table.far).title}".encode())
             while rows := cursor.fetchmany(10_000):
                 columns = zip(*rows, strict=True)
                 arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
@@ -171,9 +171,6 @@ class PostgresTarget(PostgresSession):
     @property
     def _positions(self) -> str:
         return f"{quoted(self.schema)}.{POSITIONS}"
-
-    def _title(self, table: TargetTable) -> str:
-        return f"{quoted(self.schema)}.{quoted(table.far)}"
 
 
 def _open(declaration: SinkDeclaration) -> Target:

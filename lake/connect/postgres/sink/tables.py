@@ -154,13 +154,10 @@ class PgTable:
                 rejected = f"SELECT image, reason FROM looked WHERE reason IS NOT NULL AND NOT {self._is_delete}"
                 for image, why in con.sql(rejected).fetchall():
                     changes.reject(key_of(image, self.table.identity), why)
-                wanted = "key_reason" if self._by_key(changes) else "reason"
+                wanted = "reason" if changes.whole or self.appends else "key_reason"
                 yield con.sql(
                     f"SELECT {self._as_texts(columns, edition)} FROM looked WHERE {wanted} IS NULL"
                 ).to_arrow_table()
-
-    def _by_key(self, changes: TableChanges) -> bool:
-        return not changes.whole and not self.appends
 
     @property
     def _is_delete(self) -> str:
