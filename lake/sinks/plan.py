@@ -106,14 +106,14 @@ class DeliveryPlan:
     def is_done(self) -> bool:
         if self.position is None or self.resync:
             return False
-        edition, tables = self.edition, {table.name: (far.shape, far.description) for table, far, _ in self._tables}
+        edition, tables = self.edition, {table.name: (far.shape, far.description) for table, far, _ in self.tables}
         goal = SinkPosition(edition.number, edition.cut, _moment(edition), tables, rejected=self.position.rejected)
         return self.position == goal
 
     def delivery(self) -> SinkDelivery:
         """Raises DeclarationError for tables missing from the edition, StartOver if a resync is required."""
         base = self.base
-        changes = [self._changes(table, far, side, base) for table, far, side in self._tables]
+        changes = [self._changes(table, far, side, base) for table, far, side in self.tables]
         return SinkDelivery(
             self.sink.name,
             self.position,
@@ -124,11 +124,8 @@ class DeliveryPlan:
             anew=self.resync,
         )
 
-    def sides(self) -> list[tuple[TargetTable, TableInEdition]]:
-        return [(far, side) for _, far, side in self._tables]
-
     @cached_property
-    def _tables(self) -> list[tuple[DeclaredTable, TargetTable, TableInEdition]]:
+    def tables(self) -> list[tuple[DeclaredTable, TargetTable, TableInEdition]]:
         tables = []
         for table in self.sink.tables.values():
             side = TableInEdition.of(self.settings, table.name, self.edition)

@@ -246,7 +246,7 @@ def _compared(
         )
     with ExitStack() as stack:
         comparisons = []
-        for far, side in DeliveryPlan(settings, sink, position, base).sides():
+        for _, far, side in DeliveryPlan(settings, sink, position, base).tables:
             comparisons.append(Comparison(settings, sink.name, target, far, side, position))
             stack.enter_context(closing(comparisons[-1].con))
         yield position, comparisons

@@ -210,7 +210,9 @@ class WebhookTarget:
                 later = {"upto": changed.about.edition, "number": changed.about.number, "change": changed.change}
                 missed[changed.table, changed.key] = before.now(**later, action="waiting")
         for changed, reason in self.send(going):
-            missed[changed.table, changed.key] = _undelivered(self, changed, since, reason)
+            about, row = changed.about, (changed.table, changed.key)
+            failed = Undelivered(self.name, *row, since, about.edition, about.number, changed.change, reason)
+            missed[row] = failed.now(attempts=1)
         waiting |= missed
         return [*missed.values()]
 
@@ -248,14 +250,6 @@ class WebhookTarget:
                 fix=f"lake deliver {self.name} --retry once the receiver takes them, or --give-up;"
                 " lake sql 'from lake.undelivered' tells why",
             )
-
-
-def _undelivered(target: WebhookTarget, changed: ChangeMessage, since: int | None, reason: str) -> Undelivered:
-    about = changed.about
-    row = Undelivered(
-        target.name, changed.table, changed.key, since, about.edition, about.number, changed.change, reason
-    )
-    return row.now(attempts=1)
 
 
 def _digest(delivery: SinkDelivery) -> str:
@@ -305,9 +299,8 @@ class _Resender:
         old, new = self._edition(first.since), self._edition(first.upto) or self._edition(self.position.edition)
         if new is None or first.table not in self.sink.tables:
             return
-        table = self.sink.tables[first.table]
-        sides = {far.name: (far, side) for far, side in DeliveryPlan(self.settings, self.sink, None, new).sides()}
-        far, side = sides[table.name]
+        plan = DeliveryPlan(self.settings, self.sink, None, new)
+        [(table, far, side)] = (each for each in plan.tables if each[0].name == first.table)
         before = TableInEdition.of(self.settings, table.name, old)
         source = declared_changes(self.settings, table, before, side)
         numbers = {row.key: row.number for row in rows}
