@@ -15,13 +15,12 @@ import duckdb
 from lake.errors import DeclarationError, did_you_mean
 from lake.session.duck import connect
 from lake.session.spark_session import first_line
-from lake.sinks.sink import ChangeSource
+from lake.sinks.sink import CHANGES, ChangeSource
 from lake.text import literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHANGES: Final = ("insert", "update", "delete")
 LOCKED: Final = """SET enable_external_access = false; SET autoinstall_known_extensions = false;
     SET autoload_known_extensions = false; SET python_enable_replacements = false; SET lock_configuration = true"""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
 from lake.sinks.kind import DeclaredSink, RetryingTarget, RetryResult
 from lake.sinks.plan import DeliveryPlan
-from lake.sinks.sink import ResumableTarget, SinkPosition, Target
+from lake.sinks.sink import CHANGES, ResumableTarget, SinkPosition, TableChanges, Target
 from lake.store.ledger import consumers, editions, runs, sent
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
@@ -35,8 +35,8 @@ class SentTable:
     deleted: int
 
     @classmethod
-    def of(cls, table: str, counts: Mapping[str, int], *, whole: bool) -> SentTable:
-        return cls(table, whole, *(counts[change] for change in ("insert", "update", "delete")))
+    def of(cls, changes: TableChanges) -> SentTable:
+        return cls(changes.table.name, changes.whole, *(changes.counts[change] for change in CHANGES))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: date
         delivery = plan.delivery()
         editions.flush(settings)
         position = target.deliver(delivery)
-    tables = tuple(SentTable.of(one.table.name, one.counts, whole=one.whole) for one in delivery.tables)
+    tables = tuple(map(SentTable.of, delivery.tables))
     counts = {"edition": position.edition, "tables": [*map(asdict, tables)]}
     runs.record_outcome(settings, VERB, plan.sink.name, plan.edition.cut, began, **counts)
     seconds = (datetime.now(UTC) - began).total_seconds()
@@ -111,7 +111,7 @@ def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
     tables = []
     for one in plan.delivery().tables:
         sum(batch.num_rows for batch in one.batches())  # reading counts them
-        tables.append(SentTable.of(one.table.name, one.counts, whole=one.whole))
+        tables.append(SentTable.of(one))
     return _outcome(plan, plan.position, tuple(tables))
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["mirror", "upsert", "append"]
 """Rows of the target's table: the edition's rows; those plus deleted ones; or one row per change."""
 
+CHANGES: Final = ("insert", "update", "delete")
 MOST_REJECTED: Final = 1000
 
 
@@ -121,7 +122,7 @@ class TableChanges:
     whole: bool = False
     described: bool = False
     known: frozenset[str] = frozenset()
-    counts: dict[str, int] = field(default_factory=lambda: {"insert": 0, "update": 0, "delete": 0}, init=False)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CHANGES, 0), init=False)
     rejected: list[RejectedRow] = field(default_factory=list, init=False)
     _changed: set[str] = field(default_factory=set, init=False)
 

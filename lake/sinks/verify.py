@@ -278,7 +278,7 @@ def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]
         ]
         at = datetime.fromisoformat(position.published_at)
         target.deliver(SinkDelivery(sink.name, position, position.edition, position.cut, at, changes))
-        sent = [SentTable.of(one.table.name, one.counts, whole=False) for one in changes]
+        sent = [*map(SentTable.of, changes)]
         runs.record_outcome(settings, VERB, sink.name, position.cut, began, repaired=sum(v.differing for v in verdicts))
         return position.edition, sent
 

@@ -203,7 +203,6 @@ def store_errors(url: str) -> Iterator[None]:
 
 
 def request_error(url: str, error: BaseException) -> LakeError:
-    """Return the error to raise for a failed request."""
     return error_of(error, url) or failed_request(str(error), url)
 
 

@@ -136,14 +136,12 @@ def access_error(text: str, where: str) -> Unavailable | None:
 
 
 def missing_bucket(text: str, where: str) -> Unavailable | None:
-    """Return the error for a missing bucket, if `text` of a store reports one."""
     if _BUCKETLESS.search(text):
         return Unavailable("there is no such bucket", where=where, fix="make it, or name another in [tool.lake]")
     return None
 
 
 def failed_request(text: str, where: str) -> Unavailable:
-    """Return the error for a failed request, with the store's `text`."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours
     cause = re.search(r"(Error performing \w+ \S+) in [\w.]+(?:, after \d+ retries[^-]*)? - ([^\n]*)", text)
     reason = " - ".join(cause.groups()) if cause else (text.strip().splitlines() or ["no message"])[0]

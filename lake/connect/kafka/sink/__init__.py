@@ -31,14 +31,13 @@ from lake.connect.kafka.source.options import OURS, KafkaOptions, as_text, fault
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
-from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
+from lake.sinks.sink import CHANGES, SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
 GONE: Final = ""
-CHANGES: Final = ("insert", "update", "delete")
 BATCH: Final = 10_000
 
 

@@ -97,9 +97,9 @@ def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> It
     for name in options:
         if name not in NAMES:
             yield f"unknown option {name!r}", did_you_mean(name, NAMES)
-    for name in ("bootstrap", "group"):
+    for name, example in (("bootstrap", "localhost:9092"), ("group", KafkaOptions.group)):
         if name in options and not (isinstance(options[name], str) and options[name]):
-            yield f"{name} must be text, found {options[name]!r}", f'for example {name} = "{_EXAMPLES[name]}"'
+            yield f"{name} must be text, found {options[name]!r}", f'for example {name} = "{example}"'
     if "bootstrap" not in options:
         yield "no bootstrap: where are the brokers?", 'for example bootstrap = "localhost:9092"'
     for name, most in MOST.items():
@@ -109,9 +109,6 @@ def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> It
     for table in ("client", "registry"):
         yield from faults_of_settings(table, options.get(table, {}))
     yield from _faults_of_streams(options, contracts)
-
-
-_EXAMPLES: Final = {"bootstrap": "localhost:9092", "group": KafkaOptions.group}
 
 
 def faults_of_settings(table: str, settings: Any, ours: Mapping[str, str] = OURS) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from lake.connect.kafka.source.options import KafkaOptions
 from lake.errors import DeclarationError, LakeError, Unavailable, install
 from lake.records import avro_values, json_value
 from lake.records.raw_values import RawValue
+from lake.text import printable
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -41,12 +42,8 @@ class UndecodableError(Exception): ...
 
 
 def undecodable_text(why: object, value: bytes) -> str:
-    return f"cannot be decoded: {' '.join(str(why).split())[:300]}; its bytes: {printable(value)}"
-
-
-def printable(value: bytes) -> str:
-    text = value.decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    shown = printable(value.decode("utf-8", "backslashreplace"))
+    return f"cannot be decoded: {' '.join(str(why).split())[:300]}; its bytes: {shown}"
 
 
 def of_json(value: bytes, _: Headers = ()) -> str:
