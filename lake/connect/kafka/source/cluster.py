@@ -74,11 +74,7 @@ class UnknownTopic(DeclarationError): ...
 
 
 def may_pass(error: KafkaError) -> bool:
-    return not _is(error, LASTING)
-
-
-def _is(error: KafkaError, names: frozenset[str]) -> bool:
-    return error.code() in {getattr(type(error), name) for name in names}
+    return error.name() not in LASTING
 
 
 class KafkaLogger:
@@ -277,14 +273,14 @@ class Cluster:
 
     def as_error(self, error: KafkaError, about: str = "") -> LakeError:
         where, message = self.options.where, f"{about}{self.options.redacted(error.str())}"
-        if _is(error, MOVING):
+        if error.name() in MOVING:
             return NoLeader(f"Kafka is unavailable: {message}", where=where, fix="try again in a moment")
         if may_pass(error):
             return Unavailable(f"Kafka is unavailable: {message}", where=where, fix=UNANSWERED)
-        if _is(error, UNKNOWN):
+        if error.name() in UNKNOWN:
             return UnknownTopic(message, where=where, fix="correct its name, or make the topic first")
         fix = "ask who runs the cluster for what this user may do"
-        if _is(error, REFUSING):
+        if error.name() in REFUSING:
             message, fix = f"authentication failed: {message}", "correct the sasl.… and ssl.… settings in [client]"
         return DeclarationError(message, where=where, fix=fix)
 
