@@ -49,7 +49,7 @@ PLACE: Final[LiteralString] = """
     SELECT pg_current_wal_flush_lsn(), ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int
 """
 SLOT: Final[LiteralString] = """
-    SELECT plugin, database, temporary, active_pid, restart_lsn, confirmed_flush_lsn, wal_status,
+    SELECT plugin, database, active_pid, pg_wal_lsn_diff(confirmed_flush_lsn, '0/0')::bigint, wal_status,
            pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn)::bigint
     FROM pg_replication_slots WHERE slot_name = %s
 """
@@ -131,10 +131,7 @@ class PostgresServer(PostgresSession):
 
     def slot(self, name: str) -> ReplicationSlot | None:
         rows = self.rows(SLOT, name)
-        if not rows:
-            return None
-        plugin, database, _, active, _, confirmed, status, retained = rows[0]
-        return ReplicationSlot(plugin, database, active, read_lsn(confirmed) if confirmed else None, status, retained)
+        return ReplicationSlot(*rows[0]) if rows else None
 
     def create_slot(self, name: str) -> int:
         """Return the first LSN. Waits for running transactions to end."""
