@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -68,9 +68,14 @@ def forget(
         return _preview(shell, preview(project, lambda: shell.spark, stream, subject))
     done = forget_person(project, lambda: shell.spark, stream, subject, shell.report) if yes else None
     report = prove(project, stream, subject, {*values, *(done.values if done else ())}) if proof else None
-    forgotten = [f"forgotten: person {done.token[:8]}… of {stream}, {done.events} events"] if done else []
-    data = (done.record if done else {}) | (report.record if report else {})
-    shell.emit(data, [*forgotten, *(_proved(report) if report else ())])
+    data, lines = dict[str, Any](), list[str]()
+    if done:
+        data |= {"stream": stream, "person": done.token, "events": done.events, "quarantined": done.quarantined}
+        lines.append(f"forgotten: person {done.token[:8]}… of {stream}, {done.events} events")
+    if report:
+        data |= report.record
+        lines += _proved(report)
+    shell.emit(data, lines)
     if report and (fault := report.fault):
         raise fault
 

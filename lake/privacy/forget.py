@@ -63,16 +63,11 @@ PLACES: Final = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("so
 class ErasureResult:
     """`values` are those that only the person had, in clear text."""
 
-    stream: str
     token: str
     number: int
-    events: int = 0
-    quarantined: int = 0
-    values: frozenset[str] = field(default=frozenset(), repr=False)
-
-    @property
-    def record(self) -> dict[str, Any]:
-        return {"stream": self.stream, "person": self.token, "events": self.events, "quarantined": self.quarantined}
+    events: int
+    quarantined: int
+    values: frozenset[str] = field(repr=False)
 
 
 def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
@@ -80,8 +75,7 @@ def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, 
 
     Raises DeclarationError if the stream has no personal fields, or no events of that person.
     """
-    contract = known_stream(project.contracts, stream)
-    _check_personal_fields(contract)
+    contract = _personal_stream(project, stream)
     store = open_store(project.settings, make=not Log(project.settings, stream).head().keys)
     token = store.token(stream, subject)
     has_key = token in erasures.subjects(project.settings, stream) or store.has_token(stream, token)
@@ -145,7 +139,7 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
                 _blank(settings, stream, records)
             destroy_keys(settings)
         _record(settings, stream, began, events=events)
-    return ErasureResult(stream, token, number, events, len(records), values)
+    return ErasureResult(token, number, events, len(records), values)
 
 
 @dataclass(frozen=True)
@@ -158,8 +152,7 @@ class LostKeysResult:
 
 def give_up(project: Project, stream: str) -> LostKeysResult:
     """Erase everybody whose key is lost. Blank all quarantined records, as their persons are unknown."""
-    contract = known_stream(project.contracts, stream)
-    _check_personal_fields(contract)
+    _personal_stream(project, stream)
     settings, began = project.settings, datetime.now(UTC)
     store = open_store(settings, make=True)
     with failing(settings, "forget", stream), lease(settings, Log(settings, stream).lease):
@@ -189,13 +182,15 @@ def destroy_keys(settings: Settings) -> None:
             store.destroy(stream, left)
 
 
-def _check_personal_fields(contract: Contract) -> None:
+def _personal_stream(project: Project, stream: str) -> Contract:
+    contract = known_stream(project.contracts, stream)
     if not contract.sealed:
         raise DeclarationError(
             f"{contract.name} has no personal fields",
             where=contract.where,
             fix='declare a "subject", and fields that are "personal": true',
         )
+    return contract
 
 
 def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
