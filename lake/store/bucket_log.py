@@ -76,10 +76,6 @@ class BucketLog(TableLog):
         yield self.state(version)
 
     @contextmanager
-    def writable(self, version: int | None = None) -> Iterator[DeltaTable]:
-        yield delta_table(self.path, version)
-
-    @contextmanager
     def committing(self, *, reads: bool) -> Iterator[DeltaTable]:
         with self.target(reads=reads) as (url, options):
             yield DeltaTable(url, storage_options=options)

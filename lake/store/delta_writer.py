@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ from lake.errors import LakeError, Unavailable
 from lake.session.spark_session import first_line
 from lake.store.delta import Position, commits, exists, new_writer
 from lake.store.storage import Address
-from lake.store.table_log import TableState, metadata_of
+from lake.store.table_log import TableState, delta_table, metadata_of
 from lake.store.table_logs import invalidate, table_log
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def changing(
     """
     writer = again.writer if again else new_writer()
     metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)
-    table_at = table_log(path).writable() if goes_back else committing(path, reads=True)
+    table_at = nullcontext(delta_table(path)) if goes_back else committing(path, reads=True)
     with read_back(path, writer), table_at as table:
         yield table, CommitProperties(custom_metadata=metadata)
 

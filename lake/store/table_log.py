@@ -88,13 +88,6 @@ class TableLog(ABC):
         """Return the table at `version`, by default its newest, to be kept. Raises TableNotFoundError."""
 
     @abstractmethod
-    def writable(self, version: int | None = None) -> AbstractContextManager[DeltaTable]:
-        """Yield delta-rs's table at `version` or its newest, for this block only.
-
-        Raises TableNotFoundError, and StorageError if `version` is a truncated commit.
-        """
-
-    @abstractmethod
     def committing(self, *, reads: bool) -> AbstractContextManager[DeltaTable]:
         """Yield the table for one commit by delta-rs, which `reads` its rows or not.
 

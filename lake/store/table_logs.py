@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,11 +64,8 @@ class FolderLog(TableLog):
             return max((int(name[:20]) for name in names if COMMIT.fullmatch(name)), default=None)
         return None
 
-    def opened(self, version: int | None = None) -> AbstractContextManager[TableState]:
-        return self.writable(version)
-
     @contextmanager
-    def writable(self, version: int | None = None) -> Iterator[DeltaTable]:
+    def opened(self, version: int | None = None) -> Iterator[TableState]:
         number = self._checked(version)
         if number != self._newest:
             yield delta_table(self.path, number)
@@ -108,7 +105,7 @@ class FolderLog(TableLog):
     @contextmanager
     def committing(self, *, reads: bool) -> Iterator[DeltaTable]:
         try:
-            with self.writable() as table:
+            with self.opened() as table:
                 yield table
         except BaseException:
             self.invalidate()

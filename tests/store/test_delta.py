@@ -78,7 +78,7 @@ def row(n: int) -> pa.Table:
 
 
 def another_writes_meanwhile(at: Location) -> None:
-    with table_log(at.path).writable() as table:
+    with table_log(at.path).opened() as table:
         write_deltalake(at.path.url, row(2), mode="append")
         delta_writer.write(table, row(3), Position(APP, 2))
 

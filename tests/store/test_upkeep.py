@@ -346,7 +346,7 @@ def test_writers_pack_small_files_when_there_are_many(table: Table) -> None:
 def test_writers_do_not_pack_when_another_tool_wrote_last(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED):
         change(table, "insert", number)
-    with table_log(table.path).writable() as opened:
+    with table_log(table.path).opened() as opened:
         write_deltalake(opened, Scan(table.path).arrow(limit=1), mode="append")
     crowd = files(table)
     compaction.pack_table(table.path, table.position())
