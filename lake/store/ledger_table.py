@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -53,7 +53,7 @@ class LedgerTable:
 
     def add(self, settings: Settings, head: delta.Position, *entries: Sequence[Any], **state: Any) -> None:
         """Commit the `entries`, values by column, and `state` on top of `head`. The caller holds the lease."""
-        self._commit(settings, head.next(**state), entries)
+        self.append(settings, entries, head.next(**state))
         self._tidy(settings, head)
 
     def record(self, settings: Settings, entries: Callable[[int], Sequence[Sequence[Any]]]) -> int:
@@ -62,7 +62,7 @@ class LedgerTable:
             with view(), self.hold_lease(settings, hosts=False):
                 head = self.head(settings)
                 try:
-                    self._commit(settings, head.next(), entries(head.txn + 1))
+                    self.append(settings, entries(head.txn + 1), head.next())
                 except Unavailable:
                     if self.head(settings).txn == head.txn:
                         raise
@@ -70,9 +70,6 @@ class LedgerTable:
                     with suppress(Unavailable):  # the next one due does it
                         self._tidy(settings, head)
                     return head.txn + 1
-
-    def _commit(self, settings: Settings, position: delta.Position, entries: Sequence[Sequence[Any]]) -> None:
-        self.append(settings, [[_stored(value) for value in entry] for entry in entries], position)
 
     def _tidy(self, settings: Settings, head: delta.Position) -> None:
         """Compact the files if the commit on top of `head` is a COMPACT_EVERY-th one. The caller holds the lease."""
@@ -82,10 +79,11 @@ class LedgerTable:
             self._flush(settings)
 
     def append(
-        self, settings: Settings, records: Sequence[Sequence[Any]], position: delta.Position | None = None
+        self, settings: Settings, entries: Iterable[Iterable[Any]], position: delta.Position | None = None
     ) -> None:
         schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
-        duckdb_tables.append(self.location(settings).path, schema, records, position)
+        stored = [[_stored(value) for value in entry] for entry in entries]
+        duckdb_tables.append(self.location(settings).path, schema, stored, position)
         self._flush(settings)
 
     def _flush(self, settings: Settings) -> None:
