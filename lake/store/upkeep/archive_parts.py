@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -121,8 +121,8 @@ class PartWriter:
 
 
 def _size(actions: Iterable[pa.Table]) -> tuple[int, int]:
-    sizes = [_columns(each, "num_records", "size_bytes") for each in actions]
-    count, size = (sum(sum(each[column]) for each in sizes) for column in (0, 1))
+    files = pa.concat_tables([each.select(["num_records", "size_bytes"]) for each in actions])
+    count, size = (pc.sum(column).as_py() or 0 for column in files.columns)
     return count, size
 
 
@@ -157,29 +157,25 @@ def released_files(at: Location, through: int) -> tuple[int, int]:
     with delta.opened(at.path) as table:
         actions = _actions(table)
     old, _ = _old(actions, through)
-    gone = [size for path, size in zip(*_columns(actions, "path", "size_bytes"), strict=True) if path in old]
-    return len(gone), sum(gone)
+    sizes = [file["size_bytes"] for file in actions.select(["path", "size_bytes"]).to_pylist() if file["path"] in old]
+    return len(sizes), sum(sizes)
 
 
 def _actions(table: TableState) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def _columns(actions: pa.Table, *names: str) -> list[list[Any]]:
-    return [actions.column(name).to_pylist() for name in names]
-
-
 def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
     if "min._batch" not in actions.column_names:  # an empty log has no statistics
         paths = actions.column("path").to_pylist()
         return set(paths), paths
-    rows = list(zip(*_columns(actions, "path", "min._batch", "max._batch"), strict=True))
-    old = {path: last for path, first, last in rows if first is None or first <= through}
+    files = zip(*(actions.column(name).to_pylist() for name in ("path", "min._batch", "max._batch")), strict=True)
+    old = {path: last for path, first, last in files if first is None or first <= through}
     return set(old), sorted(path for path, last in old.items() if last is None or last > through)
 
 
 def _rows_by_spark(spark: SparkSession, log: Address, table: TableState, actions: pa.Table) -> DataFrame:
-    paths, buckets = _columns(actions, "path", "partition._bucket")
-    names = ", ".join(literal(path.rpartition("/")[2], SPARK) for path in paths)
+    buckets = actions.column("partition._bucket").to_pylist()
+    names = ", ".join(literal(path.rpartition("/")[2], SPARK) for path in actions.column("path").to_pylist())
     rows = spark.read.format("delta").option("versionAsOf", table.version()).load(log.url)
     return rows.where(f"_bucket IN ({', '.join(map(str, sorted(set(buckets))))}) AND _metadata.file_name IN ({names})")

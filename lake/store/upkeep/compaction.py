@@ -10,7 +10,6 @@ of identity or key.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
 from lake.store.positioned_commit import commit_actions, stage
-from lake.store.snapshot import duckdb_type
+from lake.store.proof.fingerprints import duck_values, fields_of_json
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table
 from lake.text import SPARK, quoted
@@ -179,14 +178,11 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
 def count_and_hash(files: TableFiles, where: str = "true") -> tuple[int, str]:
     if not files.paths:
         return 0, "0"
-    fields = json.loads(files.table.schema().to_json())["fields"]
+    fields = fields_of_json(files.table.schema().to_json())
     with duckdb_tables.open_files(files) as (con, columns):
-        values = ", ".join(
-            f"CAST({quoted(f['name']) if f['name'] in columns else 'NULL'} AS {duckdb_type(f['type'])})" for f in fields
-        )
-        counted = con.execute(f"SELECT count(*), sum(hash({values})::HUGEINT)::VARCHAR FROM t WHERE {where}").fetchone()
-    assert counted is not None
-    return counted[0], counted[1] or "0"
+        rows = f"SELECT {duck_values(fields, columns)} FROM t WHERE {where}"
+        [[count, total]] = con.sql(f"SELECT count(*), sum(hash(r)::HUGEINT)::VARCHAR FROM ({rows}) r").fetchall()
+    return count, total or "0"
 
 
 def _check_rows(path: Address, table: TableState, files: int, old: Iterable[str], new: Iterable[str]) -> Compacted:
