@@ -68,7 +68,7 @@ class Published:
     doc: str
     columns: tuple[Column, ...]
     files: tuple[str, ...]
-    schema: str = ""
+    schema: str
 
     @property
     def title(self) -> str:
@@ -87,16 +87,14 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     recorded = manifest_entry(settings, edition, name)
     if recorded is None:
         return opened(settings, name, edition)
-    entry = edition.tables[name]
-    return Published(
-        name=name,
-        layer=entry.layer,
-        version=entry.version,
-        doc=recorded["doc"],
-        columns=tuple(map(_column, json.loads(recorded["schema"])["fields"])),
-        files=tuple(f"{Warehouse(settings).root}/{entry.path}/{file}" for file in recorded["files"]),
-        schema=recorded["schema"],
-    )
+    folder = Warehouse(settings).root / edition.tables[name].path
+    files = tuple(str(folder / file) for file in recorded["files"])
+    return _published(name, edition, recorded["doc"], recorded["schema"], files)
+
+
+def _published(name: str, edition: Edition, doc: str, schema: str, files: tuple[str, ...]) -> Published:
+    entry, columns = edition.tables[name], tuple(map(_column, json.loads(schema)["fields"]))
+    return Published(name, entry.layer, entry.version, doc, columns, files, schema)
 
 
 def write_manifest(settings: Settings, edition: Edition) -> None:
@@ -145,15 +143,8 @@ def opened(settings: Settings, name: str, edition: Edition) -> Published:
             where=str(path),
             fix="rebuild the table without these Delta features",
         )
-    return Published(
-        name=name,
-        layer=entry.layer,
-        version=entry.version,
-        doc=table.metadata().description or "",
-        columns=columns(table),
-        files=tuple(delta.files(table)),
-        schema=json.dumps({"type": "struct", "fields": [_with_meaning_alone(field) for field in _fields(table)]}),
-    )
+    schema = json.dumps({"type": "struct", "fields": [_with_meaning_alone(field) for field in _fields(table)]})
+    return _published(name, edition, table.metadata().description or "", schema, tuple(delta.files(table)))
 
 
 def columns(table: TableState) -> tuple[Column, ...]:
