@@ -15,13 +15,14 @@ from lake.config import Settings
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
-from lake.store import delta, delta_writer, duckdb_tables, durable, erasures, log_rows, recovery
+from lake.store import delta, delta_writer, duckdb_tables, durable, erasures, log_rows
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.log_head import LogHead
 from lake.store.log_rows import BROADCAST, OWN, REFUSAL, ranged
 from lake.store.positioned_commit import StagingTable, commit_staged, confirm, only_writer, stage
+from lake.store.recovery import RESTORE
 from lake.store.scan import Scan, Span, spooled
 from lake.store.table_logs import invalidate
 from lake.store.voids import voids_between, without_voided
@@ -92,7 +93,13 @@ class Log(Located):
         if newest.batch < batch:  # another process may have committed it meanwhile
             invalidate(self.path)
             newest = self.head()
-        recovery.must_reach(self.location, newest.batch, batch)
+        if newest.batch < batch:
+            raise StorageError(
+                f"the log of {self.stream} is damaged: it ends at batch {newest.batch}, but was counted up to"
+                f" batch {batch}",
+                where=str(self.path),
+                fix=RESTORE,
+            )
         return newest
 
     def contracts(self, head: LogHead) -> tuple[Contract, ...]:

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.errors import LakeError, StorageError
+from lake.errors import LakeError
 from lake.store import delta, delta_writer, duckdb_tables, truncated_commit
 from lake.store.damage import Damage
 from lake.store.quarantine import LAST_BATCH
@@ -155,16 +155,6 @@ def _tables(settings: Settings, *books: Location) -> list[Location]:
     tables = [*Warehouse(settings).folders("table")]
     delta.prefetch(table.path for table in (*books, *tables))
     return tables
-
-
-def must_reach(log: Location, last: int, counted: int) -> None:
-    """Raise StorageError if a log ends at batch `last`, before one that was `counted`: its newest was lost."""
-    if last < counted:
-        raise StorageError(
-            f"the log of {log.name} is damaged: it ends at batch {last}, but was counted up to batch {counted}",
-            where=str(log.path),
-            fix=RESTORE,
-        )
 
 
 def has_commit(heads: Iterable[TableHead], version: int, cut: int) -> bool:
