@@ -132,9 +132,6 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
         known = self._known(path)
         return {"name": path, "size": known.size, "type": "file", "mtime": known.time}
 
-    def size(self, path: str) -> int:
-        return self._known(path).size
-
     def modified(self, path: str) -> datetime:
         return datetime.fromtimestamp(self._known(path).time, UTC)
 
@@ -144,9 +141,6 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
         except FileNotFoundError:
             return False
         return True
-
-    def isdir(self, path: str) -> bool:
-        return False
 
     def glob(self, path: str, **_: Any) -> list[str]:
         """Return the file itself: files are named one by one."""
