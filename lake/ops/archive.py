@@ -73,7 +73,7 @@ def archive(  # noqa: PLR0913  which batches, and who does it
     writer = PartWriter(spark, ranged(contract) or ["_offset"])
     activity.join(settings)
     recorded = recording(settings, "archive", stream, dry_run=dry_run, but=DeclarationError)
-    with recorded as counts, lease(settings, f"archive.{stream}", commits=not dry_run):
+    with recorded as counts, lease(settings, f"archive.{stream}", hosts=not dry_run):
         heads = _heads(log, through)
         now = archive_tier.parts_of(log.path)
         wanted = _future_parts(place / stream, now, heads, through)

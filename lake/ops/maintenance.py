@@ -143,7 +143,7 @@ class _Work:
 
     def maintain(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
         try:
-            with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
+            with lease.lease(self.project.settings, place.lease, seconds=seconds, hosts=not self.policy.dry_run):
                 needed = self.needed()
                 if needed.is_abandoned(place, drop_retired=self.policy.drop_retired):
                     done.dropped.append(place.name)
@@ -158,7 +158,7 @@ class _Work:
 
     def _kept(self, place: Location, needed: Needed) -> Kept:
         kept, table = Kept(place), needed.homes.get(place.path)
-        position = delta.head(place.path, place.app) if place.has_positions else None
+        position = delta.head(place.path, place.app) if place.kind in {"log", "table"} else None
         due = self._due(place, table, position)
         chosen = self._affordable(due)
         kept.due, kept.left = len(due), len(due) - len(chosen)

@@ -56,10 +56,6 @@ class Location:
     def app(self) -> str:
         return f"{WRITTEN_AS[self.kind]}:{self.name}"
 
-    @property
-    def has_positions(self) -> bool:
-        return self.kind in {"log", "table"}
-
 
 class Located(ABC):
     """A log or a derived table: it has the path, the app id and the lease of its location."""

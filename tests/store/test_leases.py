@@ -180,7 +180,7 @@ def test_lease_leaves_nothing_but_its_number_when_released(world: World) -> None
     with lease(world.settings, NAME):
         [holder] = world.recorded()
         assert json.loads(holder.read_text()).keys() - {"epoch"} == {"command", "pid", "since"}
-    with lease(world.settings, NAME, commits=False):
+    with lease(world.settings, NAME, hosts=False):
         pass
     assert [*world.recorded()] == []
     if world.settings.urls:

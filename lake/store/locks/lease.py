@@ -207,13 +207,11 @@ _bucket_leases: Final[dict[tuple[FolderLeases, Storage], BucketLeases]] = {}  # 
 
 
 @contextmanager
-def lease(
-    settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True, hosts: bool = True
-) -> Iterator[Lease]:
+def lease(settings: Settings, name: str, *, seconds: float | None = None, hosts: bool = True) -> Iterator[Lease]:
     """Hold the lease `name` while the block runs. Re-entrant in a thread. First set a truncated commit aside.
 
-    In a bucket, other hosts are kept out too if the block `commits`. Without `hosts` they are not: of two hosts that
-    commit, one fails. Raises LeaseHeld after `seconds` of waiting, by default `settings.lease_seconds`.
+    Without `hosts`, other hosts are not kept out of a bucket: of two hosts that commit, one fails. Raises LeaseHeld
+    after `seconds` of waiting, by default `settings.lease_seconds`.
     """
     key = (get_ident(), settings.warehouse_path, name)
     if outer := _held.get(key):
@@ -221,14 +219,14 @@ def lease(
         return
     among_hosts, machine = leases(settings), FolderLeases(file_modes.locks(settings))
     activity.join(settings)
-    chosen = among_hosts if commits and hosts else machine
+    chosen = among_hosts if hosts else machine
     held = _held[key] = chosen.acquire(name, seconds=settings.lease_seconds if seconds is None else seconds)
     try:
         tables = [location.path for location in Warehouse(settings).leased(name)]
         for path in tables:
             set_truncated_aside(path)
         # A commit to a bucket on top of an old version is refused; in a folder only the lock prevents it.
-        with holding(tables) if hosts or among_hosts == machine else nullcontext():
+        with holding(tables) if chosen == among_hosts else nullcontext():
             yield held
     finally:
         del _held[key]
