@@ -147,9 +147,8 @@ def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
         tests.append(f"({target} {'IS NOT DISTINCT FROM' if nullable else '='} {source})")
         if not column.null_count and (pa.types.is_date(column.type) or pa.types.is_integer(column.type)):
             least, greatest = pc.min_max(column).as_py().values()
-            quote = "" if pa.types.is_integer(column.type) else "DATE "
-            bounds = [f"{quote}'{v}'" if quote else str(v) for v in (least, greatest)]
-            tests.append(f"{target} >= {bounds[0]} AND {target} <= {bounds[1]}")
+            bound = "{}" if pa.types.is_integer(column.type) else "DATE '{}'"
+            tests.append(f"{target} >= {bound.format(least)} AND {target} <= {bound.format(greatest)}")
     return " AND ".join(tests)
 
 

@@ -194,9 +194,9 @@ def record_edition(
         delta.prefetch(table.location(settings).path for table in (EDITIONS, _NUMBERS))
         head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
-        if seen and _definitions(latest) not in (
-            _definitions(seen),
-            {name: _definition(table) for name, table in tables.items()},
+        if seen and _definitions(latest.tables if latest else {}) not in (
+            _definitions(seen.tables),
+            _definitions(tables),
         ):
             raise Unavailable("tables were deployed meanwhile", fix="try again with the jobs that were deployed")
         edition = Edition(last_edition(settings) + 1, cut, dict(sorted(tables.items())), datetime.now(UTC))
@@ -273,12 +273,8 @@ def _record_number(settings: Settings, number: int) -> None:
         _NUMBERS.add(settings, head, ["edition", number], edition=number)
 
 
-def _definitions(edition: Edition | None) -> dict[str, tuple[str, str]]:
-    return {name: _definition(table) for name, table in edition.tables.items()} if edition else {}
-
-
-def _definition(table: EditionTable) -> tuple[str, str]:
-    return table.path, table.fingerprint
+def _definitions(tables: Mapping[str, EditionTable]) -> dict[str, tuple[str, str]]:
+    return {name: (table.path, table.fingerprint) for name, table in tables.items()}
 
 
 def _expired(head: delta.Position) -> list[list[int]]:

@@ -74,17 +74,18 @@ def _do(record: Callable[[], object]) -> None:
         record()
 
 
+@dataclass(frozen=True)
 class _BackgroundRecorder:
-    def __init__(self, thread: ThreadPoolExecutor) -> None:
-        self._thread, self._records = thread, list[Future[object]]()
+    thread: ThreadPoolExecutor
+    records: list[Future[object]] = field(default_factory=list)
 
     def submit(self, record: Callable[[], object]) -> None:
         context = copy_context()
         context.run(_background.set, None)
-        self._records.append(self._thread.submit(context.run, record))
+        self.records.append(self.thread.submit(context.run, record))
 
     def wait(self) -> None:
-        for record in self._records:
+        for record in self.records:
             record.result()
 
 

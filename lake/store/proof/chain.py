@@ -21,7 +21,6 @@ from lake.store.proof import fingerprints
 from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import Scan, Span, to_arrow
 from lake.store.storage import Address
-from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,10 +46,13 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
     table = _in_memory(rows) if few else None
     if table is not None:
         return table, of_batch(table, sealed)
+    from pyspark.sql import functions as F
+
     fields = fingerprints.fields_of_json(rows.schema.json())
     hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
-    summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()
-    return rows, {bucket: _prints_of(counted) for bucket, *counted in map(tuple, summed)}
+    counted = [F.expr(text).alias(f"_{number}") for number, text in enumerate(["count(1)", *hashes])]
+    summed = rows.groupBy("_bucket").agg(*counted).collect()
+    return rows, {bucket: _prints_of(sums) for bucket, *sums in map(tuple, summed)}
 
 
 def of_batch(rows: pa.Table, sealed: Sequence[str] = ()) -> Fingerprints:
@@ -71,12 +73,6 @@ def _in_memory(rows: DataFrame) -> pa.Table | None:
         if "spark.driver.maxResultSize" in str(error):
             return None
         raise
-
-
-def _expressions(texts: Sequence[str]) -> list[Any]:
-    from pyspark.sql import functions as F
-
-    return [F.expr(text).alias(quoted(f"_{number}", SPARK)) for number, text in enumerate(texts)]
 
 
 def _parts(fields: Sequence[Field], sealed: Sequence[str]) -> list[list[Field]]:
