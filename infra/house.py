@@ -178,21 +178,19 @@ def house(root: Path) -> Figures:
 @contextmanager
 def counted_lookups() -> Iterator[list[str]]:
     """Collect the table of each look-up of a newest version."""
-    from lake.store.table_log import TableLog
+    from lake.store.table_logs import FolderLog
 
-    newest, tables = TableLog.newest, list[str]()
+    look_up, tables = FolderLog._look_up, list[str]()
 
-    def counted(self: TableLog) -> int | None:
-        before = self.lookups
-        version = newest(self)
-        tables.extend([self.path.url] * (self.lookups - before))
-        return version
+    def counted(self: FolderLog) -> int | None:
+        tables.append(self.path.url)
+        return look_up(self)
 
-    TableLog.newest = counted  # type: ignore[method-assign]
+    FolderLog._look_up = counted  # type: ignore[method-assign]
     try:
         yield tables
     finally:
-        TableLog.newest = newest  # type: ignore[method-assign]
+        FolderLog._look_up = look_up  # type: ignore[method-assign]
 
 
 def traced(call: Callable[[], object]) -> dict[str, list[str]]:

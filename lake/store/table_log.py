@@ -27,10 +27,9 @@ TableState: TypeAlias = DeltaTable
 
 @dataclass
 class TableLog(ABC):
-    """Log of the table at `path`. Thread-safe. `lookups` counts those of its newest version in the storage."""
+    """Log of the table at `path`. Thread-safe."""
 
     path: Address
-    lookups: int = 0
     _newest: int | None = None
     _infos: dict[int, dict[str, Any]] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)
@@ -41,7 +40,6 @@ class TableLog(ABC):
                 if view.is_missing(self.path):
                     self.forget()
                 else:
-                    self.lookups += 1
                     self._newest = self._look_up()
                 view.mark_known(self.path)
             return self._newest
