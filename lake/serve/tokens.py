@@ -79,7 +79,7 @@ class ReaderTokens:
 
     def covers(self, grant: str, schema: str, table: str) -> bool:
         now = datetime.now(UTC)
-        return any(one.id == grant and one.is_valid(now) and one.covers(schema, table) for one in self._now())
+        return any(one.id == grant and one.is_valid(now) and one.covers(f"{schema}.{table}") for one in self._now())
 
     def _now(self, seconds: float = LOOK_SECONDS) -> list[Grant]:
         with self._lock:

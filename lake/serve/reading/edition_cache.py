@@ -53,11 +53,11 @@ class EditionCache:
         return self._reader(grant, self._current) if is_cached and self._current else None
 
     def _reader(self, grant: Grant, edition: Edition) -> EditionReader:
-        seen = {name: entry for name, entry in edition.tables.items() if grant.covers(entry.layer, name)}
+        seen = {name: entry for name, entry in edition.tables.items() if grant.covers(f"{entry.layer}.{name}")}
         return EditionReader(
             self.settings,
             replace(edition, tables=seen),
-            may_read=grant.covers_title,
+            may_read=grant.covers,
             is_limited=True,
             _opened=self._tables(edition.number),
         )

@@ -39,12 +39,10 @@ class Grant:
         """A name can be granted again after it was revoked; the id cannot."""
         return self.digest[:ID_DIGITS]
 
-    def covers(self, schema: str, name: str) -> bool:
-        titles = {f"{schema}.{name}", f"{schema}.{EVERY}"}
-        return not titles.isdisjoint(self.tables) or (schema in LAYERS and not {name, EVERY}.isdisjoint(self.tables))
-
-    def covers_title(self, title: str) -> bool:
-        return self.covers(*title.split(".", 1))
+    def covers(self, title: str) -> bool:
+        schema, _, name = title.partition(".")
+        titles = {title, f"{schema}.{EVERY}"} | ({name, EVERY} if schema in LAYERS else set())
+        return not titles.isdisjoint(self.tables)
 
     def is_valid(self, now: datetime) -> bool:
         return self.expires is None or now < self.expires
