@@ -209,12 +209,11 @@ class Scan:
             for path, each in tables:
                 con.register("a", actions := each.get_add_actions(flatten=True))
                 stats = actions.schema.names
-                tests = [self._file_test(column, stats) for column in self.bounds]
-                tests += [self._time_test(stats)] if self.times else []
-                if few is not None and (test := _key_test(each, few.column_names, stats)):
-                    tests.append(test)
+                tests = [self._time_test(stats), *(self._file_test(column, stats) for column in self.bounds)]
+                if few is not None:
+                    tests.append(_key_test(each, few.column_names, stats))
                 found = con.execute(
-                    f"SELECT path, {values(stats)} FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
+                    f"SELECT path, {values(stats)} FROM a WHERE {' AND '.join(tests)} ORDER BY path"
                 ).fetchall()
                 listed += [(f"{path}/{file}", *rest) for file, *rest in found]
         return listed
@@ -275,7 +274,7 @@ def _picked(columns: Iterable[str], stored: Collection[str]) -> str:
     return ", ".join(quoted(name) if name in stored else f"NULL AS {quoted(name)}" for name in columns)
 
 
-def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str | None:
+def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -> str:
     types = {field.name: str(field.type.type) for field in table.schema().fields}
     tests = []
     for column in columns:
@@ -285,7 +284,7 @@ def _key_test(table: TableState, columns: Sequence[str], stats: Sequence[str]) -
         least = f"{key} - INTERVAL 1 MILLISECOND" if types[column] == "timestamp" else key
         # Nulls have no range, nor does a column that is null in the whole file.
         tests.append(f"coalesce({low} <= {key} AND {high} >= {least}, true)")
-    return f"EXISTS (SELECT 1 FROM k WHERE {' AND '.join(tests)})" if tests else None
+    return f"EXISTS (SELECT 1 FROM k WHERE {' AND '.join(tests)})" if tests else "true"
 
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:

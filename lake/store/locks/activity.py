@@ -146,7 +146,7 @@ def _running(file: Path) -> Running | None:
         except BlockingIOError:
             note = json.loads(open_file.read())
             began = datetime.fromtimestamp(os.fstat(open_file.fileno()).st_mtime, UTC)
-            age = timedelta(seconds=max(time.monotonic() - note.pop("up"), 0)) if "up" in note else timedelta()
+            age = timedelta(seconds=max(time.monotonic() - note.pop("up"), 0))
             return Running(**note, since=min(began, datetime.now(UTC) - age))  # the clock may have been set since
         file.unlink()
     return None

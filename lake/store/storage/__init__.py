@@ -115,10 +115,6 @@ class Storage(Protocol):
         """Begin a call for each of `items` in parallel, since each is a request; {} if calls take no time."""
         return {}
 
-    def on_disk(self, url: str) -> Path | None:
-        """Return the path of a file on this machine; None for a remote one."""
-        return None
-
     def check(self, url: str, setting: str, use: Use) -> str:
         """Return what `lake doctor` reports of the folder of a setting. Raises LakeError if it cannot be used."""
 
@@ -200,9 +196,6 @@ class LocalFolder(Storage):
         folder.rename(gone)
         shutil.rmtree(gone)
 
-    def on_disk(self, url: str) -> Path:
-        return Path(url)
-
     def check(self, url: str, setting: str, use: Use) -> str:
         from lake.store.storage.access_check import check_folder
 
@@ -248,7 +241,7 @@ class Address:
     @property
     def on_disk(self) -> Path | None:
         """Path on this machine; None in a remote storage."""
-        return self.storage.on_disk(self.url)
+        return None if self.storage.is_remote else self.local
 
     @property
     def local(self) -> Path:
@@ -290,7 +283,6 @@ class Address:
         return self.head() is not None
 
     def missing(self, urls: Sequence[str], *, to_read: bool = False) -> Sequence[str]:
-        """Return those of its files, or of archived parts of it, that do not exist; see `Storage.missing`."""
         return self.storage.missing(urls, to_read=to_read)
 
 

@@ -111,7 +111,6 @@ class RemoteStorage(Storage):
 
 
 def remote(address: Address) -> RemoteStorage:
-    """Return the storage of an object."""
     assert isinstance(address.storage, RemoteStorage)
     return address.storage
 
