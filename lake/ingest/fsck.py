@@ -272,7 +272,7 @@ def _with_producers(
         times: dict[int, dict[str, datetime]] = {head.batch: {} for head in part}
         for name in {head.horizon["producer"] for head in part if head.horizon}:
             asked = [head for head in part if head.horizon.get("producer") == name]
-            producer = field_text_sql(contracts[: asked[-1].contract], name, {*delta.columns(path)})
+            producer = field_text_sql(contracts[: asked[-1].contract], name, {*Scan(path).schema().names})
             query = PRODUCERS.format(producer=producer, events=events)
             for row in duckdb_tables.rows(path, query, asked[0].batch, asked[-1].batch):
                 times[row["batch"]][row["producer"]] = row["latest"]

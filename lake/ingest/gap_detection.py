@@ -96,7 +96,7 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[NumberGap]:
         return
     head = log.head()
     contracts = evolution.with_current(log.contracts(head), contract)
-    columns = {*delta.columns(log.path)}
+    columns = {*Scan(log.path).schema().names}
     of = field_text_sql(contracts, producer, columns) if producer else "NULL"
     query = GAPS.format(producer=of, number=f"TRY_CAST({field_text_sql(contracts, number, columns)} AS HUGEINT)")
     punctuates = contract.horizon is not None and contract.horizon.punctuation

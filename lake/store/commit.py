@@ -20,6 +20,7 @@ from lake.store.delta import Position
 from lake.store.positioned_commit import StagingTable, commit_actions, commit_staged, confirm, only_writer, stage
 from lake.store.scan import arrow_schema
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
+from lake.store.table_logs import table_log
 from lake.store.tables import Table
 from lake.text import SPARK, quoted
 
@@ -36,7 +37,7 @@ def commit(
     """
     with only_writer(table.location, position, _beaten(table)):
         if isinstance(diff, pa.Table):
-            with delta_writer.committing(table.path, reads=counts.total > counts.inserted) as current:
+            with table_log(table.path).committing(reads=counts.total > counts.inserted) as current:
                 delta_writer.must_precede(current, position)
                 _apply(current, diff, counts, identity, position)
         else:

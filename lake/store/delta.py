@@ -75,11 +75,6 @@ class Position:
         )
 
 
-def at(path: Address, version: int) -> TableState:
-    """Return the table, to be kept. Raises TableNotFoundError."""
-    return table_log(path).state(version)
-
-
 def start(app: str) -> Position:
     return Position(app, 0)
 
@@ -103,11 +98,6 @@ def newest_checkpoint(path: Address) -> int:
     except (FileNotFoundError, ValueError):
         return -1
     return version
-
-
-def columns(path: Address) -> list[str]:
-    with opened(path) as table:
-        return [field.name for field in table.schema().fields]
 
 
 def version(path: Address) -> int:

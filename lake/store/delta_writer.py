@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,10 +118,6 @@ def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
         _write(path, rows, how)
 
 
-def committing(path: Address, *, reads: bool = False) -> AbstractContextManager[DeltaTable]:
-    return table_log(path).committing(reads=reads)
-
-
 @contextmanager
 def changing(
     path: Address, again: Position | None = None, *, goes_back: bool = False
@@ -132,7 +128,7 @@ def changing(
     """
     writer = again.writer if again else new_writer()
     metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)
-    table_at = nullcontext(delta_table(path)) if goes_back else committing(path, reads=True)
+    table_at = nullcontext(delta_table(path)) if goes_back else table_log(path).committing(reads=True)
     with read_back(path, writer), table_at as table:
         yield table, CommitProperties(custom_metadata=metadata)
 

@@ -56,7 +56,8 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
 def flush_all(path: Address, version: int) -> None:
     """Flush the whole table from `version` on, so that files of older versions can be deleted."""
     if not path.storage.is_durable:
-        files = [path.at(file).local for file in delta.files(delta.at(path, version))]
+        with delta.opened(path, version) as table:
+            files = [path.at(file).local for file in delta.files(table)]
         file_modes.flush([*_with_checksums(files), *{file.parent for file in files}])
         _flushed.pop(path, None)
         flush(path, lambda: version - 1)

@@ -16,6 +16,7 @@ from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.session.in_process.mode import in_process
 from lake.store import delta, delta_writer, duckdb_tables
+from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.warehouse import Location, Warehouse
 
@@ -82,7 +83,7 @@ def rejected(
     They are read in parts of PART_ROWS. Without `texts`, `raw` is empty and not read.
     """
     path = _path(settings, stream)
-    facts = [FACTS] if delta.exists(path) and FACTS in delta.columns(path) else []
+    facts = [FACTS] if delta.exists(path) and FACTS in Scan(path).schema().names else []
     columns = ", ".join([*(name if texts or name != "raw" else "'' AS raw" for name in COLUMNS), *facts])
     query = (
         f"SELECT {columns} FROM t WHERE _batch BETWEEN $1 AND $3 AND (_batch > $1 OR _number > $2)"

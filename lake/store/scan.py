@@ -325,11 +325,7 @@ def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
 
 
 def distinct(rows: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    if not any(pa.types.is_nested(kind) for kind in rows.schema.types):
-        return rows.group_by(rows.column_names).aggregate([])
-    with connection() as con:  # Arrow cannot group by nested columns
+    with connection() as con:
         con.register("t", rows)
         return con.sql("SELECT DISTINCT * FROM t").to_arrow_table().cast(rows.schema)
 

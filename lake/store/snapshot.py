@@ -32,6 +32,7 @@ from lake.store.ledger.editions import Edition
 from lake.store.storage import Address
 from lake.store.table_head import COMMENT, UNIT
 from lake.store.table_log import TableState
+from lake.store.table_logs import table_log
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 from lake.text import quoted
@@ -120,7 +121,7 @@ def opened(settings: Settings, name: str, edition: Edition) -> Published:
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
     try:
-        table = delta.at(path, entry.version)
+        table = table_log(path).state(entry.version)
     except (DeltaError, OSError, ValueError) as error:
         damaged = damage(path)
         raise StorageError(

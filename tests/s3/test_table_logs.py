@@ -87,7 +87,7 @@ def overwritten(table: Address, number: int) -> None:
 
 def nothing(table: Address, number: int) -> None:
     position = delta.head_or_start(table, APP).next(n=number)
-    with delta_writer.committing(table) as current:
+    with table_log(table).committing(reads=False) as current:
         current.create_write_transaction([], "append", current.schema(), commit_properties=position.commit_properties)
     invalidate(table)
 
@@ -118,7 +118,7 @@ def merged(table: Address, number: int) -> None:
     """Delete, change and insert rows."""
     source = rows(number, number - 1, number - 2)
     position = delta.head_or_start(table, APP).next(n=number)
-    with delta_writer.committing(table, reads=True) as current:
+    with table_log(table).committing(reads=True) as current:
         delta_writer.must_precede(current, position)
         (
             current.merge(source, "s.n = t.n", "s", "t", commit_properties=position.commit_properties)
@@ -329,7 +329,7 @@ def test_append_to_the_same_version_fails_for_the_second_writer(table: Address) 
     position = delta.head_or_start(table, APP).next()
 
     def late() -> None:
-        with delta_writer.committing(table) as current:
+        with table_log(table).committing(reads=False) as current:
             delta_writer.must_precede(current, position)
             appended_by_another(table, 2)
             delta_writer.write(current, rows(3), position)
