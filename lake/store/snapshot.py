@@ -30,7 +30,7 @@ from lake.store import delta
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
 from lake.store.storage import Address
-from lake.store.table_head import COMMENT, UNIT
+from lake.store.table_head import COMMENT, UNIT, meaning_of
 from lake.store.table_log import TableState
 from lake.store.table_logs import table_log
 from lake.store.view import view
@@ -144,7 +144,8 @@ def opened(settings: Settings, name: str, edition: Edition) -> Published:
             where=str(path),
             fix="rebuild the table without these Delta features",
         )
-    schema = json.dumps({"type": "struct", "fields": [_with_meaning_alone(field) for field in _fields(table)]})
+    described = [{**field, "metadata": meaning_of(field["metadata"])} for field in _fields(table)]
+    schema = json.dumps({"type": "struct", "fields": described})
     return _published(name, edition, table.metadata().description or "", schema, tuple(delta.files(table)))
 
 
@@ -155,10 +156,6 @@ def columns(table: TableState) -> tuple[Column, ...]:
 def _fields(table: TableState) -> list[dict[str, Any]]:
     fields = json.loads(table.schema().to_json())["fields"]
     return [field for field in fields if not field["name"].startswith("_")]
-
-
-def _with_meaning_alone(field: Mapping[str, Any]) -> dict[str, Any]:
-    return {**field, "metadata": {name: text for name, text in field["metadata"].items() if name in {COMMENT, UNIT}}}
 
 
 def _column(field: Mapping[str, Any]) -> Column:

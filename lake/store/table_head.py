@@ -25,6 +25,10 @@ SPARK, DUCKDB = "spark", "duckdb"
 """Engines that evaluate a commit's rows."""
 
 
+def meaning_of(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {key: metadata[key] for key in (COMMENT, UNIT) if key in metadata}
+
+
 @dataclass(frozen=True)
 class Counts:
     inserted: int = 0

@@ -21,7 +21,7 @@ from lake.store.delta import Position
 from lake.store.keys import open_store
 from lake.store.proof.fingerprints import Fingerprint, of_version
 from lake.store.scan import Scan, arrow_schema, distinct, has_key, to_frame
-from lake.store.table_head import COMMENT, UNIT, Meanings, TableHead
+from lake.store.table_head import Meanings, TableHead, meaning_of
 from lake.store.warehouse import Located, Location, Warehouse
 from lake.text import SPARK, quoted
 
@@ -115,8 +115,7 @@ class Table(Located):
     def meanings(self, version: int) -> Meanings:
         with delta.opened(self.path, version) as table:
             fields = json.loads(table.schema().to_json())["fields"]
-        metadata = {field["name"]: field["metadata"] for field in fields}
-        return {name: {key: meant[key] for key in (COMMENT, UNIT) if key in meant} for name, meant in metadata.items()}
+        return {field["name"]: meaning_of(field["metadata"]) for field in fields}
 
     def rows(self, version: int) -> int:
         return Scan(self.path, version).rows()

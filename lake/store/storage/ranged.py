@@ -6,6 +6,7 @@ ends are cached up to a limit, and of small files everything that was read at on
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -136,11 +137,9 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc] # without types
         return datetime.fromtimestamp(self._known(path).time, UTC)
 
     def exists(self, path: str, **_: Any) -> bool:
-        try:
-            self._known(path)
-        except FileNotFoundError:
-            return False
-        return True
+        with suppress(FileNotFoundError):
+            return exists(self._storage(path), self._url(path))
+        return False
 
     def glob(self, path: str, **_: Any) -> list[str]:
         """Return the file itself: files are named one by one."""
