@@ -78,9 +78,7 @@ class Log(Located):
         return (LogHead.of(self.stream, position) for position in positions if not position.data.get("repeated"))
 
     def heads_after(self, batch: int) -> list[LogHead]:
-        positions = delta.positions(self.path, self.app)
-        later = takewhile(lambda position: position.data["batch"] > batch, positions)
-        return [LogHead.of(self.stream, position) for position in later if not position.data.get("repeated")]
+        return [*takewhile(lambda head: head.batch > batch, self.backwards())]
 
     def head_at(self, batch: int) -> LogHead:
         positions = delta.positions(self.path, self.app)
