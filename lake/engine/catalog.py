@@ -122,7 +122,7 @@ class Catalog:
 
     def size_of_voided(self, source: Input, head: TableHead) -> int:
         path, voids = Log(self.project.settings, source.name).path, self.voided_since(source, head)
-        batches = [void.batch for void in voids if void.whole and void.source is None]
+        batches = [void.batch for void in voids if void.is_whole and void.source is None]
         if any(void.source is not None for void in voids):
             return Scan(path, bounds={"_batch": (1, max(void.batch for void in voids))}).rows()
         return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)

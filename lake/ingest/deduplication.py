@@ -162,7 +162,7 @@ class RedeliverySearch:
         repeats = with_undeclared(self.events.join(suspects, ["_bucket", "_id"], "left_semi"), self.contracts)
         batch = with_one_zero(repeats).selectExpr("_position", "_bucket", "_id", "_source AS source", digest)
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
-        void = ", ".join(f"({void.bucket}, {void.offset}L)" for void in self._voids if not void.whole)
+        void = ", ".join(f"({void.bucket}, {void.offset}L)" for void in self._voids if not void.is_whole)
         origins = with_one_zero(stored if stored is not None else log_rows.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
@@ -233,7 +233,7 @@ class RedeliverySearch:
             rows = to_frame(self.spark, events.select([f.name for f in fields]).cast(pa.schema(fields)))
         else:
             rows = self._scan(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
-        rows = without_voided(rows, [void for void in self._voids if void.whole])
+        rows = without_voided(rows, [void for void in self._voids if void.is_whole])
         sealed = events is not None and encryption.SUBJECT in events.column_names
         among = log_rows.people(events) if sealed else None
         keys = Log(self.settings, self.contract.name).keys_of(self.spark, self.contract, among)

@@ -65,7 +65,7 @@ def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) 
     published = _published_batches(project, tables).get(stream, 0)
     heads = [head for head in Log(settings, stream).heads_after(published) if head.batch <= upto]
     since = max(published, heads[0].accepted_upto) if heads else published
-    voided = [void for void in voids.voids_between(settings, stream, 0, cut.voids) if void.whole]
+    voided = [void for void in voids.voids_between(settings, stream, 0, cut.voids) if void.is_whole]
     voided_batches = {void.batch for void in voided if void.source is None}
     counting = [head for head in heads if head.batch > since and head.batch not in voided_batches]
     accepted = sum(head.counts.get("accepted", 0) for head in counting)

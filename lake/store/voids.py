@@ -95,11 +95,11 @@ class Void:
         return self.batch, self.bucket, self.offset, self.source
 
     @property
-    def whole(self) -> str | None:
-        """Spark's SQL that matches the events of the delivery; None for a single event."""
-        return None if self.bucket is not None else self.whole_in(SPARK)
+    def is_whole(self) -> bool:
+        """Return whether a whole delivery is void."""
+        return self.bucket is None
 
-    def whole_in(self, quote: str) -> str:
+    def delivery_sql(self, quote: str) -> str:
         if self.source is None:
             return f"(_batch = {self.batch})"
         name = f"regexp_replace(_source, '{LINE}', '')"
@@ -133,23 +133,14 @@ def without_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
 
 def not_voided_sql(voids: Iterable[Void], quote: str = DUCKDB) -> str:
     voids = list(voids)
-    tests = [f"NOT {void.whole_in(quote)}" for void in voids if void.whole]
-    if places := [f"({void.bucket}, CAST({void.offset} AS BIGINT))" for void in voids if not void.whole]:
+    tests = [f"NOT {void.delivery_sql(quote)}" for void in voids if void.is_whole]
+    if places := [f"({void.bucket}, CAST({void.offset} AS BIGINT))" for void in voids if not void.is_whole]:
         tests.append(f"(_bucket, _offset) NOT IN ({', '.join(places)})")
     return " AND ".join(tests) or "true"
 
 
 def only_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    voids = list(voids)
-    sets = " OR ".join(void.whole for void in voids if void.whole) or "false"
-    places = [void.target[:3] for void in voids if not void.whole]
-    if not places:
-        return rows.where(sets)
-    gone = rows.sparkSession.createDataFrame(places, "_batch bigint, _bucket int, _offset bigint")
-    events = rows.join(F.broadcast(gone), ["_batch", "_bucket", "_offset"], "left_semi")
-    return events if sets == "false" else rows.where(sets).unionByName(events.where(f"NOT ({sets})"))
+    return rows.where(f"NOT ({not_voided_sql(voids, SPARK)})")
 
 
 def record(
