@@ -146,10 +146,10 @@ class Batch:
             return None
         before = Horizon.of(self.head, self.contract)
         if isinstance(self.delivery, Closing):
-            return before.without(before.idle(self.delivery.at, declared.idle) if declared.idle else ())
-        times = horizon.latest_times(self._new_events(self.parsed), self.contract)
+            return before.without(before.idle(self.delivery.at, declared.idle))
+        times = horizon.latest_times(self._new_events(self.parsed), declared)
         punctuated = (
-            horizon.latest_times(self.parsed.where(horizon.PUNCTUATED), self.contract) if declared.punctuation else {}
+            horizon.latest_times(self.parsed.where(horizon.PUNCTUATED), declared) if declared.punctuation else {}
         )
         latest = max((time for time in (self._latest, *punctuated.values()) if time is not None), default=None)
         return before.after(times, punctuated, latest, self.now)

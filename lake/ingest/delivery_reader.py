@@ -90,7 +90,7 @@ class DeliveryReader:
         if self.contract.horizon is None:
             return parsed, tally
         seen = Horizon.of(self.head, self.contract).producers
-        fewer = horizon.reject_excess(parsed, self.contract, seen)
+        fewer = horizon.reject_excess(parsed, self.contract.horizon, seen)
         if fewer is None:
             return parsed, tally
         fewer = self._cache(fewer)

@@ -257,7 +257,7 @@ def _horizon(
 ) -> Horizon:
     mark, declared = mark_of(head.files[0]), contract.horizon
     if closing := Closing.of(mark):
-        return was.without(was.idle(closing.at, declared.idle) if declared and declared.idle else ())
+        return was.without(was.idle(closing.at, declared.idle if declared else None))
     punctuated = Horizon.of(head, contract).punctuation
     greatest = max((time for time in (latest, *punctuated.values()) if time), default=None)
     return was.after(times, punctuated, greatest, datetime.fromisoformat(head.at))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from lake.contracts.contract import Contract
+from lake.contracts.contract import Contract, Producers
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
 from lake.store.log_head import LogHead
 from lake.store.scan import to_frame
@@ -107,7 +107,9 @@ class Horizon:
             self, at=_latest(self.at, reached), producers=left, punctuation={}, closed=closed, is_ended=ended
         )
 
-    def idle(self, at: datetime, silence: timedelta) -> tuple[str, ...]:
+    def idle(self, at: datetime, silence: timedelta | None) -> tuple[str, ...]:
+        if silence is None:
+            return ()
         return tuple(sorted(name for name, producer in self.producers.items() if at - producer.heard >= silence))
 
     @property
@@ -134,26 +136,24 @@ def _instant(micros: int) -> datetime:
 PUNCTUATED: Final = f"_reason = '{CONTROL}' AND _detail = '{PUNCTUATION}'"
 
 
-def latest_times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
+def latest_times(records: DataFrame, declared: Producers) -> dict[str, datetime]:
     from pyspark.sql import functions as F
 
-    named = records.withColumn("_producer", F.expr(_name(contract))).where("_producer IS NOT NULL")
+    named = records.withColumn("_producer", F.expr(_name(declared))).where("_producer IS NOT NULL")
     rows = named.groupBy("_producer").agg(F.max("_time").alias("latest")).toArrow()
     return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
-def reject_excess(parsed: DataFrame, contract: Contract, names: Collection[str]) -> DataFrame | None:
+def reject_excess(parsed: DataFrame, declared: Producers, names: Collection[str]) -> DataFrame | None:
     """Reject the records of excess producers; return None if the limit is kept.
 
     The producers `names`, and after them the first new ones by name, are accepted: a repeated batch rejects the same.
     """
     from pyspark.sql import functions as F
 
-    if contract.horizon is None:
-        return None
-    spark, limit = parsed.sparkSession, contract.horizon.limit
-    named = parsed.where(f"(_reason IS NULL OR {PUNCTUATED}) AND {_name(contract)} IS NOT NULL")
-    named = named.withColumn("_producer", F.expr(_name(contract)))
+    spark, limit = parsed.sparkSession, declared.limit
+    named = parsed.where(f"(_reason IS NULL OR {PUNCTUATED}) AND {_name(declared)} IS NOT NULL")
+    named = named.withColumn("_producer", F.expr(_name(declared)))
     before = F.broadcast(to_frame(spark, _names(names)))
     free = max(limit - len(names), 0)
     new = named.join(before, "_producer", "left_anti").select("_producer").distinct()
@@ -180,10 +180,5 @@ def _names(names: Collection[str]) -> pa.Table:
     return pa.table({"_producer": pa.array(sorted(names), pa.string())})
 
 
-def _field(contract: Contract) -> str:
-    assert contract.horizon is not None
-    return contract.horizon.producer
-
-
-def _name(contract: Contract) -> str:
-    return f"cast({quoted(_field(contract), SPARK)} AS string)"
+def _name(declared: Producers) -> str:
+    return f"cast({quoted(declared.producer, SPARK)} AS string)"

@@ -351,7 +351,7 @@ class IdleProducers:
 
     def _idle(self, head: LogHead) -> tuple[str, ...]:
         declared = self.contract.horizon
-        return Horizon.of(head, self.contract).idle(self.began, declared.idle) if declared and declared.idle else ()
+        return Horizon.of(head, self.contract).idle(self.began, declared.idle if declared else None)
 
     def _is_read(self, source: DeclaredSource) -> bool:
         at = source_position(self.settings, source.name, source.streams)
