@@ -37,14 +37,10 @@ def by_names(fields: Iterable[Field]) -> dict[str, Field]:
     return {name: field for field in fields for name in field.names}
 
 
-def unknown_members(extra: Mapping[str, RawValue], known: Mapping[str, Field]) -> Iterator[UnknownMember]:
-    """Yield the members of `_extra` that the `known` fields do not declare, at any depth."""
-    yield from _of_record(extra, known, (), "")
-
-
-def _of_record(
-    members: Mapping[str, RawValue], known: Mapping[str, Field], keys: tuple[str, ...], path: str
+def unknown_members(
+    members: Mapping[str, RawValue], known: Mapping[str, Field], keys: tuple[str, ...] = (), path: str = ""
 ) -> Iterator[UnknownMember]:
+    """Yield the members of `_extra`, or of its part at `keys`, that `known` fields do not declare, at any depth."""
     siblings = tuple(dict.fromkeys(known.values()))
     for name, value in members.items():
         at, shown = (*keys, name), f"{path}.{name}" if path else name
@@ -57,7 +53,7 @@ def _of_record(
 def _of_field(field: Field, value: RawValue, keys: tuple[str, ...], path: str) -> Iterator[UnknownMember]:
     if field.type.startswith("struct<"):
         if isinstance(value, dict):
-            yield from _of_record(value, by_names(field.parts), keys, path)
+            yield from unknown_members(value, by_names(field.parts), keys, path)
     elif field.nested:
         items: Any = dict(enumerate(value)) if isinstance(value, list) else value
         for key, item in items.items() if isinstance(items, dict) else ():
