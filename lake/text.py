@@ -156,6 +156,12 @@ def counted(count: int, noun: str, several: str = "") -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
 
 
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Return `a, b, c and 4 more`."""
+    more = f" and {len(names) - most} more" if names[most:] else ""
+    return ", ".join(names[:most]) + more
+
+
 def span(lag: timedelta) -> str:
     """Return a duration in its two largest units: `2 d 3 h`, `3 h 20 min`, `40 s`; `0` for none."""
     seconds = int(lag.total_seconds())

@@ -21,9 +21,9 @@ from lake.ingest.files import File, Mark
 from lake.session import file_modes
 from lake.session.spark_session import Gone, gone
 from lake.store.log import Log
+from lake.text import some_of
 
 DEATHS: Final = 2
-SHOWN: Final = 3
 
 
 class Crashes(NamedTuple):
@@ -71,9 +71,8 @@ def reading_of(settings: Settings, stream: str, marks: Sequence[Mark]) -> Iterat
         if session_lost is None:
             _write(path, before.deaths, [], sorted(before.marks))
             raise
-        more = f" and {len(marks) - SHOWN} more" if marks[SHOWN:] else ""
         raise Gone(
-            f"{session_lost.what} while reading {', '.join(name for name, *_ in marks[:SHOWN])}{more}",
+            f"{session_lost.what} while reading {some_of([name for name, *_ in marks])}",
             where=session_lost.where,
             fix="try again: after two such ends they are read one by one, and one that alone ends the JVM goes to"
             f" quarantine; {session_lost.fix}",

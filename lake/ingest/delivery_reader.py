@@ -30,6 +30,7 @@ from lake.session.in_process.mode import Unsupported, in_process
 from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log_head import LogHead
 from lake.store.scan import to_frame
+from lake.text import some_of
 
 IS_FILE: Final = f"_reason = '{Reason.FILE}'"
 
@@ -134,8 +135,7 @@ class DeliveryReader:
             what = f"Spark fails to evaluate the contract of {stream}: {job_failure(error)}"
             return DeclarationError(what, where=self.contract.where, fix="correct its time, broadcast or punctuation")
         parts = (part for part in delivery.parts() if self._fails(part))
-        at_fault = next(parts, delivery)
-        where = ", ".join(name for name, *_ in at_fault.marks(set())[: crashed_readers.SHOWN])
+        where = some_of([name for name, *_ in next(parts, delivery).marks(set())])
         return ContractError(what, where=where, fix="correct it, or move it away; it fails again as it is")
 
     def _fails(self, delivery: Delivery) -> bool:

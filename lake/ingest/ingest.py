@@ -38,6 +38,7 @@ from lake.store.process import fault_of
 from lake.store.recovery import RESTORE
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
+from lake.text import some_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -304,9 +305,6 @@ def _ingest_files(
     return {stream: total}
 
 
-SHOWN: Final = 3
-
-
 @dataclass(frozen=True)
 class IdleProducers:
     """Producers that were idle when ingestion `began`, with the files `landed` by then.
@@ -344,9 +342,8 @@ class IdleProducers:
 
         counts = append(self.settings, spark, self.contract, deliver, now=now)
         if closed := log.head().horizon.get("closed", ()):
-            more = f" and {len(closed) - SHOWN} more" if closed[SHOWN:] else ""
-            names = ", ".join(map(repr, closed[:SHOWN]))
-            logging.getLogger("lake").warning("%s: closed idle producers: %s%s", self.stream, names, more)
+            names = some_of([*map(repr, closed)])
+            logging.getLogger("lake").warning("%s: closed idle producers: %s", self.stream, names)
         return {self.stream: counts}
 
     def _idle(self, head: LogHead) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from lake.store import quarantine
 from lake.store.ledger import runs
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
-from lake.text import counted
+from lake.text import counted, some_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lake.ingest.delivery import Delivery, ReplayDelivery
     from lake.store.log_head import LogHead
 
-SHOWN: Final = 3
 TRANSACTION: Final = re.compile(r"(?P<name>(?P<source>[a-z][a-z0-9_]*):.*)[:#][0-9]+")
 REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and leave the rest unchanged"
 REPLAY: Final = "lake quarantine list --json, correct `raw`, lake quarantine replay STREAM FILE"
@@ -87,8 +86,8 @@ def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> 
     declared = {name: source_kind(kind, str(settings.sources)).transactional for name, kind in kinds(settings).items()}
     matches = ((row.stream, TRANSACTION.fullmatch(row.source)) for row in refused)
     names = sorted({m["name"] for stream, m in matches if m and declared.get(m["source"], _fed(settings, stream, m))})
-    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if names[SHOWN:] else "")
-    return [f"in the logs without these records: {counted(len(names), 'transaction')}: {shown}"] if names else []
+    count = counted(len(names), "transaction")
+    return [f"in the logs without these records: {count}: {some_of(names)}"] if names else []
 
 
 def _fed(settings: Settings, stream: str, place: re.Match[str]) -> bool:

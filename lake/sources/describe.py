@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from lake.sources.source import Progress
+from lake.text import some_of
 
 SHOWN: Final = 4
 STATE: Final = 60
@@ -15,14 +16,14 @@ STATE: Final = 60
 def describe(progress: Progress) -> str:
     """Return the range read last, such as `flights/0 120-449` or `0/1A to 0/2B`; "" if the source has none."""
     if ranges := [f"{place} {first}-{end - 1}" for place, first, end in _offsets(progress) if first < end]:
-        return _some(ranges)
+        return some_of(ranges, SHOWN)
     return f"{progress['from']} to {progress['to']}" if {"from", "to"} <= {*progress} else ""
 
 
 def position(progress: Progress) -> str:
     """Return where the source continues, such as `flights/0 450`, `0/2B`, `group 7`, or a STATE."""
     if "topics" in progress:
-        return _some([f"{place} {end}" for place, _, end in _offsets(progress)])
+        return some_of([f"{place} {end}" for place, _, end in _offsets(progress)], SHOWN)
     if "state" in progress:
         state = json.dumps(progress["state"], ensure_ascii=False, separators=(",", ":"))
         return state if len(state) <= STATE else f"{state[: STATE - 1]}…"
@@ -32,11 +33,6 @@ def position(progress: Progress) -> str:
 def topic_of(name: str, era: int) -> str:
     """Return `flights`, or `flights+1` in era 1: offsets restart in each era."""
     return f"{name}+{era}" if era else name
-
-
-def _some(parts: Sequence[str]) -> str:
-    more = f" and {len(parts) - SHOWN} more" if parts[SHOWN:] else ""
-    return ", ".join(parts[:SHOWN]) + more
 
 
 def _offsets(progress: Progress) -> Iterator[tuple[str, int, int]]:

@@ -14,7 +14,7 @@ from lake.engine.explain.edition_diff import EditionDiff, RowChange
 from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, RowExplanation
 from lake.engine.lookup import Values
 from lake.ingest.events import Event
-from lake.text import counted, moment, plain, shown, span
+from lake.text import counted, moment, plain, shown, some_of, span
 
 CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
 
@@ -143,8 +143,7 @@ def _facts(event: Event) -> Iterator[str]:
         yield f"late by {span(event.late)}"
     yield f"contract {event.contract}"
     if event.again:
-        more = f" and {len(event.again) - 3} more" if len(event.again) > 3 else ""
-        yield f"again in {', '.join(map(shown, event.again[:3]))}{more}"
+        yield f"again in {some_of([*map(shown, event.again)])}"
     if event.void is not None:
         yield f"void: {shown(event.void)}"
 
