@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
@@ -154,51 +154,3 @@ def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
                 names |= {origin.name for origin in found}
         texts[field.name] = f"under {', '.join(sorted(names))}" if names else ""
     return texts
-
-
-class Dialect(Protocol):
-    def stored(self, origin: ValueOrigin, field: Field) -> str: ...
-
-    def default(self, of: Field, field: Field) -> str: ...
-
-    def carried(self, member: ExtraMember) -> str: ...
-
-    def first(self, values: Sequence[tuple[bool, str]]) -> str:
-        """Return the first non-null value; each is marked with whether it is from `_extra`."""
-
-
-def value_sql(field: Field, places: Origins, dialect: Dialect) -> str:
-    plain: dict[str, None] = {}
-    mixed: dict[str, list[int]] = {}
-    for number, found in enumerate(places, 1):
-        if len(found) == 1 and found[0].column:
-            plain[dialect.stored(found[0], field)] = None
-        else:
-            mixed.setdefault(_first_value(field, found, dialect), []).append(number)
-    kept = [*reversed(plain)]
-    stored = kept[0] if len(kept) == 1 else f"coalesce({', '.join(kept)})"
-    cases = " ".join(f"WHEN _version IN ({', '.join(map(str, of))}) THEN {sql}" for sql, of in mixed.items())
-    return f"CASE {cases} ELSE {stored} END" if cases else stored
-
-
-def _first_value(field: Field, found: Sequence[ValueOrigin], dialect: Dialect) -> str:
-    values, last = [], []
-    for origin in found:
-        if not origin.column:
-            values.append((True, dialect.carried(ExtraMember((origin.name,), field))))
-            continue
-        stored = dialect.stored(origin, field)
-        if origin.before and origin.before.default is not None:
-            last.append((False, stored))
-            stored = _unless_default(stored, dialect.default(origin.before, field), field)
-        values.append((False, stored))
-    if not any(origin.column for origin in found):
-        last.append((False, dialect.default(field, field)))
-    return dialect.first([*values, *last])
-
-
-def _unless_default(value: str, default: str, field: Field) -> str:
-    """Return null for the default, which may stand for an absent member."""
-    if not field.nested:
-        return f"nullif({value}, {default})"
-    return f"CASE WHEN to_json({value}) IS DISTINCT FROM to_json({default}) THEN {value} END"

@@ -114,7 +114,7 @@ def fields_sql(contracts: Sequence[Contract], events: str, own: Sequence[str]) -
         events = f"(SELECT *, {call} AS {MEMBERS} FROM {events})"
     dialect, values = DuckDBDialect(members), []
     for field in newest.fields:
-        value = "NULL" if field.personal else origins.value_sql(field, places[field.name], dialect)
+        value = "NULL" if field.personal else dialect.value(field, places[field.name])
         values.append(f"{dialect.cast(value, field)} AS {dialect.name(field.name)}")
     rows = f"(SELECT {', '.join([*values, *own])} FROM {events})"
     return upcast_sql(steps_of_log(contracts), newest.fields, rows, opened=False)

@@ -15,7 +15,7 @@ from lake import text as texts
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field, duckdb_type
-from lake.contracts.origins import ExtraMember, ValueOrigin, has_grown, members, origins, value_sql
+from lake.contracts.origins import ExtraMember, Origins, ValueOrigin, has_grown, members, origins
 from lake.text import DUCKDB, SPARK
 
 MEMBERS: Final = "_members"
@@ -28,7 +28,42 @@ class SparkDialect:
     def __init__(self, carried: Iterable[ExtraMember]) -> None:
         self._columns = {member: f"{MEMBERS}.m{number}" for number, member in enumerate(carried)}
 
-    def stored(self, origin: ValueOrigin, field: Field) -> str:
+    def value(self, field: Field, places: Origins) -> str:
+        """Return the value of `field` in an event of any version."""
+        plain: dict[str, None] = {}
+        mixed: dict[str, list[int]] = {}
+        for number, found in enumerate(places, 1):
+            if len(found) == 1 and found[0].column:
+                plain[self._stored(found[0], field)] = None
+            else:
+                mixed.setdefault(self._first_value(field, found), []).append(number)
+        kept = [*reversed(plain)]
+        stored = kept[0] if len(kept) == 1 else f"coalesce({', '.join(kept)})"
+        cases = " ".join(f"WHEN _version IN ({', '.join(map(str, of))}) THEN {sql}" for sql, of in mixed.items())
+        return f"CASE {cases} ELSE {stored} END" if cases else stored
+
+    def _first_value(self, field: Field, found: Sequence[ValueOrigin]) -> str:
+        values, last = [], []
+        for origin in found:
+            if not origin.column:
+                values.append((True, self._columns[ExtraMember((origin.name,), field)]))
+                continue
+            stored = self._stored(origin, field)
+            if origin.before and origin.before.default is not None:
+                last.append((False, stored))
+                stored = self._unless_default(stored, self._default(origin.before, field), field)
+            values.append((False, stored))
+        if not any(origin.column for origin in found):
+            last.append((False, self._default(field, field)))
+        return self.first([*values, *last])
+
+    def _unless_default(self, value: str, default: str, field: Field) -> str:
+        """Return null for the default, which may stand for an absent member."""
+        if not field.nested:
+            return f"nullif({value}, {default})"
+        return f"CASE WHEN to_json({value}) IS DISTINCT FROM to_json({default}) THEN {value} END"
+
+    def _stored(self, origin: ValueOrigin, field: Field) -> str:
         """Return the value of `field` in the column of `origin`, with the members that the older contract lacked."""
         column = self.name(origin.column)
         if self.is_sealed(origin):
@@ -41,13 +76,11 @@ class SparkDialect:
     def is_sealed(self, origin: ValueOrigin) -> bool:
         return origin.before is not None and origin.before.name in origin.contract.sealed
 
-    def carried(self, member: ExtraMember) -> str:
-        return self._columns[member]
-
     def first(self, values: Sequence[tuple[bool, str]]) -> str:
+        """Return the first non-null value; each is marked with whether it is from `_extra`."""
         return f"coalesce({', '.join(value for _, value in values)})"
 
-    def default(self, of: Field, field: Field) -> str:
+    def _default(self, of: Field, field: Field) -> str:
         from lake.records.extra_members import default_of  # imports Arrow
 
         if field.nested:
@@ -181,8 +214,7 @@ class DuckDBDialect(SparkDialect):
 def fields_sql(contracts: Sequence[Contract]) -> list[str]:
     places, dialect = origins(contracts), SparkDialect(members(contracts))
     return [
-        f"{value_sql(field, places[field.name], dialect)} AS {dialect.name(field.name)}"
-        for field in contracts[-1].fields
+        f"{dialect.value(field, places[field.name])} AS {dialect.name(field.name)}" for field in contracts[-1].fields
     ]
 
 
@@ -192,5 +224,5 @@ def unchanged(contracts: Sequence[Contract]) -> set[str]:
     return {
         field.name
         for field in newest.fields
-        if field.name not in upcast and value_sql(field, places[field.name], dialect) == dialect.name(field.name)
+        if field.name not in upcast and dialect.value(field, places[field.name]) == dialect.name(field.name)
     }
