@@ -221,14 +221,14 @@ class FileDelivery(Delivery):
 
 @dataclass(frozen=True)
 class ReplayDelivery(Delivery):
-    """Quarantined records that are appended again. Those in `failed` are rejected again and stay in quarantine.
+    """Quarantined records that are appended again. Those that are rejected again stay in quarantine.
 
-    `failed`: {index in `rows`: (reason, detail)}. `times`: mtimes in nanoseconds by batch and file.
+    They are added to `failed`, by mark, with their new fault. `times`: mtimes in nanoseconds by batch and file.
     """
 
     contract: Contract
     rows: tuple[Rejected, ...]
-    failed: dict[int, tuple[str, str]] = field(default_factory=dict, compare=False)
+    failed: dict[str, Rejected] = field(default_factory=dict, compare=False)
     times: Mapping[tuple[int, str], int] = field(default_factory=dict, compare=False)
 
     keeps_rejects = False
@@ -263,8 +263,9 @@ class ReplayDelivery(Delivery):
                 yield QuarantineEvent(_position(row) + 1, row.source, row.mark, REPAIRED)
 
     def fail(self, failures: Mapping[int, tuple[str, str]]) -> None:
-        numbers = {_position(row): number for number, row in enumerate(self.rows)}
-        self.failed.update({numbers[position]: why for position, why in failures.items()})
+        for row in self.rows:
+            if fault := failures.get(_position(row)):
+                self.failed[row.mark] = replace(row, reason=fault[0], detail=fault[1])
 
 
 def _position(row: Rejected) -> int:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import chain, groupby, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.ingest.append import BatchCounts
-    from lake.ingest.delivery import Delivery, ReplayDelivery
+    from lake.ingest.delivery import ReplayDelivery
     from lake.store.log_head import LogHead
 
 TRANSACTION: Final = re.compile(r"(?P<name>(?P<source>[a-z][a-z0-9_]*):.*)[:#][0-9]+")
@@ -154,7 +155,7 @@ def replay(  # noqa: PLR0913  which records, and a callback
         with runs.recording(settings, "replay", name) as counts:
             done[name] = replaying.run(spark, now)
             counts.update(asdict(done[name]))
-        for row in replaying.failed:
+        for row in replaying.failed.values():
             on_failure(row)
     return done
 
@@ -187,38 +188,26 @@ class _Replaying:
     contract: Contract
     rows: Iterator[Rejected]
     is_repaired: bool
-    failed: list[Rejected] = field(default_factory=list)
+    failed: dict[str, Rejected] = field(default_factory=dict)
 
     def run(self, spark: Callable[[], SparkSession], now: datetime | None) -> BatchCounts:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
         while part := tuple(islice(self.rows, REPLAY_ROWS)):
-            deliveries: list[ReplayDelivery] = []
-            counts = append(self.settings, spark, self.contract, self._delivery(part, deliveries), now=now)
+            counts = append(self.settings, spark, self.contract, partial(self._deliver, part), now=now)
             total = counts.after(total)
-            for last in deliveries[-1:]:
-                failures = sorted(last.failed.items())
-                self.failed += [replace(last.rows[n], reason=reason, detail=why) for n, (reason, why) in failures]
         return total
 
-    def _delivery(
-        self, part: tuple[Rejected, ...], deliveries: list[ReplayDelivery]
-    ) -> Callable[[LogHead], Delivery | None]:
+    def _deliver(self, part: tuple[Rejected, ...], _: LogHead) -> ReplayDelivery | None:
+        """Return those of `part` that are still in quarantine: an erasure may have blanked some before the lease."""
         from lake.ingest.delivery import ReplayDelivery
 
-        def deliver(head: LogHead) -> Delivery | None:
-            # Under the log's lease. Before that, an erasure may have blanked records.
-            batch, number = part[0].place
-            rows = _unresolved(self.settings, self.contract.name, after=(batch, number - 1), texts=not self.is_repaired)
-            waiting = {row.mark: row for row in takewhile(lambda row: row.place <= part[-1].place, rows)}
-            left = tuple(row if self.is_repaired else waiting[row.mark] for row in part if row.mark in waiting)
-            if not left:
-                return None
-            deliveries.append(ReplayDelivery(self.contract, left, times=self._times(left)))
-            return deliveries[-1]
-
-        return deliver
+        batch, number = part[0].place
+        rows = _unresolved(self.settings, self.contract.name, after=(batch, number - 1), texts=not self.is_repaired)
+        waiting = {row.mark: row for row in takewhile(lambda row: row.place <= part[-1].place, rows)}
+        left = tuple(row if self.is_repaired else waiting[row.mark] for row in part if row.mark in waiting)
+        return ReplayDelivery(self.contract, left, self.failed, self._times(left)) if left else None
 
     def _times(self, rows: Iterable[Rejected]) -> dict[tuple[int, str], int]:
         if not fact_fields(self.contract):
