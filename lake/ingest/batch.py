@@ -202,13 +202,7 @@ class Batch:
         return self.refused + self.repeated.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
 
     def rejects(self) -> DataFrame:
-        refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
-        if self.repeated.conflicts:
-            same = "concat('same id as ', original, ', other content')"
-            conflicting = self._conflicting.withColumns(
-                {"_reason": F.lit(str(Reason.CONFLICT)), "_detail": F.expr(same)}
-            )
-            refused = refused.unionByName(conflicting.drop("original"))
+        refused = self._rejected_records
         if self.repeated.conflicts or pc.sum(self.tally["textless"]).as_py():
             refused = refused.drop("_raw", FACTS).join(self._texts_of(refused), "_position")
         raw, detail = blanked_sql(self.contract, "_raw"), blanked_sql(self.contract, "_detail", f"'{BLANKED}'")
@@ -241,9 +235,16 @@ class Batch:
         return f"cast({len(self.faults)} + row_number() OVER (ORDER BY _position) AS int)"
 
     @property
-    def _conflicting(self) -> DataFrame:
+    def _rejected_records(self) -> DataFrame:
+        refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
+        if not self.repeated.conflicts:
+            return refused
         conflicts = F.broadcast(self._conflicts) if isinstance(self.repeated.rows, pa.Table) else self._conflicts
-        return self.records.join(conflicts, "_position")
+        detail = F.expr("concat('same id as ', original, ', other content')")
+        conflicting = self.records.join(conflicts, "_position").withColumns(
+            {"_reason": F.lit(str(Reason.CONFLICT)), "_detail": detail}
+        )
+        return refused.unionByName(conflicting.drop("original"))
 
     @property
     def _conflicts(self) -> DataFrame:
@@ -259,10 +260,7 @@ class Batch:
         if self._quarantine_events:
             frames.append(event_columns.event_rows(self.spark, self.number, self._quarantine_events))
         if self.rejected > len(self.faults):
-            refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
-            if self.repeated.conflicts:
-                refused = refused.unionByName(self._conflicting.drop("original"))
-            numbered = refused.withColumn("_number", F.expr(self._quarantine_number_sql))
+            numbered = self._rejected_records.withColumn("_number", F.expr(self._quarantine_number_sql))
             frames.append(event_columns.rejected_rows(numbered, self.contract, self.number))
         return frames
 
