@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
+from lake import text
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.errors import DeclarationError, Unavailable
@@ -154,8 +155,7 @@ def list_bucket(folder: Address, stream: str) -> list[File]:
 
 
 def printable(name: str) -> str:
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text.printable(os.fsencode(name).decode("utf-8", "backslashreplace"))
 
 
 def archived_name(mark: Mark) -> str:
