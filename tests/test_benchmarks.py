@@ -25,7 +25,7 @@ from infra.bench.orders.work import TABLES, Landing
 from infra.bench.written import STREAM, Written
 from lake.config import Settings
 from lake.contracts.expressions import bucket, identity
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.store.log import Log
 from lake.testing import Commands
 from tests.decide.accounts import DECIDE, accounts
@@ -87,7 +87,7 @@ def test_written_log_equals_an_ingested_log(spark: SparkSession, project: Settin
     of = contract(STREAM)
     project.path(f"schemas/{STREAM}.avsc").write_text(of.text)
     Written(project, rows=50, meters=30).days(3)
-    assert not check(project, STREAM)
+    assert not check_log(project, STREAM).faults
     rows = Log(project, STREAM).read(spark, of, upto=3)
     same = f"_bucket = {bucket(of)} and _id = {identity(of)} and _time = at"
     assert (rows.count(), rows.where(same).count()) == (150, 150)

@@ -104,10 +104,6 @@ class LogCheck:
     since: int | None = None
 
 
-def check(settings: Settings, stream: str) -> list[str]:
-    return check_log(settings, stream).faults
-
-
 def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
     """Check that the log of `stream` is consistent. Raises Unavailable if a store does not answer.
 

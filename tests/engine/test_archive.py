@@ -20,7 +20,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.errors import StorageError
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ops.archive import archive
 from lake.ops.maintenance import Policy, maintain
 from lake.privacy.audit import search_files
@@ -59,7 +59,7 @@ def contents(lakehouse: Lakehouse) -> dict[str, list[dict[str, Any]]]:
 
 def verify_shop(lakehouse: Lakehouse) -> None:
     for stream in lakehouse.project.contracts:
-        assert check(lakehouse.settings, stream) == []
+        assert check_log(lakehouse.settings, stream).faults == []
     verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, on_progress=quiet)
     assert [each for each in verdicts if each.verdict != "identical"] == []
 
@@ -207,6 +207,6 @@ def test_commands_treat_archived_events_like_others(spark: SparkSession, tmp_pat
     copied = Lakehouse(tmp_path / "ours/shop", tmp_path / "other")
     copied.settings = replace(ours.settings, warehouse=tmp_path / "copy/warehouse", cold=None)
     shutil.rmtree(tmp_path / "ours/cold")
-    assert check(copied.settings, "orders") == []
+    assert check_log(copied.settings, "orders").faults == []
     with pytest.raises(StorageError, match="batches 1 to 2 of orders were archived, and are gone from there"):
         reader(ours.settings).relation("select count(*) from log.orders").fetchall()

@@ -25,7 +25,7 @@ from lake.config import Settings, load_settings
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.ingest.field_encryption import BLANKED
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ops.backup import NOTE, backup
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import catch_up
@@ -84,7 +84,7 @@ def test_backup_reads_like_the_warehouse(shop: Project, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "copy" / NOTE).read_text())["tables"] == done.tables
     copy = restored(shop.settings, tmp_path / "copy")
     for settings in (shop.settings, copy):
-        assert check(settings, "orders") == check(shop.settings, "orders")
+        assert check_log(settings, "orders").faults == check_log(shop.settings, "orders").faults
         assert reader(settings).relation("select count(*) from customer_daily").fetchall() == ROWS
     assert kept_editions(copy) == kept_editions(shop.settings)
 
@@ -219,7 +219,7 @@ def test_restored_backup_keeps_later_erasures(spark: SparkSession, tmp_path: Pat
     again.land("orders", order(1, JOAN, note="call me"), order(3, "ada")).run()
     assert people(again) == {1: None, 2: "grace", 3: "ada"}
     assert {verdict.verdict for verdict in verify_all(lambda: spark, again.project, on_progress=quiet)} == {"identical"}
-    assert check(again.settings, "orders") == []
+    assert check_log(again.settings, "orders").faults == []
     assert search_files(again.settings, {JOAN}).found == ()
     maintain(again.project, lambda: spark, Policy(1, 0, 0), quiet)
     assert len(kept_editions(again.settings)) == 1

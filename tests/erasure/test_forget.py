@@ -30,7 +30,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import catch_up
@@ -150,7 +150,7 @@ def test_redelivery_is_recognized_by_its_token_and_other_content_is_a_conflict(s
     head = shop.land("orders", order(1, "margaret hamilton", note="call +44 20 7946"), order(2, "ada")).run()
     counts = Log(head.settings, "orders").head().counts
     assert (counts["duplicates"], counts["quarantined"], counts["accepted"]) == (1, 1, 0)
-    assert check(shop.settings, "orders") == []
+    assert check_log(shop.settings, "orders").faults == []
 
 
 def test_forget_nulls_a_person_in_every_table_and_every_byte_of_the_warehouse(shop: Lakehouse) -> None:
@@ -166,7 +166,7 @@ def test_forget_nulls_a_person_in_every_table_and_every_byte_of_the_warehouse(sh
     outside = [Path(file).name for file in after.outside_the_warehouse]
     assert outside == ["000001.jsonl"], "landing files are their owner's"
     assert verdicts(shop) == {"identical"}
-    assert check(shop.settings, "orders") == []
+    assert check_log(shop.settings, "orders").faults == []
     with pytest.raises(DeclarationError, match="edition 1 has expired; kept: 3"):
         reader(shop.settings, 1)
     assert {row[0] for row in reader(shop.settings).relation("select customer from current_order").fetchall()} == {

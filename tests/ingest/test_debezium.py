@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake import cost
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.store import quarantine
 from lake.store.log import Log
@@ -114,7 +114,7 @@ def in_slices(lakehouse: Lakehouse, lines: Sequence[str], size: int) -> None:
     for start in range(0, len(lines), size):
         lakehouse.land("rows", *lines[start : start + size]).run()
     lakehouse.check_laws()
-    assert check(lakehouse.settings, "rows") == []
+    assert check_log(lakehouse.settings, "rows").faults == []
 
 
 # Source: debezium.io, documentation of the PostgreSQL connector (a subset of the fields).

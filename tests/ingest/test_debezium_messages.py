@@ -15,7 +15,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contracts, read_contract
 from lake.errors import DeclarationError
 from lake.ingest.append import BatchCounts
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import replay
 from lake.store import log_rows, quarantine
@@ -81,7 +81,7 @@ def with_schema(payload: Any, schema: Any = None) -> dict[str, Any]:
 
 def take(project: Settings, spark: SparkSession) -> BatchCounts:
     counts = ingest(project, lambda: spark, load_contracts(project), now=NOW)["customers"]
-    assert check(project, "customers") == []
+    assert check_log(project, "customers").faults == []
     return counts
 
 
@@ -176,7 +176,7 @@ def test_truncate_without_a_broadcast_is_quarantined(project: Settings, spark: S
     project.path("schemas/customers.avsc").write_text(text.replace('"table": "customers",', ""))
     done = replay(project, lambda: spark, stream="customers", now=NOW)["customers"]
     assert done == BatchCounts(2, read=1, accepted=1)
-    assert check(project, "customers") == []
+    assert check_log(project, "customers").faults == []
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ingest.gap_detection import Gaps, NumberGap, TimeGap, find_gaps
 from lake.ingest.ingest import ingest
 from lake.ops.render import as_text, failed_conditions
@@ -154,7 +154,7 @@ def test_numbers_of_punctuations_are_not_missing(
         came += [(device, seq, START) for device, seq, _ in batch]
         found = find_gaps(house.settings, load_contract(house.settings, "reading")).numbers
         assert sorted(found, key=str) == sorted(by_hand(came).numbers, key=str)
-    assert check(house.settings, "reading") == []
+    assert check_log(house.settings, "reading").faults == []
 
 
 def test_numbers_beyond_doubles_are_found_without_producers(tmp_path: Path) -> None:

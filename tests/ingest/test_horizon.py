@@ -20,7 +20,7 @@ from lake.errors import DeclarationError
 from lake.ingest import ingest as ingesting
 from lake.ingest.delivery import Closing
 from lake.ingest.events import void
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ingest.horizon import Horizon
 from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records, replay
@@ -189,7 +189,7 @@ def test_kill_at_the_commit_of_a_closing_closes_producers_once(
     forget_all()
     said = [head.horizon.get("closed") for head in Log(rooms.settings, "reading").heads()]
     assert said == [["a", "b"], None]
-    assert check(rooms.settings, "reading") == []
+    assert check_log(rooms.settings, "reading").faults == []
 
 
 @pytest.mark.long
@@ -286,13 +286,13 @@ def test_producers_beyond_the_limit_are_rejected_and_accepted_after_it_grows(
     assert all(json.loads(row.raw)["device"] in "cef" for row in refused)
     counts = {"read": 5, "accepted": 1, "duplicates": 0, "quarantined": 3, "control": 1}
     assert Log(house.settings, "reading").head().counts == counts
-    assert check(house.settings, "reading") == []
+    assert check_log(house.settings, "reading").faults == []
     declare(house.settings, reading(horizon=HORIZON | {"limit": 6}))
     again = Lakehouse(house.settings.project, house.home)
     replay(again.settings, lambda: spark, now=NOON + timedelta(minutes=20))
     assert [*quarantined_records(again.settings)] == []
     assert {*horizon_of(again).producers} == {*"abcdef"}
-    assert check(again.settings, "reading") == []
+    assert check_log(again.settings, "reading").faults == []
 
 
 @pytest.mark.long
@@ -331,7 +331,7 @@ def test_horizon_never_goes_back_when_a_contract_begins_or_ends_it(tmp_path: Pat
         take(house, NOON + timedelta(hours=1, minutes=number))
         marks.append(Log(house.settings, "reading").head().watermark)
     assert marks == [NOON + timedelta(minutes=minutes) for minutes in (60, 60, 70, 90)]
-    assert check(house.settings, "reading") == []
+    assert check_log(house.settings, "reading").faults == []
 
 
 @pytest.mark.long
@@ -363,7 +363,7 @@ def test_tables_decide_late_and_final_like_the_model(
         if any(one.room for one in batch.told)
     }
     assert any(batch.closed for batch in model.batches)
-    assert check(rooms.settings, "reading") == []
+    assert check_log(rooms.settings, "reading").faults == []
     assert {one.verdict for one in verify_all(lambda: spark, rooms.project, on_progress=lambda _: None)} == {
         "identical"
     }
@@ -420,7 +420,7 @@ def test_rows_are_all_final_while_all_producers_are_closed(
     assert {one.verdict for one in verify_all(lambda: spark, house.project, on_progress=lambda _: None)} == {
         "identical"
     }
-    assert check(house.settings, "reading") == []
+    assert check_log(house.settings, "reading").faults == []
 
 
 @pytest.mark.long

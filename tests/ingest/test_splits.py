@@ -16,7 +16,7 @@ from lake import cost
 from lake.config import Settings, SparkSettings
 from lake.contracts.contract import load_contracts
 from lake.ingest.delivery import FileDelivery
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.records.reader import RecordReader
 from lake.session.spark_session import MIN_PARTITIONS, PARTS, _min_partitions
@@ -126,7 +126,7 @@ def test_log_has_each_record_at_its_line_in_any_number_of_parts(
     assert [(row["_source"], row["number"]) for row in rows] == [
         (f"readings/{'ab'[n // LINES]}.jsonl:{n % LINES + 1}", n) for n in range(2 * LINES)
     ]
-    assert check(project, "readings") == []
+    assert check_log(project, "readings").faults == []
 
 
 def test_files_are_divided_by_the_session_and_not_by_cores_of_a_cluster(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lake import cost
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.append import BatchCounts
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import quarantined_records
 from lake.ops.scaffold import init
@@ -45,7 +45,7 @@ def test_batch_with_rejected_and_repeated_records_needs_no_spark(
         ("wrong type", json.dumps(wrong)),
         ("unparseable", "no JSON"),
     ]
-    assert check(project, "readings") == []
+    assert check_log(project, "readings").faults == []
 
 
 def test_batch_with_undeclared_members_needs_no_spark(project: Settings, land: Land) -> None:

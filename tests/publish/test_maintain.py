@@ -13,7 +13,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.verbs import Advanced
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LawError
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ops.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
@@ -86,7 +86,7 @@ def test_maintain_reduces_files_and_keeps_rows_and_editions(
     assert stored_files(orders) == needed(orders)
     assert Log(settings, "orders").heads() == heads
     assert Log(settings, "orders").head().batch == BATCHES + 1
-    assert check(settings, "orders") == []
+    assert check_log(settings, "orders").faults == []
     assert {number: rows(shop, number) for number in (3, 4)} == before
     with pytest.raises(DeclarationError, match="edition 2 has expired; kept: 3 to 4"):
         reader(settings, 2)
@@ -119,7 +119,7 @@ def test_batch_compacts_small_files_of_many_batches(shop: Lakehouse, monkeypatch
     assert (crowded, Log(settings, "orders").heads()[1:]) == ([], before)
     assert files(path) <= had
     assert files(quarantine) == 1
-    assert check(settings, "orders") == []
+    assert check_log(settings, "orders").faults == []
     assert verdicts(shop) == {"identical"}
 
 
@@ -135,4 +135,4 @@ def test_compaction_that_changes_rows_is_rolled_back(shop: Lakehouse, monkeypatc
         maintain(shop.project, lambda: shop.spark, keeping(100), lambda _: None)
     assert (files(path), duckdb_tables.rows(path, count)) == before
     assert Log(settings, "orders").heads() == heads
-    assert check(settings, "orders") == []
+    assert check_log(settings, "orders").faults == []

@@ -19,7 +19,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.rebuild import rebuild
 from lake.engine.verify import verify
 from lake.errors import LakeError, Unavailable, unreached
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ops.backup import backup
 from lake.ops.pipeline import run
 from lake.project.project import Project, load
@@ -159,7 +159,12 @@ def archives(home: Path, most: int = 12) -> dict[str, Any]:
                 assert done.code == 0, done.err
         cycle(settings)
         tables = fingerprints(load(settings))
-        return {"kills": kills, "tables": tables, "faults": check(settings, "orders"), "seen": len(wire.requests)}
+        return {
+            "kills": kills,
+            "tables": tables,
+            "faults": check_log(settings, "orders").faults,
+            "seen": len(wire.requests),
+        }
 
 
 def moved(home: Path) -> dict[str, Any]:
@@ -174,7 +179,7 @@ def moved(home: Path) -> dict[str, Any]:
                 (address_of(settings, settings.warehouse) / str(file.relative_to(home / "copy/warehouse"))).put_file(
                     file
                 )
-        faults = check(settings, "orders")
+        faults = check_log(settings, "orders").faults
         land(settings, 1)
         cycle(settings)
         cycle(local)

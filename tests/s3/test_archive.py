@@ -15,7 +15,7 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ops import doctor
 from lake.ops.archive import archive
 from lake.ops.doctor import Diagnosis
@@ -41,11 +41,11 @@ def test_archived_batches_in_another_bucket_are_read_with_the_log(s3: S3, tmp_pa
     for through in (2, 4):
         archive(settings, no_spark, "readings", through, dry_run=False, on_progress=quiet)
         assert (rows(settings), asked(settings)) == (before, told)
-        assert check(settings, "readings") == []
+        assert check_log(settings, "readings").faults == []
     buckets = {urlsplit(file).netloc for file in Scan(path).files()}
     assert len(buckets) == 2
     archived.append(settings, random.Random(2), 1)
-    assert check(settings, "readings") == []
+    assert check_log(settings, "readings").faults == []
     with delta.opened(path) as table:
         files = archive_tier.files(path, table)
     assert path.missing(files) == []
@@ -63,7 +63,7 @@ def test_archived_batches_in_another_bucket_are_read_with_the_log(s3: S3, tmp_pa
     assert [found.found for found in examined(settings) if not found.ok] == [f"a file is missing ({gone})"]
     shutil.rmtree(s3.home / "buckets" / urlsplit(gone).netloc)
     with pytest.raises(Unavailable, match="there is no such bucket"):
-        check(settings, "readings")
+        check_log(settings, "readings")
 
 
 def examined(settings: Settings) -> list[Diagnosis]:
@@ -110,5 +110,5 @@ def assert_same_log(ours: Settings, theirs: Settings) -> None:
     """Assert that a log has the rows and the proof of another."""
     assert rows(ours) == rows(theirs)
     assert asked(ours) == asked(theirs)
-    assert check(ours, "readings") == []
+    assert check_log(ours, "readings").faults == []
     assert Log(ours, "readings").heads()[0].content == Log(theirs, "readings").heads()[0].content

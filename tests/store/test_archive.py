@@ -22,7 +22,7 @@ from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contract
 from lake.engine import integrity
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ops import doctor
 from lake.ops.archive import Archived, archive
 from lake.ops.backup import backup
@@ -124,7 +124,7 @@ def test_log_reads_the_same_after_any_archiving(tmp_path: Path, seed: int, steps
         assert asked(ours) == asked(theirs)
         few = {"_batch": (chance.randint(1, 6), chance.randint(3, 12)), "_bucket": (0, chance.randint(0, 1))}
         assert rows(ours, None, few) == rows(theirs, None, few)
-        assert check(ours, "readings") == []
+        assert check_log(ours, "readings").faults == []
         assert Log(ours, "readings").heads()[0].content == Log(theirs, "readings").heads()[0].content
     last = Log(ours, "readings").head().batch
     assert [head.batch for head in Log(ours, "readings").heads()] == [*range(last, 0, -1)]
@@ -133,12 +133,12 @@ def test_log_reads_the_same_after_any_archiving(tmp_path: Path, seed: int, steps
         shutil.rmtree(tmp_path / name, ignore_errors=True)
     copied = replace(ours, warehouse=tmp_path / "copy/warehouse", cold=tmp_path / "third")
     assert rows(copied) == rows(theirs)
-    assert check(copied, "readings") == []
+    assert check_log(copied, "readings").faults == []
     run(copied, last)
     shutil.rmtree(tmp_path / "copy/warehouse/cold", ignore_errors=True)
     assert rows(copied) == rows(theirs)
     append(copied, chance, 1)
-    assert check(copied, "readings") == []
+    assert check_log(copied, "readings").faults == []
 
 
 class Death(BaseException):
@@ -195,7 +195,7 @@ def test_archive_loses_no_row_and_continues_when_its_process_dies(
             else:
                 died = False
         assert rows(settings) == before, done
-        assert check(settings, "readings") == []
+        assert check_log(settings, "readings").faults == []
         switched.add(bool(archive_tier.parts_of(Log(settings, "readings").path)))
         append(settings, random.Random(at), 1)
         told = run(settings, 5).unnamed
@@ -209,7 +209,7 @@ def test_archive_loses_no_row_and_continues_when_its_process_dies(
         left.add(len(told))
         assert set(before) < set(rows(settings))
         assert len(rows(settings)) == Log(settings, "readings").head().events
-        assert check(settings, "readings") == []
+        assert check_log(settings, "readings").faults == []
         if not died:
             break
     else:
@@ -239,12 +239,12 @@ def test_archive_is_completed_by_the_same_command_after_a_kill(settings: Setting
                     break
             assert killed.landed, (point, nth, killed.err)
             assert rows(settings) == before, point
-            assert check(settings, "readings") == [], point
+            assert check_log(settings, "readings").faults == [], point
             for through in ("4", "6"):
                 done = commands.lake(*line, through, at=house)
                 assert done.code == 0, (point, done.err)
                 assert rows(settings) == before, point
-                assert check(settings, "readings") == [], point
+                assert check_log(settings, "readings").faults == [], point
             assert commands.lake("log", "readings", "--check", at=house).code == 0
         print(f"{len(points) + 2} kills")
 
@@ -271,7 +271,7 @@ def test_archive_recommits_a_part_when_its_commit_is_truncated(
     forget_all()
     run(settings, 4)
     assert rows(settings) == before
-    assert check(settings, "readings") == []
+    assert check_log(settings, "readings").faults == []
 
 
 @pytest.mark.long
@@ -285,7 +285,7 @@ def test_archive_exits_75_without_disk_space_and_is_completed_later(settings: Se
             done = commands.lake("archive", "readings", "--through", "4", at=house, file_bytes=most)
             codes.append(done.code)
             assert rows(settings) == before, most
-            assert check(settings, "readings") == [], most
+            assert check_log(settings, "readings").faults == [], most
             if not done.code:
                 break
             assert "disk full: File too large" in done.err, done.err
@@ -308,10 +308,10 @@ def test_archive_fails_and_moves_nothing_when_a_batch_is_committed_meanwhile(
     with pytest.raises(Unavailable, match="took no commit"):
         run(settings, 4)
     assert set(before) < set(rows(settings))
-    assert check(settings, "readings") == []
+    assert check_log(settings, "readings").faults == []
     assert archive_tier.parts_of(Log(settings, "readings").path) == []
     run(settings, 4)
-    assert check(settings, "readings") == []
+    assert check_log(settings, "readings").faults == []
 
 
 def test_archive_rejects_rows_that_differ_from_the_log(settings: Settings) -> None:
@@ -383,7 +383,7 @@ def test_check_reports_damage_to_an_archive(
     change, said = HARMS[harm]
     change(max((tmp_path / "cold").rglob("_bucket=*/*.parquet")))
     forget_all()
-    faults = check(settings, "readings")
+    faults = check_log(settings, "readings").faults
     assert any(said in found for found in faults), faults
     assert str(tmp_path / "cold") in "".join(faults)
     with_fault: LakeError | None
@@ -423,7 +423,7 @@ def test_archive_repoints_parts_when_their_folder_was_moved(settings: Settings, 
     moved = replace(settings, cold=tmp_path / "moved")
     assert len(run(moved, 4).moved) == 2
     assert rows(moved) == before
-    assert check(moved, "readings") == []
+    assert check_log(moved, "readings").faults == []
 
 
 def test_archive_folder_is_shared_by_two_warehouses(settings: Settings, tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_archive_folder_is_shared_by_two_warehouses(settings: Settings, tmp_path
         run(each, 6)
     for each in (settings, other, copy):
         assert rows(each) == before[each.project]
-        assert check(each, "readings") == []
+        assert check_log(each, "readings").faults == []
 
 
 def command(settings: Settings, *words: str, **environment: str) -> Result:
@@ -512,4 +512,4 @@ def test_doctor_examines_the_archive_folder_and_archived_batches(settings: Setti
 def test_maintenance_deletes_archived_files_from_the_log(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     run(settings, 4)
     assert deleted_files(settings, monkeypatch) > 0
-    assert check(settings, "readings") == []
+    assert check_log(settings, "readings").faults == []

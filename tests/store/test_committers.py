@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.ingest.fsck import check
+from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.store.log import Log
 from lake.store.log_rows import types
@@ -102,7 +102,7 @@ def write_log(spark: SparkSession, home: Path, writers: Sequence[Writer]) -> tup
         assert (counts.accepted, counts.quarantined) == ((3, 0), (2, 1), (2, 1))[number]
     check_redeliveries(settings, spark, writers[-1])
     log = Log(settings, "readings")
-    assert check(settings, "readings") == []
+    assert check_log(settings, "readings").faults == []
     rows = log.read(spark, load_contracts(settings)["readings"], upto=3).orderBy("_batch", "_bucket", "_offset")
     assert {field.name: field.dataType.simpleString() for field in rows.schema} == types(
         load_contracts(settings)["readings"]

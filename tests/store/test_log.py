@@ -70,7 +70,7 @@ def test_ingest_numbers_events_and_detects_redeliveries_and_conflicts(
     ]
     assert conflicts[0].detail == "same id as readings/1.jsonl:2, other content"
     assert json.loads(conflicts[1].raw)["value"] == 9
-    assert log_run.check(project, "readings") == []
+    assert log_run.check_log(project, "readings").faults == []
 
     properties = delta.open_table(Warehouse(project).log("readings").path).metadata().configuration  # type: ignore[union-attr]
     assert properties["delta.appendOnly"] == "true"
@@ -123,7 +123,7 @@ def test_crash_before_the_log_commit_leaves_nothing_behind(
     assert [each.source for each in quarantine.redeliveries_of(project, "readings", [event["_id"]], upto=1)] == [
         "readings/1.jsonl:2"
     ]
-    assert log_run.check(project, "readings") == []
+    assert log_run.check_log(project, "readings").faults == []
 
 
 @pytest.mark.long
@@ -153,7 +153,7 @@ def test_lost_batch_is_read_again_from_archived_files_after_a_restore(
     take(replace(project, batch_files=1), spark)
     assert [event["_id"] for event in events(project, spark)] == before
     assert [row.raw for row in quarantined_records(project)] == ["broken", "broken too"]
-    assert log_run.check(project, "readings") == []
+    assert log_run.check_log(project, "readings").faults == []
 
 
 def tear(path: Address) -> None:
@@ -185,7 +185,7 @@ def test_spark_finds_redeliveries_and_conflicts_in_large_batches(
     monkeypatch.setattr(quarantine, "PART_BYTES", quarantine.ROW_BYTES)
     second = take(replace(project, in_process_rows=0), spark)
     assert (second.read, second.accepted, second.duplicates, second.quarantined) == (13, 1, 10, 2)
-    assert log_run.check(project, "readings") == []
+    assert log_run.check_log(project, "readings").faults == []
 
 
 def test_log_rejects_a_second_writer_and_a_stale_commit(project: Settings, spark: SparkSession, land: Land) -> None:
@@ -266,7 +266,7 @@ def test_evolution_of_a_contract_keeps_old_events_readable(project: Settings, sp
     }
     physical = {field.name for field in delta.open_table(Warehouse(project).log("readings").path).schema().fields}  # type: ignore[union-attr]
     assert {"count", "pieces", "value", "value__decimal_12_4"} <= physical
-    assert log_run.check(project, "readings") == []
+    assert log_run.check_log(project, "readings").faults == []
     declare(project, fields=fields({"name": "value", "type": "string"}))
     with pytest.raises(DeclarationError, match=r"'value' was decimal.*schemas/readings.avsc:\d+"):
         events(project, spark)
@@ -309,7 +309,7 @@ def test_replay_ingests_repaired_records_exactly_once(
         "b": "readings/1.jsonl:3",
         "c": "readings/1.jsonl:4",
     }
-    assert log_run.check(project, "readings") == []
+    assert log_run.check_log(project, "readings").faults == []
 
     path = Warehouse(project).log("readings").path
     newest = commit_file(path, delta.version(path)).local
@@ -345,7 +345,7 @@ def test_voids_hide_events_and_the_check_reports_a_forged_batch(
             void(project, "readings", places, reason="again")
     assert [one.place for one in log_run.report(project, "readings").voids] == [f"1:{bucket}:0", "1:-1:0"]
 
-    assert log_run.check(project, "readings") == []
+    assert log_run.check_log(project, "readings").faults == []
     head = Log(project, "readings").head()
     wrong = head.next(
         offsets={"0": 9}, watermark=None, counts=_counts(4, 3), files=[], contract=1, at="", content=head.content
@@ -354,7 +354,7 @@ def test_voids_hide_events_and_the_check_reports_a_forged_batch(
     rows_again = spark.read.format("delta").load(path.url).where("_bucket = -1 OR _offset = 1")
     again = rows_again.selectExpr("* except (_batch)", "2L AS _batch")
     delta_writer.write(path, to_arrow(again), wrong)
-    said = "\n".join(log_run.check(project, "readings"))
+    said = "\n".join(log_run.check_log(project, "readings").faults)
     for fault in (
         "the head says next offsets {0: 9}",
         "bucket -1: 2 events, 1 offsets",

@@ -185,7 +185,9 @@ def test_check_since_a_digest_detects_a_forged_log(shop: Lakehouse) -> None:
     assert "at batch 1" in command(shop, "log", "orders", "--check", "--since", first).stdout
     rewrite(another_value)(largest(shop))
     forge_fingerprints(shop)
-    assert log_run.check(settings, "orders") == [], "who may write to the warehouse may write fingerprints too"
+    assert log_run.check_log(settings, "orders").faults == [], (
+        "who may write to the warehouse may write fingerprints too"
+    )
     result = command(shop, "log", "orders", "--check", "--since", digest)
     assert (fault(result).exit_code, "no batch has the digest" in result.stdout) == (1, True)
     wrong: list[tuple[str, ...]] = [("--head", "--check"), ("--since", digest)]
@@ -218,7 +220,7 @@ def test_commit_with_another_digest_breaks_the_chain(shop: Lakehouse) -> None:
     file.write_text(file.read_text().replace(head.content["digest"], "0" * 64))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     forget_all()
-    said = log_run.check(settings, "orders")
+    said = log_run.check_log(settings, "orders").faults
     assert [each.partition(":")[0] for each in said] == ["batch 1", "batch 2"]
 
 
