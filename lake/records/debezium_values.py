@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Context, Decimal
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
-from lake.records.json_value import parse_if_json
+from lake.records.json_value import parse_if_json, plain
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
 from lake.records.times import EPOCH, NANOS, from_count
 from lake.records.values import excerpt, in_base64, in_hex
@@ -176,14 +177,8 @@ def _decimal_digits(text: RawValue, scale: int | None) -> str:
     raw = base64.b64decode(text, validate=True) if type(text) is str else b""
     if scale is None or not 0 < len(raw) <= MOST_DIGITS // 3 or abs(scale) > MOST_DIGITS:
         raise ValueError(text)
-    number = int.from_bytes(raw, "big", signed=True)
-    digits = str(abs(number))
-    if scale > 0:
-        digits = digits.rjust(scale + 1, "0")
-        digits = f"{digits[:-scale]}.{digits[-scale:]}"
-    elif number:
-        digits += "0" * -scale
-    return f"-{digits}" if number < 0 else digits
+    number = Decimal(int.from_bytes(raw, "big", signed=True))
+    return plain(number.scaleb(-scale, Context(prec=MOST_DIGITS)))
 
 
 def _member_schemas(schema: Schema) -> dict[str, Schema]:
