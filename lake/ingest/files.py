@@ -260,21 +260,14 @@ def fact_fields(contract: Contract) -> list[Field]:
 
 
 def fact_texts(contract: Contract, name: str, mtime: int | None) -> dict[str, str | None]:
-    """`mtime` is in nanoseconds since 1970."""
+    """`mtime` is in nanoseconds since 1970, within 64 bits."""
     return {field.name: _fact(field, name, mtime) for field in fact_fields(contract)}
 
 
 def _fact(field: Field, name: str, mtime: int | None) -> str | None:
     if field.path[-1] == "time":
-        return None if mtime is None else _instant(mtime)
+        return None if mtime is None else (EPOCH + timedelta(microseconds=mtime // 1000)).isoformat()
     if not field.pattern:
         return name
     part = re.search(field.pattern, name)
     return part and part[part.re.groups]
-
-
-def _instant(nanoseconds: int) -> str | None:
-    try:
-        return (EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat()
-    except OverflowError:
-        return None
