@@ -29,6 +29,9 @@ class Function:
     takes: Sequence[str]
     gives: str
 
+    def make(self, con: duckdb.DuckDBPyConnection) -> None:
+        con.create_function(self.name, self.work, [*self.takes], self.gives, type=ARROW, null_handling=SPECIAL)
+
 
 @dataclass(frozen=True)
 class SystemRelation:
@@ -71,9 +74,7 @@ class SystemRelation:
         with suppress(duckdb.Error) if self.optional else nullcontext():
             con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
             for function in self.functions:  # `con` must be closed afterwards
-                con.create_function(
-                    function.name, function.work, [*function.takes], function.gives, type=ARROW, null_handling=SPECIAL
-                )
+                function.make(con)
             con.execute(f"CREATE {kind} {home} AS {self.query}")
             con.execute(f"CREATE VIEW {quoted(self.title)} AS FROM {home}")
             con.execute(f"COMMENT ON {kind} {home} IS {literal(self.doc)}")

@@ -480,11 +480,11 @@ def test_quality_files_of_this_repository_are_complete(request: pytest.FixtureRe
     suites = load_suites(project)
     assert set(suites) == set(project.tables)
     for suite in suites.values():
-        assert suite.row_local, f"{suite.file} judges no row"
-        assert suite.whole_table, f"{suite.file} judges no table"
+        assert suite.row_local, f"{suite.table} judges no row"
+        assert suite.whole_table, f"{suite.table} judges no table"
         assert build_judges(suite.expectations)
         assert all(expectation.doc for expectation in suite.expectations), (
-            f"{suite.file}: an expectation does not say why"
+            f"{suite.table}: an expectation does not say why"
         )
 
 

@@ -23,7 +23,7 @@ from lake.ops.status import status as look
 from lake.ops.status_records import Status
 from lake.project.project import Project, load, sound
 from lake.quality.failures import stop_messages
-from lake.read.edition_check import verify_tables
+from lake.read.edition_check import verify_edition
 from lake.store import duckdb_tables, quarantine
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions, runs
@@ -164,7 +164,7 @@ def test_edition_computes_the_content_of_a_table_whose_commits_lack_it(flights: 
     path = flights.settings.warehouse_path / entry.path
     shutil.rmtree(path)
     assert with_fingerprints(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"
-    assert [proof.verdict for proof in verify_tables(flights.settings, edition)] == ["differs"]
+    assert [proof.verdict for proof in verify_edition(flights.settings, edition.number)] == ["differs"]
 
 
 def test_status_shows_no_lag_for_a_table_at_the_head(flights: Project) -> None:
