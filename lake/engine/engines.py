@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.errors import PySparkException
 
-from lake.errors import LakeError
+from lake.errors import DeclarationError, LakeError
 from lake.kinds.sql_errors import causes
 from lake.session import SessionFactory
 from lake.session.in_process.mode import Unsupported, by_duckdb
@@ -26,16 +26,16 @@ R = TypeVar("R")
 def duckdb_may_refuse() -> Iterator[None]:
     """Evaluate the block by DuckDB. Raises Unsupported if it fails and Spark may not, as for an unknown function.
 
-    Errors of declarations, tables and files are raised as they are.
+    So does any exception of a job's function: it may need a session of Spark, or make an expression too deep for this
+    process. Errors of tables and files are raised as they are.
     """
     try:
         with by_duckdb():
             yield
     except Exception as error:
         refused = next((cause for cause in causes(error) if not isinstance(cause, LakeError)), None)
-        if refused is None or (
-            isinstance(error, LakeError) and not isinstance(refused, Unsupported | PySparkException)
-        ):
+        is_of_tables = isinstance(error, LakeError) and not isinstance(error, DeclarationError)
+        if refused is None or (is_of_tables and not isinstance(refused, Unsupported | PySparkException)):
             raise
         raise Unsupported(str(refused) or repr(refused)) from error
 

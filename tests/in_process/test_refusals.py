@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import reduce
+from operator import or_
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lake.engine.engines import duckdb_may_refuse
+from lake.errors import DeclarationError, StorageError
 from lake.session.in_process.mode import Unsupported, by_duckdb
 from lake.store.scan import to_arrow, to_frame
 from tests.in_process.rows import in_process
@@ -100,3 +105,21 @@ def test_rows_are_sorted_by_a_column_beside_one_called_c1() -> None:
     with by_duckdb():
         rows = to_frame(in_process(), pa.table({"c1": [1, 2, 3], "b": [3, 1, 2]}))
         assert to_arrow(rows.sort("b")).to_pydict() == {"c1": [2, 3, 1], "b": [1, 2, 3]}
+
+
+def test_error_of_a_function_is_left_to_spark() -> None:
+    """A function may need Spark's session, or make an expression that is too deep for this process."""
+    with pytest.raises(Unsupported, match="no attribute"), duckdb_may_refuse():
+        raise DeclarationError("the function fails") from AttributeError("'NoneType' object has no attribute 'sql'")
+    with pytest.raises(DeclarationError), duckdb_may_refuse():
+        raise DeclarationError("a column has changed")
+    with pytest.raises(StorageError), duckdb_may_refuse():
+        raise StorageError("a file is gone") from FileNotFoundError("a.parquet")
+
+
+@pytest.mark.parametrize("count", [10, 60, 600])
+def test_long_conditions_are_answered_or_refused(count: int) -> None:
+    with suppress(Unsupported), duckdb_may_refuse():
+        rows = to_frame(in_process(), ROWS)
+        assert to_arrow(rows.where(reduce(or_, [F.col("id") == n for n in range(count)]))).num_rows == 3
+        assert to_arrow(rows.where(" or ".join(f"id = {n}" for n in range(count)))).num_rows == 3

@@ -139,7 +139,7 @@ class InProcessSession(SparkSession):
                 for name in relation.leaves:
                     attached.enter_context(self._held[name].attach(con, name))
                 return _collected(con.sql(query).to_arrow_reader())
-            except duckdb.Error as error:
+            except (duckdb.Error, UnicodeDecodeError) as error:  # a message that cuts a letter is not decoded
                 raise Unsupported(str(error)) from error
 
 
