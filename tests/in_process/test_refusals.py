@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 
@@ -123,3 +124,12 @@ def test_long_conditions_are_answered_or_refused(count: int) -> None:
         rows = to_frame(in_process(), ROWS)
         assert to_arrow(rows.where(reduce(or_, [F.col("id") == n for n in range(count)]))).num_rows == 3
         assert to_arrow(rows.where(" or ".join(f"id = {n}" for n in range(count)))).num_rows == 3
+
+
+def test_decimals_below_one_are_written_with_a_zero() -> None:
+    values = [Decimal("0.50"), Decimal("-0.01"), Decimal("0.00"), None]
+    with by_duckdb():
+        rows = to_frame(in_process(), pa.table({"p": pa.array(values, pa.decimal128(2, 2))}))
+        found = to_arrow(rows.selectExpr("cast(p as string) as text", "concat('<', p, '>') as more"))
+    assert found["text"].to_pylist() == ["0.50", "-0.01", "0.00", None]
+    assert found["more"].to_pylist() == ["<0.50>", "<-0.01>", "<0.00>", None]

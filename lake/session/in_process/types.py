@@ -282,6 +282,8 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one retu
 
 def _text_sql(value: Value) -> str:
     sql, plain = value.sql, (*INTEGERS, T.DecimalType, T.BooleanType)
+    if isinstance(value.type, T.DecimalType) and value.type.precision == value.type.scale:
+        return f"replace(CAST({sql} AS VARCHAR), '.', '0.')"  # of DuckDB .5, of Spark 0.5
     if isinstance(value.type, plain):
         return f"CAST({sql} AS VARCHAR)"
     if isinstance(value.type, T.TimestampType):
