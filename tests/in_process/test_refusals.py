@@ -133,3 +133,20 @@ def test_decimals_below_one_are_written_with_a_zero() -> None:
         found = to_arrow(rows.selectExpr("cast(p as string) as text", "concat('<', p, '>') as more"))
     assert found["text"].to_pylist() == ["0.50", "-0.01", "0.00", None]
     assert found["more"].to_pylist() == ["<0.50>", "<-0.01>", "<0.00>", None]
+
+
+def test_only_a_literal_beside_a_decimal_has_the_digits_that_it_shows() -> None:
+    factors = ("5", "-5", "+5", "-(5)", "cast(5 as int)", "int(5)", "bigint(5)", "5L")
+    with by_duckdb():
+        rows = to_frame(in_process(), pa.table({"p": pa.array([Decimal("1.50")], pa.decimal128(4, 2))}))
+        types = [rows.selectExpr(f"p * {factor} as x").schema["x"].dataType.simpleString() for factor in factors]
+    assert types == [f"decimal({4 + digits + 1},2)" for digits in (1, 1, 10, 10, 10, 10, 20, 1)]
+
+
+def test_constants_keep_all_digits() -> None:
+    numbers = ("-12345678901234567890.123456789012345678", "-0.12345678901234567890123456789012345678", "-1e-38BD")
+    with by_duckdb():
+        found = to_arrow(
+            to_frame(in_process(), ROWS).selectExpr(*(f"{text} as x{n}" for n, text in enumerate(numbers)))
+        )
+    assert [found[f"x{n}"][0].as_py() for n in range(3)] == [Decimal(text.removesuffix("BD")) for text in numbers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -48,6 +49,8 @@ def negative(text: str) -> Literal:
         return Literal(-positive.value, T.IntegerType())
     if text.isdigit() and positive.value == 1 << 63:
         return Literal(-int(positive.value), T.LongType())
+    if isinstance(positive.value, Decimal):  # minus would round to 28 digits
+        return Literal(positive.value.copy_negate(), positive.type)
     return Literal(-positive.value, positive.type)
 
 
@@ -60,11 +63,13 @@ def number(text: str) -> Literal:
     if not text.isdigit():
         if text[-1] in "FSY":
             raise unsupported(f"the number {text}")
-        return Literal(float(text.removesuffix("D")), T.DoubleType())
-    value = int(text)
-    if value >= 1 << 63:
-        return decimal_literal(Decimal(value))
-    return Literal(value, T.IntegerType() if value < 1 << 31 else T.LongType())
+        if math.isinf(value := float(text.removesuffix("D"))):
+            raise unsupported(f"the number {text}")
+        return Literal(value, T.DoubleType())
+    whole = int(text)
+    if whole >= 1 << 63:
+        return decimal_literal(Decimal(whole))
+    return Literal(whole, T.IntegerType() if whole < 1 << 31 else T.LongType())
 
 
 def unescaped(text: str) -> str:

@@ -100,7 +100,8 @@ def _value(node: Node, scope: Scope) -> Value:
             return value_of(node.of, scope)
         case Cast():
             value = value_of(node.of, scope)
-            return cast(value, node.type) if node.may_fail else try_cast(value, node.type)
+            made = cast(value, node.type) if node.may_fail else try_cast(value, node.type)
+            return replace(made, is_literal=False)  # beside a decimal Spark takes all digits of its type
         case Over():
             return _over(node, scope)
         case Call():

@@ -7,6 +7,7 @@ nulls and extremes. `error(…)` marks values for which they would differ; then 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -41,6 +42,7 @@ from lake.session.in_process.operators import (
     nullif,
     nvl2,
     pmod,
+    positive,
     rounded,
     times,
     when,
@@ -186,6 +188,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "div": division("//"),
     "pmod": pmod,
     "negative": negative,
+    "positive": positive,
     "abs": absolute,
     "round": rounded,
     "|": bits("|"),
@@ -222,7 +225,7 @@ def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 o
         case T.StringType():
             return Value(literal(str(value)), type_, is_literal=True)
         case T.IntegerType() | T.DecimalType():
-            written = f"CAST({value:f} AS {duckdb_type(type_)})" if isinstance(type_, T.DecimalType) else str(value)
+            written = f"CAST('{value:f}' AS {duckdb_type(type_)})" if isinstance(type_, T.DecimalType) else str(value)
             return Value(written, type_, is_literal=True)
         case T.DayTimeIntervalType():
             return Value(f"CAST({value} AS BIGINT)", type_, is_literal=True)
@@ -241,7 +244,7 @@ def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 o
 def call(name: str, values: Sequence[Value]) -> Value:
     """Return the SQL of a function of one row. Raises Unsupported."""
     if name in NAMES and len(values) == 1:
-        return cast(values[0], NAMES[name])
+        return replace(cast(values[0], NAMES[name]), is_literal=False)
     if name not in FUNCTIONS:
         raise unsupported(f"the function {name}")
     try:

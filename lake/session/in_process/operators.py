@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -215,6 +216,14 @@ def negative(values: Sequence[Value]) -> Value:
     if not (is_integer(value.type) or is_float(value.type) or isinstance(value.type, T.DecimalType)):
         raise unsupported(f"the negative of a {value.type.simpleString()}")
     return Value(f"(-{value.sql})", value.type)
+
+
+def positive(values: Sequence[Value]) -> Value:
+    """Return a number as it is, but no longer as a literal, whose digits count beside a decimal."""
+    [value] = values
+    if not (is_integer(value.type) or is_float(value.type) or isinstance(value.type, T.DecimalType)):
+        raise unsupported(f"the positive of a {value.type.simpleString()}")
+    return replace(value, is_literal=False)
 
 
 def division(sign: str) -> Function:

@@ -210,7 +210,7 @@ class Parser:
             if self.kind == "number":
                 return self._postfix(constants.negative(self.next()[1]))
             return Call("negative", (self._unary(),))
-        return self._unary() if self.take("+") else self._postfix(self.primary())
+        return Call("positive", (self._unary(),)) if self.take("+") else self._postfix(self.primary())
 
     def _postfix(self, node: Node) -> Node:
         while sign := self.take(".", "["):
