@@ -57,6 +57,18 @@ TEXTS = (
     "x in ()",
     "element_at(map(1, 'a', 1, 'b'), 1)",
     "no_such_function(id)",
+    "timestampadd(SECONDS, 1, timestamp'2024-03-10 00:00:00')",
+    "substring(x, 1, id)",
+    "-(9999999999999999999999999999999999 + cast(id as decimal(38, 0)))",
+    "abs(-9999999999999999999999999999999999 - cast(id as decimal(38, 0)))",
+    "1e400",
+    "-1e400",
+    "date_format(date'2024-03-10', 'yyyy\\'\\'MM')",
+    "date_format(date'2024-03-10', '\\'o\\'\\'clock\\'')",
+    "date_format(date'2024-03-10', 'yyyy\\'')",
+    "date_format(date'2024-03-10', 'yyyy[-MM]')",
+    "date_format(date'2024-03-10', 'yyyy{MM}')",
+    "date_format(date'2024-03-10', 'yyyy#MM')",
 )
 STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "a star without a part": lambda rows: rows.selectExpr("* except (part.a)"),
@@ -141,6 +153,14 @@ def test_only_a_literal_beside_a_decimal_has_the_digits_that_it_shows() -> None:
         rows = to_frame(in_process(), pa.table({"p": pa.array([Decimal("1.50")], pa.decimal128(4, 2))}))
         types = [rows.selectExpr(f"p * {factor} as x").schema["x"].dataType.simpleString() for factor in factors]
     assert types == [f"decimal({4 + digits + 1},2)" for digits in (1, 1, 10, 10, 10, 10, 20, 1)]
+
+
+def test_sign_of_wide_decimals_changes() -> None:
+    wide = "abs(-9999999999999999999999999999999998 - cast(1 as decimal(38, 0)))"
+    with by_duckdb():
+        found = to_arrow(to_frame(in_process(), ROWS).selectExpr("-cast(id as decimal(38, 6)) as x", f"{wide} as y"))
+    assert found["x"].to_pylist() == [-1, -2, -3]
+    assert {*found["y"].to_pylist()} == {10**34 - 1}
 
 
 def test_constants_keep_all_digits() -> None:

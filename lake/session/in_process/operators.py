@@ -38,6 +38,8 @@ TIMESTAMP: Final = T.TimestampType()
 DATE: Final = T.DateType()
 NTZ: Final = T.TimestampNTZType()
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SIGNED: Final = 34
+"""Digits to which Spark rounds the negative and the absolute value of a decimal."""
 COMPARED: Final = (T.ArrayType, T.MapType, T.NullType)
 """Types that are not compared here."""
 
@@ -215,7 +217,15 @@ def negative(values: Sequence[Value]) -> Value:
     [value] = values
     if not (is_integer(value.type) or is_float(value.type) or isinstance(value.type, T.DecimalType)):
         raise unsupported(f"the negative of a {value.type.simpleString()}")
-    return Value(f"(-{value.sql})", value.type)
+    return Value(once(value.sql, lambda x: _within_digits(x, value.type, f"(-{x})")), value.type)
+
+
+def _within_digits(x: str, type_: T.DataType, sql: str) -> str:
+    """Return `sql`, which fails for a decimal `x` of more digits than Spark keeps in a sign's change."""
+    if not isinstance(type_, T.DecimalType) or type_.precision <= SIGNED:
+        return sql
+    limit = f"CAST('{Decimal(1).scaleb(SIGNED - type_.scale):f}' AS {duckdb_type(type_)})"
+    return f"CASE WHEN {x} >= {limit} OR {x} <= -{limit} THEN error('many digits') ELSE {sql} END"
 
 
 def positive(values: Sequence[Value]) -> Value:
@@ -276,7 +286,7 @@ def absolute(values: Sequence[Value]) -> Value:
     [value] = values
     if not (is_integer(value.type) or isinstance(value.type, T.DecimalType | T.DoubleType)):
         raise unsupported(f"abs of a {value.type.simpleString()}")
-    return Value(f"abs({value.sql})", value.type)
+    return Value(once(value.sql, lambda x: _within_digits(x, value.type, f"abs({x})")), value.type)
 
 
 def rounded(values: Sequence[Value]) -> Value:

@@ -22,6 +22,8 @@ DATE_PARTS: Final = ("year", "quarter", "month", "day", "dayofyear", "weekofyear
 FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
 """Parts of a format of times: quoted text, a field, or signs."""
+RESERVED: Final = re.compile(r"''|[][{}#]")
+"""What a format of times has beside its parts: quotes as text, and optional parts."""
 ASCII: Final = r"[\x00-\x7f]*"
 
 
@@ -85,7 +87,7 @@ def _as_texts(values: Sequence[Value]) -> list[str]:
 def substring(values: Sequence[Value]) -> Value:
     of, start, *length = values
     from_one = start.is_literal and start.sql.isdigit() and int(start.sql) > 0
-    if of.type != TEXT or not from_one or not all(is_integer(value.type) for value in length):
+    if of.type != TEXT or not from_one or not all(is_integer(value.type) and value.type != LONG for value in length):
         raise unsupported("substring of other values")
     sizes = [f"CASE WHEN {value.sql} < 0 THEN 0 ELSE {value.sql} END" for value in length]
     return Value(f"substring({', '.join([of.sql, start.sql, *sizes])})", TEXT)
@@ -184,6 +186,8 @@ def part_of_time(sql: str, *types: T.DataType) -> Function:
 def date_format(values: Sequence[Value]) -> Value:
     at, pattern = values
     form = ""
+    if RESERVED.search(constant(pattern)) or constant(pattern).count("'") % 2:
+        raise unsupported(f"the format {constant(pattern)}")
     for written, letters, signs in FORMAT.findall(constant(pattern)):
         fields = [found[0] for found in re.finditer(r"(\w)\1*", letters)]
         if unknown := [field for field in fields if field not in FORMATS]:
@@ -197,7 +201,7 @@ def date_format(values: Sequence[Value]) -> Value:
 def shifted(unit: str, values: Sequence[Value]) -> Value:
     """Return a time moved by a number of units, all of one length in UTC."""
     number, at = values
-    unit = unit.lower().rstrip("s")
+    unit = unit.lower()
     if unit not in MICROSECONDS or not is_integer(number.type) or at.type not in {TIMESTAMP, NTZ}:
         raise unsupported(f"timestampadd by {unit}")
     micros = f"CAST({number.sql} AS BIGINT) * {MICROSECONDS[unit]}"
