@@ -58,6 +58,8 @@ OF_ONE = (
     "left({0}, 2)",
     "left({0}, int)",
     "substring({0}, 1, 2)",
+    *(f"{side}('0a :', {{0}})" for side in ("trim", "ltrim", "rtrim")),
+    "rtrim('', {0})",
     "sha2({0}, 256)",
     "try_to_binary({0}, 'utf-8')",
     "xxhash64({0})",

@@ -217,15 +217,18 @@ def negative(values: Sequence[Value]) -> Value:
     [value] = values
     if not (is_integer(value.type) or is_float(value.type) or isinstance(value.type, T.DecimalType)):
         raise unsupported(f"the negative of a {value.type.simpleString()}")
-    return Value(once(value.sql, lambda x: _within_digits(x, value.type, f"(-{x})")), value.type)
+    return _signed(value, "(-{})")
 
 
-def _within_digits(x: str, type_: T.DataType, sql: str) -> str:
-    """Return `sql`, which fails for a decimal `x` of more digits than Spark keeps in a sign's change."""
-    if not isinstance(type_, T.DecimalType) or type_.precision <= SIGNED:
-        return sql
-    limit = f"CAST('{Decimal(1).scaleb(SIGNED - type_.scale):f}' AS {duckdb_type(type_)})"
-    return f"CASE WHEN {x} >= {limit} OR {x} <= -{limit} THEN error('many digits') ELSE {sql} END"
+def _signed(value: Value, form: str) -> Value:
+    """Return a number with another sign; it fails for a decimal of more digits than Spark keeps in it."""
+    type_ = value.type
+    if isinstance(type_, T.DecimalType) and type_.precision > SIGNED:
+        limit = f"CAST('{Decimal(1).scaleb(SIGNED - type_.scale):f}' AS {duckdb_type(type_)})"
+        is_wide = f"{{0}} >= {limit} OR {{0}} <= -{limit}"
+        form = f"CASE WHEN {is_wide} THEN error('many digits') ELSE {form.format('{0}')} END"
+        return Value(once(value.sql, form.format), type_)
+    return Value(form.format(value.sql), type_)
 
 
 def positive(values: Sequence[Value]) -> Value:
@@ -286,7 +289,7 @@ def absolute(values: Sequence[Value]) -> Value:
     [value] = values
     if not (is_integer(value.type) or isinstance(value.type, T.DecimalType | T.DoubleType)):
         raise unsupported(f"abs of a {value.type.simpleString()}")
-    return Value(once(value.sql, lambda x: _within_digits(x, value.type, f"abs({x})")), value.type)
+    return _signed(value, "abs({})")
 
 
 def rounded(values: Sequence[Value]) -> Value:

@@ -63,6 +63,21 @@ def constant(value: Value) -> str:
     return value.sql[1:-1].replace("''", "'")
 
 
+def trimmed(function: str) -> Function:
+    """Return a function of a text, or of a literal of the signs to remove and of a text."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        *signs, of = values
+        if len(signs) > 1 or of.type != TEXT:
+            raise unsupported(f"{function} of other values")
+        removed = constant(signs[0]) if signs else " "
+        if not removed.isascii():
+            raise unsupported(f"{function} of {removed}")
+        return Value(f"{function}({of.sql}, {literal(removed)})", TEXT)
+
+    return compute
+
+
 def concat(values: Sequence[Value]) -> Value:
     if values and all(isinstance(value.type, T.ArrayType) and value.type == values[0].type for value in values):
         lists = [value.sql for value in values]
@@ -226,9 +241,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "substr": substring,
     "lower": of_ascii("lower"),
     "upper": of_ascii("upper"),
-    "trim": text("trim({0}, ' ')"),
-    "ltrim": text("ltrim({0}, ' ')"),
-    "rtrim": text("rtrim({0}, ' ')"),
+    "trim": trimmed("trim"),
+    "ltrim": trimmed("ltrim"),
+    "rtrim": trimmed("rtrim"),
     "replace": replace,
     "contains": text("contains({0}, {1})", BOOLEAN, TEXT),
     "startswith": text("starts_with({0}, {1})", BOOLEAN, TEXT),
