@@ -23,7 +23,8 @@ from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.scan import Scan
-from lake.store.voids import LINE, Place, Target, Void
+from lake.store.voids import Place, Target, Void, of_file_sql
+from lake.text import DUCKDB
 
 PLACE = pa.schema([("_batch", pa.int64()), ("_bucket", pa.int32()), ("_offset", pa.int64())])
 ENVELOPE = ("_batch", "_bucket", "_offset", "_id", "_source", "_time", "_watermark", "_ingested_at", "_version")
@@ -156,9 +157,9 @@ def _check_events_exist(settings: Settings, stream: str, places: Sequence[Place]
 
 
 def _find_source(settings: Settings, stream: str, source: str) -> str:
-    query = f"SELECT count(*) AS events FROM t WHERE regexp_replace(_source, '{LINE}', '') = $1"
     for name in (source, f"{stream}/{source}"):
-        if any(row["events"] for row in duckdb_tables.rows(Log(settings, stream).path, query, name)):
+        query = f"SELECT count(*) AS events FROM t WHERE {of_file_sql(name, DUCKDB)}"
+        if any(row["events"] for row in duckdb_tables.rows(Log(settings, stream).path, query)):
             return name
     raise DeclarationError(
         f"no event of {stream} came from {source!r}", fix=f"lake log {stream} names the files of each batch"

@@ -54,7 +54,6 @@ Place = tuple[int, int, int]
 """Batch, bucket and offset of an event."""
 Target = tuple[int, int | None, int | None, str | None]
 """Batch, bucket, offset and source that a void names."""
-LINE: Final = ":[0-9]+$"
 
 
 @dataclass(frozen=True)
@@ -102,15 +101,21 @@ class Void:
     def delivery_sql(self, quote: str) -> str:
         if self.source is None:
             return f"(_batch = {self.batch})"
-        name = f"regexp_replace(_source, '{LINE}', '')"
-        return f"(_batch <= {self.batch} AND {name} = {literal(self.source, quote)})"
+        return f"(_batch <= {self.batch} AND {of_file_sql(self.source, quote)})"
 
     def covers(self, place: Place, source: str) -> bool:
         if self.bucket is not None:
             return (self.batch, self.bucket, self.offset) == place
         if self.source is None:
             return self.batch == place[0]
-        return place[0] <= self.batch and re.sub(LINE, "", source) == self.source
+        return place[0] <= self.batch and re.fullmatch(f"{re.escape(self.source)}(:[0-9]+)?", source) is not None
+
+
+def of_file_sql(file: str, quote: str) -> str:
+    """Return whether an event is of `file`: its `_source` is the name, or the name and a line, as `a.jsonl:12`."""
+    name, lined = literal(file, quote), literal(f"{file}:", quote)
+    without_line = "rtrim('0123456789', _source)" if quote == SPARK else "rtrim(_source, '0123456789')"
+    return f"(_source = {name} OR (_source <> {lined} AND {without_line} = {lined}))"
 
 
 def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
@@ -134,8 +139,10 @@ def without_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
 def not_voided_sql(voids: Iterable[Void], quote: str = DUCKDB) -> str:
     voids = list(voids)
     tests = [f"NOT {void.delivery_sql(quote)}" for void in voids if void.is_whole]
-    if places := [f"({void.bucket}, CAST({void.offset} AS BIGINT))" for void in voids if not void.is_whole]:
-        tests.append(f"(_bucket, _offset) NOT IN ({', '.join(places)})")
+    events = [(void.bucket, void.offset) for void in voids if not void.is_whole]
+    for bucket in sorted({bucket for bucket, _ in events if bucket is not None}):
+        offsets = ", ".join(str(offset) for of, offset in events if of == bucket)
+        tests.append(f"NOT (_bucket = {bucket} AND _offset IN ({offsets}))")
     return " AND ".join(tests) or "true"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,11 +17,16 @@ from lake.config import Settings
 from lake.engine.inputs import Inputs
 from lake.engine.verify import verify
 from lake.errors import DeclarationError, LakeError, QualityError
+from lake.ops import pipeline
 from lake.publish.cut import pick_cut
+from lake.read.sql import reader
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
+from lake.store.table_head import DUCKDB
+from lake.store.voids import Void
 from lake.testing import Lakehouse
+from lake.text import DUCKDB as DIALECT
 from tests.shop import contract, declare
 
 CONTRACT = contract("sales", {"shop": "string", "pieces": "int"})
@@ -64,6 +70,10 @@ def lakehouse(spark: SparkSession, project: Settings) -> Lakehouse:
     return declare(project, CONTRACT, jobs=JOBS)
 
 
+def no_session() -> SparkSession:
+    raise AssertionError("Spark is asked")
+
+
 def sales(**pieces: int) -> list[dict[str, object]]:
     return [{"shop": shop, "pieces": count} for shop, count in pieces.items()]
 
@@ -95,6 +105,35 @@ def test_delivery_is_removed_by_one_void(lakehouse: Lakehouse, lake: Lake) -> No
         ([], "nothing to void"),
     ):
         assert said in str(lake("void", "sales", *given, "--reason", "again").exception)
+
+
+def test_tables_of_a_log_with_voids_need_no_spark(lakehouse: Lakehouse, lake: Lake) -> None:
+    def run() -> list[tuple[dict[str, object], ...]]:
+        done = pipeline.run(lakehouse.settings, no_session, lambda _: None)
+        assert {table.engine for table in done.tables} == {DUCKDB}
+        return [tuple({"shop": row["shop"], "pieces": row["pieces"]} for row in lakehouse.table(name)) for name in JOBS]
+
+    lakehouse.land("sales", *sales(a=1, b=1)).land("sales", *sales(a=10))
+    lakehouse.land("sales", *sales(a=100, c=7))
+    run()
+    [[place]] = reader(lakehouse.settings).relation("select _place from log.sales where pieces = 100").fetchall()
+    for given in (["--source", "000002.jsonl"], [place]):
+        assert lake("void", "sales", *given, "--reason", "wrong").exit_code == 0
+    left = tuple(sales(a=1, b=1, c=7))
+    assert run() == [left, left]
+    lakehouse.land("sales", *sales(b=2))
+    assert run() == [tuple(sales(a=1, b=2, c=7)), tuple(sales(a=1, b=3, c=7))]
+
+
+@pytest.mark.parametrize(
+    "source", ["a.csv", "a.csv:", "a.csv:7", "a.csv:70", "a.csv:7:0", "a.csv:x7", "b", "", "a.csv7", "a.csv:٣"]
+)
+def test_void_of_a_file_covers_what_its_condition_selects(source: str) -> None:
+    void = Void(1, "sales", 1, None, None, "wrong", datetime.now(UTC), 1, "a.csv")
+    query = f"SELECT {void.delivery_sql(DIALECT)} FROM (SELECT 1 AS _batch, $1 AS _source)"
+    with duckdb_tables.connection() as con:
+        [[selected]] = con.execute(query, [source]).fetchall()
+    assert void.covers((1, 0, 0), source) == selected
 
 
 @pytest.mark.long
