@@ -276,6 +276,7 @@ def read_contract(text: str, *, file: str) -> Contract:
     ]
     DeclarationError.raise_any(faults)
     identity, complete, horizon = facts.get("id"), facts.get("complete", {}), facts.get("horizon")
+    ahead = duration(facts["max_ahead"]) if "max_ahead" in facts else None
     return Contract(
         name=record.name,
         doc=record.doc or "",
@@ -284,7 +285,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         key=tuple(facts["key"]),
         id=tuple(identity) if isinstance(identity, list) else (),
         identity="position" if identity is None else "content" if identity == "content" else "id",
-        max_ahead=duration(facts.get("max_ahead", "1 day")) or timedelta(days=1),
+        max_ahead=Contract.max_ahead if ahead is None else ahead,
         max_refused=MaxRefused(**facts.get("max_refused", {})),
         placeholder=facts.get("placeholder", Contract.placeholder),
         csv=CsvOptions.of(facts.get("csv", {})),

@@ -69,6 +69,14 @@ def test_contract_defines_fields_key_id_and_time() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "ahead"),
+    [({}, timedelta(days=1)), ({"max_ahead": "0 days"}, timedelta()), ({"max_ahead": "2 days"}, timedelta(days=2))],
+)
+def test_contract_bounds_how_far_events_are_ahead(given: dict[str, str], ahead: timedelta) -> None:
+    assert contract(lake={"key": ["customer"], "time": "placed_at", **given}).max_ahead == ahead
+
+
+@pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"lake": {"id": ["number"]}}, "no key declared"),

@@ -30,6 +30,7 @@ KIND: Final = "webhook"
 FORMATS: Final = ("event", "text")
 CONDITIONS: Final = ("stopped", "failed", "behind", "stale", "missing", "drift")
 """Counted as lines of `lake status --fail-if`; the other measures have values."""
+OF_PROJECT: Final = ("age", *CONDITIONS)
 MEASURES: Final = ("lag", "age", "pending", "quarantine", "sink", "undelivered", *CONDITIONS)
 OF_ROWS: Final[OptionTable] = {
     "table": (str, None),
@@ -170,6 +171,8 @@ def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> I
     if own is OF_STATE and options["measure"] not in MEASURES:
         fix = did_you_mean(options["measure"], MEASURES)
         yield DeclarationError(f"unknown measure {options['measure']!r}", where=where, fix=fix)
+    if own is OF_STATE and options["of"] and options["measure"] in OF_PROJECT:
+        yield DeclarationError(f"of: {options['measure']} is of the whole project", where=where, fix="leave out of")
     if own is OF_ROWS and not options["on"]:
         yield DeclarationError("on names no change", where=where, fix='for example on = ["insert"]')
 
