@@ -36,16 +36,19 @@ class DeclaredTable:
 
 @dataclass(frozen=True)
 class DeclaredSink:
-    """Declared sink. `open` returns its target, not yet connected."""
+    """Declared sink. `make` returns its target, not yet connected."""
 
     name: str
     kind: str
     tables: Mapping[str, DeclaredTable]
     where: str
-    open: Callable[[], Target]
+    make: Callable[[], Target]
     after_publish: bool = False
     begin: Begin = "snapshot"
     keeps: str = ""
+
+    def open(self) -> Target:
+        return self.make()
 
 
 @dataclass(frozen=True)
