@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from attrs import evolve, field, frozen
 
@@ -67,6 +67,7 @@ class Fold(Kind):
     start: Mapping[str, Any] | None = None
     refuse: str | None = None
     reducer_version: int = field(default=1, alias="version")
+    rows: Literal["state", "refusals"] = "state"
     id: tuple[str, ...] = field(converter=names, default=())
     reducer: Reducer = field(init=False)
 
@@ -75,17 +76,22 @@ class Fold(Kind):
         taken = {*self.key, REFUSED, AT, AGAIN, *CARRIED} & set(self.reducer.fields)
         if taken:
             raise DeclarationError(f"state field {min(taken)!r} is already a column", fix="rename it")
-        if self.id and not self.reducer.refuses:
-            raise DeclarationError("a table of refused events needs refuse=…", fix="add refuse=…")
+        if self.rows not in ("state", "refusals"):
+            raise DeclarationError(f"unknown rows={self.rows!r}", fix='use rows="state" or rows="refusals"')
+        if self.rows == "refusals" and not self.reducer.refuses:
+            raise DeclarationError('rows="refusals" needs refuse=…', fix="add refuse=…")
+        if (self.rows == "refusals") != bool(self.id):
+            raise DeclarationError(
+                "refused events are identified by id columns, states by their key",
+                fix='rows="refusals", id="event_id"',
+            )
 
     def refusals(self, *, id: str | Sequence[str]) -> Fold:
         """Return the kind of the table of refused events: the function's columns and `reason`.
 
         `id` names the columns that identify an event of a key.
         """
-        if not id:
-            raise DeclarationError("refused events are identified by id columns", fix='.refusals(id="event_id")')
-        return evolve(self, id=id)
+        return evolve(self, rows="refusals", id=id)
 
     def _made_reducer(self) -> Reducer:
         fields, start = _parse_state(self.state), dict(self.start or {})
@@ -110,11 +116,11 @@ class Fold(Kind):
 
     @property
     def meanings(self) -> Mapping[str, str]:
-        return {REASON: "why the event was refused"} if self.id else {}
+        return {REASON: "why the event was refused"} if self.rows == "refusals" else {}
 
     @property
     def absorbs(self) -> bool:
-        return not self.id
+        return self.rows == "state"
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         return [as_sql(*self.key, *self.sequence)]
@@ -130,9 +136,9 @@ class Fold(Kind):
     def evaluate(self, rows: DataFrame) -> DataFrame:
         events = _event_columns(rows)
         placed = with_stored_order(rows).select(*events, F.expr(place(*self.sequence)).alias(AT))
-        if self.id:
-            return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
-        return self.reducer.states(placed, self.key, events)
+        if self.rows == "state":
+            return self.reducer.states(placed, self.key, events)
+        return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """Continue from a key's state if all its changes are newer."""

@@ -272,7 +272,9 @@ def test_python_reducer_error_is_reported_in_one_line(spark: SparkSession, step:
         ({"step": {"m": "1"}}, "step has 'm'"),
         ({"start": {"nn": 1}}, "start has 'nn'"),
         ({"step": fails, "refuse": "'no'"}, "refuse is SQL"),
-        ({"id": "e"}, "needs refuse=…"),
+        ({"rows": "refusals", "id": "e"}, "needs refuse=…"),
+        ({"rows": "refusals", "refuse": "null"}, "id columns"),
+        ({"rows": "refused", "refuse": "null"}, "unknown rows"),
         ({"state": "n int, refused int"}, "'refused' is already a column"),
         ({"state": "n int, key int"}, "'key' is already a column"),
     ],
@@ -282,11 +284,6 @@ def test_fold_rejects_invalid_options_at_declaration(
 ) -> None:
     with pytest.raises(DeclarationError, match=words):
         Fold("key", **{"state": "n int", "step": {"n": "1"}, **options})
-
-
-def test_fold_rejects_refusals_without_id_columns() -> None:
-    with pytest.raises(DeclarationError, match="id columns"):
-        ORDERS.refusals(id=())
 
 
 @pytest.mark.parametrize(

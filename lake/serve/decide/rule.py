@@ -176,7 +176,7 @@ def _faults(project: Project, source: DeclaredIntake, stream: str, table: str) -
 
 def _faults_of_table(declaration: Declaration, contract: Contract) -> Iterator[DeclarationError]:
     fold, decides = declaration.kind, f"it cannot decide on {contract.name}"
-    if not isinstance(fold, Fold) or fold.id:
+    if not isinstance(fold, Fold) or fold.rows != "state":
         yield declaration.fault(f"is not the state of a Fold: {decides}", fix="name the table of a Fold in decide")
         return
     if [source.name for source in declaration.inputs if source.is_log] != [contract.name]:
