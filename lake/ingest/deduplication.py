@@ -36,6 +36,10 @@ from lake.text import literal as duckdb_literal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+REPEATED_IDS: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
+BUCKETS: Final = "SELECT DISTINCT _bucket, NULL::TIMESTAMPTZ AS hour FROM narrow"
+HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
+
 # Delta truncates the times in a file's statistics to milliseconds.
 MEETING: Final = """
     SELECT {folder} || '/' || path AS path, "partition._bucket" AS bucket,
@@ -162,13 +166,16 @@ class RedeliverySearch:
         origins = with_one_zero(stored if stored is not None else log_rows.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
-        local_batch, local_origins = within(batch, self._limit), within(origins, self._limit)
+        local_batch, local_origins = self._local(batch), self._local(origins)
         if not (isinstance(local_batch, pa.Table) and isinstance(local_origins, pa.Table)):
             return self.spark.sql(REPEATED_EVENTS, batch=batch, known=origins)
         with duckdb_tables.connection() as con:
             con.register("batch", local_batch)
             con.register("known", local_origins)
             return con.sql(REPEATED_EVENTS.format(batch="batch", known="known")).to_arrow_table().cast(REPEATED_SCHEMA)
+
+    def _local(self, rows: DataFrame) -> pa.Table | DataFrame:
+        return rows.toArrow() if self.small else within(rows, self._limit)
 
     @property
     def _limit(self) -> int:
@@ -182,24 +189,28 @@ class RedeliverySearch:
     def _narrow(self) -> pa.Table:
         return self.events.select("_bucket", "_id", "_time").toArrow()
 
-    @cached_property
-    def _ids(self) -> DataFrame:
-        return to_frame(self.spark, self._narrow) if in_process(self.spark) else self.events
-
     def _repeated_ids(self) -> pa.Table | DataFrame:
-        repeated = self._ids.groupBy("_bucket", "_id").count().where("count > 1").drop("count")
-        return within(repeated, self._limit)
+        if self.small:
+            return self._query(REPEATED_IDS)
+        return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:
         """Return the batch's `_bucket`, `hour`.
 
         `hour` is null if hours are many, or clocks are corrected: a re-delivery may then have another time.
         """
+        if self.small:
+            return self._query(BUCKETS if self.contract.clock else HOURS)
         hour = "cast(NULL AS timestamp)" if self.contract.clock else "date_trunc('hour', _time)"
-        hours = within(self._ids.selectExpr("_bucket", f"{hour} AS hour").distinct(), self._limit)
+        hours = self._local(self.events.selectExpr("_bucket", f"{hour} AS hour").distinct())
         if isinstance(hours, pa.Table):
             return hours
-        return self._ids.selectExpr("_bucket", "cast(NULL AS timestamp) AS hour").distinct().toArrow()
+        return self.events.selectExpr("_bucket", "cast(NULL AS timestamp) AS hour").distinct().toArrow()
+
+    def _query(self, query: str) -> pa.Table:
+        with duckdb_tables.connection() as con:
+            con.register("narrow", self._narrow)
+            return con.sql(query).to_arrow_table()
 
     def _stored_events(self) -> DataFrame | None:
         path = self._path
