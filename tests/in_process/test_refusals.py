@@ -147,7 +147,7 @@ def test_decimals_below_one_are_written_with_a_zero() -> None:
     assert found["more"].to_pylist() == ["<0.50>", "<-0.01>", "<0.00>", None]
 
 
-def test_only_a_literal_beside_a_decimal_has_the_digits_that_it_shows() -> None:
+def test_literal_beside_a_decimal_has_the_digits_that_it_shows() -> None:
     factors = ("5", "-5", "+5", "-(5)", "cast(5 as int)", "int(5)", "bigint(5)", "5L")
     with by_duckdb():
         rows = to_frame(in_process(), pa.table({"p": pa.array([Decimal("1.50")], pa.decimal128(4, 2))}))

@@ -241,7 +241,7 @@ class Address:
     @property
     def on_disk(self) -> Path | None:
         """Path on this machine; None in a remote storage."""
-        return None if self.storage.is_remote else self.local
+        return None if self.storage.is_remote else Path(self.url)
 
     @property
     def local(self) -> Path:
