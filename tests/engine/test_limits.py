@@ -36,6 +36,7 @@ LIMITS: Final = (
     "APPENDED_ROWS",
     "DEDUPLICATED_LOG_ROWS",
     "SOUGHT_ROWS",
+    "READ_BYTES",
 )
 BEGAN: Final = datetime(2024, 5, 1, tzinfo=UTC)
 ORDER: Final = {"id": "long", "client": "string?", "status": "string", "amount": "decimal(9, 2)", "at": "timestamp"}

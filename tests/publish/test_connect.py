@@ -139,9 +139,11 @@ FEW = ("silver/order_past", "silver/order_change", "gold/order_rank")
 
 @pytest.fixture
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Return a project with a table of every kind, or of the requested ones."""
+    """Return a project with a table of every kind, or of the requested ones; all its work is Spark's."""
     project = tmp_path / "shop"
     init(project)
+    file = project / "pyproject.toml"
+    file.write_text(file.read_text().replace("[tool.lake]\n", "[tool.lake]\nin_process_rows = 0\n"))
     for name in getattr(request, "param", JOBS):
         job = JOBS[name]
         (project / "jobs" / f"{name}.py").write_text((PAST if "order_past)" in job else HEAD) + job)
