@@ -19,8 +19,8 @@ from lake.session.in_process.types import (
     cast,
     common_type,
     duckdb_type,
-    is_float,
     is_integer,
+    is_number,
     let,
     once,
     together,
@@ -165,7 +165,7 @@ def operands(values: Sequence[Value]) -> tuple[Value, Value, T.DataType]:
     """Return both operands of an operator and their common type; a decimal with an integer literal keeps its digits."""
     left, right = values
     type_ = common_type([left.type, right.type])
-    if not (is_integer(type_) or is_float(type_) or isinstance(type_, T.DecimalType)):
+    if not is_number(type_):
         raise unsupported(f"an operator on {left.type.simpleString()} and {right.type.simpleString()}")
     return left, right, type_
 
@@ -215,7 +215,7 @@ def times(sign: str) -> Function:
 
 def negative(values: Sequence[Value]) -> Value:
     [value] = values
-    if not (is_integer(value.type) or is_float(value.type) or isinstance(value.type, T.DecimalType)):
+    if not is_number(value.type):
         raise unsupported(f"the negative of a {value.type.simpleString()}")
     return _signed(value, "(-{})")
 
@@ -234,7 +234,7 @@ def _signed(value: Value, form: str) -> Value:
 def positive(values: Sequence[Value]) -> Value:
     """Return a number as it is, but no longer as a literal, whose digits count beside a decimal."""
     [value] = values
-    if not (is_integer(value.type) or is_float(value.type) or isinstance(value.type, T.DecimalType)):
+    if not is_number(value.type):
         raise unsupported(f"the positive of a {value.type.simpleString()}")
     return replace(value, is_literal=False)
 

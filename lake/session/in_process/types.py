@@ -174,6 +174,10 @@ def is_float(type_: T.DataType) -> bool:
     return isinstance(type_, T.FloatType | T.DoubleType)
 
 
+def is_number(type_: T.DataType) -> bool:
+    return is_integer(type_) or is_float(type_) or isinstance(type_, T.DecimalType)
+
+
 def has_float(type_: T.DataType) -> bool:
     """Return whether values or parts of them are floats: then 0.0 and -0.0 are one group."""
     return any(name in type_.simpleString() for name in ("float", "double"))
