@@ -21,6 +21,7 @@ from lake.engine.inputs import Inputs
 from lake.engine.lookup import Values
 from lake.engine.rows import Rows
 from lake.project.declaration import Declaration, Input
+from lake.session.in_process.mode import in_process
 from lake.store.scan import Span
 from lake.text import SPARK, quoted
 
@@ -50,8 +51,9 @@ def inputs_with_keys(
         return [inputs.whole(source, times.get(side)) for side, source in enumerate(sources)]
     # Only columns that are handed on: a window may begin before the years of Python.
     wanted = {side: keys.in_memory.select([c for c in keys.columns if c in names[side]]).to_pylist() for side in large}
-    wide = max(large.values()) > cost.SOUGHT_ROWS and inputs.file_size(declaration) > cost.PICKED_BYTES
-    only = file_columns_read(inputs, declaration, evaluate) if wide else {}
+    wide = in_process(inputs.spark) or inputs.file_size(declaration) > cost.PICKED_BYTES
+    picked = wide and max(large.values()) > cost.SOUGHT_ROWS
+    only = file_columns_read(inputs, declaration, evaluate) if picked else {}
     return [
         narrowed(inputs, source, names[side], wanted[side], times[side], only.get(source.name))
         if side in large
