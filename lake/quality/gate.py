@@ -48,8 +48,8 @@ class GateStopped(QualityError):
 
 
 def warm_up(settings: Settings) -> None:
-    """Import the gate's library in a thread, if a table needs it: it takes seconds and 130 MB."""
-    if any(settings.path("quality").glob("*.json")):
+    """Import the gate's library in a thread before the first check of a project."""
+    if any(settings.path("quality").glob("*.json")) and not checks.last_checks(settings, "table"):
         threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 
@@ -61,7 +61,7 @@ def judge_diff(table: Table, kind: Kind, diff: pa.Table, *, cut: int) -> str | N
     suite = load_suite(table.settings, table.name)
     if suite is None or not suite.row_local or not diff.num_rows:
         return suite.hash if suite else None
-    _check_suite(suite, diff.schema, kind.zone)
+    _check_suite(table, suite, diff.schema, kind.zone)
     return _record_and_stop(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
 
 
@@ -70,7 +70,7 @@ def judge_diff_frame(table: Table, kind: Kind, diff: DataFrame, *, cut: int) -> 
     if suite is None or not suite.row_local:
         return suite.hash if suite else None
     schema = arrow_schema(diff.schema)
-    _check_suite(suite, schema, kind.zone)
+    _check_suite(table, suite, schema, kind.zone)
     findings = judge_frame(suite.row_local, diff, expectation_columns(schema, kind.zone), kind.identity)
     return _record_and_stop(table, suite, findings, cut)
 
@@ -158,7 +158,7 @@ def _judge_version(
     scan = Scan(table.path, version)
     schema = scan.schema()
     schema = pa.schema([schema.field(name) for name in visible(schema.names)])
-    _check_suite(suite, schema, kind.zone)
+    _check_suite(table, suite, schema, kind.zone)
     if not expectations:
         return []
     with duckdb_tables.connection() as con, scan.registered(con, "stored", schema.names, "true"):
@@ -181,9 +181,12 @@ def _judge_invariants(table: Table, kind: Kind, where: str, version: int) -> lis
     return findings
 
 
-def _check_suite(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
+def _check_suite(table: Table, suite: Suite, schema: pa.Schema, zone: str | None) -> None:
     DeclarationError.raise_any(suite.faults(schema.names))
     DeclarationError.raise_any(find_unsuitable(suite.expectations, schema, zone))
+    last = checks.last_checks(table.settings, "table").get(table.name)
+    if last is None or last.suite != suite.hash:
+        build_judges(expectation for expectation in suite.expectations if not expectation.rule.compares_editions)
 
 
 def judge_frame(
@@ -195,7 +198,7 @@ def judge_frame(
     """Judge single rows on Spark's executors, with the SQL of rows in memory. Raises DeclarationError."""
     from pyspark.sql import functions as F
 
-    judges, tests = build_judges(expectations), list[str]()
+    tests = list[str]()
     for expectation in expectations:  # three tests each: rows in scope, considered and failing ones
         with expectation.convert_errors():
             terms = ExpectationTerms(expectation.kwargs, columns)
@@ -208,11 +211,11 @@ def judge_frame(
     count = [F.count_if(F.array_contains("true tests", number)) for number in range(len(tests))]
     found = tested.agg(*(column.alias(str(number)) for number, column in enumerate(count))).first()
     findings = []
-    for place, (expectation, checker) in enumerate(zip(expectations, judges, strict=True)):
+    for place, expectation in enumerate(expectations):
         about, considered, failed = (found[str(3 * place + part)] for part in range(3)) if found else (0, 0, 0)
         failing = tested.where(F.array_contains("true tests", 3 * place + 2))
         examples = _examples(failing, [*identity, *(expectation.columns or ())]) if failed else []
-        findings.append(row_result(expectation, checker, FailureCounts(about, considered, failed, examples)))
+        findings.append(row_result(expectation, FailureCounts(about, considered, failed, examples)))
     return findings
 
 

@@ -20,9 +20,17 @@ from pyspark.sql import SparkSession
 from lake.errors import DeclarationError
 from lake.quality.expectation_types import known_types, rule_of
 from lake.quality.gate import judge_frame
-from lake.quality.gx import ExpectationResult, judge, judge_rows, prepare
+from lake.quality.gx import (
+    ExpectationResult,
+    is_met_by_metrics,
+    is_met_by_share,
+    is_within_bounds,
+    judge,
+    judge_rows,
+    prepare,
+)
 from lake.quality.row_conditions import ROW_CONDITIONS, expectation_columns
-from lake.quality.row_tests import CheckedRows, find_unsuitable
+from lake.quality.row_tests import CheckedRows, FailureCounts, find_unsuitable
 from lake.quality.statistics import JUDGED_BY
 from lake.quality.suite import Expectation, read_suite
 from lake.store import duckdb_tables
@@ -158,6 +166,34 @@ def test_metrics_equal_those_of_great_expectations() -> None:
 
     for type_, names in JUDGED_BY.items():
         assert getattr(gxe, "".join(map(str.capitalize, type_.split("_")))).metric_dependencies == names
+
+
+@pytest.mark.parametrize("mostly", [0, 0.5, 1])
+@pytest.mark.parametrize("type_", [name for name in known_types() if name in {*ROW_CONDITIONS, *oracle.UNIQUE}])
+def test_library_meets_expectations_that_no_row_fails(type_: str, mostly: float) -> None:
+    kwargs = next(kwargs for name, kwargs in suitable(CASES) if name == type_)
+    shared = expectation((type_, {**kwargs, "mostly": mostly} if "mostly" in rule_of(type_).arguments else kwargs))
+    for rows, considered in ((0, 0), (5, 0), (5, 3), (5, 5)):
+        assert is_met_by_share(shared, FailureCounts(rows, considered, 0, []))
+
+
+@pytest.mark.parametrize(
+    "type_", [name for name in JUDGED_BY if name.endswith("_to_be_between") and "quantile" not in name]
+)
+def test_library_meets_expectations_whose_value_is_within_their_bounds(type_: str) -> None:
+    """It decides for all other values, and where a bound is excluded."""
+    values = (None, math.nan, math.inf, 0, -1, 2, Fraction(1, 3), 10**30, 0.5)
+    met = 0
+    for value, low, high in product(values, (None, 0, Fraction(1, 3), -math.inf), (None, 0, 2, Fraction(1, 3))):
+        exact = {"min_value": low, "max_value": high}
+        bounded = {name: 0 for name, bound in exact.items() if bound is not None} or {"min_value": 0}
+        said = expectation((type_, {"column": "v", **bounded} if "column" in rule_of(type_).arguments else bounded))
+        if is_within_bounds(said, value, exact):
+            met += 1
+            assert is_met_by_metrics(said, {JUDGED_BY[type_][-1]: value}, exact), (value, exact)
+    assert met > 30
+    strict = expectation((type_, {**said.kwargs, "strict_min": True}))
+    assert not is_within_bounds(strict, 1, {"min_value": 0})
 
 
 @pytest.mark.parametrize("many", [250, pytest.param(10**6, marks=pytest.mark.long)])
