@@ -20,7 +20,7 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
 from lake.project.project import FIELD, SOURCE, Project
-from lake.quality.row_tests import find_unsuitable
+from lake.quality.gate import must_suit
 from lake.quality.suite import Suite, read_suite
 from lake.session import SessionFactory
 from lake.session.spark_session import start
@@ -276,20 +276,15 @@ def load_suites(project: Project) -> dict[str, Suite]:
             faults.append(DeclarationError(f"no table {file.stem!r}", where=f"quality/{file.name}", fix=fix))
             continue
         try:
-            suite = read_suite(file)
+            suites[declaration.name] = suite = read_suite(file)
+            last = checks.last_checks(project.settings, "table").get(declaration.name)
+            table = project.table(declaration)
+            newest = (suite.hash, table.home, delta.newest_version(table.path))
+            known = last is not None and (last.suite, last.home, last.version) == newest
+            if not known and (schema := _schema(project, declaration)):
+                must_suit(suite, schema, declaration.kind.zone)
         except DeclarationError as fault:
             faults.append(fault)
-            continue
-        suites[declaration.name] = suite
-        last = checks.last_checks(project.settings, "table").get(declaration.name)
-        table = project.table(declaration)
-        newest = (suite.hash, table.home, delta.newest_version(table.path))
-        if last is not None and (last.suite, last.home, last.version) == newest:
-            continue
-        if schema := _schema(project, declaration):
-            faults += [*suite.faults(schema.names)] or [
-                *find_unsuitable(suite.expectations, schema, declaration.kind.zone)
-            ]
     DeclarationError.raise_any(faults)
     return suites
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -181,9 +182,15 @@ def _judge_invariants(table: Table, kind: Kind, where: str, version: int) -> lis
     return findings
 
 
-def _check_suite(table: Table, suite: Suite, schema: pa.Schema, zone: str | None) -> None:
+@lru_cache(maxsize=256)
+def must_suit(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
+    """Raise DeclarationError if an expectation cannot judge rows of `schema`, whose times are in `zone`."""
     DeclarationError.raise_any(suite.faults(schema.names))
     DeclarationError.raise_any(find_unsuitable(suite.expectations, schema, zone))
+
+
+def _check_suite(table: Table, suite: Suite, schema: pa.Schema, zone: str | None) -> None:
+    must_suit(suite, schema, zone)
     last = checks.last_checks(table.settings, "table").get(table.name)
     if last is None or last.suite != suite.hash:
         build_judges(expectation for expectation in suite.expectations if not expectation.rule.compares_editions)

@@ -154,7 +154,7 @@ def is_within_bounds(expectation: Expectation, value: Any, exact: Mapping[str, A
     return between and _within(value, *map(exact.get, BOUNDS))
 
 
-def is_met_by_metrics(expectation: Expectation, metrics: Mapping[str, Any], exact: Mapping[str, Any]) -> bool:
+def is_met_by_metrics(expectation: Expectation, metrics: Mapping[str, Any], exact: dict[str, Any]) -> bool:
     [judge] = build_judges([expectation])
     return _verdict(judge.copy(update=exact), metrics)
 

@@ -92,13 +92,19 @@ class Expectation:
         return f"{self.type}({about})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Suite:
-    """Expectations of one table; `parking` is not part of the gate."""
+    """Expectations of one table; `parking` is not part of the gate, nor of what makes two suites equal."""
 
     table: str
     expectations: tuple[Expectation, ...] = field(repr=False)
     parking: tuple[Expectation, ...] = field(default=(), repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Suite) and (self.table, self.hash) == (other.table, other.hash)
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
 
     @cached_property
     def hash(self) -> str:
