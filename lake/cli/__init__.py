@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from math import isfinite
@@ -215,6 +215,16 @@ class Shell:
         else:
             for line in [text] if isinstance(text, str) else text:
                 click.echo(_printable(line))
+
+    def emit_outcomes(
+        self, noun: str, done: Sequence[Any], failures: Mapping[str, LakeError], lines: Iterable[str]
+    ) -> None:
+        """Print what was done and what failed, unless one failure is all, and raise the first failure."""
+        if done or len(failures) != 1:
+            failed = {name: failure.record for name, failure in failures.items()}
+            self.emit({noun: [*map(asdict, done)], "failed": failed}, lines)
+        for failure in failures.values():
+            raise failure
 
     def fail(self, fault: LakeError) -> int:
         self.progress.stop()

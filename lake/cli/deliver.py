@@ -89,11 +89,7 @@ def _deliver(shell: Shell, sinks: Sequence[DeclaredSink], how: Callable[[Declare
                 shell.report(f"deliver {sink.name} failed: {failure}")
     rows = [row for one in done for row in _rows(one)]
     lines = table(rows, "sink", "edition", "table", "inserted", "updated", "deleted", "rejected")
-    if done or len(sinks) > 1:
-        failed = {name: failure.record for name, failure in failures.items()}
-        shell.emit({"sinks": [asdict(one) for one in done], "failed": failed}, lines)
-    if failures:
-        raise next(iter(failures.values()))
+    shell.emit_outcomes("sinks", done, failures, lines)
 
 
 def _rows(done: DeliveryOutcome) -> Iterator[dict[str, object]]:

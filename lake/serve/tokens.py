@@ -9,10 +9,12 @@ import base64
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from threading import Lock
 from typing import Final
 
@@ -38,16 +40,26 @@ def bearer_token(headers: Mapping[str, str]) -> str:
     return shown.strip() if scheme.lower() == "bearer" else ""
 
 
+def kept_secret(file: Path, make: Callable[[], bytes]) -> bytes:
+    """Return the content of `file`, made on first use. Processes that start at once get the same."""
+    if file.exists() and not file.stat().st_size:  # a crash left it empty: then any client would have the secret
+        file.unlink()
+    if not file.exists():
+        with NamedTemporaryFile(dir=file.parent) as new, suppress(FileExistsError):
+            new.write(make())
+            new.flush()
+            os.link(new.name, file)
+    return file.read_bytes()
+
+
 def generated_token(file: Path) -> str:
     """Return the token in `file`, made on first use. Raises DeclarationError if others can read the file."""
-    if not file.exists() or not file.stat().st_size:  # a crash left it empty: then any client would have the token
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as new:
-            new.write(secrets.token_urlsafe(32))
+    token = kept_secret(file, lambda: secrets.token_urlsafe(32).encode()).decode().strip()
     if file.stat().st_mode & 0o077:
         raise DeclarationError(
             "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
         )
-    return file.read_text("utf-8").strip()
+    return token
 
 
 @dataclass

@@ -8,8 +8,10 @@ import hmac
 import json
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Barrier
 
 import httpx
 import pytest
@@ -43,6 +45,18 @@ def addresses(site: Served, table: str, token: str) -> list[str]:
         site.serving.url + QUERY.format(table), json={}, headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE
     )
     return [line["file"]["url"] for line in map(json.loads, answer.text.splitlines()) if "file" in line]
+
+
+def test_servers_that_start_at_once_have_one_token(tmp_path: Path) -> None:
+    together = Barrier(16)
+
+    def start(_: int) -> str:
+        together.wait()
+        return generated_token(tmp_path / "token")
+
+    with ThreadPoolExecutor(16) as pool:
+        assert len({*pool.map(start, range(16))}) == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["token"]
 
 
 def test_generated_token_is_replaced_when_its_file_is_empty(tmp_path: Path) -> None:

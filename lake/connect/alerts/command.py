@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -12,9 +11,7 @@ from lake.cli.deliver import retry_or_give_up
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lake.connect.alerts.send import AlertResult
+    from collections.abc import Sequence
 
 
 @click.command()
@@ -61,8 +58,9 @@ def alert(
     if follow:
         return go_on(shell.settings, declared, lambda result: shell.report(f"alert {result}"), failed)
     done = [*(preview(shell.settings, declared) if dry_run else send_alerts(shell.settings, declared, failed))]
-    _emit_alerts(shell, done, failures, several=len(declared) > 1)
-    return None
+    rows = [{"alert": one.alert, "of": one.about, "sent": one.sent, "state": one.state} for one in done]
+    lines = [*table(rows, "alert", "of", "sent", "state"), *(text for one in done for text in one.messages)]
+    return shell.emit_outcomes("alerts", done, failures, lines)
 
 
 def _check_options(flags: Sequence[str], alerts: Sequence[str]) -> None:
@@ -70,15 +68,3 @@ def _check_options(flags: Sequence[str], alerts: Sequence[str]) -> None:
         raise DeclarationError(f"{flags[0]} and {flags[1]} cannot be combined", fix="use only one of them")
     if flags == ["--from-now"] and not alerts:
         raise DeclarationError("--from-now needs the name of an alert", fix="lake alert NAME --from-now")
-
-
-def _emit_alerts(
-    shell: Shell, done: Sequence[AlertResult], failures: Mapping[str, LakeError], *, several: bool
-) -> None:
-    rows = [{"alert": one.alert, "of": one.about, "sent": one.sent, "state": one.state} for one in done]
-    lines = [*table(rows, "alert", "of", "sent", "state"), *(text for one in done for text in one.messages)]
-    if done or several:
-        records = {name: failure.record for name, failure in failures.items()}
-        shell.emit({"alerts": [asdict(one) for one in done], "failed": records}, lines)
-    if failures:
-        raise next(iter(failures.values()))

@@ -6,16 +6,13 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
 from lake.serve.problems import Problem
-
-KEY_BYTES: Final = 32
+from lake.serve.tokens import kept_secret
 
 
 @dataclass(frozen=True)
@@ -37,17 +34,7 @@ class UrlSigner:
 
     @classmethod
     def of(cls, scratch: Path) -> UrlSigner:
-        file = scratch / "link.key"
-        try:
-            with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as new:
-                new.write(secrets.token_bytes(KEY_BYTES))
-        except FileExistsError:
-            pass
-        key = file.read_bytes()
-        if len(key) != KEY_BYTES:  # the process crashed while it wrote the key
-            file.unlink()
-            return cls.of(scratch)
-        return cls(key)
+        return cls(kept_secret(scratch / "link.key", lambda: secrets.token_bytes(32)))
 
     def sign(self, link: FileLink) -> str:
         """Return the last part of a file's URL. `sp` marks it for Delta Sharing clients as needing no token."""
