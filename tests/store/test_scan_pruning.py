@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -30,6 +33,12 @@ SCHEMA: Final = pa.schema(
         ("name", pa.string()),
         ("day", pa.date32()),
         ("number", pa.int32()),
+        ("value", pa.float64()),
+        ("money", pa.decimal128(20, 2)),
+        ("code", pa.binary()),
+        ("flag", pa.bool_()),
+        ("place", pa.struct([("at", pa.int32()), ("name", pa.string())])),
+        ("tags", pa.list_(pa.string())),
     ]
 )
 NAMES: Final = ("", "a", "Z", "é", "a" * 40, "a" * 40 + "b", "\U0001f600", "\uffff", "x'y", "😀" * 33)
@@ -59,6 +68,12 @@ def row(random: Random, batch: int) -> dict[str, Any]:
         "name": random.choice((None, *NAMES)),
         "day": random.choice((None, date(1, 1, 1), date(2024, 6, random.randint(1, 30)), date(9999, 12, 31))),
         "number": random.choice((None, -(2**31), random.randint(-5, 5), 2**31 - 1)),
+        "value": random.choice((None, math.nan, -0.0, 0.0, math.inf, -math.inf, 1e308, 0.1)),
+        "money": random.choice((None, Decimal("-1.00"), Decimal(0), Decimal("9" * 18 + ".99"))),
+        "code": random.choice((None, b"", b"\0", b"\x7f", b"\x80", b"\xff" * 40, b"\xff" * 41)),
+        "flag": random.choice((None, True, False)),
+        "place": random.choice((None, {"at": None, "name": "a"}, {"at": 1, "name": None}, {"at": 1, "name": "a"})),
+        "tags": random.choice((None, [], [None], ["a"], ["a", None])),
     }
 
 
@@ -73,6 +88,11 @@ def table(seed: int, tmp_path: Path) -> tuple[Random, Address, pa.Table]:
 
 def micros(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND
+
+
+def equal_values(values: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Return a text that is equal for equal values: nulls, NaN, and the two zeros are."""
+    return str([values[c] + 0.0 if isinstance(values[c], float) else values[c] for c in columns])
 
 
 def in_order(rows: pa.Table) -> list[str]:
@@ -106,12 +126,16 @@ def test_scan_by_time_omits_no_matching_event(seed: int, tmp_path: Path) -> None
 def test_scan_by_keys_omits_no_matching_row(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random, path, rows = table(seed, tmp_path)
     whole = Scan(path)
-    for columns in (["name"], ["_time"], ["day"], ["number"], ["number", "name"], ["_time", "day", "_batch"]):
+    pairs = (["number", "name"], ["_time", "day", "_batch"], ["value", "flag"], ["place", "code"])
+    for columns in (*([name] for name in SCHEMA.names), *pairs):
         for count in (1, 20):
             picked = rows.select(columns).take([random.randrange(rows.num_rows) for _ in range(count)])
             other = pa.Table.from_pylist([row(random, random.randint(1, 40))], SCHEMA).select(columns)
             keys = pa.concat_tables([picked, other])
             found = whole.arrow(keys=keys)
+            sought = {equal_values(key, columns) for key in keys.to_pylist()}
+            wanted = [one for one in rows.to_pylist() if equal_values(one, columns) in sought]
+            assert in_order(found) == in_order(pa.Table.from_pylist(wanted, SCHEMA))
             monkeypatch.setattr(cost, "PRUNED_KEYS", 0)
             assert in_order(found) == in_order(whole.arrow(keys=keys))
             monkeypatch.setattr(cost, "SOUGHT_ROWS", 0)
