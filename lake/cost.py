@@ -31,6 +31,8 @@ SOUGHT_ROWS = 500_000
 """Above this number of rows, a search for a few keys first finds their files by the key columns alone. These are a
 small part of a row, and the events of a key are often close in time.
 """
+KEYS_PER_FILE = 3
+"""With more keys for each file, hardly a file lacks all of them, and the search for their files finds all."""
 PICKED_BYTES = 256 << 20
 """From this size of files, a search for a few keys reads only the needed columns: Spark's plan names them in 0.3 s,
 reading all columns of 1 GB takes 5 s.
@@ -70,6 +72,10 @@ READ_BYTES = 128 << 20
 """
 ROW_GROUP = 8 << 20
 """Unit of reading and skipping: a reader of most columns holds one for each thread."""
+DICTIONARY = 128 << 10
+"""Dictionary of a column of a row group beyond which its values are written plainly: a sixth less CPU than with 1 MB,
+for files as large.
+"""
 ORDERED_BYTES = 1 << 30
 """A larger table is sorted by Spark."""
 APPENDED_ROWS = 500_000

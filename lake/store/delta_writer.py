@@ -102,8 +102,12 @@ def _row_groups(rows: int, size: int, compression: str = "SNAPPY", level: int | 
     if size <= cost.ROW_GROUP:
         return None
     most = max(1, cost.ROW_GROUP * rows // size)
-    # Properties without a compression turn compression off.
-    return WriterProperties(max_row_group_size=most, compression=compression, compression_level=level)  # type: ignore[arg-type]
+    return WriterProperties(
+        max_row_group_size=most,
+        dictionary_page_size_limit=cost.DICTIONARY,
+        compression=compression,  # type: ignore[arg-type]  # without it, compression is off
+        compression_level=level,
+    )
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:

@@ -167,9 +167,10 @@ class Scan:
         test = f"{self._where(DUCKDB)} AND {test}" + ("" if limit is None else f" LIMIT {limit}")
         with opened(self.path, self.version) as table:
             files, rows, _ = self._files(table, keys)
-            if keys is not None and rows > cost.SOUGHT_ROWS and len(files) > 1:
+            few = keys if keys is not None and keys.num_rows < cost.KEYS_PER_FILE * len(files) else None
+            if few is not None and rows > cost.SOUGHT_ROWS and len(files) > 1:
                 with open_files(self._some(table, files), by_file=True) as (con, _):
-                    con.register("k", keys)
+                    con.register("k", few)
                     having = con.sql(f"SELECT DISTINCT {FILE} FROM t WHERE {test}").fetchall()
                 files = sorted(file for (file,) in having)
             schema = arrow_schema(table)
