@@ -1,7 +1,7 @@
 """Verdicts of Great Expectations from metrics that DuckDB counts exactly.
 
-The library validates the arguments of new expectations and decides whether one is met. It is not imported, which takes
-seconds and 130 MB, for one that no row fails or whose value is within its bounds.
+The library validates the arguments of new expectations and decides whether one is met. Its import takes seconds and
+130 MB. It is not imported for an expectation that no row fails or whose value is within its bounds.
 """
 
 from __future__ import annotations
