@@ -36,7 +36,7 @@ OWNED: Final[Mapping[str, tuple[str, str]]] = {
     "url_of": (r"\burl_of\(", "config.py"),
     "is_remote, is_durable": (r"\.is_(?:remote|durable)\b", "store/"),
     "by_spark": (r"\.by_spark\b", "store/warehouse.py"),
-    "isinstance(…, pa.Table)": (r"isinstance\(.*?\bpa\.Table\b", "engine/rows.py"),
+    "isinstance(…, pa.Table)": (r"isinstance\(.*?\bpa\.Table\b", "store/rows.py"),
 }
 """Expressions, and the module or folder that alone should contain them."""
 RELATIVE: Final = re.compile(r"(What|Who|Whose|Whether|Of|That|How often)\b")

@@ -15,6 +15,7 @@ from lake.store import delta_writer
 from lake.store.ledger import contract_versions, cuts
 from lake.store.log import Log
 from lake.store.proof import chain
+from lake.store.rows import Rows
 from tests.shop import contract, declare, empty
 
 BEGAN: Final = datetime(2024, 3, 1, tzinfo=UTC)
@@ -72,7 +73,7 @@ def append(settings: Settings, chance: random.Random, batches: int = 1) -> None:
             at=BEGAN.isoformat(),
             content=content,
         )
-        log.commit(declared, table, position)
+        log.commit(declared, Rows(table), position)
     cuts.record_cut(settings, {"readings": log.head().batch}, 0)
 
 

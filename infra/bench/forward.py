@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rebuild import rebuild
-from lake.engine.rows import Rows
 from lake.engine.verbs import record_done
 from lake.engine.write import write
 from lake.project.declaration import Declaration
@@ -21,6 +20,7 @@ from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.store import duckdb_tables
 from lake.store.log import Log
+from lake.store.rows import Rows
 from lake.store.scan import Scan
 from lake.store.table_head import CHANGE
 from lake.store.upkeep.compaction import pack_table
@@ -80,5 +80,5 @@ def _append(project: Project, stream: str, batch: pa.Table) -> pa.Table:
         contract=head.contract,
         at=head.at,
     )
-    log.commit(project.contracts[stream], rows, position)
+    log.commit(project.contracts[stream], Rows(rows), position)
     return rows

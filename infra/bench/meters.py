@@ -22,6 +22,7 @@ from lake.contracts.expressions import bucket, identity
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.proof import chain
+from lake.store.rows import Rows
 
 START: Final = datetime(2024, 1, 4, tzinfo=UTC)
 WEEKS: Final = timedelta(weeks=4)
@@ -113,4 +114,4 @@ def append(settings: Settings, contract: Contract, rows: DataFrame) -> None:
         at=START.isoformat(),
         content=chain.entry(head.content, head.batch + 1, prints, []),
     )
-    Log(settings, contract.name).commit(contract, rows, position)
+    Log(settings, contract.name).commit(contract, Rows(rows), position)

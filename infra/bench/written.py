@@ -25,6 +25,7 @@ from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.proof import chain
+from lake.store.rows import Rows
 from lake.store.upkeep import compaction
 
 STREAM: Final = "readings"
@@ -84,7 +85,7 @@ class Written:
             con.execute("CREATE TEMP TABLE meters AS SELECT substr(meter, 2)::UBIGINT AS m, * FROM known")
             for _ in range(days):
                 rows = self._events(con, head, range(of.buckets))
-                head = log.commit(of, rows, _position(head, rows))
+                head = log.commit(of, Rows(rows), _position(head, rows))
                 compaction.pack_table(log.path, head.position)
         return head
 

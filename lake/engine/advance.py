@@ -11,7 +11,6 @@ from lake.engine.analysis import analyse
 from lake.engine.engines import by_rows
 from lake.engine.incremental import difference
 from lake.engine.inputs import Evaluation, Inputs
-from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, after_inputs, check_definition, record_done, run_verb
 from lake.engine.write import first_rows, write, write_all
@@ -21,6 +20,7 @@ from lake.store.ledger import runs
 from lake.store.ledger.editions import EDITIONS
 from lake.store.locks.lease import leases
 from lake.store.log import Log
+from lake.store.rows import Rows
 from lake.store.view import view
 from lake.store.voids import ERASURES
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from lake import cost
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pruning import inputs_with_keys
-from lake.engine.rows import Rows
 from lake.kinds.columns import ORDER
 from lake.project.declaration import Declaration, Input
 from lake.store.log_rows import BROADCAST
+from lake.store.rows import Rows
 from lake.store.scan import to_arrow, to_frame
 from lake.store.tables import FeedGap
 from lake.text import DUCKDB, SPARK, quoted

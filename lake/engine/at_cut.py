@@ -21,7 +21,6 @@ from lake.engine.compare import check_identity
 from lake.engine.engines import by_rows
 from lake.engine.faults import python_faults
 from lake.engine.inputs import Evaluation, Inputs
-from lake.engine.rows import Rows
 from lake.engine.table_columns import columns_when_built, meanings
 from lake.engine.write import arrow_types
 from lake.errors import DeclarationError, did_you_mean
@@ -35,6 +34,7 @@ from lake.session.spark_session import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.log import Log
+from lake.store.rows import Rows
 from lake.store.scan import Scan
 from lake.store.snapshot import published
 from lake.store.table_head import Columns, TableHead
@@ -128,7 +128,7 @@ def _built(inputs: Inputs, declaration: Declaration, folder: Path) -> EditionTab
             engine=engine,
         )
         comments = meanings(inputs, declaration, columns)
-        position = commit.replace(table, rows.held, declaration.kind.identity, head.committed, meanings=comments)
+        position = commit.replace(table, rows, declaration.kind.identity, head.committed, meanings=comments)
         at_work.rows = table.rows(position.version)
     entry = f"{declaration.layer}/{declaration.name}"
     return EditionTable(declaration.layer, entry, position.version, head.fingerprint, at_work.rows)

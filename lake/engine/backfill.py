@@ -17,7 +17,6 @@ from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.pending_change import PendingChange, change_by_diff
 from lake.engine.pruning import times_read
 from lake.engine.rebuild import Recomputed, recompute
-from lake.engine.rows import Rows
 from lake.engine.table_columns import check_columns
 from lake.engine.verbs import Advanced, check_definition, run_verb
 from lake.errors import Unavailable
@@ -25,6 +24,7 @@ from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.session import SessionFactory
 from lake.store.ledger.cuts import get_cut
+from lake.store.rows import Rows
 from lake.store.scan import Span
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lake.engine.rows import Rows
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
 from lake.project.declaration import Declaration
 from lake.store.comparison import WAS, after_images, match, old_name, pairs
 from lake.store.duckdb_tables import connection
 from lake.store.proof.fingerprints import duck_hash, fields_of
+from lake.store.rows import Rows
 from lake.store.scan import to_arrow
 from lake.store.table_head import CHANGE
 from lake.text import DUCKDB, SPARK, literal, quoted

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake import cost
-from lake.engine.rows import Rows
 from lake.errors import DeclarationError
 from lake.project.project import Project
 from lake.store import delta
 from lake.store.comparison import WAS
 from lake.store.ledger.editions import EditionTable, latest_edition
 from lake.store.proof.fingerprints import MODULUS, Fingerprint, of_arrow
+from lake.store.rows import Rows
 from lake.store.table_head import CHANGE, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse

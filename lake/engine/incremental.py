@@ -15,12 +15,12 @@ from lake import cost
 from lake.engine.affected_keys import ALL, NOTHING, AffectedKeys, restrict
 from lake.engine.compare import check_identity, compare, compare_local
 from lake.engine.inputs import Evaluation
-from lake.engine.rows import Rows
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN
 from lake.project.declaration import Declaration
 from lake.store.comparison import WAS
 from lake.store.proof.fingerprints import hashes
+from lake.store.rows import Rows
 from lake.store.scan import to_arrow, to_frame
 from lake.store.table_head import CHANGE
 from lake.store.tables import Table

@@ -14,7 +14,6 @@ from lake.engine.faults import python_faults
 from lake.engine.incremental import collected_if_small, empty_diff
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.plan import stale
-from lake.engine.rows import Rows
 from lake.engine.write import first_rows, write, write_all
 from lake.errors import DeclarationError
 from lake.kinds.columns import visible
@@ -26,6 +25,7 @@ from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import EditionTable
+from lake.store.rows import Rows
 from lake.store.scan import Scan, to_arrow, to_frame
 from lake.store.table_head import CHANGE, Counts, TableHead
 from lake.store.warehouse import Warehouse
@@ -116,10 +116,10 @@ def comparable(old: DataFrame, new: DataFrame) -> list[str]:
 
 def _counted(evaluation: Evaluation, diff: Rows) -> tuple[Counts, tuple[dict[str, Any], ...]]:
     if diff.in_memory is not None:
-        return Counts.of(diff.in_memory), _sample(evaluation, diff)
+        return Counts.of(diff), _sample(evaluation, diff)
     kept = diff.held.persist()
     try:
-        return Counts.of(kept), _sample(evaluation, Rows(kept))
+        return Counts.of(diff), _sample(evaluation, diff)
     finally:
         kept.unpersist()
 

@@ -19,9 +19,9 @@ from lake.engine.analysis import physical_plan, unions
 from lake.engine.columns import scanned_columns, tagged, tags
 from lake.engine.inputs import Inputs
 from lake.engine.lookup import Values
-from lake.engine.rows import Rows
 from lake.project.declaration import Declaration, Input
 from lake.session.in_process.mode import in_process
+from lake.store.rows import Rows
 from lake.store.scan import Span
 from lake.text import SPARK, quoted
 

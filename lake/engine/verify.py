@@ -12,7 +12,6 @@ from lake.engine.compare import as_json_rows, compare, failing_on_duplicates, fi
 from lake.engine.faults import python_faults
 from lake.engine.inputs import Inputs
 from lake.engine.pending_change import SAMPLE, column_changes
-from lake.engine.rows import Rows
 from lake.engine.verbs import after_inputs
 from lake.errors import LakeError, Unavailable
 from lake.progress import step
@@ -22,6 +21,7 @@ from lake.session import SessionFactory
 from lake.store import delta, erasures
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import get_cut
+from lake.store.rows import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

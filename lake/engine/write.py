@@ -10,13 +10,13 @@ from lake.engine import content_proof
 from lake.engine.compare import check_identity
 from lake.engine.explain import causes
 from lake.engine.inputs import Evaluation
-from lake.engine.rows import Rows
 from lake.engine.table_columns import columns_when_advanced, columns_when_built, meanings
 from lake.kinds.columns import visible
 from lake.quality import gate
 from lake.store import commit
 from lake.store.ledger.runs import WHOLE
 from lake.store.proof.fingerprints import Fingerprint
+from lake.store.rows import Rows
 from lake.store.scan import to_arrow
 from lake.store.table_head import CHANGE, SPARK, Counts, TableHead
 from lake.store.upkeep.compaction import pack_table
@@ -39,7 +39,7 @@ def write_all(evaluation: Evaluation, rows: Rows, *, verb: str, engine: str = SP
     head = _next(evaluation, verb, counts, suite, content_proof.of_rows(table, rows))
     comments = meanings(evaluation.inputs, declaration, head.columns)
     committed = replace(head, engine=engine).committed
-    position = commit.replace(table, rows.held, evaluation.identity, committed, meanings=comments)
+    position = commit.replace(table, rows, evaluation.identity, committed, meanings=comments)
     written = TableHead.of(position)
     # The number of rows that Spark has written is in the statistics of the files.
     return replace(written, counts=Counts(table.rows(position.version))) if rows.in_memory is None else written
@@ -47,13 +47,13 @@ def write_all(evaluation: Evaluation, rows: Rows, *, verb: str, engine: str = SP
 
 def write(evaluation: Evaluation, diff: Rows, *, verb: str, engine: str = SPARK) -> TableHead:
     table, identity = evaluation.table, evaluation.identity
-    suite, counts = judge(evaluation, diff), Counts.of(diff.held)
+    suite, counts = judge(evaluation, diff), Counts.of(diff)
     content = content_proof.after_diff(table, evaluation.since, diff, identity, again=verb == "rebuild")
     head = _next(evaluation, verb, counts, suite, content)
     declaration = evaluation.declaration
     commit.describe(table, declaration.doc, meanings(evaluation.inputs, declaration, head.columns))
     committed = replace(head, engine=engine).committed
-    position = commit.commit(table, content_proof.without_hashes(diff).held, counts, identity, committed)
+    position = commit.commit(table, content_proof.without_hashes(diff), counts, identity, committed)
     pack_table(table.path, position)
     return TableHead.of(position)
 

@@ -37,6 +37,7 @@ from lake.store.log import Log
 from lake.store.log_head import CommittedDelivery, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import check_complete, clear_above
+from lake.store.rows import Rows
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
 from lake.store.voids import NUMBERED
@@ -233,7 +234,7 @@ def _commit_batch(batch: Batch) -> BatchCounts:
         **key_store_state(settings, contract),
         **({gap_detection.RUNS: batch.punctuated_runs} if batch.punctuated_runs else {}),
     )
-    after = log.commit(contract, events, position)
+    after = log.commit(contract, Rows(events), position)
     compaction.pack_table(log.path, after.position)
     for location in Warehouse(settings).beside(contract.name):
         if delta.exists(location.path):

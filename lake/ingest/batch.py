@@ -80,9 +80,8 @@ class Batch:
         events = self.records.where("_reason IS NULL")
         search = RedeliverySearch(self.spark, self.settings, self.contracts, events, accepted, before=self.number)
         rows = search.find()
-        if not isinstance(rows, pa.Table):
-            rows = rows.persist()
-            self.cached.append(rows)
+        if rows.in_memory is None:
+            self.cached.append(rows.held.persist())
         return RepeatedEvents.of(rows)
 
     @property
@@ -239,7 +238,7 @@ class Batch:
         refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
         if not self.repeated.conflicts:
             return refused
-        conflicts = F.broadcast(self._conflicts) if isinstance(self.repeated.rows, pa.Table) else self._conflicts
+        conflicts = F.broadcast(self._conflicts) if self.repeated.rows.in_memory is not None else self._conflicts
         detail = F.expr("concat('same id as ', original, ', other content')")
         conflicting = self.records.join(conflicts, "_position").withColumns(
             {"_reason": F.lit(str(Reason.CONFLICT)), "_detail": detail}
@@ -248,7 +247,7 @@ class Batch:
 
     @property
     def _conflicts(self) -> DataFrame:
-        return self.repeated.frame(self.spark).where("conflict").select("_position", "original")
+        return self.repeated.rows.frame(self.spark).where("conflict").select("_position", "original")
 
     @cached_property
     def _quarantine_events(self) -> list[QuarantineEvent]:
@@ -293,7 +292,7 @@ class Batch:
         accepted = records.where("_reason IS NULL")
         if not self.repeated.num_rows:
             return accepted
-        return accepted.join(self.repeated.frame(self.spark).select("_position"), "_position", "left_anti")
+        return accepted.join(self.repeated.rows.frame(self.spark).select("_position"), "_position", "left_anti")
 
     @property
     def _now_sql(self) -> str:

@@ -27,7 +27,8 @@ from lake.session.in_process.mode import in_process
 from lake.store import archive_tier, delta, duckdb_tables, log_rows
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log import Log
-from lake.store.scan import Scan, arrow_schema, as_frame, to_arrow, to_frame, within
+from lake.store.rows import Rows
+from lake.store.scan import Scan, arrow_schema, to_arrow, to_frame
 from lake.store.spark_upcast import with_undeclared
 from lake.store.storage import Address
 from lake.store.voids import Void, all_voids, without_voided
@@ -85,17 +86,12 @@ class RepeatedEvents:
     `_bucket`, `conflict`, `count`.
     """
 
-    rows: pa.Table | DataFrame
+    rows: Rows
     counts: pa.Table
 
     @classmethod
-    def of(cls, rows: pa.Table | DataFrame) -> RepeatedEvents:
-        by = ["_bucket", "conflict"]
-        if isinstance(rows, pa.Table):
-            counts = rows.group_by(by).aggregate([([], "count_all")]).rename_columns([*by, "count"])
-        else:
-            counts = rows.groupBy(*by).count().toArrow()
-        return cls(rows, counts)
+    def of(cls, rows: Rows) -> RepeatedEvents:
+        return cls(rows, rows.counts("_bucket", "conflict"))
 
     @property
     def num_rows(self) -> int:
@@ -110,24 +106,21 @@ class RepeatedEvents:
         """Yield (bucket, number of events); a bucket may occur twice."""
         return zip(self.counts["_bucket"].to_pylist(), self.counts["count"].to_pylist(), strict=True)
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        return as_frame(spark, self.rows)
-
     def redeliveries(self) -> Iterator[pa.Table]:
         columns = ["_id", "source"]
-        if isinstance(self.rows, pa.Table):
-            yield self.rows.filter(pc.invert(self.rows["conflict"])).select(columns)
+        if self.rows.in_memory is not None:
+            yield self.rows.where("conflict", False).select(columns).arrow()
             return
         parts = math.ceil((self.num_rows - self.conflicts) / cost.APPENDED_ROWS)
         for part in range(parts):
             yield to_arrow(
-                self.rows.where(f"NOT conflict AND pmod(hash(_position), {parts}) = {part}").select(*columns)
+                self.rows.held.where(f"NOT conflict AND pmod(hash(_position), {parts}) = {part}").select(*columns)
             )
 
 
 @cache
 def no_repeats() -> RepeatedEvents:
-    return RepeatedEvents.of(REPEATED_SCHEMA.empty_table())  # pyarrow imports Pandas for it
+    return RepeatedEvents.of(Rows(REPEATED_SCHEMA.empty_table()))  # pyarrow imports Pandas for it
 
 
 @dataclass(frozen=True)
@@ -151,11 +144,11 @@ class RedeliverySearch:
     def small(self) -> bool:
         return self.rows <= self._limit or in_process(self.spark) is not None
 
-    def find(self) -> pa.Table | DataFrame:
+    def find(self) -> Rows:
         repeated, stored = self._repeated_ids(), self._stored_events()
-        if stored is None and isinstance(repeated, pa.Table) and not repeated.num_rows:
+        if stored is None and repeated.is_empty:
             return no_repeats().rows
-        suspects = as_frame(self.spark, repeated)
+        suspects = repeated.frame(self.spark)
         if stored is not None:
             suspects = suspects.union(stored.select("_bucket", "_id")).distinct()
         digest = f"{content(self.contract)} AS content"
@@ -166,16 +159,17 @@ class RedeliverySearch:
         origins = with_one_zero(stored if stored is not None else log_rows.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
-        local_batch, local_origins = self._local(batch), self._local(origins)
-        if not (isinstance(local_batch, pa.Table) and isinstance(local_origins, pa.Table)):
-            return self.spark.sql(REPEATED_EVENTS, batch=batch, known=origins)
+        local_batch, local_origins = self._local(batch).in_memory, self._local(origins).in_memory
+        if local_batch is None or local_origins is None:
+            return Rows(self.spark.sql(REPEATED_EVENTS, batch=batch, known=origins))
         with duckdb_tables.connection() as con:
             con.register("batch", local_batch)
             con.register("known", local_origins)
-            return con.sql(REPEATED_EVENTS.format(batch="batch", known="known")).to_arrow_table().cast(REPEATED_SCHEMA)
+            found = con.sql(REPEATED_EVENTS.format(batch="batch", known="known"))
+            return Rows(found.to_arrow_table().cast(REPEATED_SCHEMA))
 
-    def _local(self, rows: DataFrame) -> pa.Table | DataFrame:
-        return rows.toArrow() if self.small else within(rows, self._limit)
+    def _local(self, rows: DataFrame) -> Rows:
+        return Rows(rows.toArrow()) if self.small else Rows(rows).within(self._limit)
 
     @property
     def _limit(self) -> int:
@@ -189,9 +183,9 @@ class RedeliverySearch:
     def _narrow(self) -> pa.Table:
         return self.events.select("_bucket", "_id", "_time").toArrow()
 
-    def _repeated_ids(self) -> pa.Table | DataFrame:
+    def _repeated_ids(self) -> Rows:
         if self.small:
-            return self._query(REPEATED_IDS)
+            return Rows(self._query(REPEATED_IDS))
         return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:
@@ -203,8 +197,8 @@ class RedeliverySearch:
             return self._query(BUCKETS if self.contract.clock else HOURS)
         hour = "cast(NULL AS timestamp)" if self.contract.clock else "date_trunc('hour', _time)"
         hours = self._local(self.events.selectExpr("_bucket", f"{hour} AS hour").distinct())
-        if isinstance(hours, pa.Table):
-            return hours
+        if hours.in_memory is not None:
+            return hours.in_memory
         return self.events.selectExpr("_bucket", "cast(NULL AS timestamp) AS hour").distinct().toArrow()
 
     def _query(self, query: str) -> pa.Table:

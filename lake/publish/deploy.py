@@ -33,6 +33,7 @@ from lake.store.ledger import consumers, runs
 from lake.store.ledger.cuts import Cut, latest_cut
 from lake.store.ledger.editions import Edition, EditionTable, expire_editions, latest_edition, pinned, record_edition
 from lake.store.locks.lease import lease
+from lake.store.rows import Rows
 from lake.store.scan import Scan
 from lake.store.snapshot import write_manifest
 from lake.store.table_head import CHANGE, Counts, TableHead
@@ -199,13 +200,14 @@ class _DeployFinish:
             self._copy(declaration, live, entry.version, own, head)
         else:
             none = own.schema().empty_table().append_column(CHANGE, pa.array([], pa.string()))
-            commit.commit(own, none, Counts(), declaration.kind.identity, head.committed)
+            commit.commit(own, Rows(none), Counts(), declaration.kind.identity, head.committed)
         path = own.path.relative_to(Warehouse(self.project.settings).root)
         return replace(entry, path=path, version=own.version())
 
     def _copy(self, declaration: Declaration, live: Table, version: int, own: Table, head: TableHead) -> None:
         scan, meanings = Scan(live.path, version), live.meanings(version)
-        rows = scan.arrow() if scan.rows() <= self.project.settings.collected_rows else scan.frame(self.spark())
+        few = scan.rows() <= self.project.settings.collected_rows
+        rows = Rows(scan.arrow() if few else scan.frame(self.spark()))
         if not own.exists():
             own.create(scan.schema(), description=declaration.doc)
         commit.replace(own, rows, declaration.kind.identity, head.committed, meanings=meanings)

@@ -18,6 +18,7 @@ from lake.errors import Unavailable
 from lake.store import delta, delta_writer
 from lake.store.delta import Position
 from lake.store.positioned_commit import StagingTable, commit_actions, commit_staged, confirm, only_writer, stage
+from lake.store.rows import Rows
 from lake.store.scan import arrow_schema
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
 from lake.store.table_logs import table_log
@@ -28,26 +29,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def commit(
-    table: Table, diff: pa.Table | DataFrame, counts: Counts, identity: Sequence[str], position: Position
-) -> Position:
+def commit(table: Table, diff: Rows, counts: Counts, identity: Sequence[str], position: Position) -> Position:
     """Apply `diff` (the table's columns and CHANGE; `identity` identifies a row) and record `position`.
 
     Raises Unavailable if another writer was first; then nothing of the diff is in the table.
     """
     with only_writer(table.location, position, _beaten(table)):
-        if isinstance(diff, pa.Table):
+        if diff.in_memory is not None:
             with table_log(table.path).committing(reads=counts.total > counts.inserted) as current:
                 delta_writer.must_precede(current, position)
-                _apply(current, diff, counts, identity, position)
+                _apply(current, diff.in_memory, counts, identity, position)
         else:
-            commit_staged(_staged(table, diff, counts, identity), position)
+            commit_staged(_staged(table, diff.held, counts, identity), position)
     return confirm(table.location, position, _beaten(table))
 
 
 def replace(
     table: Table,
-    rows: pa.Table | DataFrame,
+    rows: Rows,
     identity: Sequence[str],
     position: Position,
     *,
@@ -55,11 +54,11 @@ def replace(
 ) -> Position:
     """Replace all rows, columns and `meanings`. Raises as `commit` does."""
     with only_writer(table.location, position, _beaten(table)):
-        if isinstance(rows, pa.Table):
-            ordered = _with_meanings(_sorted(rows, identity), meanings)
+        if rows.in_memory is not None:
+            ordered = _with_meanings(_sorted(rows.in_memory, identity), meanings)
             delta_writer.write(table.path, ordered, position, mode="overwrite", schema_mode="overwrite")
         else:
-            _overwrite(table, rows, position, meanings)
+            _overwrite(table, rows.held, position, meanings)
     return confirm(table.location, position, _beaten(table))
 
 

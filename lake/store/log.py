@@ -23,6 +23,7 @@ from lake.store.log_head import LogHead
 from lake.store.log_rows import BROADCAST, OWN, REFUSAL, ranged
 from lake.store.positioned_commit import StagingTable, commit_staged, confirm, only_writer, stage
 from lake.store.recovery import RESTORE
+from lake.store.rows import Rows
 from lake.store.scan import Scan, Span, spooled
 from lake.store.table_logs import invalidate
 from lake.store.voids import voids_between, without_voided
@@ -220,24 +221,21 @@ class Log(Located):
         missing = {row[token] for row in duckdb_tables.rows(self.path, query, known=store.tokens(self.stream))}
         return missing - erasures.subjects(self.settings, self.stream)
 
-    def commit(self, contract: Contract, rows: pa.Table | DataFrame, position: Position) -> LogHead:
+    def commit(self, contract: Contract, rows: Rows, position: Position) -> LogHead:
         """Append a batch and its position in one Delta commit, and verify it by reading it back.
 
         `rows` have the log's own columns and the physical ones of `contract`. Raises Unavailable if another writer was
         first.
         """
-        import pyarrow as pa
-
-        names = rows.column_names if isinstance(rows, pa.Table) else rows.columns
-        own = [column for column in (*OWN, REFUSAL) if column in names]
-        ordered = rows.select([*own, *(column for column in names if column not in own)])
+        own = [column for column in (*OWN, REFUSAL) if column in rows.columns]
+        ordered = rows.select([*own, *(column for column in rows.columns if column not in own)])
         self._make(contract, _schema(ordered))
         beaten = _beaten(self.stream, position)
         with only_writer(self.location, position, beaten):
-            if isinstance(ordered, pa.Table):
-                delta_writer.write(self.path, ordered, position, schema_mode="merge")
+            if ordered.in_memory is not None:
+                delta_writer.write(self.path, ordered.in_memory, position, schema_mode="merge")
             else:
-                commit_staged(self._staged(ordered), position)
+                commit_staged(self._staged(ordered.held), position)
         return LogHead.of(self.stream, confirm(self.location, position, beaten))
 
     def flush(self) -> None:
@@ -269,12 +267,10 @@ class Log(Located):
         return staging
 
 
-def _schema(rows: pa.Table | DataFrame) -> Schema:
-    import pyarrow as pa
-
-    if isinstance(rows, pa.Table):
-        return Schema.from_arrow(rows.schema)
-    return Schema.from_json(rows.schema.toNullable().json())
+def _schema(rows: Rows) -> Schema:
+    if rows.in_memory is not None:
+        return Schema.from_arrow(rows.in_memory.schema)
+    return Schema.from_json(rows.held.schema.toNullable().json())
 
 
 def _counted(contract: Contract) -> str:

@@ -325,12 +325,6 @@ def on_disk(rows: DataFrame) -> DataFrame:
     return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
-def as_frame(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
-    import pyarrow as pa
-
-    return to_frame(spark, rows) if isinstance(rows, pa.Table) else rows
-
-
 def distinct(rows: pa.Table) -> pa.Table:
     with connection() as con:
         con.register("t", rows)
@@ -351,13 +345,6 @@ def to_arrow(rows: DataFrame) -> pa.Table:
         rows = rows.select(*[c.cast(optional[n]).alias(n) if n in stricter else c for n, c in columns.items()])
     table = rows.toArrow()
     return pa.Table.from_arrays(table.columns, schema=pa.schema([f.with_nullable(True) for f in table.schema]))
-
-
-def within(rows: DataFrame, limit: int) -> pa.Table | DataFrame:
-    if in_process(rows.sparkSession):
-        return to_arrow(rows)
-    few = to_arrow(rows.limit(limit + 1))
-    return few if few.num_rows <= limit else rows
 
 
 def arrow_schema(table: TableState) -> pa.Schema:

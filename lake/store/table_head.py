@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from lake.store.delta import Position
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from lake.store.rows import Rows
 
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Record of each input in a head: {input: {"read": {column: type}, …}}, see lake.engine.columns."""
@@ -40,13 +39,8 @@ class Counts:
         return self.inserted + self.updated + self.deleted
 
     @classmethod
-    def of(cls, diff: pa.Table | DataFrame) -> Counts:
-        import pyarrow as pa
-
-        if isinstance(diff, pa.Table):
-            counts = {row["values"]: row["counts"] for row in diff.column(CHANGE).value_counts().to_pylist()}
-        else:
-            counts = {row[CHANGE]: row["count"] for row in diff.groupBy(CHANGE).count().collect()}
+    def of(cls, diff: Rows) -> Counts:
+        counts = {row[CHANGE]: row["count"] for row in diff.counts(CHANGE).to_pylist()}
         return cls(counts.get("insert", 0), counts.get("update", 0), counts.get("delete", 0))
 
 

@@ -19,7 +19,6 @@ from lake.config import Settings, load_settings
 from lake.engine.affected_keys import restrict
 from lake.engine.compare import compare
 from lake.engine.inputs import Inputs
-from lake.engine.rows import Rows
 from lake.engine.verify import verify
 from lake.errors import LakeError, LawError, QualityError
 from lake.kinds.columns import ORDER, visible
@@ -29,6 +28,7 @@ from lake.project.project import Project, load
 from lake.publish.cut import pick_cut
 from lake.quality.parking import PLACE
 from lake.session.spark_session import start
+from lake.store.rows import Rows
 from lake.store.scan import Scan, to_arrow
 from lake.store.storage import address_of
 from lake.testing.slices import ALL, Groups, Place, landed_stream, recut

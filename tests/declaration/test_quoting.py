@@ -29,6 +29,7 @@ from lake.read.wait import wait
 from lake.store import delta
 from lake.store.commit import commit
 from lake.store.ledger.cuts import Cut
+from lake.store.rows import Rows
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import Counts
 from lake.store.tables import Table
@@ -96,7 +97,7 @@ def test_project_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, w
         diff = pa.table({"k": ["a"], "n": [number], "_change": [change]})
         start = position.next(cut=1) if position else _first(table)
         rows = to_frame(spark, diff) if writer == "spark" else diff
-        position = commit(table, rows, Counts.of(diff), ["k"], start)
+        position = commit(table, Rows(rows), Counts.of(Rows(diff)), ["k"], start)
     assert Scan(table.path).arrow().to_pylist() == [{"k": "a", "n": 1}]
 
 

@@ -20,7 +20,6 @@ from lake.engine.affected_keys import restrict
 from lake.engine.backfill import backfill
 from lake.engine.inputs import Inputs
 from lake.engine.pruning import times_read
-from lake.engine.rows import Rows
 from lake.errors import StorageError
 from lake.ingest.events import void
 from lake.ingest.ingest import ingest
@@ -31,6 +30,7 @@ from lake.project.declaration import Declaration
 from lake.publish.cut import cut
 from lake.store.log import Log
 from lake.store.proof import chain
+from lake.store.rows import Rows
 from lake.store.scan import Scan, to_arrow, to_frame
 from lake.store.upkeep import compaction
 from lake.testing import Lakehouse

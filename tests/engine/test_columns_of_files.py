@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 from lake import cost
 from lake.engine.affected_keys import restrict
 from lake.engine.inputs import Inputs
-from lake.engine.rows import Rows
 from lake.engine.verify import verify_all
 from lake.ingest.events import void
 from lake.privacy.forget import forget
 from lake.project.declaration import Declaration
 from lake.publish.cut import cut
 from lake.store import scan
+from lake.store.rows import Rows
 from lake.store.scan import to_arrow
 from lake.testing import Lakehouse
 from tests.shop import contract, declare, empty, job

@@ -18,7 +18,6 @@ from lake.engine import advance as advancing
 from lake.engine.incremental import empty_diff
 from lake.engine.inputs import Evaluation, Inputs
 from lake.engine.rebuild import rebuild
-from lake.engine.rows import Rows
 from lake.engine.verify import verify
 from lake.engine.write import write
 from lake.errors import LawError, Unavailable
@@ -27,6 +26,7 @@ from lake.ingest.ingest import ingest
 from lake.project.declaration import Declaration
 from lake.publish.cut import cut
 from lake.store.ledger.editions import latest_edition
+from lake.store.rows import Rows
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.checks import present

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.engine import affected_keys, incremental
@@ -130,7 +130,7 @@ def exceeded_limits(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(owner, name, instead)
 
     counted(Table, "_changes_by_spark", lambda _: True)
-    counted(RedeliverySearch, "find", lambda rows: isinstance(rows, DataFrame))
+    counted(RedeliverySearch, "find", lambda rows: rows.in_memory is None)
     counted(affected_keys, "reached_keys", lambda keys: keys.in_memory is None)
     counted(affected_keys, "_are_many", bool)
     counted(incremental, "_local", lambda rows: rows.in_memory is None)

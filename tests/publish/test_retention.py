@@ -35,6 +35,7 @@ from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import EditionTable
 from lake.store.locks import activity
 from lake.store.process import fault_of
+from lake.store.rows import Rows
 from lake.store.storage import Address
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
@@ -64,7 +65,7 @@ def put(table: Table, number: int, **data: object) -> int:
     rows = [{"order_id": number, CHANGE: "insert"}]
     if before.txn:
         rows.append({"order_id": before.data["row"], CHANGE: "delete"})
-    diff = pa.Table.from_pylist(rows, SCHEMA.append(pa.field(CHANGE, pa.string())))
+    diff = Rows(pa.Table.from_pylist(rows, SCHEMA.append(pa.field(CHANGE, pa.string()))))
     said = {"verb": "advance", "cut": before.txn + 1, "inputs": {}, "counts": {}, "row": number}
     return commit(table, diff, Counts.of(diff), ["order_id"], before.next(**{**said, **data})).version
 

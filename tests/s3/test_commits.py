@@ -13,6 +13,7 @@ from lake.config import Settings
 from lake.store import duckdb_tables
 from lake.store.commit import commit, describe, replace
 from lake.store.locks.lease import lease
+from lake.store.rows import Rows
 from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import Table
 from tests.servers.s3 import S3
@@ -38,12 +39,13 @@ def walk(settings: Settings, seed: int) -> list[Any]:
                     if form == "delete":
                         del rows[key]
                 columns = {"k": pa.array(keys, pa.int64()), "v": pa.array([cut] * len(keys), pa.int64())}
-                diff = pa.table({**columns, CHANGE: pa.array([form] * len(keys), pa.string())})
+                diff = Rows(pa.table({**columns, CHANGE: pa.array([form] * len(keys), pa.string())}))
                 counts = {"insert": "inserted", "update": "updated", "delete": "deleted"}
                 commit(table, diff, Counts(**({counts[form]: len(keys)} if keys else {})), ["k"], position)
             else:
                 rows = dict.fromkeys(range(5), cut)
-                replace(table, pa.table({"k": [*rows], "v": [*rows.values()]}), ["k"], position, meanings={})
+                whole = Rows(pa.table({"k": [*rows], "v": [*rows.values()]}))
+                replace(table, whole, ["k"], position, meanings={})
                 describe(table, f"Cut {cut}.", {"k": {"comment": "a key"}})
         stored = duckdb_tables.rows(table.path, "SELECT k, v FROM t ORDER BY k")
         assert {row["k"]: row["v"] for row in stored} == rows

@@ -27,6 +27,7 @@ from lake.store import delta, delta_writer, duckdb_tables, quarantine, recovery
 from lake.store.commit import commit, describe, replace
 from lake.store.ledger import cuts, editions, runs
 from lake.store.process import fault_of
+from lake.store.rows import Rows
 from lake.store.storage import Address, LocalFolder
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
@@ -85,7 +86,7 @@ def _make_shop() -> Path:
     settings = published(kept_folder() / "shop").settings
     table = Table(settings, "gold", "sums", "sums")
     table.create(ROWS.schema, description="Sums.")
-    replace(table, ROWS, ["k"], delta.start(table.app).next(cut=1), meanings={})
+    replace(table, Rows(ROWS), ["k"], delta.start(table.app).next(cut=1), meanings={})
     for number in range(1, 4):
         quarantine.put_files(settings, "orders", number, [("f", "no file")], at=AT)
         quarantine.put_redeliveries(settings, "orders", number, AGAIN)
@@ -106,11 +107,11 @@ class Warehoused:
 
     def change(self, *changes: tuple[int, str, str]) -> None:
         names = [*ROWS.column_names, CHANGE]
-        diff = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in changes], _diff_schema())
+        diff = Rows(pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in changes], _diff_schema()))
         commit(self.table, diff, Counts.of(diff), ["k"], self.position.next(cut=2))
 
     def replace(self) -> None:
-        replace(self.table, ROWS.slice(1), ["k"], self.position.next(cut=2), meanings={})
+        replace(self.table, Rows(ROWS.slice(1)), ["k"], self.position.next(cut=2), meanings={})
 
     def describe(self) -> None:
         describe(self.table, "Other sums.", {"v": {"comment": "what"}})

@@ -18,6 +18,7 @@ from lake.errors import Unavailable
 from lake.store import delta
 from lake.store.commit import commit, describe, replace
 from lake.store.delta import Position, start
+from lake.store.rows import Rows
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
@@ -64,7 +65,7 @@ class Writer:
         data = diff(*rows)
         following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
         given = to_frame(self.spark, data) if self.frames else data
-        return commit(self.table, given, Counts.of(data), IDENTITY, following)
+        return commit(self.table, Rows(given), Counts.of(Rows(data)), IDENTITY, following)
 
     def content(self) -> list[tuple[Any, ...]]:
         rows = Scan(self.table.path).arrow().to_pylist()
@@ -84,7 +85,7 @@ def test_commit_matches_rows_by_a_null_in_the_first_identity_column(project: Set
     position = start(table.app)
     for rows in ([row(DAYS[0], None, 1), row(DAYS[1], None, 2)], [row(DAYS[1], None, 3, "update")]):
         position = position.next(verb="advance", cut=position.txn + 1, inputs={}, counts={})
-        position = commit(table, diff(*rows), Counts.of(diff(*rows)), ("code", "day"), position)
+        position = commit(table, Rows(diff(*rows)), Counts.of(Rows(diff(*rows))), ("code", "day"), position)
     assert sorted(r["n"] for r in Scan(table.path).arrow().to_pylist()) == [1, 3]
 
 
@@ -95,7 +96,7 @@ def test_commit_keeps_small_row_groups_when_rows_change(project: Settings, monke
     position = start(table.app)
     for rows in ([row(day, str(n), n) for n in range(100) for day in DAYS], [row(DAYS[1], "2", 3, "update")]):
         position = position.next(verb="advance", cut=position.txn + 1, inputs={}, counts={})
-        position = commit(table, diff(*rows), Counts.of(diff(*rows)), IDENTITY, position)
+        position = commit(table, Rows(diff(*rows)), Counts.of(Rows(diff(*rows))), IDENTITY, position)
         [file] = delta.files(delta_table(table.path))
         with table.path.at(file).open() as content:
             assert 4 < pq.ParquetFile(content).metadata.num_row_groups < 80
@@ -158,7 +159,11 @@ def test_replace_changes_the_columns_of_a_table_in_one_commit(writer: Writer) ->
     given = writer.spark.createDataFrame(rows) if writer.frames else rows
     following = before.next(verb="rebuild", cut=2, inputs={}, counts={})
     after = replace(
-        writer.table, given, ["code"], following, meanings={"total": {"comment": "of all"}, "n": {"comment": "gone"}}
+        writer.table,
+        Rows(given),
+        ["code"],
+        following,
+        meanings={"total": {"comment": "of all"}, "n": {"comment": "gone"}},
     )
     fields = delta_table(writer.table.path).schema().fields
     assert {f.name: f.metadata.get("comment") for f in fields} == {"code": None, "total": "of all"}
@@ -216,7 +221,7 @@ def next_commit(table: Table, *rows: dict[str, Any]) -> Position:
     before = table.position() or start(table.app)
     following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
     read_before = pa.schema([field.with_metadata({"comment": "as it was"}) for field in diff().schema])
-    changes = diff(*rows).cast(read_before)
+    changes = Rows(diff(*rows).cast(read_before))
     return commit(table, changes, Counts.of(changes), IDENTITY, following)
 
 
@@ -236,7 +241,7 @@ def test_commit_distinguishes_rows_by_nested_identity(project: Settings, kind: p
         rows = [
             {"said": value, "n": n if change == "insert" else -n, CHANGE: change} for n, value in enumerate(some, 1)
         ]
-        given = pa.Table.from_pylist(rows, schema.append(pa.field(CHANGE, pa.string())))
+        given = Rows(pa.Table.from_pylist(rows, schema.append(pa.field(CHANGE, pa.string()))))
         before = table.position() or start(table.app)
         following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
         commit(table, given, Counts.of(given), ("said",), following)

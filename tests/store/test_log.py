@@ -28,6 +28,7 @@ from lake.project.project import load
 from lake.store import delta, delta_writer, log_rows, quarantine
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.rows import Rows
 from lake.store.scan import to_arrow
 from lake.store.storage import Address
 from lake.store.table_logs import forget_all
@@ -210,7 +211,7 @@ def test_log_rejects_a_second_writer_and_a_stale_commit(project: Settings, spark
     rows = stored.selectExpr(*log_rows.OWN, *(f.name for f in contract.fields))
     stale = before.next(offsets={}, watermark=None, counts={}, files=[], contract=1, at="")
     with pytest.raises(Unavailable, match="written by another writer"):
-        Log(project, contract.name).commit(contract, rows, stale)
+        Log(project, contract.name).commit(contract, Rows(rows), stale)
     assert len(events(project, spark)) == 1
 
 

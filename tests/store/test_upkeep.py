@@ -28,6 +28,7 @@ from lake.store.delta_writer import CHECKPOINT_EVERY
 from lake.store.duckdb_tables import TableFiles
 from lake.store.locks import activity, lease
 from lake.store.recovery import set_truncated_aside
+from lake.store.rows import Rows
 from lake.store.scan import Scan
 from lake.store.table_head import CHANGE, Counts
 from lake.store.table_logs import forget_all, table_log
@@ -48,7 +49,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_order", pa.stru
 def change(table: Table, what: str, *numbers: int, text: str = "a", told: bool = False) -> int:
     """Commit the change as the next cut, and record its row counts if `told`. Return the new version."""
     rows = [{"n": n, "text": text, "_order": {"_batch": n}, CHANGE: what} for n in numbers]
-    diff = pa.Table.from_pylist(rows, SCHEMA.append(pa.field(CHANGE, pa.string())))
+    diff = Rows(pa.Table.from_pylist(rows, SCHEMA.append(pa.field(CHANGE, pa.string()))))
     before = table.position() or start(table.app)
     counts = asdict(Counts.of(diff)) if told else {}
     position = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts=counts)
@@ -285,7 +286,7 @@ def test_changed_rows_between_versions_are_counted_from_commits(table: Table) ->
     assert table.changed(after=before, upto=first) == 3
     whole = present(table.position()).next(verb="rebuild", cut=9, inputs={}, counts={})
     rows = Scan(table.path).arrow()
-    replaced = replace(table, rows, ["n"], whole, meanings={}).version
+    replaced = replace(table, Rows(rows), ["n"], whole, meanings={}).version
     assert table.changed(after=last, upto=replaced) == 2 * rows.num_rows, "Spark does not say how many it wrote"
     vacuum.begin_anew(table.path, table.position())
     vacuum.truncate(table.path)
@@ -383,7 +384,7 @@ def test_definition_of_a_table_outlives_its_past(table: Table) -> None:
     )
     commit(
         table,
-        Scan(table.path).arrow(limit=0).append_column(CHANGE, pa.array([], pa.string())),
+        Rows(Scan(table.path).arrow(limit=0).append_column(CHANGE, pa.array([], pa.string()))),
         Counts(),
         ["n"],
         position,

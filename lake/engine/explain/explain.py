@@ -14,7 +14,6 @@ from lake.engine.explain.lineage import trace
 from lake.engine.explain.selector import head_at, parse_key, rows_of, schema_at
 from lake.engine.inputs import Inputs
 from lake.engine.lookup import Few, Finding, Found, Values
-from lake.engine.rows import Rows
 from lake.errors import DeclarationError
 from lake.ingest.events import Event, events_at
 from lake.kinds.columns import same, visible
@@ -23,6 +22,7 @@ from lake.project.project import Project
 from lake.session import SessionFactory
 from lake.session.spark_session import first_line, raise_if_gone
 from lake.store.ledger.cuts import Cut, get_cut, latest_cut
+from lake.store.rows import Rows
 from lake.store.scan import to_arrow, to_frame
 from lake.store.table_head import TableHead
 

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from lake.kinds.columns import same
 from lake.session.in_process.mode import in_process
-from lake.store.scan import as_frame, distinct, to_arrow, within
+from lake.store.scan import distinct, to_arrow, to_frame
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -27,11 +24,13 @@ class Rows:
 
     @property
     def in_memory(self) -> pa.Table | None:
+        import pyarrow as pa
+
         return self.held if isinstance(self.held, pa.Table) else None
 
     @property
     def columns(self) -> list[str]:
-        names: list[str] = self.held.column_names if isinstance(self.held, pa.Table) else self.held.columns
+        names: list[str] = self.held.columns if self.in_memory is None else self.in_memory.column_names
         return names
 
     @property
@@ -40,31 +39,36 @@ class Rows:
         return self.in_memory is not None and not self.in_memory.num_rows
 
     def select(self, columns: Sequence[str]) -> Rows:
-        if isinstance(self.held, pa.Table):
-            return Rows(self.held.select(list(columns)))
-        return Rows(self.held.select(*columns))
+        return Rows(self.held.select([*columns]))
 
     def where(self, column: str, *values: str | bool) -> Rows:
-        if isinstance(self.held, pa.Table):
-            return Rows(self.held.filter(pc.is_in(self.held.column(column), pa.array(values))))
-        return Rows(self.held.where(f"{column} in ({', '.join(map(repr, values))})"))
+        if self.in_memory is None:
+            return Rows(self.held.where(f"{column} in ({', '.join(map(repr, values))})"))
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        return Rows(self.in_memory.filter(pc.is_in(self.in_memory.column(column), pa.array(values))))
 
     def distinct(self) -> Rows:
-        return Rows(distinct(self.held) if isinstance(self.held, pa.Table) else self.held.distinct())
+        return Rows(self.held.distinct() if self.in_memory is None else distinct(self.in_memory))
 
     def union(self, *others: Rows) -> Rows:
         """Return the rows of all, by column names; in this process if all of them are."""
+        import pyarrow as pa
+
         parts = (self, *others)
         local = [part.in_memory.select(self.columns) for part in parts if part.in_memory is not None]
-        frames = [part.held for part in parts if not isinstance(part.held, pa.Table)]
+        frames = [part.held for part in parts if part.in_memory is None]
         tables = [pa.concat_tables(local, promote_options="permissive")] if local else []
         if not frames:
             return Rows(tables[0])
-        frames += [as_frame(frames[0].sparkSession, table) for table in tables]
+        frames += [to_frame(frames[0].sparkSession, table) for table in tables]
         return Rows(reduce(lambda rows, more: rows.unionByName(more), frames)).select(self.columns)
 
     def matching(self, rows: DataFrame) -> DataFrame:
         """Return those of `rows` that equal one of these, nulls included."""
+        from lake.kinds.columns import same
+
         wanted = self.join_frame(rows.sparkSession)
         return rows.join(wanted, same(rows, wanted, self.columns), "left_semi")
 
@@ -76,18 +80,28 @@ class Rows:
         return F.broadcast(frame) if self.in_memory is not None else frame
 
     def within(self, limit: int) -> Rows:
-        return self if isinstance(self.held, pa.Table) else Rows(within(self.held, limit))
+        """Return the rows in this process if they are at most `limit`, or if DuckDB evaluates them."""
+        if self.in_memory is not None or in_process(self.held.sparkSession):
+            return Rows(self.arrow())
+        few = to_arrow(self.held.limit(limit + 1))
+        return Rows(few) if few.num_rows <= limit else self
 
     def collected(self, *, if_few: bool = False) -> Rows:
         """Return the rows in this process if DuckDB evaluates them or if they are few."""
-        in_memory = isinstance(self.held, pa.Table)
-        return self if in_memory or not (if_few or in_process(self.held.sparkSession)) else Rows(self.arrow())
+        stays = self.in_memory is not None or not (if_few or in_process(self.held.sparkSession))
+        return self if stays else Rows(self.arrow())
+
+    def counts(self, *by: str) -> pa.Table:
+        """Return how often each value of the columns `by` occurs: these columns and `count`."""
+        if self.in_memory is None:
+            return to_arrow(self.held.groupBy(*by).count())
+        return self.in_memory.group_by([*by]).aggregate([([], "count_all")]).rename_columns([*by, "count"])
 
     def count(self) -> int:
-        return self.held.num_rows if isinstance(self.held, pa.Table) else self.held.count()
+        return self.held.count() if self.in_memory is None else self.in_memory.num_rows
 
     def arrow(self) -> pa.Table:
-        return self.held if isinstance(self.held, pa.Table) else to_arrow(self.held)
+        return to_arrow(self.held) if self.in_memory is None else self.in_memory
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        return as_frame(spark, self.held)
+        return self.held if self.in_memory is None else to_frame(spark, self.in_memory)

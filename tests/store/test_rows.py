@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from lake.engine.rows import Rows
+from lake.store.rows import Rows
 from lake.store.scan import to_frame
 
 TABLE: Final = pa.table({"k": [1, 1, None, 2], "kind": ["insert", "insert", "update", "delete"]})
