@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -177,6 +178,34 @@ def literal(text: str, quote: str = DUCKDB) -> str:
     if quote == SPARK:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return "'" + text.replace("'", "''") + "'"
+
+
+def type_parts(text: str) -> tuple[str, list[str]]:
+    """Split Spark's name of a type: `struct<a: int, b: string>` into "struct" and ["a: int", "b: string"]."""
+    found = re.fullmatch(r"\s*(\w+)\s*(?:<(.*)>|\((.*)\))?\s*", text, re.DOTALL)
+    name, inner = (found[1].lower(), found[2] or found[3]) if found else (text, None)
+    return name, split_fields(inner) if inner else []
+
+
+def split_fields(text: str) -> list[str]:
+    """Split columns or fields with their types, `a int, b array<int>`, at the commas between them."""
+    depth, parts, is_quoted = 0, [""], False
+    for sign in text:
+        is_quoted ^= sign == SPARK
+        depth += 0 if is_quoted else (sign in "<(") - (sign in ">)")
+        if sign == "," and not depth and not is_quoted:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
+
+
+def field_type(text: str) -> tuple[str, str]:
+    """Split a field such as `a: int` into its name and type. Raises ValueError."""
+    found = re.fullmatch(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*(?::|\s)\s*(.+)", text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"{text.strip()!r} is not a field with its type")
+    return (found[1] or found[2]).replace(SPARK * 2, SPARK), found[3].strip()
 
 
 def check_column_names(names: Iterable[str]) -> None:

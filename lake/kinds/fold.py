@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Final, Literal
 
 from attrs import evolve, field, frozen
@@ -27,8 +28,9 @@ from lake.kinds.grouped_map import arrow_schema
 from lake.kinds.kind import APPLIED, ROLE, Kind
 from lake.kinds.kind import REFUSED as REFUSED_AS
 from lake.kinds.python_values import too_long
-from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, parts, state_struct
+from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, state_struct
 from lake.kinds.spark import DataFrame, F, Window
+from lake.text import field_type, split_fields
 
 _DIGITS: Final = re.compile(r"\b(?:decimal|dec|numeric)\s*\(\s*(\d+)", re.IGNORECASE)
 
@@ -182,16 +184,15 @@ def _event_columns(rows: DataFrame) -> list[str]:
 
 
 def _parse_state(state: str) -> dict[str, str]:
-    pairs = [part.strip().replace("`", "").partition(" ") for part in parts(state)]
-    fields = {name.rstrip(":"): kind.strip() for name, _, kind in pairs}
     if re.search(r"\bmap\s*<|\svariant\b", state, re.IGNORECASE):
         raise DeclarationError("a state of maps cannot be compared", fix="use an array of structs")
-    unbalanced = sum(map(state.count, "<(")) != sum(map(state.count, ")>"))
-    if not all(name and kind for name, kind in fields.items()) or len(fields) < len(pairs) or unbalanced:
-        raise DeclarationError(
-            f"not a valid state: {state!r}", fix='name each field once, with its type: "legs int, at date"'
-        )
-    return fields
+    with suppress(ValueError):
+        fields = dict(map(field_type, parts := split_fields(state)))
+        if len(fields) == len(parts) and sum(map(state.count, "<(")) == sum(map(state.count, ")>")):
+            return fields
+    raise DeclarationError(
+        f"not a valid state: {state!r}", fix='name each field once, with its type: "legs int, at date"'
+    )
 
 
 def _check_fields(option: str, given: Mapping[str, Any], fields: Mapping[str, str]) -> None:

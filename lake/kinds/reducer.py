@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts
 from lake.kinds.python_values import Normal, many_digits, normal
 from lake.kinds.spark import Column, DataFrame, F, T
 from lake.kinds.sql import rounding
+from lake.text import field_type, type_parts
 
 REFUSED: Final = "refused"  # the number of a key's refused events
 REASON: Final = "reason"  # the reason for a refusal
@@ -43,9 +43,7 @@ PLAIN: Final[Mapping[str, pa.DataType]] = {
     "timestamp_ltz": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.IGNORECASE)
-NESTED: Final = re.compile(r"(array|struct)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
-FIELD: Final = re.compile(r"(`[^`]+`|\w+)\s*(?::|\s)\s*(.+)", re.DOTALL)
+DECIMALS: Final = ("decimal", "dec", "numeric")
 
 Forms = Mapping[str, Normal]
 Step = Callable[[dict[str, Any], dict[str, Any]], "dict[str, Any] | Refusal"]
@@ -299,31 +297,13 @@ def literal(value: Any) -> Column:
 
 def arrow_type(sql: str) -> pa.DataType:
     """Return the Arrow type of "decimal(9, 2)" or "array<struct<x: int>>". Raises ValueError for others."""
-    text = sql.strip()
-    if text.lower() in PLAIN:
-        return PLAIN[text.lower()]
-    if digits := DECIMAL.fullmatch(text):
-        return pa.decimal128(int(digits[1] or 10), int(digits[2] or 0))
-    if (nested := NESTED.fullmatch(text)) is None:
-        raise ValueError(f"{text!r} is not a type that is known here")
-    if nested[1].lower() == "array":
-        return pa.list_(pa.field("element", arrow_type(nested[2])))
-    return pa.struct([_arrow_field(part) for part in parts(nested[2])])
-
-
-def _arrow_field(text: str) -> pa.Field:
-    if (named := FIELD.fullmatch(text.strip())) is None:
-        raise ValueError(f"{text.strip()!r} is not a field with its type")
-    return pa.field(named[1].strip("`"), arrow_type(named[2]))
-
-
-def parts(text: str) -> list[str]:
-    """Split the fields of a struct at the commas outside brackets."""
-    found, depth = [""], 0
-    for char in text:
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and not depth:
-            found.append("")
-        else:
-            found[-1] += char
-    return found
+    name, parts = type_parts(sql)
+    if name in DECIMALS:
+        return pa.decimal128(*map(int, parts), *(10, 0)[len(parts) :])
+    if name == "array" and len(parts) == 1:
+        return pa.list_(pa.field("element", arrow_type(parts[0])))
+    if name == "struct" and parts:
+        return pa.struct([pa.field(field, arrow_type(of)) for field, of in map(field_type, parts)])
+    if name not in PLAIN or parts:
+        raise ValueError(f"{sql.strip()!r} is not a type that is known here")
+    return PLAIN[name]

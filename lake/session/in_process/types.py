@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -13,7 +12,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lake.session.in_process.mode import unsupported
-from lake.text import quoted
+from lake.text import field_type, quoted, split_fields, type_parts
 
 
 @dataclass(frozen=True)
@@ -82,40 +81,29 @@ MICROSECONDS: Final = {
 
 def parsed_type(text: str) -> T.DataType:
     """Parse Spark's name of a type, such as `decimal(12, 2)` or `array<struct<a: int>>`."""
-    text = text.strip()
-    if found := re.fullmatch(r"(?:decimal|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", text, re.IGNORECASE):
-        return T.DecimalType(int(found[1]), int(found[2] or 0))
-    if found := re.fullmatch(r"array\s*<(.*)>", text, re.IGNORECASE):
-        return T.ArrayType(parsed_type(found[1]))
-    if found := re.fullmatch(r"struct\s*<(.*)>", text, re.IGNORECASE):
-        return T.StructType([_field(part) for part in _parts(found[1])])
-    if text.lower() not in NAMES:
+    name, parts = type_parts(text)
+    if name in {"decimal", "numeric"} and parts:
+        return T.DecimalType(*map(int, parts))
+    if name == "array" and len(parts) == 1:
+        return T.ArrayType(parsed_type(parts[0]))
+    if name == "struct" and parts:
+        return T.StructType([_field(part) for part in parts])
+    if name not in NAMES or parts:
         raise unsupported(f"the type {text}")
-    return NAMES[text.lower()]
+    return NAMES[name]
 
 
 def parsed_schema(text: str) -> T.StructType:
     """Parse columns with their types, as in `a int, b string`."""
-    return T.StructType([_field(part) for part in _parts(text)])
+    return T.StructType([_field(part) for part in split_fields(text)])
 
 
 def _field(text: str) -> T.StructField:
-    found = re.fullmatch(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*(?::|\s)\s*(.*)", text, re.DOTALL)
-    if found is None:
-        raise unsupported(f"the type {text}")
-    return T.StructField((found[1] or found[2]).replace("``", "`"), parsed_type(found[3]))
-
-
-def _parts(text: str) -> list[str]:
-    depth, parts, is_quoted = 0, [""], False
-    for sign in text:
-        is_quoted ^= sign == "`"
-        depth += 0 if is_quoted else {"<": 1, "(": 1, ">": -1, ")": -1}.get(sign, 0)
-        if sign == "," and not depth and not is_quoted:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return parts
+    try:
+        name, of = field_type(text)
+    except ValueError:
+        raise unsupported(f"the type {text}") from None
+    return T.StructField(name, parsed_type(of))
 
 
 def duckdb_type(type_: T.DataType) -> str:
