@@ -82,7 +82,7 @@ class Batch:
         rows = search.find()
         if rows.in_memory is None:
             self.cached.append(rows.held.persist())
-        return RepeatedEvents.of(rows)
+        return RepeatedEvents(rows)
 
     @property
     def read(self) -> int:

@@ -80,18 +80,16 @@ REPEATED_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class RepeatedEvents:
-    """The events not to append, in this process's memory unless they are many.
+    """The events not to append: `conflict`, `original` (place of the first), `_position`, `_bucket`, `_id`, `source`.
 
-    `rows`: `conflict`, `original` (the place of the first), `_position`, `_bucket`, `_id`, `source`. `counts`:
-    `_bucket`, `conflict`, `count`.
+    They are in this process's memory unless they are many.
     """
 
     rows: Rows
-    counts: pa.Table
 
-    @classmethod
-    def of(cls, rows: Rows) -> RepeatedEvents:
-        return cls(rows, rows.counts("_bucket", "conflict"))
+    @cached_property
+    def counts(self) -> pa.Table:
+        return self.rows.counts("_bucket", "conflict")
 
     @property
     def num_rows(self) -> int:
@@ -120,7 +118,7 @@ class RepeatedEvents:
 
 @cache
 def no_repeats() -> RepeatedEvents:
-    return RepeatedEvents.of(Rows(REPEATED_SCHEMA.empty_table()))  # pyarrow imports Pandas for it
+    return RepeatedEvents(Rows(REPEATED_SCHEMA.empty_table()))  # pyarrow imports Pandas for it
 
 
 @dataclass(frozen=True)
