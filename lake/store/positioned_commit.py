@@ -36,7 +36,6 @@ from lake.text import SPARK, quoted
 Action = Mapping[str, Mapping[str, Any]]
 KEPT: Final = ("inCommitTimestamp", "operation", "operationParameters", "operationMetrics", "engineInfo")
 """Fields of Spark's commit information that the table's commit repeats."""
-CHANGED: Final = ("schemaString", "configuration")
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,9 @@ class StagingTable:
                 own, name = fields["path"].startswith(above), fields["path"].removeprefix(above)
                 files.append({kind: {**fields, "path": name if own else f"{self.path.name}/{name}"}})
             elif kind == "metaData":
-                about[kind] = {**own, **{name: fields[name] for name in CHANGED}}
+                # Spark Connect names the default collation of texts, which delta-rs cannot read.
+                schema = fields["schemaString"].replace('"string collate UTF8_BINARY"', '"string"')
+                about[kind] = {**own, "schemaString": schema, "configuration": fields["configuration"]}
             elif kind != "txn":
                 about[kind] = fields
         info = {name: value for name, value in about.pop("commitInfo", {}).items() if name in KEPT}

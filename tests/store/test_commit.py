@@ -152,6 +152,19 @@ def test_commit_of_a_writer_that_read_an_older_state_fails(writer: Writer, chang
     assert writer.content() == [(DAYS[0], "AA", 2, Decimal("0.5"))]
 
 
+def test_replace_by_spark_stores_texts_of_the_default_collation_as_plain_ones(
+    project: Settings, spark: SparkSession
+) -> None:
+    """Spark Connect names that collation in the columns that a Python function makes."""
+    table = Table(project, "gold", "sums", "sums")
+    table.create(SCHEMA, description="Sums.")
+    named = "collate('a', 'UTF8_BINARY')"
+    rows = spark.range(1).selectExpr(f"{named} as code", f"array({named}) as codes", f"struct({named} as code) as one")
+    replace(table, Rows(rows), ["code"], start(table.app).next(verb="rebuild", cut=1), meanings={})
+    assert "collate" not in delta_table(table.path).schema().to_json()
+    assert Scan(table.path).arrow().to_pylist() == [{"code": "a", "codes": ["a"], "one": {"code": "a"}}]
+
+
 @pytest.mark.turns
 def test_replace_changes_the_columns_of_a_table_in_one_commit(writer: Writer) -> None:
     before = writer.write(row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
