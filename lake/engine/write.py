@@ -66,9 +66,8 @@ def judge(evaluation: Evaluation, rows: Rows) -> str | None:
     if CHANGE in rows.columns:
         rows = rows.where(CHANGE, "insert", "update")
     rows = rows.select(visible(rows.columns))
-    judge_rows = gate.judge_diff_frame if rows.in_memory is None else gate.judge_diff
     try:
-        return judge_rows(evaluation.table, evaluation.declaration.kind, rows.held, cut=evaluation.inputs.cut.number)
+        return gate.judge_diff(evaluation.table, evaluation.kind, rows, cut=evaluation.inputs.cut.number)
     except gate.GateStopped as stop:
         raise (causes.gate_error(evaluation.inputs, [stop.check]) or stop) from stop
 

@@ -28,6 +28,7 @@ from lake.quality.row_tests import EXAMPLES, CheckedRows, FailureCounts, find_un
 from lake.quality.suite import Expectation, Suite, load_suite
 from lake.store import duckdb_tables
 from lake.store.ledger import checks
+from lake.store.rows import Rows
 from lake.store.scan import Scan, to_arrow
 from lake.text import SPARK, quoted
 
@@ -54,25 +55,22 @@ def warm_up(settings: Settings) -> None:
         threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 
-def judge_diff(table: Table, kind: Kind, diff: pa.Table, *, cut: int) -> str | None:
+def judge_diff(table: Table, kind: Kind, diff: Rows, *, cut: int) -> str | None:
     """Judge new rows, without state columns, by the row-local expectations, and record failures.
 
     Returns the suite's hash, None if only warned. Raises GateStopped, or DeclarationError for a wrong quality file.
     """
     suite = load_suite(table.settings, table.name)
-    if suite is None or not suite.row_local or not diff.num_rows:
+    if suite is None or not suite.row_local or diff.is_empty:
         return suite.hash if suite else None
-    _check_suite(table, suite, diff.schema, kind.zone)
-    return _record_and_stop(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
-
-
-def judge_diff_frame(table: Table, kind: Kind, diff: DataFrame, *, cut: int) -> str | None:
-    suite = load_suite(table.settings, table.name)
-    if suite is None or not suite.row_local:
-        return suite.hash if suite else None
-    schema = arrow_schema(diff.schema)
+    rows = diff.in_memory
+    schema = arrow_schema(diff.held.schema) if rows is None else rows.schema
     _check_suite(table, suite, schema, kind.zone)
-    findings = judge_frame(suite.row_local, diff, expectation_columns(schema, kind.zone), kind.identity)
+    if rows is None:
+        columns = expectation_columns(schema, kind.zone)
+        findings = judge_frame(suite.row_local, diff.held, columns, kind.identity)
+    else:
+        findings = judge_rows(suite.row_local, rows, kind.identity, zone=kind.zone)
     return _record_and_stop(table, suite, findings, cut)
 
 

@@ -27,6 +27,7 @@ from lake.store import delta
 from lake.store.delta import Position
 from lake.store.ledger import checks
 from lake.store.ledger.editions import EditionTable, record_edition
+from lake.store.rows import Rows
 from lake.store.scan import to_frame
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
@@ -85,7 +86,7 @@ def test_gate_passes_and_records_nothing_if_a_diff_meets_every_expectation(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(not_null("day"), between("at", min_value="2013-01-01T00:00:00Z"))
-    gate.judge_diff(at(project), declaration.kind, ROWS, cut=1)
+    gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=1)
     assert checks.last_checks(project) == {}
 
 
@@ -94,7 +95,7 @@ def test_gate_stops_for_a_failing_row_and_names_its_key(
 ) -> None:
     expect(between("flights", min_value=0))
     with pytest.raises(QualityError) as told:
-        gate.judge_diff(at(project), declaration.kind, ROWS, cut=7)
+        gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=7)
     assert str(told.value).startswith(
         "carrier_daily: expect_column_values_to_be_between(flights) failed for 1 of 4 rows: "
         "carrier=UA day=2013-01-01 flights=-1 (quality/carrier_daily.json:3)\n  fix: "
@@ -108,7 +109,7 @@ def test_gate_records_a_warning_and_passes_the_diff(
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(not_null("carrier"), severity="warn")
-    gate.judge_diff(at(project), declaration.kind, ROWS, cut=1)
+    gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=1)
     check = checks.last_checks(project)["carrier_daily"]
     assert (check.outcome, check.results[0]["failed"]) == ("warned", 1)
     assert check.results[0]["examples"] == [{"carrier": None, "day": "2013-01-03"}]
@@ -117,7 +118,7 @@ def test_gate_records_a_warning_and_passes_the_diff(
 def test_gate_reports_all_stops_at_once(project: Settings, declaration: Declaration, expect: Expect) -> None:
     expect(not_null("carrier"), between("flights", min_value=0))
     with pytest.raises(QualityError, match=r"not_be_null\(carrier\)(.|\n)*be_between\(flights\)"):
-        gate.judge_diff(at(project), declaration.kind, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=1)
 
 
 FAILING: list[tuple[tuple[str, Mapping[str, Any]], int]] = [
@@ -159,7 +160,7 @@ def test_gate_compares_nulls_decimals_instants_and_dates(
     project: Settings, declaration: Declaration, expect: Expect, copies: int
 ) -> None:
     expect(*(expectation for expectation, _ in FAILING), severity="warn")
-    gate.judge_diff(at(project), declaration.kind, pa.concat_tables([ROWS] * copies), cut=1)
+    gate.judge_diff(at(project), declaration.kind, Rows(pa.concat_tables([ROWS] * copies)), cut=1)
     results = checks.last_checks(project)["carrier_daily"].results
     assert [result["failed"] for result in results] == [failing * copies for _, failing in FAILING]
 
@@ -172,11 +173,11 @@ def test_gate_shows_the_first_ten_failing_rows_by_key(
         {"carrier": [f"C{n:02}" for n in range(40)][::-1], "day": [date(2013, 1, 1)] * 40, "flights": [-1] * 40}
     )
     with pytest.raises(QualityError, match=r"failed for 40 of 40 rows: carrier=C00 .*carrier=C09 day=\S+ flights=-1 …"):
-        gate.judge_diff(at(project), declaration.kind, rows, cut=1)
+        gate.judge_diff(at(project), declaration.kind, Rows(rows), cut=1)
 
 
 def test_gate_passes_a_table_without_a_quality_file(project: Settings, declaration: Declaration) -> None:
-    gate.judge_diff(at(project), declaration.kind, ROWS, cut=1)
+    gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=1)
 
 
 def test_suite_judges_a_share_of_rows_over_the_whole_table(project: Settings, expect: Expect) -> None:
@@ -298,7 +299,7 @@ def test_gate_reports_warned_rows_with_the_whole_table(
 ) -> None:
     expect(between("flights", min_value=0), severity="warn")
     judged(put(ROWS.slice(0, 1), met=True))
-    assert gate.judge_diff(at(project), declaration.kind, ROWS, cut=2) is None
+    assert gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=2) is None
     check = judged(put(ROWS), cut=2)
     assert check.outcome == "warned"
     assert [told.partition(":")[0] for told in failures.warning_messages([check])] == ["carrier_daily"]
@@ -414,7 +415,7 @@ def test_gate_reports_a_faulty_quality_file_with_its_place(
 ) -> None:
     (project.path("quality") / "carrier_daily.json").write_text(text)
     with pytest.raises(DeclarationError, match=told):
-        gate.judge_diff(at(project), declaration.kind, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=1)
 
 
 def test_gate_reports_an_unknown_column_with_its_line_and_the_nearest_name(
@@ -422,7 +423,7 @@ def test_gate_reports_an_unknown_column_with_its_line_and_the_nearest_name(
 ) -> None:
     expect(not_null("day"), not_null("carier"))
     with pytest.raises(DeclarationError, match=r"no column 'carier' \(quality/carrier_daily.json:10\)\n.*'carrier'"):
-        gate.judge_diff(at(project), declaration.kind, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=1)
 
 
 def test_gate_reports_arguments_rejected_by_great_expectations_with_their_line(
@@ -430,7 +431,7 @@ def test_gate_reports_arguments_rejected_by_great_expectations_with_their_line(
 ) -> None:
     expect(("expect_column_value_lengths_to_be_between", {"column": "carrier", "min_value": "two"}))
     with pytest.raises(DeclarationError, match=r"carrier_daily.json:3\)"):
-        gate.judge_diff(at(project), declaration.kind, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=1)
 
 
 def test_gate_reports_an_expectation_unsuited_to_a_column_type_with_its_line(
@@ -438,7 +439,7 @@ def test_gate_reports_an_expectation_unsuited_to_a_column_type_with_its_line(
 ) -> None:
     expect(between("carrier", min_value=0))
     with pytest.raises(DeclarationError, match=r"cannot be evaluated: .*carrier_daily.json:3\)"):
-        gate.judge_diff(at(project), declaration.kind, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration.kind, Rows(ROWS), cut=1)
 
 
 # --- large ones
@@ -450,14 +451,14 @@ def test_gate_judges_a_spark_diff_like_one_in_memory(
     expect(*(expectation for expectation, _ in FAILING), severity="warn")
     rows = pa.concat_tables([ROWS, ROWS.slice(1, 1)])
     found = []
-    for judge, diff in ((gate.judge_diff, rows), (gate.judge_diff_frame, to_frame(spark, rows).repartition(2))):
-        judge(at(project), declaration.kind, diff, cut=1)
+    for diff in (rows, to_frame(spark, rows).repartition(2)):
+        gate.judge_diff(at(project), declaration.kind, Rows(diff), cut=1)
         found.append(checks.last_checks(project, "diff")["carrier_daily"].results)
     assert found[0] == found[1]
     assert len(found[0]) == len(FAILING)
     expect(between("flights", min_value=0))
     with pytest.raises(QualityError, match="carrier=UA day=2013-01-01 flights=-1"):
-        gate.judge_diff_frame(at(project), declaration.kind, to_frame(spark, ROWS), cut=1)
+        gate.judge_diff(at(project), declaration.kind, Rows(to_frame(spark, ROWS)), cut=1)
 
 
 def test_gate_imports_lazy_modules_only_when_needed() -> None:
