@@ -80,10 +80,7 @@ REPEATED_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class RepeatedEvents:
-    """The events not to append: `conflict`, `original` (place of the first), `_position`, `_bucket`, `_id`, `source`.
-
-    They are in this process's memory unless they are many.
-    """
+    """Events not to append: `conflict`, `original` (place of the first), `_position`, `_bucket`, `_id`, `source`."""
 
     rows: Rows
 

@@ -190,9 +190,8 @@ def _parse_state(state: str) -> dict[str, str]:
         fields = dict(map(field_type, parts := split_fields(state)))
         if len(fields) == len(parts) and sum(map(state.count, "<(")) == sum(map(state.count, ")>")):
             return fields
-    raise DeclarationError(
-        f"not a valid state: {state!r}", fix='name each field once, with its type: "legs int, at date"'
-    )
+    fix = 'name each field once, with its type: "legs int, at date"'
+    raise DeclarationError(f"not a valid state: {state!r}", fix=fix)
 
 
 def _check_fields(option: str, given: Mapping[str, Any], fields: Mapping[str, str]) -> None:

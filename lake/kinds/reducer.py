@@ -43,7 +43,6 @@ PLAIN: Final[Mapping[str, pa.DataType]] = {
     "timestamp_ltz": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-DECIMALS: Final = ("decimal", "dec", "numeric")
 
 Forms = Mapping[str, Normal]
 Step = Callable[[dict[str, Any], dict[str, Any]], "dict[str, Any] | Refusal"]
@@ -298,7 +297,7 @@ def literal(value: Any) -> Column:
 def arrow_type(sql: str) -> pa.DataType:
     """Return the Arrow type of "decimal(9, 2)" or "array<struct<x: int>>". Raises ValueError for others."""
     name, parts = type_parts(sql)
-    if name in DECIMALS:
+    if name in {"decimal", "dec", "numeric"}:
         return pa.decimal128(*map(int, parts), *(10, 0)[len(parts) :])
     if name == "array" and len(parts) == 1:
         return pa.list_(pa.field("element", arrow_type(parts[0])))

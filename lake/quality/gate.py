@@ -67,8 +67,7 @@ def judge_diff(table: Table, kind: Kind, diff: Rows, *, cut: int) -> str | None:
     schema = arrow_schema(diff.held.schema) if rows is None else rows.schema
     _check_suite(table, suite, schema, kind.zone)
     if rows is None:
-        columns = expectation_columns(schema, kind.zone)
-        findings = judge_frame(suite.row_local, diff.held, columns, kind.identity)
+        findings = judge_frame(suite.row_local, diff.held, expectation_columns(schema, kind.zone), kind.identity)
     else:
         findings = judge_rows(suite.row_local, rows, kind.identity, zone=kind.zone)
     return _record_and_stop(table, suite, findings, cut)

@@ -94,7 +94,7 @@ class Expectation:
 
 @dataclass(frozen=True, eq=False)
 class Suite:
-    """Expectations of one table; `parking` is not part of the gate, nor of what makes two suites equal."""
+    """Expectations of one table. Those of `parking` are not part of the gate, and do not make suites differ."""
 
     table: str
     expectations: tuple[Expectation, ...] = field(repr=False)

@@ -30,8 +30,7 @@ class Rows:
 
     @property
     def columns(self) -> list[str]:
-        names: list[str] = self.held.columns if self.in_memory is None else self.in_memory.column_names
-        return names
+        return list(self.held.columns if self.in_memory is None else self.in_memory.column_names)
 
     @property
     def is_empty(self) -> bool:

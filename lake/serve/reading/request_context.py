@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from lake.serve.reading.query_pool import QueryPool, RunningQuery
 from lake.serve.reading.query_worker import CopyTask
 from lake.serve.reading.signed_urls import UrlSigner
 from lake.serve.reading.stored_answers import StoredAnswers
-from lake.serve.tokens import ReaderTokens
+from lake.serve.tokens import ReaderTokens, kept_secret
 from lake.session import file_modes
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Journal, Read
@@ -116,7 +117,7 @@ class RequestContext:
             AccessLog(Journal(settings)),
             pool,
             StoredAnswers(scratch, settings.serve.answers_bytes),
-            UrlSigner.of(scratch),
+            UrlSigner(kept_secret(scratch / "link.key", lambda: secrets.token_bytes(32))),
         )
 
     @property

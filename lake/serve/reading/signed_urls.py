@@ -6,13 +6,10 @@ import base64
 import hashlib
 import hmac
 import json
-import secrets
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from lake.serve.problems import Problem
-from lake.serve.tokens import kept_secret
 
 
 @dataclass(frozen=True)
@@ -31,10 +28,6 @@ class UrlSigner:
     """Signing key of URLs, stored so that URLs stay valid across restarts."""
 
     key: bytes
-
-    @classmethod
-    def of(cls, scratch: Path) -> UrlSigner:
-        return cls(kept_secret(scratch / "link.key", lambda: secrets.token_bytes(32)))
 
     def sign(self, link: FileLink) -> str:
         """Return the last part of a file's URL. `sp` marks it for Delta Sharing clients as needing no token."""
