@@ -181,10 +181,12 @@ def literal(text: str, quote: str = DUCKDB) -> str:
 
 
 def type_parts(text: str) -> tuple[str, list[str]]:
-    """Split Spark's name of a type: `struct<a: int, b: string>` into "struct" and ["a: int", "b: string"]."""
-    found = re.fullmatch(r"\s*(\w+)\s*(?:<(.*)>|\((.*)\))?\s*", text, re.DOTALL)
-    name, inner = (found[1].lower(), found[2] or found[3]) if found else (text, None)
-    return name, split_fields(inner) if inner else []
+    """Split Spark's name of a type: `struct<a: int, b: string>` into "struct<>" and ["a: int", "b: string"]."""
+    if found := re.fullmatch(r"\s*(\w+)\s*<(.*)>\s*", text, re.DOTALL):
+        return f"{found[1].lower()}<>", split_fields(found[2])
+    if found := re.fullmatch(r"\s*(\w+)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*", text):
+        return f"{found[1].lower()}()", [part for part in found.groups()[1:] if part]
+    return text.strip().lower(), []
 
 
 def split_fields(text: str) -> list[str]:

@@ -297,12 +297,12 @@ def literal(value: Any) -> Column:
 def arrow_type(sql: str) -> pa.DataType:
     """Return the Arrow type of "decimal(9, 2)" or "array<struct<x: int>>". Raises ValueError for others."""
     name, parts = type_parts(sql)
-    if name in {"decimal", "dec", "numeric"}:
+    if name.removesuffix("()") in {"decimal", "dec", "numeric"} and name.endswith("()") == bool(parts):
         return pa.decimal128(*map(int, parts), *(10, 0)[len(parts) :])
-    if name == "array" and len(parts) == 1:
+    if name == "array<>" and len(parts) == 1:
         return pa.list_(pa.field("element", arrow_type(parts[0])))
-    if name == "struct" and parts:
+    if name == "struct<>":
         return pa.struct([pa.field(field, arrow_type(of)) for field, of in map(field_type, parts)])
-    if name not in PLAIN or parts:
+    if name not in PLAIN:
         raise ValueError(f"{sql.strip()!r} is not a type that is known here")
     return PLAIN[name]

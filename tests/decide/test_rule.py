@@ -15,6 +15,8 @@ from lake.kinds.reducer import arrow_type
 from lake.project.project import load
 from lake.serve.decide.rule import CommandRule, content, rules
 from lake.serve.source import find_declaration
+from lake.session.in_process.mode import Unsupported
+from lake.session.in_process.types import parsed_type
 from lake.sources.declared import decided_by
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.shop import contract, declare, job
@@ -154,3 +156,14 @@ def test_decider_reports_all_faults_at_once(tmp_path: Path) -> None:
 )
 def test_state_type_maps_to_its_arrow_type(sql: str, arrow: str) -> None:
     assert str(arrow_type(sql)) == arrow
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["decimal()", "decimal<9>", "decimal(1, 2, 3)", "array(int)", "array<>", "struct<>", "int()", "int<>", "array<int"],
+)
+def test_state_type_with_wrong_brackets_is_refused(sql: str) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        arrow_type(sql)
+    with pytest.raises(Unsupported):
+        parsed_type(sql)

@@ -82,13 +82,13 @@ MICROSECONDS: Final = {
 def parsed_type(text: str) -> T.DataType:
     """Parse Spark's name of a type, such as `decimal(12, 2)` or `array<struct<a: int>>`."""
     name, parts = type_parts(text)
-    if name in {"decimal", "numeric"} and parts:
+    if name in {"decimal()", "numeric()"} and parts:
         return T.DecimalType(*map(int, parts))
-    if name == "array" and len(parts) == 1:
+    if name == "array<>" and len(parts) == 1:
         return T.ArrayType(parsed_type(parts[0]))
-    if name == "struct" and parts:
+    if name == "struct<>":
         return T.StructType([_field(part) for part in parts])
-    if name not in NAMES or parts:
+    if name not in NAMES:
         raise unsupported(f"the type {text}")
     return NAMES[name]
 
