@@ -87,14 +87,15 @@ def row_result(expectation: Expectation, count: FailureCounts) -> ExpectationRes
 
 
 def is_met_by_share(expectation: Expectation, count: FailureCounts) -> bool:
-    metric = getattr(build_judges([expectation])[0], "map_metric", "")
+    [judge] = build_judges([expectation])
+    metric = getattr(judge, "map_metric", "")
     metrics = {
         "table.row_count": count.rows,
         "column_values.nonnull.unexpected_count": count.rows - count.considered,
         f"{metric}.filtered_row_count": count.considered,
         f"{metric}.unexpected_count": count.failed,
     }
-    return verdict(expectation, metrics)
+    return _verdict(judge, metrics)
 
 
 def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
@@ -143,7 +144,7 @@ def _table_result(expectation: Expectation, rows: CheckedRows) -> ExpectationRes
     if ranges is not None:  # the library lets a quantile be out of its range by a ten-thousandth
         met = all(_within(value, *ends) for value, ends in zip(metrics[QUANTILES], ranges, strict=True))
     else:
-        met = is_within_bounds(expectation, value, exact) or verdict(expectation, metrics, exact)
+        met = is_within_bounds(expectation, value, exact) or is_met_by_metrics(expectation, metrics, exact)
     return ExpectationResult(expectation, met, observed=rows.display(expectation, names[-1], value))
 
 
@@ -157,9 +158,12 @@ def _within(value: Any, low: Any, high: Any) -> bool:
     return value is not None and value >= (value if low is None else low) and value <= (value if high is None else high)
 
 
-def verdict(expectation: Expectation, metrics: Mapping[str, Any], exact: dict[str, Any] | None = None) -> bool:
-    """Return the library's verdict; `exact` replaces arguments."""
-    judge = build_judges([expectation])[0].copy(update=exact)
+def is_met_by_metrics(expectation: Expectation, metrics: Mapping[str, Any], exact: dict[str, Any]) -> bool:
+    [judge] = build_judges([expectation])
+    return _verdict(judge.copy(update=exact), metrics)
+
+
+def _verdict(judge: Judge, metrics: Mapping[str, Any]) -> bool:
     result: Any = judge._validate(metrics=dict(metrics), runtime_configuration={"result_format": dict(FORMAT)})
     return bool(result["success"])
 

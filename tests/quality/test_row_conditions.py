@@ -22,12 +22,12 @@ from lake.quality.expectation_types import known_types, rule_of
 from lake.quality.gate import judge_frame
 from lake.quality.gx import (
     ExpectationResult,
+    is_met_by_metrics,
     is_met_by_share,
     is_within_bounds,
     judge,
     judge_rows,
     prepare,
-    verdict,
 )
 from lake.quality.row_conditions import ROW_CONDITIONS, expectation_columns
 from lake.quality.row_tests import CheckedRows, FailureCounts, find_unsuitable
@@ -190,7 +190,7 @@ def test_library_meets_expectations_whose_value_is_within_their_bounds(type_: st
         said = expectation((type_, {"column": "v", **bounded} if "column" in rule_of(type_).arguments else bounded))
         if is_within_bounds(said, value, exact):
             met += 1
-            assert verdict(said, {JUDGED_BY[type_][-1]: value}, exact), (value, exact)
+            assert is_met_by_metrics(said, {JUDGED_BY[type_][-1]: value}, exact), (value, exact)
     assert met > 30
     strict = expectation((type_, {**said.kwargs, "strict_min": True}))
     assert not is_within_bounds(strict, 1, {"min_value": 0})
