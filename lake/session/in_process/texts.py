@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +12,7 @@ from pyspark.sql import types as T
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import BOOLEAN, DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function, times
 from lake.session.in_process.types import MICROSECONDS, Value, cast, common_type, is_integer, once
-from lake.text import literal
+from lake.text import literal, quoted
 
 BINARY: Final = T.BinaryType()
 AES: Final = {"aes_encrypt": 4, "aes_decrypt": 3}
@@ -19,11 +20,13 @@ AES: Final = {"aes_encrypt": 4, "aes_decrypt": 3}
 LINE_END: Final = "chr(13) || chr(10)"
 UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 DATE_PARTS: Final = ("year", "quarter", "month", "day", "dayofyear", "weekofyear")
-FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
+FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%g"}
 FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
 """Parts of a format of times: quoted text, a field, or signs."""
 RESERVED: Final = re.compile(r"''|[][{}#]")
 """What a format of times has beside its parts: quotes as text, and optional parts."""
+PLAIN_SCALE: Final = 6
+"""Java writes a decimal of more places with an exponent if it is small."""
 ASCII: Final = r"[\x00-\x7f]*"
 
 
@@ -170,6 +173,45 @@ def sha2(values: Sequence[Value]) -> Value:
     return Value(f"sha256({of.sql})", TEXT)
 
 
+def to_json(values: Sequence[Value]) -> Value:
+    """Return a struct or list as Spark's JSON: without null parts of structs, times by millisecond."""
+    [of] = values
+    if not isinstance(of.type, T.StructType | T.ArrayType):
+        raise unsupported(f"to_json of a {of.type.simpleString()}")
+    return Value(_json(of), TEXT)
+
+
+def _json(of: Value, depth: int = 0) -> str:  # noqa: PLR0911 one return a kind
+    """Return SQL of JSON, null of null."""
+    match of.type:
+        case T.StructType():
+            parts = [Value(f"({of.sql}).{quoted(part.name)}", part.dataType) for part in of.type]
+            names = [literal(f"{json.dumps(part.name, ensure_ascii=False)}:") for part in of.type]
+            texts = [f"{name} || {_json(part, depth)}" for name, part in zip(names, parts, strict=True)]
+            return f"CASE WHEN {of.sql} IS NOT NULL THEN '{{' || concat_ws(',', {', '.join(texts)}) || '}}' END"
+        case T.ArrayType():
+            item = f"json{depth}"
+            part = f"coalesce({_json(Value(item, of.type.elementType), depth + 1)}, 'null')"
+            return f"'[' || array_to_string(list_transform({of.sql}, lambda {item}: {part}), ',') || ']'"
+        case T.StringType():
+            return f"CAST(to_json({of.sql}) AS VARCHAR)"
+        case T.DateType():
+            return _quoted(cast(of, TEXT))
+        case T.TimestampType() | T.TimestampNTZType():
+            zone = "'Z'" if of.type == TIMESTAMP else ""
+            return _quoted(date_format([of, Value(literal(f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"), TEXT, is_literal=True)]))
+    written = cast(of, TEXT)
+    if isinstance(of.type, T.DoubleType):
+        return f"CASE WHEN isfinite({of.sql}) THEN {written.sql} ELSE {_quoted(written)} END"
+    if isinstance(of.type, T.DecimalType) and of.type.scale > PLAIN_SCALE:
+        raise unsupported("a small decimal as JSON")
+    return written.sql
+
+
+def _quoted(of: Value) -> str:
+    return f"'\"' || {of.sql} || '\"'"
+
+
 def date_trunc(values: Sequence[Value]) -> Value:
     unit, at = values
     if (name := constant(unit).lower()) not in UNITS:
@@ -251,6 +293,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "instr": text("CAST(instr({0}, {1}) AS INTEGER)", INT, TEXT),
     "like": like,
     "sha2": sha2,
+    "to_json": to_json,
     "encode": by_utf8("encode", TEXT, BINARY),
     "decode": by_utf8("decode", BINARY, TEXT),
     "base64": in_lines,

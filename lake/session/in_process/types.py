@@ -209,6 +209,23 @@ def together(values: Sequence[Value]) -> tuple[list[str], T.DataType]:
     return [cast(value, type_).sql for value in values], type_
 
 
+TEXT_OF_DOUBLE: Final = """CASE
+    WHEN {0} = 0 OR abs({0}) >= 1e-3 AND abs({0}) < 1e7 THEN CAST({0} AS VARCHAR)
+    WHEN isnan({0}) THEN 'NaN'
+    WHEN isinf({0}) THEN if({0} > 0, 'Infinity', '-Infinity')
+    WHEN abs({0}) >= 9007199254740992 OR abs({0}) < 1e-300 OR abs({0}) < 1e-3 AND log2(abs({0})) = round(log2(abs({0})))
+        THEN error('a double of another text in some Java')
+    WHEN {0} IS NOT NULL THEN if({0} < 0, '-', '') || replace(regexp_replace(
+        trim(replace(split_part(CAST(abs({0}) AS VARCHAR), 'e', 1), '.', ''), '0'), '^(.)(.*)$', '\\1.\\2E'
+    ) || CASE
+        WHEN abs({0}) >= 1e7 THEN strpos(CAST(abs({0}) AS VARCHAR), '.') - 2
+        WHEN abs({0}) >= 1e-4 THEN -4
+        ELSE TRY_CAST(split_part(CAST({0} AS VARCHAR), 'e', 2) AS INTEGER)
+    END, '.E', '.0E')
+END"""
+"""Text of a double as every Java writes it. Before version 19 it wrote needless digits of some numbers from 2^53 on,
+of some small powers of two, and of some subnormal numbers.
+"""
 FROM_TEXT: Final[dict[type[T.DataType], str]] = {
     **dict.fromkeys(INTEGERS, "-?[0-9]{1,19}"),
     T.DecimalType: r"-?[0-9]{1,38}(\.[0-9]{1,38})?",
@@ -278,6 +295,8 @@ def _text_sql(value: Value) -> str:
         return f"replace(CAST({sql} AS VARCHAR), '.', '0.')"  # of DuckDB .5, of Spark 0.5
     if isinstance(value.type, plain):
         return f"CAST({sql} AS VARCHAR)"
+    if isinstance(value.type, T.DoubleType):
+        return once(sql, TEXT_OF_DOUBLE.format)
     if isinstance(value.type, T.TimestampType):
         sql = f"({sql} AT TIME ZONE 'UTC')"
     elif not isinstance(value.type, T.DateType | T.TimestampNTZType):
