@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from lake.errors import DeclarationError, LakeError
 from lake.kinds.sql_errors import causes
 from lake.session import SessionFactory
-from lake.session.in_process.mode import Unsupported, by_duckdb
+from lake.session.in_process.mode import Unsupported, by_duckdb, reason
 from lake.store.duckdb_tables import in_process_session
 from lake.store.table_head import DUCKDB, SPARK
 
@@ -37,7 +37,7 @@ def duckdb_may_refuse() -> Iterator[None]:
         is_of_tables = isinstance(error, LakeError) and not isinstance(error, DeclarationError)
         if refused is None or (is_of_tables and not isinstance(refused, Unsupported | PySparkException)):
             raise
-        raise Unsupported(str(refused) or repr(refused)) from error
+        raise Unsupported(reason(refused)) from error
 
 
 def by_either(connect: SessionFactory, work: Callable[[SessionFactory], R]) -> R:

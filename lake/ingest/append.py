@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -27,7 +27,7 @@ from lake.ingest.delivery_reader import read_batch
 from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import mark_as_json
 from lake.session import file_modes
-from lake.session.in_process.mode import by_duckdb, in_process
+from lake.session.in_process.mode import by_duckdb, in_process, reason
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine
 from lake.store.duckdb_tables import in_process_session
@@ -38,6 +38,7 @@ from lake.store.log_head import CommittedDelivery, LogHead
 from lake.store.proof import chain
 from lake.store.recovery import check_complete, clear_above
 from lake.store.rows import Rows
+from lake.store.table_head import DUCKDB, SPARK
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import compaction
 from lake.store.voids import NUMBERED
@@ -50,11 +51,15 @@ if TYPE_CHECKING:
 STAGING: Final = ".lake/staging"
 STDIN: Final = "stdin-"
 CHUNK: Final = 1 << 20
+RECORDS: Final = ("read", "accepted", "duplicates", "quarantined", "control")
 
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """Read is the sum of the others. If nothing was new, zeros and the last batch."""
+    """Read is the sum of the others. If nothing was new, zeros and the last batch.
+
+    `not_by_duckdb` says why DuckDB did not read a small batch.
+    """
 
     batch: int
     read: int = 0
@@ -62,10 +67,17 @@ class BatchCounts:
     duplicates: int = 0
     quarantined: int = 0
     control: int = 0
+    engine: str | None = field(default=None, compare=False)
+    not_by_duckdb: str | None = field(default=None, compare=False)
+
+    @property
+    def records(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in RECORDS}
 
     def after(self, earlier: BatchCounts) -> BatchCounts:
-        sums = {name: count + asdict(earlier)[name] for name, count in asdict(self).items()}
-        return BatchCounts(**sums | {"batch": self.batch})
+        sums = {name: count + earlier.records[name] for name, count in self.records.items()}
+        engine = max(self.engine or "", earlier.engine or "") or None
+        return replace(self, **sums, engine=engine, not_by_duckdb=self.not_by_duckdb or earlier.not_by_duckdb)
 
 
 def append(
@@ -115,21 +127,23 @@ def _read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
     now: datetime,
 ) -> BatchCounts:
     """Read the delivery, by DuckDB in this process if it is small and DuckDB knows how, and commit its events."""
+    why: str | None = None
     if delivery.size <= cost.READ_BYTES and settings.in_process_rows > 0:
         try:
             with (
                 by_duckdb(),
                 read_batch(in_process_session(), settings, contracts, head, delivery, now=now) as batch,
             ):
-                return _commit_batch(batch)
+                return replace(_commit_batch(batch), engine=DUCKDB)
         except Exception as error:
             log = Log(settings, contracts[-1].name)
             invalidate(log.path)
             if isinstance(error, LakeError) or log.head().batch > head.batch:
                 raise
             clear_above(settings, log.stream, head.batch)
+            why = reason(error)
     with read_batch(spark(), settings, contracts, head, delivery, now=now) as batch:
-        return _commit_batch(batch)
+        return replace(_commit_batch(batch), engine=SPARK, not_by_duckdb=why)
 
 
 def _check_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:
@@ -226,7 +240,7 @@ def _commit_batch(batch: Batch) -> BatchCounts:
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
         **_carried_state(batch),
         watermark=batch.watermark.isoformat() if batch.watermark else None,
-        counts={name: count for name, count in asdict(counts).items() if name != "batch"},
+        counts=counts.records,
         files=[*map(mark_as_json, marks)],
         contract=len(batch.contracts),
         at=batch.now.isoformat(),

@@ -21,9 +21,12 @@ from lake.ingest.ingest import ingest
 from lake.ingest.replay import quarantined_records
 from lake.ops.scaffold import init
 from lake.store import duckdb_tables
+from lake.store.ledger.runs import last_runs
 from lake.store.log import Log
+from lake.store.table_head import DUCKDB, SPARK
+from tests import shop
 from tests.checks import spark_forbidden
-from tests.shop import order
+from tests.shop import empty, order
 from tests.store.events import NOW, READING, Land, declare, fields, reading
 
 FLAT: Final = [field for field in fields() if field["name"] != "tags"]
@@ -89,6 +92,57 @@ def test_personal_values_are_encrypted_alike_by_both_engines(
     here, there = (duckdb_tables.rows(log.path, query) for log in logs)
     assert here == there != []
     assert not {row["customer"] for row in here} & {*people}
+
+
+SAMPLES: Final = shop.contract(
+    "samples",
+    {
+        "probe": "string",
+        "at": "timestamp",
+        "value": "double?",
+        "tags": shop.optional({"type": "array", "items": ["null", "string"]}),
+        "place": shop.optional({"type": "record", "name": "Place", "fields": [shop.field("x", "double")]}),
+    },
+    id="content",
+    time="at",
+)
+
+
+def test_identity_by_doubles_and_nested_values_is_the_same_by_both_engines(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [None, 0.0, -0.0, 0.1, 1e7, 123456789.5, 2.0**52, -1e-3, 1.5e-9, 0.30000000000000004, -73.98765432109877]
+    samples = [sample(n, x, tags=['ñ\t"', None][: n % 3], place={"x": x} if x else None) for n, x in enumerate(numbers)]
+    query, found = "SELECT * EXCLUDE (_ingested_at) FROM t ORDER BY ALL", []
+    for engine in (DUCKDB, SPARK):
+        home = empty(tmp_path / engine)
+        home.path("schemas/samples.avsc").write_text(json.dumps(SAMPLES))
+        for name, rows in (("1", samples), ("2", [*samples[2:], sample(59, 2.0**52 + 1)])):
+            file = home.path("landing/samples") / f"{name}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("\n".join(map(json.dumps, rows)))
+            counts = ingest(home, lambda: spark, load_contracts(home))["samples"]
+            assert (counts.engine, counts.not_by_duckdb) == (engine, None)
+        assert (counts.duplicates, counts.accepted) == (len(samples) - 2, 1)
+        found.append(duckdb_tables.rows(Log(home, "samples").path, query))
+        monkeypatch.setattr(cost, "READ_BYTES", -1)
+    assert found[0] == found[1] != []
+
+
+def test_batch_that_duckdb_refuses_says_why(spark: SparkSession, project: Settings) -> None:
+    project.path("schemas/samples.avsc").write_text(json.dumps(SAMPLES))
+    project.path("landing/samples").mkdir(parents=True)
+    project.path("landing/samples/1.jsonl").write_text(json.dumps(sample(1, 1e300)))
+    counts = ingest(project, lambda: spark, load_contracts(project))["samples"]
+    assert (counts.accepted, counts.engine) == (1, SPARK)
+    assert counts.not_by_duckdb
+    assert "1e+300" not in counts.not_by_duckdb
+    [run] = [run for run in last_runs(project, "ingest").values() if run.subject == "samples"]
+    assert run.counts["not_by_duckdb"] == counts.not_by_duckdb
+
+
+def sample(second: int, value: float | None, **more: object) -> dict[str, object]:
+    return {"probe": "a", "at": f"2024-03-01T00:00:{second:02}Z", "value": value, **more}
 
 
 def order_counts(home: Path, spark: Callable[[], SparkSession]) -> BatchCounts:

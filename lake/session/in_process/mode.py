@@ -26,6 +26,11 @@ def unsupported(what: str) -> Unsupported:
     return Unsupported(f"only Spark evaluates {what}")
 
 
+def reason(error: BaseException) -> str:
+    """Return why DuckDB did not evaluate something, without values."""
+    return str(error) if isinstance(error, Unsupported) else f"a {type(error).__name__} while DuckDB evaluated it"
+
+
 class HoldsRows(Protocol):
     """Session of this process, as readers of tables see it: without importing Connect."""
 
