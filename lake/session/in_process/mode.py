@@ -28,7 +28,7 @@ def unsupported(what: str) -> Unsupported:
 
 def reason(error: BaseException) -> str:
     """Return why DuckDB did not evaluate something, without values."""
-    return str(error) if isinstance(error, Unsupported) else f"a {type(error).__name__} while DuckDB evaluated it"
+    return str(error) if isinstance(error, Unsupported) else f"{type(error).__name__} while DuckDB evaluated it"
 
 
 class HoldsRows(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import types as T
 
@@ -25,7 +24,7 @@ from lake.session.in_process.expressions import (
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import comparison
 from lake.session.in_process.relation import Relation
-from lake.session.in_process.tree import Alias, Call, Name, Node, OutputColumn, Sorted, has_window, subtree
+from lake.session.in_process.tree import Alias, Call, Name, Node, OutputColumn, Sorted, has_window, subtree, with_parts
 from lake.session.in_process.types import Value, cast, common_type, has_float
 
 
@@ -79,7 +78,7 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
     terms = [comparison("=")([Value(c.sql, c.type) for c in pair]).sql for pair in pairs]
     read = _made_of([c for pair in pairs for c in pair])
     if by is not None and not isinstance(by, Sequence):
-        scope = both.scope
+        scope, by = both.scope, _of_sides(by, left, right, both)
         terms, read = [_condition(value_of(by, scope))], columns_read([by], scope)
     renamed = [f"{old.sql} AS {new.sql}" for old, new in zip(right.columns, of_right, strict=True)]
     other = f"(SELECT {', '.join(renamed) or '1'} FROM {right.name})"
@@ -90,8 +89,27 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
         columns = [replace(c, is_partial=c.is_partial or c.of.lower() in partial) for c in columns]
     shown = ", ".join(column.sql for column in columns) or "1 AS no_column"
     sql = f"SELECT {shown} FROM {left.name} {kind} JOIN {other} ON {' AND '.join(terms) or 'true'}"
-    plans = (left if kind in {"SEMI", "ANTI"} else both).plans
-    return Relation(name, sql, tuple(columns), (left, right), plans, operator="Join", filtered_by=read)
+    return Relation(name, sql, tuple(columns), (left, right), both.plans, operator="Join", filtered_by=read)
+
+
+def _of_sides(node: Node, left: Relation, right: Relation, both: Relation) -> Node:
+    """Return a condition with `a.x == b.x`, of two relations that have one column x, as the equality of each side's x.
+
+    Spark calls every other use of such a column ambiguous, unless it is a server's.
+    """
+
+    def ids(name: Name) -> set[int]:
+        known = [side.plans.get(name.plan or 0, ()) for side in (left, right)]
+        return {column.id for columns in known for column in columns if (column.name,) == name.parts}
+
+    match node:
+        case Call("and"):
+            return with_parts(node, lambda part: _of_sides(part, left, right, both))
+        case Call("==" | "<=>", (Name(plan=int()) as one, Name(plan=int()) as other)):
+            meant, old = ids(one) | ids(other), (*left.columns, *right.columns)
+            sides = tuple(new for column, new in zip(old, both.columns, strict=True) if meant == {column.id})
+            return replace(node, arguments=sides) if len(sides) == len(node.arguments) else node
+    return node
 
 
 def _made_of(columns: Iterable[OutputColumn]) -> frozenset[str]:
@@ -191,16 +209,13 @@ def united(
 
 
 def _beside(left: Relation, right: Relation) -> Relation:
-    """Return a relation with the columns of both; those of the right get names and, if taken, ids of their own."""
+    """Return a relation with the columns of both; those of the right get names and, if taken, ids of their own.
+
+    Then no column is found by the number of a relation that the right is made of.
+    """
     taken = {column.id for column in left.columns}
     again = {c.id: OutputColumn(c.name, c.type, "").id for c in right.columns if c.id in taken}
-
-    def own(column: OutputColumn) -> OutputColumn:
-        return replace(column, id=again.get(column.id, column.id))
-
     free = 1 + max((int(column.sql[1:]) for column in left.columns), default=-1)
-    columns = [replace(own(c), sql=f"c{free + n}") for n, c in enumerate(right.columns)]
-    plans: dict[int, Any] = {plan: tuple(map(own, of)) for plan, of in right.plans.items()}
-    both = {plan for plan in left.plans.keys() & plans.keys() if again}
-    merged = {plan: of for plan, of in {**plans, **left.plans}.items() if plan not in both}
-    return Relation("", "", (*left.columns, *columns), (), merged)
+    columns = [replace(c, sql=f"c{free + n}", id=again.get(c.id, c.id)) for n, c in enumerate(right.columns)]
+    plans = {**left.plans, **dict.fromkeys(right.plans, ())} if again else {**right.plans, **left.plans}
+    return Relation("", "", (*left.columns, *columns), (), plans)
