@@ -56,6 +56,21 @@ STEPS: dict[str, Step] = {
     "newest": lambda rows, _: _newest(rows),
     "last of a window": lambda rows, _: _last(rows),
     "groups": lambda rows, _: rows.join(_groups(rows), ["group"], "left"),
+    "filled with a number": lambda rows, _: rows.fillna(7),
+    "filled with a text": lambda rows, _: rows.fillna("none", ["text", "id"]),
+    "filled by column": lambda rows, _: rows.fillna({"int": -1, "text": "?", "money": 2}),
+    "without nulls": lambda rows, _: rows.dropna(),
+    "without nulls in some": lambda rows, _: rows.dropna(subset=["text", "int"]),
+    "without rows of nulls": lambda rows, _: rows.dropna("all", subset=["text", "int"]),
+    "intersection": lambda rows, _: rows.select(*KEPT).intersect(rows.select(*KEPT).where("id > 3")),
+    "intersection of all": lambda rows, _: rows.select(*KEPT).intersectAll(rows.select(*KEPT).where("id > 3")),
+    "difference": lambda rows, _: rows.select(*KEPT).subtract(rows.select(*KEPT).where("id > 3")),
+    "difference of all": lambda rows, _: rows.select(*KEPT).exceptAll(rows.select(*KEPT).where("id > 3")),
+    "difference of other types": lambda rows, _: rows.select(*KEPT).subtract(
+        rows.select(*KEPT).withColumn("int", F.col("long")).where("id > 3")
+    ),
+    "rows of a window": lambda rows, _: _rows_of_a_window(rows),
+    "different values": lambda rows, _: _different_values(rows),
     "sorted": lambda rows, _: rows.sort(F.desc("id"), "text"),
 }
 
@@ -74,6 +89,17 @@ def _last(rows: DataFrame) -> DataFrame:
     order = Window.partitionBy("group").orderBy("id", "text", "part", "long")
     upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return rows.withColumn("text", F.last("text", ignorenulls=True).over(upto))
+
+
+def _rows_of_a_window(rows: DataFrame) -> DataFrame:
+    order = Window.partitionBy("group").orderBy("id", "text", "part", "long")
+    around, behind = order.rowsBetween(-1, 2), order.rowsBetween(1, Window.unboundedFollowing)
+    return rows.withColumns({"_most": F.max("id").over(around), "_behind": F.count("*").over(behind)})
+
+
+def _different_values(rows: DataFrame) -> DataFrame:
+    counts = [F.countDistinct("text").alias("_texts"), F.sum_distinct("int").alias("_ints"), F.avg("id").alias("_id")]
+    return rows.join(rows.groupBy(F.col("group")).agg(*counts, F.avg("money").alias("_money")), ["group"], "left")
 
 
 def _groups(rows: DataFrame) -> DataFrame:

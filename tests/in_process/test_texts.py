@@ -47,7 +47,7 @@ def test_doubles_of_another_text_in_some_java_are_refused(spark: SparkSession) -
     assert differing(answers, by_spark(spark, rows, answers)) == {}
 
 
-def test_every_sign_in_json_is_that_of_spark(spark: SparkSession) -> None:
+def test_json_of_every_sign_is_that_of_spark(spark: SparkSession) -> None:
     signs = [chr(n) for n in range(0x10000) if not 0xD800 <= n < 0xE000] + ["😀", "a\x1fb", '"\\/']
     rows = pa.table({"id": range(len(signs)), "x": signs})
     assert_same(spark, rows, "to_json(array(x))", "to_json(named_struct('ñ\"{}', x, 'd', array(x, null)))")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from pyspark.sql import types as T
 
+from lake.session.in_process.lists import NESTED
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, INT, LONG, boolean, sort_key, sort_keys
-from lake.session.in_process.types import MOST, Value, duckdb_type, is_integer
+from lake.session.in_process.operators import BOOLEAN, DOUBLE, INT, LONG, boolean, quotient, sort_key, sort_keys
+from lake.session.in_process.types import MOST, Value, cast, common_type, duckdb_type, has_float, is_integer
 
 Aggregate: TypeAlias = Callable[[Sequence[Value], str], Value]
 """SQL of an aggregate over rows, with ` FILTER (…)` and ` OVER (…)`, if there are any, as its second argument."""
@@ -83,6 +85,27 @@ def _any_value(values: Sequence[Value], over: str) -> Value:
     return Value(f"CASE WHEN {one} THEN any_value({value.sql}){over} ELSE error('several values') END", value.type)
 
 
+def _average(values: Sequence[Value], over: str) -> Value:
+    """Return the average of integers, exact as long as their sum is in a double, or of decimals."""
+    [value] = values
+    count = f"count({value.sql}){over}"
+    if is_integer(value.type):
+        size = f"sum(abs(CAST({value.sql} AS HUGEINT))){over}"
+        total = f"CASE WHEN {size} <= {1 << 53} THEN CAST(sum({value.sql}){over} AS DOUBLE) ELSE error('a sum') END"
+        return Value(f"CASE WHEN {count} > 0 THEN {total} / {count} END", DOUBLE)
+    if not isinstance(value.type, T.DecimalType) or value.type.precision + 10 > MOST:
+        raise unsupported(f"an average of {value.type.simpleString()}")
+    divisor = Value(f"CASE WHEN {count} > 0 THEN CAST({count} AS DECIMAL(20, 0)) END", T.DecimalType(20, 0))
+    return quotient(_sum(values, over), divisor, T.DecimalType(value.type.precision + 4, value.type.scale + 4))
+
+
+def sorted_set(value: Value) -> Value:
+    if isinstance(value.type, NESTED) or has_float(value.type):
+        raise unsupported(f"a set of {value.type.simpleString()}")
+    listed = f"list(DISTINCT {value.sql} ORDER BY {value.sql}) FILTER (WHERE {value.sql} IS NOT NULL)"
+    return Value(f"coalesce({listed}, CAST([] AS {duckdb_type(T.ArrayType(value.type))}))", T.ArrayType(value.type))
+
+
 def sorted_list(value: Value) -> Value:
     """Return an array of the values that are not null, in their order."""
     order = ", ".join(f"{key} ASC NULLS FIRST" for key in sort_keys(value))
@@ -100,31 +123,56 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
     "count_if": _count_if,
     "bit_or": _bits("bit_or"),
     "bit_and": _bits("bit_and"),
+    "bit_xor": _bits("bit_xor"),
     "any_value": _any_value,
-    "bool_or": _of_conditions("bool_or"),
-    "bool_and": _of_conditions("bool_and"),
+    **dict.fromkeys(("avg", "mean"), _average),
+    **dict.fromkeys(("bool_or", "some", "any"), _of_conditions("bool_or")),
+    **dict.fromkeys(("bool_and", "every"), _of_conditions("bool_and")),
 }
-RANKS: Final = ("row_number", "rank", "dense_rank", "lag", "lead", "last", "first")
+PLACES: Final = ("row_number", "rank", "dense_rank", "ntile")
+SHARES: Final = ("percent_rank", "cume_dist")
+RANKS: Final = (*PLACES, *SHARES, "lag", "lead", "last", "first", "last_value", "first_value", "nth_value")
 """Functions of a window alone."""
 
 
 def rank(name: str, values: Sequence[Value], over: str, *, ignores_nulls: bool) -> Value:
     """Return a function of a window; `over` is its SQL."""
     skip = " IGNORE NULLS" if ignores_nulls else ""
-    if name in {"row_number", "rank", "dense_rank"} and not values:
-        return Value(f"CAST({name}(){over} AS INTEGER)", INT)
-    if name in {"lag", "lead"} and len(values) == 1:
-        return Value(f"{name}({values[0].sql}{skip}){over}", values[0].type)
-    if name in {"last", "first"} and len(values) in {1, 2}:
+    given = [value.sql for value in values]
+    if name in PLACES and all(value.is_literal for value in values):
+        return Value(f"CAST({name}({', '.join(given)}){over} AS INTEGER)", INT)
+    if name in SHARES and not values:
+        return Value(f"{name}(){over}", DOUBLE)
+    if name in {"lag", "lead", "nth_value"} and values and all(value.is_literal for value in values[1:]):
+        if common_type([value.type for value in (values[0], *values[2:])]) != values[0].type:
+            raise unsupported(f"{name} with a value of another type")
+        given[2:] = [cast(value, values[0].type).sql for value in values[2:]]
+        return Value(f"{name}({', '.join(given)}{skip}){over}", values[0].type)
+    if name.removesuffix("_value") in {"last", "first"} and len(values) in {1, 2}:
         if len(values) == 2:
-            skip = {"true": " IGNORE NULLS", "false": ""}[values[1].sql.lower()]
-        return Value(f"{name}_value({values[0].sql}{skip}){over}", values[0].type)
+            skip = {"true": " IGNORE NULLS", "false": ""}[given[1].lower()]
+        return Value(f"{name.removesuffix('_value')}_value({given[0]}{skip}){over}", values[0].type)
     raise unsupported(f"{name} with {len(values)} arguments")
 
 
-def aggregate(name: str, values: Sequence[Value], over: str) -> Value:
+def aggregate(name: str, values: Sequence[Value], over: str, *, distinct: bool = False) -> Value:
     """Return the SQL of an aggregate, in a window if `over` is not empty. Raises Unsupported."""
+    if distinct:
+        return _of_different(name, values, over)
     try:
         return AGGREGATES[name](values, over)
     except (ValueError, IndexError) as error:
         raise unsupported(f"{name} with {len(values)} arguments") from error
+
+
+def _of_different(name: str, values: Sequence[Value], over: str) -> Value:
+    if any(isinstance(value.type, NESTED) or has_float(value.type) for value in values) or not values:
+        raise unsupported(f"{name} of other values")
+    if name == "count":
+        known = " AND ".join(f"{value.sql} IS NOT NULL" for value in values)
+        row = f"CASE WHEN {known} THEN row({', '.join(value.sql for value in values)}) END"
+        return Value(f"count(DISTINCT {values[0].sql if len(values) == 1 else row}){over}", LONG)
+    if name != "sum" or len(values) > 1:
+        raise unsupported(f"{name} of different values")
+    made = _sum(values, over)
+    return replace(made, sql=made.sql.replace(f"sum({values[0].sql})", f"sum(DISTINCT {values[0].sql})"))

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process import aggregates, functions, lists, operators, texts
+from lake.session.in_process import aggregates, dates, functions, lists, operators
 from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.tree import (
     Alias,
@@ -29,7 +29,9 @@ from lake.session.in_process.tree import (
 from lake.session.in_process.types import LONGEST, Value, cast, try_cast
 from lake.text import literal
 
-ASCENDING: Final = Literal(True, T.BooleanType())
+ORDERS: Final[tuple[list[Node], ...]] = ([], [Literal(True, T.BooleanType())])
+"""Further arguments of `sort_array` for an ascending order."""
+LISTS: Final = frozenset({"collect_list", "collect_set", "array_agg"})
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def is_aggregate(node: Node) -> bool:
         return False
     if isinstance(node, Over):
         return have_aggregate((*parts_of(node.call), *node.by, *node.order))
-    combines = isinstance(node, Call) and (node.name in aggregates.AGGREGATES or node.name == "collect_list")
+    combines = isinstance(node, Call) and (node.name in aggregates.AGGREGATES or node.name in LISTS)
     return combines or have_aggregate(parts_of(node))
 
 
@@ -110,8 +112,8 @@ def _value(node: Node, scope: Scope) -> Value:
 
 
 def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a form
-    if node.ignores_nulls:
-        raise unsupported(f"{node.name} without nulls")
+    if node.ignores_nulls or (node.distinct and node.name not in aggregates.AGGREGATES):
+        raise unsupported(f"{node.name} of other values")
     match node:
         case Call("struct"):
             parts = expanded(node.arguments, scope)
@@ -119,16 +121,18 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
             return _with_metadata(made, parts, scope)
         case Call("named_struct", parts):
             return _with_metadata(functions.call("named_struct", _arguments(node, scope)), parts[1::2], scope)
-        case Call("sort_array", (Call("collect_list", (of,), _, None), *ascending)) if ascending in ([], [ASCENDING]):
+        case Call("sort_array", (Call("collect_list" | "array_agg", (of,), _, None), *rest)) if rest in ORDERS:
             return aggregates.sorted_list(value_of(of, scope))
+        case Call("sort_array", (Call("collect_set", (of,), _, None), *rest)) if rest in ORDERS:
+            return aggregates.sorted_set(value_of(of, scope))
         case Call(name, _) if name in aggregates.AGGREGATES:
-            return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope))
+            return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope), distinct=node.distinct)
         case Call("element_at", (Call("map", entries), key)):
             return _entry(entries, key, scope)
-        case Call("transform" | "filter" | "aggregate" | "map_zip_with"):
+        case Call("transform" | "filter" | "exists" | "forall" | "aggregate" | "map_zip_with"):
             return _by_lambda(node, scope)
         case Call("timestampadd" | "dateadd", (Name((unit,)), number, at)):
-            return texts.shifted(unit, [value_of(number, scope), value_of(at, scope)])
+            return dates.shifted(unit, [value_of(number, scope), value_of(at, scope)])
         case Call("raise_error"):
             return Value("error('raised')", T.NullType())
     return functions.call(node.name, _arguments(node, scope))
@@ -187,7 +191,15 @@ def _by_lambda(node: Call, scope: Scope) -> Value:
     *maps, made = others
     if node.name == "map_zip_with":
         return lists.zipped(value_of(of, scope), value_of(maps[0], scope), depth, body(made))
-    return (lists.transform if node.name == "transform" else lists.filtered)(value_of(of, scope), depth, body(made))
+    return OVER_ITEMS[node.name](value_of(of, scope), depth, body(made))
+
+
+OVER_ITEMS: Final = {
+    "transform": lists.transform,
+    "filter": lists.filtered,
+    "exists": lists.any_of,
+    "forall": lists.all_of,
+}
 
 
 def _entry(entries: Sequence[Node], key: Node, scope: Scope) -> Value:
@@ -231,7 +243,7 @@ def _over(node: Over, scope: Scope) -> Value:
         if not node.order:
             raise unsupported(f"{call.name} without an order")
         return aggregates.rank(call.name, values, over, ignores_nulls=call.ignores_nulls)
-    if call.ignores_nulls or call.name not in aggregates.AGGREGATES:
+    if call.ignores_nulls or call.distinct or call.name not in aggregates.AGGREGATES:
         raise unsupported(f"a window of {call.name}")
     return aggregates.aggregate(call.name, values, over)
 

@@ -13,9 +13,10 @@ from typing import Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process import lists, texts, zones
+from lake.session.in_process import lists, patterns, texts, zones
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import (
+    BOOLEAN,
     DOUBLE,
     EPOCH,
     INT,
@@ -29,6 +30,7 @@ from lake.session.in_process.operators import (
     bits,
     coalesce,
     comparison,
+    constant,
     different,
     division,
     extreme,
@@ -45,9 +47,21 @@ from lake.session.in_process.operators import (
     positive,
     rounded,
     times,
+    typed,
     when,
 )
-from lake.session.in_process.types import INTEGERS, MOST, NAMES, Value, cast, duckdb_type, once, together
+from lake.session.in_process.types import (
+    INTEGERS,
+    MOST,
+    NAMES,
+    Value,
+    cast,
+    duckdb_type,
+    is_float,
+    is_integer,
+    once,
+    together,
+)
 from lake.text import literal, quoted
 
 
@@ -65,7 +79,7 @@ def struct(values: Sequence[Value], names: Sequence[str | None]) -> Value:
 
 
 def _named_struct(values: Sequence[Value]) -> Value:
-    return _struct(values[1::2], [texts.constant(value) for value in values[::2]])
+    return _struct(values[1::2], [constant(value) for value in values[::2]])
 
 
 def _array(values: Sequence[Value]) -> Value:
@@ -96,7 +110,7 @@ def _in_zone(values: Sequence[Value], direction: str) -> Value:
     at, zone = values
     if at.type != TIMESTAMP:
         raise unsupported(f"a time zone of a {at.type.simpleString()}")
-    name = texts.constant(zone)
+    name = constant(zone)
     return at if name == "UTC" else zones.moved(at, name, direction)
 
 
@@ -107,7 +121,7 @@ def _field(values: Sequence[Value]) -> Value:
         return Value(f"list_transform({of.sql}, lambda part: {part.sql})", T.ArrayType(part.type))
     if not isinstance(of.type, T.StructType):
         raise unsupported(f"a part of a {of.type.simpleString()}")
-    wanted = texts.constant(name)
+    wanted = constant(name)
     found = [f for f in of.type if f.name.lower() == wanted.lower()]
     if len(found) != 1 or found[0].name != wanted:
         raise unsupported(f"the part {wanted}")
@@ -124,11 +138,25 @@ def _power(values: Sequence[Value]) -> Value:
     return Value(f"spark_power({x}, {y})", DOUBLE)
 
 
+def _square_root(values: Sequence[Value]) -> Value:
+    [x] = (cast(value, DOUBLE).sql for value in values)
+    return Value(once(x, lambda x: f"CASE WHEN {x} < 0 THEN CAST('nan' AS DOUBLE) ELSE sqrt({x}) END"), DOUBLE)
+
+
+def _is_nan(values: Sequence[Value]) -> Value:
+    [of] = values
+    if not is_float(of.type):
+        raise unsupported(f"isnan of a {of.type.simpleString()}")
+    return Value(f"coalesce(isnan({of.sql}), false)", BOOLEAN)
+
+
 def _whole(name: str) -> Function:
     """Return `ceil` or `floor`, a bigint of a double."""
 
     def compute(values: Sequence[Value]) -> Value:
         [of] = values
+        if is_integer(of.type):
+            return replace(cast(of, LONG), is_literal=False)
         if isinstance(of.type, T.DoubleType):
             return Value(f"CAST({name}({of.sql}) AS BIGINT)", LONG)
         if not isinstance(of.type, T.DecimalType):
@@ -143,7 +171,7 @@ def _shift(template: str) -> Function:
     def compute(values: Sequence[Value]) -> Value:
         if values[0].type != LONG:
             raise unsupported("a shift of other values")
-        return texts.typed(template, LONG, LONG, INT)(values)
+        return typed(template, LONG, LONG, INT)(values)
 
     return compute
 
@@ -158,6 +186,12 @@ def _shift_right_unsigned(values: Sequence[Value]) -> Value:
 FUNCTIONS: Final[dict[str, Function]] = {
     **texts.FUNCTIONS,
     **lists.FUNCTIONS,
+    **dict.fromkeys(("rlike", "regexp", "regexp_like"), patterns.matches),
+    "regexp_replace": patterns.replaced,
+    "regexp_extract": patterns.extracted,
+    "regexp_extract_all": patterns.all_extracted,
+    "split": patterns.split,
+    "equal_null": comparison("IS NOT DISTINCT FROM"),
     "==": comparison("="),
     "<=>": comparison("IS NOT DISTINCT FROM"),
     "!=": different,
@@ -198,12 +232,15 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "try_add": attempt(times("+")),
     "try_subtract": attempt(times("-")),
     "try_multiply": attempt(arithmetic("*")),
-    "ln": _ln,
-    "power": _power,
-    "sign": texts.typed("CAST(sign({0}) AS DOUBLE)", DOUBLE, LONG),
+    **dict.fromkeys(("ln", "log"), _ln),
+    **dict.fromkeys(("power", "pow"), _power),
+    "sqrt": _square_root,
+    "isnan": _is_nan,
+    "mod": division("%"),
+    **dict.fromkeys(("sign", "signum"), typed("CAST(sign({0}) AS DOUBLE)", DOUBLE, LONG)),
     "ceil": _whole("ceil"),
     "floor": _whole("floor"),
-    "bit_count": texts.typed("CAST(bit_count({0}) AS INTEGER)", INT, LONG),
+    "bit_count": typed("CAST(bit_count({0}) AS INTEGER)", INT, LONG),
     "shiftleft": _shift("({0} << {1})"),
     "shiftright": _shift("({0} >> ({1} & 63))"),
     "shiftrightunsigned": _shift_right_unsigned,

@@ -8,12 +8,13 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import INT, Function, sort_keys
-from lake.session.in_process.types import Value, cast, common_type, duckdb_type, has_float, is_integer, let
+from lake.session.in_process.operators import BOOLEAN, INT, LONG, TEXT, Function, sort_keys
+from lake.session.in_process.types import Value, cast, common_type, duckdb_type, has_float, is_integer, let, once
 
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType, T.NullType)
 LONGEST: Final = 100_000
 """Elements of a sequence that are held in memory."""
+UNLESS_KNOWN: Final = "WHEN {0} OR {1} IS NULL THEN NULL ELSE false END"
 Body = Callable[[Sequence[Value]], Value]
 """A lambda: the value for values of its parameters."""
 
@@ -184,13 +185,119 @@ def _union(values: Sequence[Value]) -> Value:
     return _distinct([Value(both, left.type)])
 
 
+def _comparable(of: Value, *others: Value) -> None:
+    """Raise Unsupported unless the elements are of one type, of which equal values are the same."""
+    type_ = element_type(of)
+    if isinstance(type_, NESTED) or has_float(type_) or any(value.type != type_ for value in others):
+        raise unsupported("a search of other values")
+
+
+def _contains(values: Sequence[Value]) -> Value:
+    of, value = values
+    _comparable(of, value)
+    has_null = f"{value.sql} IS NULL OR len({of.sql}) > list_count({of.sql})"
+    return Value(
+        f"CASE WHEN list_contains({of.sql}, {value.sql}) THEN true {UNLESS_KNOWN.format(has_null, of.sql)}", BOOLEAN
+    )
+
+
+def any_of(of: Value, depth: int, body: Body) -> Value:
+    """Return whether `body` is true of an element, null if it is null of one and true of none."""
+    return _quantified(transform(of, depth, body), "true")
+
+
+def all_of(of: Value, depth: int, body: Body) -> Value:
+    return _quantified(transform(of, depth, body), "false")
+
+
+def _quantified(answers: Value, decisive: str) -> Value:
+    if answers.type != T.ArrayType(BOOLEAN):
+        raise unsupported("a condition of another type")
+    other = {"true": "false", "false": "true"}[decisive]
+
+    def decided(x: str) -> str:
+        unknown = UNLESS_KNOWN.format(f"len({x}) > list_count({x})", x).replace("ELSE false", f"ELSE {other}")
+        return f"CASE WHEN list_contains({x}, {decisive}) THEN {decisive} {unknown}"
+
+    return Value(once(answers.sql, decided), BOOLEAN)
+
+
+def _position(values: Sequence[Value]) -> Value:
+    of, value = values
+    _comparable(of, value)
+    known = f"{of.sql} IS NOT NULL AND {value.sql} IS NOT NULL"
+    return Value(f"CASE WHEN {known} THEN CAST(coalesce(list_position({of.sql}, {value.sql}), 0) AS BIGINT) END", LONG)
+
+
+def _without(values: Sequence[Value]) -> Value:
+    of, value = values
+    _comparable(of, value)
+    kept = f"list_filter({of.sql}, lambda r: r IS NULL OR r <> {value.sql})"
+    return Value(f"CASE WHEN {value.sql} IS NOT NULL THEN {kept} END", of.type)
+
+
+def _joined(values: Sequence[Value]) -> Value:
+    of, separator = values
+    if of.type != T.ArrayType(TEXT) or separator.type != TEXT:
+        raise unsupported("array_join of other values")
+    return Value(f"array_to_string({of.sql}, {separator.sql})", TEXT)
+
+
+def _extreme(pick: str) -> Function:
+    def choose(values: Sequence[Value]) -> Value:
+        [of] = values
+        _comparable(of)
+        return Value(f"list_{pick}({of.sql})", element_type(of))
+
+    return choose
+
+
+def _slice(values: Sequence[Value]) -> Value:
+    of, start, size = values
+    first, length = _constant_place(start), _constant_place(size)
+    if first < 1 or length < 0:
+        raise unsupported("a part of an array at other places")
+    element_type(of)
+    return Value(f"{of.sql}[{first}:{first + length - 1}]", of.type)
+
+
+def _flattened(values: Sequence[Value]) -> Value:
+    [of] = values
+    element_type(Value("", element_type(of)))
+    return Value(f"CASE WHEN len({of.sql}) = list_count({of.sql}) THEN flatten({of.sql}) END", element_type(of))
+
+
+def _got(values: Sequence[Value]) -> Value:
+    """Return an element by a constant place from 0, null if there is none."""
+    of, key = values
+    if _constant_place(key) < 0:
+        raise unsupported("an element before the first")
+    return Value(f"{of.sql}[{_constant_place(key) + 1}]", element_type(of))
+
+
+def _compact(values: Sequence[Value]) -> Value:
+    [of] = values
+    element_type(of)
+    return Value(f"list_filter({of.sql}, lambda r: r IS NOT NULL)", of.type)
+
+
 FUNCTIONS: Final[dict[str, Function]] = {
     "element": _element,
     "element_at": _element_at,
     "map_entries": _map_entries,
     "map_from_entries": _map_from_entries,
     "sequence": _sequence,
-    "size": _size,
+    **dict.fromkeys(("size", "cardinality", "array_size"), _size),
+    "array_contains": _contains,
+    "array_position": _position,
+    "array_remove": _without,
+    "array_join": _joined,
+    "array_max": _extreme("max"),
+    "array_min": _extreme("min"),
+    "array_compact": _compact,
+    "slice": _slice,
+    "flatten": _flattened,
+    "get": _got,
     "sort_array": _sorted("FIRST"),
     "array_sort": _sorted("LAST"),
     "array_distinct": _distinct,

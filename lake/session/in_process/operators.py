@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.types import (
     MOST,
+    PLACES,
     Value,
     as_decimal,
     cast,
@@ -42,6 +43,34 @@ SIGNED: Final = 34
 """Digits to which Spark rounds the negative and the absolute value of a decimal."""
 COMPARED: Final = (T.ArrayType, T.MapType, T.NullType)
 """Types that are not compared here."""
+
+
+def typed(template: str, type_: T.DataType, *given: T.DataType) -> Function:
+    """Return a function whose arguments have the types `given`, or narrower integers."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        if len(values) != len(given):
+            raise unsupported("a function with other arguments")
+        texts = []
+        for value, wanted in zip(values, given, strict=True):
+            if value.type != wanted and not (is_integer(wanted) and common_type([value.type, wanted]) == wanted):
+                raise unsupported(f"a function of a {value.type.simpleString()}")
+            texts.append(cast(value, wanted).sql)
+        return Value(template.format(*texts), type_)
+
+    return compute
+
+
+def text(template: str, type_: T.DataType = TEXT, *others: T.DataType) -> Function:
+    """Return a function of a text and of `others`."""
+    return typed(template, type_, TEXT, *others)
+
+
+def constant(value: Value) -> str:
+    """Return the text of a literal. Raises Unsupported for other values."""
+    if not value.is_literal or value.type != TEXT:
+        raise unsupported(f"a computed text, {value.sql}")
+    return value.sql[1:-1].replace("''", "'")
 
 
 def sort_keys(value: Value) -> list[str]:
@@ -258,20 +287,26 @@ def division(sign: str) -> Function:
 
 
 def _decimal_quotient(left: Value, right: Value) -> Value:
-    """Return the quotient of decimals by whole numbers, rounded half away from zero."""
     one, other = decimal_of(left), decimal_of(right)
     scale = max(6, one.scale + other.precision + 1)
     precision = one.precision - one.scale + other.scale + scale
     if max(precision, one.precision + one.scale) > MOST:
         raise unsupported("a decimal of more digits")
-    shift = 10 ** (scale - one.scale + other.scale)
-    parts = f"struct_pack(n := {_unscaled(left, one)} * {shift}, d := {_unscaled(right, other)})"
+    return quotient(left, right, T.DecimalType(precision, scale))
+
+
+def quotient(left: Value, right: Value, type_: T.DecimalType) -> Value:
+    """Return the quotient of decimals by whole numbers, rounded half away from zero."""
+    one, other = decimal_of(left), decimal_of(right)
+    shift = type_.scale - one.scale + other.scale
+    if max(one.precision + one.scale, one.precision + shift) > MOST:
+        raise unsupported("a decimal of more digits")
+    parts = f"struct_pack(n := {_unscaled(left, one)} * {10**shift}, d := {_unscaled(right, other)})"
     up = "CASE WHEN abs(u.n) % abs(u.d) >= abs(u.d) - abs(u.n) % abs(u.d) THEN 1 ELSE 0 END"
-    quotient = f"sign(u.n) * sign(u.d) * (abs(u.n) // abs(u.d) + {up})"
-    scaled = f"CAST({quotient} AS DECIMAL(38, 0)) * CAST('{Decimal(1).scaleb(-scale):f}' AS DECIMAL(38, {scale}))"
-    exact = T.DecimalType(precision, scale)
-    safe = f"CASE WHEN u.d = 0 THEN error('a division by zero') ELSE CAST({scaled} AS {duckdb_type(exact)}) END"
-    return Value(let("u", parts, safe), exact)
+    whole = f"CAST(sign(u.n) * sign(u.d) * (abs(u.n) // abs(u.d) + {up}) AS DECIMAL(38, 0))"
+    scaled = f"{whole} * CAST('{Decimal(1).scaleb(-type_.scale):f}' AS DECIMAL(38, {type_.scale}))"
+    safe = f"CASE WHEN u.d = 0 THEN error('a division by zero') ELSE CAST({scaled} AS {duckdb_type(type_)}) END"
+    return Value(let("u", parts, safe), type_)
 
 
 def _unscaled(value: Value, type_: T.DecimalType) -> str:
@@ -293,17 +328,31 @@ def absolute(values: Sequence[Value]) -> Value:
 
 
 def rounded(values: Sequence[Value]) -> Value:
-    """Return a decimal with a constant number of places, half away from zero; a double without places."""
+    """Return a number with a constant number of places, half away from zero; a double is rounded by its text."""
     of, *places = values
     if of.type == DOUBLE and not places:
         return Value(once(of.sql, lambda x: f"CASE WHEN round({x}) = 0 THEN 0 ELSE round({x}) END"), DOUBLE)
-    if not isinstance(of.type, T.DecimalType) or not all(place.is_literal and place.sql.isdigit() for place in places):
+    if not all(place.is_literal and place.sql.isdigit() for place in places):
+        raise unsupported("round to other places")
+    scale = int(places[0].sql) if places else 0
+    if of.type == DOUBLE:
+        return Value(once(of.sql, lambda x: _rounded_double(x, scale)), DOUBLE)
+    if is_integer(of.type):
+        return replace(of, is_literal=False)
+    if not isinstance(of.type, T.DecimalType):
         raise unsupported("round of other values")
-    scale = min(int(places[0].sql) if places else 0, of.type.scale)
+    scale = min(scale, of.type.scale)
     precision = of.type.precision - of.type.scale + 1 + scale
     if precision > MOST:
         raise unsupported("a decimal of more digits")
     return cast(of, T.DecimalType(precision, scale))
+
+
+def _rounded_double(sql: str, scale: int) -> str:
+    if scale > PLACES:
+        raise unsupported("a double of many places")
+    digits = cast(cast(Value(sql, DOUBLE), T.DecimalType(MOST, PLACES)), T.DecimalType(MOST, scale)).sql
+    return f"CASE WHEN isnan({sql}) OR isinf({sql}) THEN {sql} ELSE CAST(CAST({digits} AS VARCHAR) AS DOUBLE) END"
 
 
 def bits(sign: str) -> Function:

@@ -51,7 +51,7 @@ def node_of(expression: pb.Expression) -> Node:
     return _NODES[kind](getattr(expression, kind))
 
 
-def _literal(of: pb.Expression.Literal) -> Node:
+def literal_of(of: pb.Expression.Literal) -> Literal:
     kind = of.WhichOneof("literal_type")
     if kind == "null":
         return Literal(None, type_of(of.null))
@@ -75,10 +75,10 @@ def type_of(of: Any) -> T.DataType:
 
 
 def _function(of: pb.Expression.UnresolvedFunction) -> Node:
-    if of.is_distinct or of.is_user_defined_function:
+    if of.is_user_defined_function:
         raise unsupported(f"the function {of.function_name}")
     name = of.function_name.lower()
-    return Call(OPERATORS.get(name, name), tuple(map(node_of, of.arguments)))
+    return Call(OPERATORS.get(name, name), tuple(map(node_of, of.arguments)), distinct=of.is_distinct)
 
 
 def _cast(of: pb.Expression.Cast) -> Node:
@@ -109,12 +109,16 @@ def _frame(of: pb.Expression.Window) -> str:
     if not of.HasField("frame_spec"):
         return ""
     frame = of.frame_spec
-    if frame.frame_type == frame.FRAME_TYPE_ROW and frame.lower.unbounded:
-        if frame.upper.current_row:
-            return "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-        if (rows := frame.upper.value.literal.integer) < 0:
-            return f"ROWS BETWEEN UNBOUNDED PRECEDING AND {-rows} PRECEDING"
-    raise unsupported("a frame of a window")
+    if frame.frame_type != frame.FRAME_TYPE_ROW:
+        raise unsupported("a frame of a window by values")
+    return f"ROWS BETWEEN {_bound(frame.lower, 'PRECEDING')} AND {_bound(frame.upper, 'FOLLOWING')}"
+
+
+def _bound(of: pb.Expression.Window.WindowFrame.FrameBoundary, side: str) -> str:
+    if of.unbounded or of.current_row:
+        return f"UNBOUNDED {side}" if of.unbounded else "CURRENT ROW"
+    rows = of.value.literal.integer
+    return f"{abs(rows)} {'PRECEDING' if rows < 0 else 'FOLLOWING'}"
 
 
 def _star(of: pb.Expression.UnresolvedStar) -> Node:
@@ -137,7 +141,7 @@ def _lambda(of: pb.Expression.LambdaFunction) -> Node:
 
 
 _NODES: Final[dict[str, Callable[[Any], Node]]] = {
-    "literal": _literal,
+    "literal": literal_of,
     "unresolved_attribute": _name,
     "unresolved_function": _function,
     "expression_string": lambda of: parse(of.expression),

@@ -15,11 +15,11 @@ from pyspark.sql import types as T
 from lake.session.in_process import steps
 from lake.session.in_process.expressions import columns_read, expanded, have_aggregate
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.protocol import node_of, sorted_node
+from lake.session.in_process.protocol import literal_of, node_of, sorted_node
 from lake.session.in_process.queries import Statement
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.tree import Alias, Name, Node, OutputColumn
-from lake.session.in_process.types import duckdb_type, nullable, parsed_schema
+from lake.session.in_process.types import duckdb_type, has_float, nullable, parsed_schema
 from lake.text import quoted
 
 if TYPE_CHECKING:
@@ -173,9 +173,14 @@ class Relations:
         return steps.aggregated(self.of(of.input), by, nodes, name)
 
     def _set_op(self, of: pb.SetOperation, name: str) -> Relation:
-        if of.set_op_type != of.SET_OP_TYPE_UNION or not of.is_all:
-            raise unsupported("intersections, differences and distinct unions")
+        signs = {of.SET_OP_TYPE_UNION: "UNION", of.SET_OP_TYPE_INTERSECT: "INTERSECT", of.SET_OP_TYPE_EXCEPT: "EXCEPT"}
+        sign = f"{signs[of.set_op_type]}{' ALL' if of.is_all else ''}"
         left, right = self.of(of.left_input), self.of(of.right_input)
+        hashed = [column.type for rows in (left, right) for column in rows.columns]
+        if sign == "UNION" or (
+            sign != "UNION ALL" and any(has_float(type_) or isinstance(type_, T.MapType) for type_ in hashed)
+        ):
+            raise unsupported(f"{sign} of such rows")
         pairs = list[tuple[OutputColumn | None, OutputColumn | None]]()
         if of.by_name:
             first, second = ({c.name.lower(): c for c in rows.columns} for rows in (left, right))
@@ -188,7 +193,16 @@ class Relations:
             unique = len(left.columns) == len(right.columns)
         if not unique:
             raise unsupported("a union of columns with one name")
-        return steps.united(left, right, pairs, name)
+        return steps.united(left, right, pairs, name, sign)
+
+    def _fill_na(self, of: pb.NAFill, name: str) -> Relation:
+        return steps.filled(self.of(of.input), of.cols, [*map(literal_of, of.values)], name)
+
+    def _drop_na(self, of: pb.NADrop, name: str) -> Relation:
+        rows, least = self.of(of.input), of.min_non_nulls if of.HasField("min_non_nulls") else 0
+        if least > 1:
+            raise unsupported("rows with so many values")
+        return steps.without_nulls(rows, of.cols, name, least_one=bool(least))
 
     def _join(self, of: pb.Join, name: str) -> Relation:
         kinds = {of.JOIN_TYPE_INNER: "", of.JOIN_TYPE_LEFT_OUTER: "LEFT", of.JOIN_TYPE_CROSS: ""}

@@ -24,8 +24,20 @@ from lake.session.in_process.expressions import (
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import comparison
 from lake.session.in_process.relation import Relation
-from lake.session.in_process.tree import Alias, Call, Name, Node, OutputColumn, Sorted, has_window, subtree, with_parts
-from lake.session.in_process.types import Value, cast, common_type, has_float
+from lake.session.in_process.tree import (
+    Alias,
+    Call,
+    Cast,
+    Literal,
+    Name,
+    Node,
+    OutputColumn,
+    Sorted,
+    has_window,
+    subtree,
+    with_parts,
+)
+from lake.session.in_process.types import Value, cast, common_type, has_float, is_float, is_number
 
 
 def filtered(rows: Relation, node: Node, name: str) -> Relation:
@@ -194,8 +206,13 @@ def _has_column(node: Node) -> bool:
 
 
 def united(
-    left: Relation, right: Relation, pairs: Sequence[tuple[OutputColumn | None, OutputColumn | None]], name: str
+    left: Relation,
+    right: Relation,
+    pairs: Sequence[tuple[OutputColumn | None, OutputColumn | None]],
+    name: str,
+    sign: str = "UNION ALL",
 ) -> Relation:
+    """Return the rows of both, or those that `sign` leaves of the left."""
     columns, first, second = list[OutputColumn](), list[str](), list[str]()
     for number, (one, other) in enumerate(pairs):
         known = [column for column in (one, other) if column is not None]
@@ -204,8 +221,40 @@ def united(
         for texts, column in ((first, one), (second, other)):
             value = Value("NULL", T.NullType()) if column is None else Value(column.sql, column.type)
             texts.append(f"{cast(value, type_).sql} AS c{number}")
-    sql = f"SELECT {', '.join(first)} FROM {left.name} UNION ALL SELECT {', '.join(second)} FROM {right.name}"
-    return Relation(name, sql, tuple(columns), (left, right), left.plans, operator="Union")
+    sql = f"SELECT {', '.join(first)} FROM {left.name} {sign} SELECT {', '.join(second)} FROM {right.name}"
+    operator = sign.partition(" ")[0].capitalize()
+    made = Relation(name, sql, tuple(columns), (left, right), left.plans, operator=operator)
+    return made if sign == "UNION ALL" else replace(made, filtered_by=_made_of(columns))
+
+
+def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal], name: str) -> Relation:
+    """Return rows with values in place of nulls: one for the columns of its kind, or one for each of `names`."""
+    chosen = [only(rows.columns, each) for each in names] or [*rows.columns]
+    by_column = dict(zip(chosen, [*values] * (len(chosen) if len(values) == 1 else 1), strict=True))
+    nodes = list[Node]()
+    for column in rows.columns:
+        value = by_column.get(column)
+        if value is None or _kind(value.type) != _kind(column.type):
+            nodes.append(column)
+        elif has_float(column.type) or is_float(value.type):
+            raise unsupported("fractions in place of nulls")
+        else:
+            nodes.append(Alias(Call("coalesce", (column, Cast(value, column.type))), column.name))
+    return selected(rows, nodes, name)
+
+
+def _kind(type_: T.DataType) -> str:
+    return "number" if is_number(type_) else type_.typeName()
+
+
+def without_nulls(rows: Relation, names: Sequence[str], name: str, *, least_one: bool) -> Relation:
+    """Return the rows without a null in these columns (default: all), or with a value in `least_one` of them."""
+    known = list[Node]()
+    for column in [only(rows.columns, each) for each in names] or rows.columns:
+        known.append(Call("isnotnull", (column,)))
+        if is_float(column.type):
+            known[-1] = Call("and", (known[-1], Call("not", (Call("isnan", (column,)),))))
+    return filtered(rows, Call("or" if least_one else "and", tuple(known)), name)
 
 
 def _beside(left: Relation, right: Relation) -> Relation:

@@ -164,7 +164,7 @@ class Parser:
                 node = Call(COMPARISONS[sign], (node, self._binary(0)))
             elif self.take("is"):
                 return self._is(node)
-            elif self.word in ("not", "between", "in", "like"):
+            elif self.word in ("not", "between", "in", "like", "rlike", "regexp"):
                 negated = bool(self.take("not"))
                 node = self._among(node)
                 return Call("not", (node,)) if negated else node
@@ -194,6 +194,8 @@ class Parser:
             if not (values := self._list(self.expression)):
                 raise self.unknown
             return Call("in", (node, *values))
+        if self.take("rlike", "regexp"):
+            return Call("rlike", (node, self._binary(0)))
         self.need("like")
         return Call("like", (node, self._binary(0)))
 
@@ -232,7 +234,7 @@ class Parser:
             return self._bracketed()
         if text == "*":
             return self._star(())
-        if kind == "word" and self.word == "(" and word not in ("in", "exists"):
+        if kind == "word" and self.word == "(" and word != "in":
             self.take("(")
             return self._call(word)
         if kind == "word" and word in ("true", "false"):
@@ -292,6 +294,11 @@ class Parser:
             of = self.expression()
             self.need("as")
             return Cast(of, self._type(), may_fail=name == "cast")
+        if name == "extract":
+            part = Literal(self.identifier(), T.StringType())
+            self.need("from")
+            return Call(name, (part, *self._list(self.expression)))
+        distinct = bool(self.take("distinct"))
         arguments, where = self._list(self.aliased if name == "struct" else self.expression), None
         if self.take("filter"):
             self.need("(", "where")
@@ -299,14 +306,30 @@ class Parser:
             self.need(")")
         if ignores_nulls := bool(self.take("ignore")):
             self.need("nulls")
-        call = Call(name, arguments, ignores_nulls, where)
+        call = Call(name, arguments, ignores_nulls, where, distinct)
         if not self.take("over"):
             return call
         self.need("(")
         by = self.terms_by("partition", self.expression)
         order = self.terms_by("order", self.sorted)
+        frame = self._frame() if self.take("rows") else ""
         self.need(")")
-        return Over(call, tuple(by), tuple(order))
+        return Over(call, tuple(by), tuple(order), frame)
+
+    def _frame(self) -> str:
+        self.need("between")
+        first = self._bound()
+        self.need("and")
+        return f"ROWS BETWEEN {first} AND {self._bound()}"
+
+    def _bound(self) -> str:
+        kind, text = self.next()
+        if not (text.isdigit() if kind == "number" else text.lower() in ("unbounded", "current")):
+            raise self.unknown
+        side = self.take("row") if text.lower() == "current" else self.take("preceding", "following")
+        if not side:
+            raise self.unknown
+        return f"{text} {side}".upper()
 
     def terms_by(self, word: str, part: Callable[[], P]) -> list[P]:
         """Parse the terms behind `partition by`, `group by` or `order by`, if the next word begins them."""

@@ -1,54 +1,28 @@
-"""Functions of texts and times of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+"""Functions of texts of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import types as T
 
+from lake.session.in_process import dates
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function, times
-from lake.session.in_process.types import MICROSECONDS, Value, cast, common_type, is_integer, once
+from lake.session.in_process.operators import BOOLEAN, INT, LONG, TEXT, TIMESTAMP, Function, constant, text, typed
+from lake.session.in_process.types import Value, cast, is_integer, once
 from lake.text import literal, quoted
 
 BINARY: Final = T.BinaryType()
 AES: Final = {"aes_encrypt": 4, "aes_decrypt": 3}
 """Numbers of arguments, without mode and padding."""
 LINE_END: Final = "chr(13) || chr(10)"
-UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
-DATE_PARTS: Final = ("year", "quarter", "month", "day", "dayofyear", "weekofyear")
-FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%g"}
-FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
-"""Parts of a format of times: quoted text, a field, or signs."""
-RESERVED: Final = re.compile(r"''|[][{}#]")
-"""What a format of times has beside its parts: quotes as text, and optional parts."""
+LONGEST: Final = 1_000
+"""Signs to which a text is padded, and times that it is repeated."""
 PLAIN_SCALE: Final = 6
 """Java writes a decimal of more places with an exponent if it is small."""
 ASCII: Final = r"[\x00-\x7f]*"
-
-
-def typed(template: str, type_: T.DataType, *given: T.DataType) -> Function:
-    """Return a function whose arguments have the types `given`, or narrower integers."""
-
-    def compute(values: Sequence[Value]) -> Value:
-        if len(values) != len(given):
-            raise unsupported("a function with other arguments")
-        texts = []
-        for value, wanted in zip(values, given, strict=True):
-            if value.type != wanted and not (is_integer(wanted) and common_type([value.type, wanted]) == wanted):
-                raise unsupported(f"a function of a {value.type.simpleString()}")
-            texts.append(cast(value, wanted).sql)
-        return Value(template.format(*texts), type_)
-
-    return compute
-
-
-def text(template: str, type_: T.DataType = TEXT, *others: T.DataType) -> Function:
-    """Return a function of a text and of `others`."""
-    return typed(template, type_, TEXT, *others)
 
 
 def of_ascii(function: str) -> Function:
@@ -57,13 +31,6 @@ def of_ascii(function: str) -> Function:
         f"CASE WHEN {{0}} IS NULL THEN NULL WHEN regexp_full_match({{0}}, '{ASCII}') THEN {function}({{0}})"
         " ELSE error('a letter') END"
     )
-
-
-def constant(value: Value) -> str:
-    """Return the text of a literal. Raises Unsupported for other values."""
-    if not value.is_literal or value.type != TEXT:
-        raise unsupported(f"a computed text, {value.sql}")
-    return value.sql[1:-1].replace("''", "'")
 
 
 def trimmed(function: str) -> Function:
@@ -116,6 +83,48 @@ def replace(values: Sequence[Value]) -> Value:
     if not constant(old) or {of.type, new.type} != {TEXT}:
         raise unsupported("replace of other values")
     return Value(f"replace({of.sql}, {old.sql}, {new.sql})", TEXT)
+
+
+def padded(function: str) -> Function:
+    """Return a function of a text, a constant length and a constant sign or signs."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        of, size, *signs = values
+        fill = constant(signs[0]) if signs else " "
+        if of.type != TEXT or not fill or _number(size) > LONGEST:
+            raise unsupported(f"{function} of other values")
+        return Value(f"{function}({of.sql}, {size.sql}, {literal(fill)})", TEXT)
+
+    return compute
+
+
+def repeated(values: Sequence[Value]) -> Value:
+    of, times_ = values
+    if of.type != TEXT or _number(times_) > LONGEST:
+        raise unsupported("repeat of other values")
+    return Value(f"repeat({of.sql}, {times_.sql})", TEXT)
+
+
+def _number(value: Value) -> int:
+    """Return a constant of at least zero. Raises Unsupported for other values."""
+    if not value.is_literal or not value.sql.isdigit():
+        raise unsupported(f"a computed number, {value.sql}")
+    return int(value.sql)
+
+
+def split_part(values: Sequence[Value]) -> Value:
+    of, separator, place = values
+    if of.type != TEXT or not constant(separator) or not _number(place):
+        raise unsupported("split_part of other values")
+    return Value(f"split_part({of.sql}, {separator.sql}, {place.sql})", TEXT)
+
+
+def translated(values: Sequence[Value]) -> Value:
+    of, old, new = values
+    signs = constant(old)
+    if of.type != TEXT or not (signs + constant(new)).isascii() or len({*signs}) < len(signs) or "\0" in constant(new):
+        raise unsupported("translate of other values")
+    return Value(f"translate({of.sql}, {old.sql}, {new.sql})", TEXT)
 
 
 def like(values: Sequence[Value]) -> Value:
@@ -199,7 +208,9 @@ def _json(of: Value, depth: int = 0) -> str:  # noqa: PLR0911 one return a kind
             return _quoted(cast(of, TEXT))
         case T.TimestampType() | T.TimestampNTZType():
             zone = "'Z'" if of.type == TIMESTAMP else ""
-            return _quoted(date_format([of, Value(literal(f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"), TEXT, is_literal=True)]))
+            return _quoted(
+                dates.date_format([of, Value(literal(f"yyyy-MM-dd'T'HH:mm:ss.SSS{zone}"), TEXT, is_literal=True)])
+            )
     written = cast(of, TEXT)
     if isinstance(of.type, T.DoubleType):
         return f"CASE WHEN isfinite({of.sql}) THEN {written.sql} ELSE {_quoted(written)} END"
@@ -212,68 +223,6 @@ def _quoted(of: Value) -> str:
     return f"'\"' || {of.sql} || '\"'"
 
 
-def date_trunc(values: Sequence[Value]) -> Value:
-    unit, at = values
-    if (name := constant(unit).lower()) not in UNITS:
-        raise unsupported(f"date_trunc by {name}")
-    local = cast(cast(at, TIMESTAMP), NTZ).sql
-    return cast(Value(f"CAST(date_trunc('{name}', {local}) AS TIMESTAMP)", NTZ), TIMESTAMP)
-
-
-def trunc(values: Sequence[Value]) -> Value:
-    day, unit = values
-    if day.type != DATE or (name := constant(unit).lower()) not in UNITS[:4]:
-        raise unsupported("trunc of other values")
-    return Value(f"CAST(date_trunc('{name}', {day.sql}) AS DATE)", DATE)
-
-
-def part_of_time(sql: str, *types: T.DataType) -> Function:
-    """Return a function of a date or a time in UTC as integer; `types` are those that have the part."""
-
-    def compute(values: Sequence[Value]) -> Value:
-        [at] = values
-        if at.type not in types:
-            raise unsupported(f"a part of a {at.type.simpleString()}")
-        local = cast(at, NTZ) if at.type == TIMESTAMP else at
-        return Value(f"CAST({sql.format(local.sql)} AS INTEGER)", INT)
-
-    return compute
-
-
-def date_format(values: Sequence[Value]) -> Value:
-    at, pattern = values
-    form = ""
-    if RESERVED.search(constant(pattern)) or constant(pattern).count("'") % 2:
-        raise unsupported(f"the format {constant(pattern)}")
-    for written, letters, signs in FORMAT.findall(constant(pattern)):
-        fields = [found[0] for found in re.finditer(r"(\w)\1*", letters)]
-        if unknown := [field for field in fields if field not in FORMATS]:
-            raise unsupported(f"the format {unknown[0]}")
-        form += "".join(map(FORMATS.__getitem__, fields)) + (written or signs).replace("%", "%%")
-    local = cast(cast(at, TIMESTAMP), NTZ).sql
-    four_digits = f"WHEN year({local}) BETWEEN 1000 AND 9999 THEN strftime({local}, {literal(form)})"
-    return Value(f"CASE {four_digits} WHEN {local} IS NOT NULL THEN error('a year') END", TEXT)
-
-
-def shifted(unit: str, values: Sequence[Value]) -> Value:
-    """Return a time moved by a number of units, all of one length in UTC."""
-    number, at = values
-    unit = unit.lower()
-    if unit not in MICROSECONDS or not is_integer(number.type) or at.type not in {TIMESTAMP, NTZ}:
-        raise unsupported(f"timestampadd by {unit}")
-    micros = f"CAST({number.sql} AS BIGINT) * {MICROSECONDS[unit]}"
-    return times("+")([at, Value(micros, T.DayTimeIntervalType())])
-
-
-def interval(values: Sequence[Value]) -> Value:
-    """Return the microseconds of literal seconds: other parts are zero."""
-    *parts, seconds = values
-    if not all(value.sql == "0" for value in parts) or not seconds.is_literal:
-        raise unsupported("a computed interval")
-    return Value(f"CAST({seconds.sql} * 1000000 AS BIGINT)", T.DayTimeIntervalType(), is_literal=True)
-
-
-TIMES: Final = (DATE, TIMESTAMP, NTZ)
 FUNCTIONS: Final[dict[str, Function]] = {
     "concat": concat,
     "concat_ws": concat_ws,
@@ -292,6 +241,19 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "endswith": text("ends_with({0}, {1})", BOOLEAN, TEXT),
     "instr": text("CAST(instr({0}, {1}) AS INTEGER)", INT, TEXT),
     "like": like,
+    **dict.fromkeys(("char_length", "character_length"), text("length({0})", INT)),
+    "octet_length": text("CAST(strlen({0}) AS INTEGER)", INT),
+    "right": text("right({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END)", TEXT, INT),
+    "lpad": padded("lpad"),
+    "rpad": padded("rpad"),
+    "repeat": repeated,
+    "split_part": split_part,
+    "translate": translated,
+    **dict.fromkeys(("locate", "position"), text("CAST(instr({1}, {0}) AS INTEGER)", INT, TEXT)),
+    "md5": text("md5({0})"),
+    "sha1": text("sha1({0})"),
+    "sha": text("sha1({0})"),
+    "hex": typed("hex({0})", TEXT, LONG),
     "sha2": sha2,
     "to_json": to_json,
     "encode": by_utf8("encode", TEXT, BINARY),
@@ -302,24 +264,5 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "aes_encrypt": by_aes("aes_encrypt"),
     "aes_decrypt": by_aes("aes_decrypt"),
     "try_to_binary": try_to_binary,
-    "date_trunc": date_trunc,
-    "trunc": trunc,
-    "date_format": date_format,
-    **{part: part_of_time(f"{part}({{0}})", *TIMES) for part in DATE_PARTS},
-    **{part: part_of_time(f"{part}({{0}})", *TIMES[1:]) for part in UNITS[-3:]},
-    "dayofmonth": part_of_time("day({0})", *TIMES),
-    "dayofweek": part_of_time("dayofweek({0}) + 1", *TIMES),
-    "weekday": part_of_time("isodow({0}) - 1", *TIMES),
-    "unix_micros": typed("epoch_us({0})", LONG, TIMESTAMP),
-    "timestamp_micros": typed("make_timestamptz({0})", TIMESTAMP, LONG),
-    "timestamp_millis": typed("make_timestamptz({0} * 1000)", TIMESTAMP, LONG),
-    "timestamp_seconds": typed("make_timestamptz({0} * 1000000)", TIMESTAMP, LONG),
-    "unix_date": typed("CAST({0} - DATE '1970-01-01' AS INTEGER)", INT, DATE),
-    "date_from_unix_date": typed("DATE '1970-01-01' + {0}", DATE, INT),
-    "date_add": typed("{0} + {1}", DATE, DATE, INT),
-    "date_sub": typed("{0} - {1}", DATE, DATE, INT),
-    "datediff": typed("CAST({0} - {1} AS INTEGER)", INT, DATE, DATE),
-    "add_months": typed("CAST({0} + to_months({1}) AS DATE)", DATE, DATE, INT),
-    "last_day": typed("last_day({0})", DATE, DATE),
-    "make_dt_interval": interval,
+    **dates.FUNCTIONS,
 }

@@ -67,6 +67,7 @@ class Call:
     arguments: tuple[Node, ...]
     ignores_nulls: bool = False
     where: Node | None = None
+    distinct: bool = False
 
 
 @dataclass(frozen=True)

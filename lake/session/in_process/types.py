@@ -31,6 +31,8 @@ INTEGERS: Final[tuple[type[T.DataType], ...]] = (T.ByteType, T.ShortType, T.Inte
 """From the narrowest to the widest."""
 DIGITS: Final = dict(zip(INTEGERS, (3, 5, 10, 20), strict=True))
 MOST: Final = 38
+PLACES: Final = 20
+"""Places that hold all digits of a double from a thousandth on."""
 EMPTY: Final = T.ArrayType(T.NullType())
 """Type of an array without elements, or with nulls alone."""
 NAMES: Final[dict[str, T.DataType]] = {
@@ -226,6 +228,13 @@ END"""
 """Text of a double as every Java writes it. Before version 19 it wrote needless digits of some numbers from 2^53 on,
 of some small powers of two, and of some subnormal numbers.
 """
+DIGITS_OF_DOUBLE: Final = f"""CASE
+    WHEN abs({{0}}) >= 1e-3 AND abs({{0}}) < 1e15 OR {{0}} = 0
+        THEN CAST(CAST({{0}} AS VARCHAR) AS DECIMAL({MOST}, {PLACES}))
+    WHEN {{0}} IS NOT NULL THEN error('a double of other digits')
+END"""
+SECONDS: Final = "((epoch_us({0}) - (epoch_us({0}) % 1000000 + 1000000) % 1000000) // 1000000)"
+"""Whole seconds before a time."""
 FROM_TEXT: Final[dict[type[T.DataType], str]] = {
     **dict.fromkeys(INTEGERS, "-?[0-9]{1,19}"),
     T.DecimalType: r"-?[0-9]{1,38}(\.[0-9]{1,38})?",
@@ -234,6 +243,8 @@ FROM_TEXT: Final[dict[type[T.DataType], str]] = {
     T.TimestampType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?",
 }
 """Texts that both engines read as the same value; a year 0000 is read by neither."""
+NO_NUMBER: Final = "|[^0-9]*[A-Za-z][^0-9]*"
+"""Texts that neither engine reads as an integer or a decimal."""
 
 
 def cast(value: Value, type_: T.DataType) -> Value:
@@ -248,7 +259,8 @@ def cast(value: Value, type_: T.DataType) -> Value:
 PLAIN_CASTS: Final[dict[type[T.DataType], tuple[type[T.DataType], ...]]] = {
     **dict.fromkeys(INTEGERS, (*INTEGERS, T.BooleanType)),
     T.DecimalType: (*INTEGERS, T.DecimalType),
-    T.FloatType: INTEGERS,
+    T.FloatType: (*INTEGERS, T.DoubleType),
+    T.BooleanType: INTEGERS,
     T.DoubleType: (*INTEGERS, T.FloatType),
     T.DateType: (T.TimestampNTZType,),
     T.TimestampNTZType: (T.DateType,),
@@ -260,15 +272,14 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one retu
     sql, of, to = value.sql, value.type, duckdb_type(type_)
     if isinstance(of, PLAIN_CASTS.get(type(type_), ())):
         return f"CAST({sql} AS {to})"
+    if (time := _time_sql(value, type_)) is not None:
+        return time
     match type_:
         case T.StringType():
             return _text_sql(value)
-        case T.TimestampType() if isinstance(of, T.DateType):
-            return f"(CAST({sql} AS TIMESTAMP) AT TIME ZONE 'UTC')"
-        case T.TimestampType() | T.TimestampNTZType() if isinstance(of, T.TimestampType | T.TimestampNTZType):
-            return f"({sql} AT TIME ZONE 'UTC')"
-        case T.DateType() if isinstance(of, T.TimestampType):
-            return f"CAST(({sql} AT TIME ZONE 'UTC') AS DATE)"
+        case T.DecimalType() if isinstance(of, T.DoubleType) and type_.scale <= PLACES:  # Spark rounds its text
+            exact = once(sql, DIGITS_OF_DOUBLE.format)
+            return _cast_sql(Value(exact, T.DecimalType(MOST, PLACES)), type_) if type_.scale < PLACES else exact
         case T.DoubleType() if isinstance(of, T.DecimalType):  # by text: a direct cast rounds twice
             return f"CAST(CAST({sql} AS VARCHAR) AS DOUBLE)"
         case _ if is_integer(type_) and (isinstance(of, T.DecimalType) or is_float(of)):
@@ -289,6 +300,23 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one retu
     raise unsupported(f"a cast of {of.simpleString()} as {type_.simpleString()}")
 
 
+def _time_sql(value: Value, type_: T.DataType) -> str | None:
+    """Return the SQL of a cast of a time or as one that is not by text, if it is one."""
+    sql, of = value.sql, value.type
+    match type_:
+        case T.TimestampType() if isinstance(of, T.DateType):
+            return f"(CAST({sql} AS TIMESTAMP) AT TIME ZONE 'UTC')"
+        case T.TimestampType() | T.TimestampNTZType() if isinstance(of, T.TimestampType | T.TimestampNTZType):
+            return f"({sql} AT TIME ZONE 'UTC')"
+        case T.TimestampType() if is_integer(of):
+            return f"make_timestamptz(CAST({sql} AS BIGINT) * 1000000)"
+        case T.DateType() if isinstance(of, T.TimestampType):
+            return f"CAST(({sql} AT TIME ZONE 'UTC') AS DATE)"
+        case T.LongType() if isinstance(of, T.TimestampType):
+            return SECONDS.format(sql)
+    return None
+
+
 def _text_sql(value: Value) -> str:
     sql, plain = value.sql, (*INTEGERS, T.DecimalType, T.BooleanType)
     if isinstance(value.type, T.DecimalType) and value.type.precision == value.type.scale:
@@ -306,8 +334,13 @@ def _text_sql(value: Value) -> str:
 
 
 def try_cast(value: Value, type_: T.DataType) -> Value:
-    """Cast integers and decimals, to null where the value does not fit."""
+    """Cast integers, decimals, and texts, to null where the value does not fit."""
     exact = (*INTEGERS, T.DecimalType)
+    if isinstance(value.type, T.StringType) and isinstance(type_, exact):
+        known = f"WHEN regexp_full_match({value.sql}, '{FROM_TEXT[type(type_)]}') THEN TRY_CAST({value.sql} AS"
+        never = f"WHEN regexp_full_match({value.sql}, '{NO_NUMBER}') THEN NULL"
+        unknown = f"WHEN {value.sql} IS NOT NULL THEN error('a text')"
+        return Value(f"CASE {known} {duckdb_type(type_)}) {never} {unknown} END", type_)
     if not isinstance(value.type, exact) or not isinstance(type_, exact):
         raise unsupported(f"try_cast of {value.type.simpleString()} as {type_.simpleString()}")
     if is_integer(type_) and isinstance(value.type, T.DecimalType):

@@ -1,0 +1,158 @@
+"""Functions of dates and times of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import types as T
+
+from lake.session.in_process.mode import unsupported
+from lake.session.in_process.operators import DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function, constant, times, typed
+from lake.session.in_process.types import MICROSECONDS, SECONDS, Value, cast, is_integer
+from lake.text import literal
+
+UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+DATE_PARTS: Final = ("year", "quarter", "month", "day", "dayofyear", "weekofyear")
+FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%g"}
+SHAPES: Final = {"yyyy": "[1-9][0-9]{3}"}
+PARTS: Final = {"week": "weekofyear", "doy": "dayofyear"}
+FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
+"""Parts of a format of times: quoted text, a field, or signs."""
+RESERVED: Final = re.compile(r"''|[][{}#]")
+"""What a format of times has beside its parts: quotes as text, and optional parts."""
+TIMES: Final = (DATE, TIMESTAMP, NTZ)
+
+
+def date_trunc(values: Sequence[Value]) -> Value:
+    unit, at = values
+    if (name := constant(unit).lower()) not in UNITS:
+        raise unsupported(f"date_trunc by {name}")
+    local = cast(cast(at, TIMESTAMP), NTZ).sql
+    return cast(Value(f"CAST(date_trunc('{name}', {local}) AS TIMESTAMP)", NTZ), TIMESTAMP)
+
+
+def trunc(values: Sequence[Value]) -> Value:
+    day, unit = values
+    if day.type != DATE or (name := constant(unit).lower()) not in UNITS[:4]:
+        raise unsupported("trunc of other values")
+    return Value(f"CAST(date_trunc('{name}', {day.sql}) AS DATE)", DATE)
+
+
+def part_of_time(sql: str, *types: T.DataType) -> Function:
+    """Return a function of a date or a time in UTC as integer; `types` are those that have the part."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        [at] = values
+        if at.type not in types:
+            raise unsupported(f"a part of a {at.type.simpleString()}")
+        local = cast(at, NTZ) if at.type == TIMESTAMP else at
+        return Value(f"CAST({sql.format(local.sql)} AS INTEGER)", INT)
+
+    return compute
+
+
+def date_format(values: Sequence[Value]) -> Value:
+    at, pattern = values
+    form = ""
+    if RESERVED.search(constant(pattern)) or constant(pattern).count("'") % 2:
+        raise unsupported(f"the format {constant(pattern)}")
+    for written, letters, signs in FORMAT.findall(constant(pattern)):
+        fields = [found[0] for found in re.finditer(r"(\w)\1*", letters)]
+        if unknown := [field for field in fields if field not in FORMATS]:
+            raise unsupported(f"the format {unknown[0]}")
+        form += "".join(map(FORMATS.__getitem__, fields)) + (written or signs).replace("%", "%%")
+    local = cast(cast(at, TIMESTAMP), NTZ).sql
+    four_digits = f"WHEN year({local}) BETWEEN 1000 AND 9999 THEN strftime({local}, {literal(form)})"
+    return Value(f"CASE {four_digits} WHEN {local} IS NOT NULL THEN error('a year') END", TEXT)
+
+
+def read_time(type_: T.DataType) -> Function:
+    """Return a function of a time, or of a text in a constant format of fields of a fixed size."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        of, *format_ = values
+        if not format_ or of.type in TIMES:
+            return cast(of, type_)
+        if of.type != TEXT:
+            raise unsupported(f"a time by the format of a {of.type.simpleString()}")
+        shape = form = ""
+        for written, letters, signs in FORMAT.findall(constant(format_[0])):
+            if (letters and letters not in FORMATS) or not (written + signs).isascii():
+                raise unsupported(f"the format {constant(format_[0])}")
+            shape += SHAPES.get(letters, f"[0-9]{{{len(letters)}}}") if letters else re.escape(written or signs)
+            form += FORMATS.get(letters, "") or (written or signs).replace("%", "%%")
+        if RESERVED.search(constant(format_[0])) or not {"%Y", "%m", "%d"} <= {*re.findall("%.", form)}:
+            raise unsupported(f"the format {constant(format_[0])}")
+        read = cast(Value(f"strptime({of.sql}, {literal(form)})", NTZ), type_).sql
+        known = f"WHEN regexp_full_match({of.sql}, {literal(shape)}) THEN {read}"
+        return Value(f"CASE {known} WHEN {of.sql} IS NOT NULL THEN error('a time') END", type_)
+
+    return compute
+
+
+def from_unixtime(values: Sequence[Value]) -> Value:
+    seconds, *format_ = values
+    at = FUNCTIONS["timestamp_seconds"]([seconds])
+    return date_format([at, *(format_ or [Value("'yyyy-MM-dd HH:mm:ss'", TEXT, is_literal=True)])])
+
+
+def part_by_name(values: Sequence[Value]) -> Value:
+    name, at = values
+    part = constant(name).lower()
+    if PARTS.get(part, part) not in {*DATE_PARTS, *UNITS[-3:-1]}:
+        raise unsupported(f"the part {part}")
+    return FUNCTIONS[PARTS.get(part, part)]([at])
+
+
+def shifted(unit: str, values: Sequence[Value]) -> Value:
+    """Return a time moved by a number of units, all of one length in UTC."""
+    number, at = values
+    unit = unit.lower()
+    if unit not in MICROSECONDS or not is_integer(number.type) or at.type not in {TIMESTAMP, NTZ}:
+        raise unsupported(f"timestampadd by {unit}")
+    micros = f"CAST({number.sql} AS BIGINT) * {MICROSECONDS[unit]}"
+    return times("+")([at, Value(micros, T.DayTimeIntervalType())])
+
+
+def interval(values: Sequence[Value]) -> Value:
+    """Return the microseconds of literal seconds: other parts are zero."""
+    *parts, seconds = values
+    if not all(value.sql == "0" for value in parts) or not seconds.is_literal:
+        raise unsupported("a computed interval")
+    return Value(f"CAST({seconds.sql} * 1000000 AS BIGINT)", T.DayTimeIntervalType(), is_literal=True)
+
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    "date_trunc": date_trunc,
+    "trunc": trunc,
+    "date_format": date_format,
+    **{part: part_of_time(f"{part}({{0}})", *TIMES) for part in DATE_PARTS},
+    **{part: part_of_time(f"{part}({{0}})", *TIMES[1:]) for part in UNITS[-3:]},
+    "dayofmonth": part_of_time("day({0})", *TIMES),
+    "dayofweek": part_of_time("dayofweek({0}) + 1", *TIMES),
+    "weekday": part_of_time("isodow({0}) - 1", *TIMES),
+    "unix_micros": typed("epoch_us({0})", LONG, TIMESTAMP),
+    "timestamp_micros": typed("make_timestamptz({0})", TIMESTAMP, LONG),
+    "timestamp_millis": typed("make_timestamptz({0} * 1000)", TIMESTAMP, LONG),
+    "timestamp_seconds": typed("make_timestamptz({0} * 1000000)", TIMESTAMP, LONG),
+    "unix_date": typed("CAST({0} - DATE '1970-01-01' AS INTEGER)", INT, DATE),
+    "date_from_unix_date": typed("DATE '1970-01-01' + {0}", DATE, INT),
+    "date_add": typed("{0} + {1}", DATE, DATE, INT),
+    "date_sub": typed("{0} - {1}", DATE, DATE, INT),
+    **dict.fromkeys(("datediff", "date_diff"), typed("CAST({0} - {1} AS INTEGER)", INT, DATE, DATE)),
+    "to_date": read_time(DATE),
+    "to_timestamp": read_time(TIMESTAMP),
+    **dict.fromkeys(("unix_timestamp", "to_unix_timestamp"), typed("(epoch_us({0}) // 1000000)", LONG, TIMESTAMP)),
+    "unix_seconds": typed(SECONDS, LONG, TIMESTAMP),
+    "unix_millis": typed(SECONDS.replace("1000000", "1000"), LONG, TIMESTAMP),
+    "from_unixtime": from_unixtime,
+    "make_date": typed("make_date({0}, {1}, {2})", DATE, INT, INT, INT),
+    "dayname": typed("left(dayname({0}), 3)", TEXT, DATE),
+    "monthname": typed("left(monthname({0}), 3)", TEXT, DATE),
+    **dict.fromkeys(("date_part", "datepart", "extract"), part_by_name),
+    "add_months": typed("CAST({0} + to_months({1}) AS DATE)", DATE, DATE, INT),
+    "last_day": typed("last_day({0})", DATE, DATE),
+    "make_dt_interval": interval,
+}
