@@ -78,7 +78,7 @@ STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "a dropped part": lambda rows: rows.drop(F.col("part.a")),
     "distinct fractions": lambda rows: rows.select("real").distinct(),
     "groups of fractions": lambda rows: rows.groupBy("real").agg(F.count("*").alias("n")),
-    "an order before a selection": lambda rows: rows.sort(F.desc("id")).select("id"),
+    "a limit after an order and a selection": lambda rows: rows.sort(F.desc("id")).select("id").limit(2),
     "groups of a constant": lambda rows: rows.groupBy(F.lit(2).alias("two")).agg(F.count("*").alias("n")),
     "an order by a constant": lambda rows: rows.sort(F.lit(1)),
     "a filter by nothing": lambda rows: rows.where(F.lit(None)),

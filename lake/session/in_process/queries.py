@@ -14,11 +14,11 @@ from pyspark.sql import types as T
 
 from lake.session.in_process import steps
 from lake.session.in_process.aggregates import AGGREGATES
-from lake.session.in_process.expressions import expanded, have_aggregate
+from lake.session.in_process.expressions import LISTS, expanded, have_aggregate
 from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.syntax import Parser
-from lake.session.in_process.tree import Alias, Call, Literal, Name, Node, OutputColumn, parts_of, with_parts
+from lake.session.in_process.tree import Alias, Call, Literal, Name, Node, OutputColumn, Star, parts_of, with_parts
 
 JOINS: Final = ("join", "inner", "cross", "left", "right", "full", "semi", "anti")
 
@@ -47,15 +47,16 @@ class Statement(Parser):
             self.terms(self.common_table)
         rows = self.query_term()
         while self.take("union"):
-            self.need("all")
+            keeps_all = self.take("all", "distinct") == "all"
             rows = self.united(rows, self.query_term())
+            rows = rows if keeps_all else steps.distinct(rows, next(self.names))
         if order := self.terms_by("order", self.sorted):
-            if not self.take("limit"):
-                raise unsupported("an order of all rows")
-            kind, limit = self.next()
-            if kind != "number" or not limit.isdigit() or int(limit) >= 1 << 31:
-                raise self.unknown
-            rows = steps.limited(steps.ordered(rows, order, next(self.names)), int(limit), next(self.names))
+            rows = steps.ordered(rows, order, next(self.names))
+            if self.take("limit"):
+                kind, limit = self.next()
+                if kind != "number" or not limit.isdigit() or int(limit) >= 1 << 31:
+                    raise self.unknown
+                rows = steps.limited(rows, int(limit), next(self.names))
         self.tables = outer
         return rows
 
@@ -84,7 +85,7 @@ class Statement(Parser):
         rows = self.source()
         if self.take("where"):
             rows = steps.filtered(rows, self.expression(), next(self.names))
-        by = self.terms_by("group", self.expression)
+        by = [_grouping(node, items, rows) for node in self.terms_by("group", self.expression)]
         having = [self.expression()] if self.take("having") else []
         nodes = expanded(items, rows.scope)
         if by or have_aggregate([*nodes, *having]):
@@ -172,10 +173,27 @@ class Groups:
         return found
 
 
+def _grouping(node: Node, items: Sequence[Node], rows: Relation) -> Node:
+    """Return what a term of GROUP BY means: an item by its place from 1, or by its alias if no column has that name."""
+    if isinstance(node, Literal) and isinstance(node.type, T.IntegerType):
+        if not 0 < node.value <= len(items) or any(isinstance(item, Star) for item in items):
+            raise unsupported("groups by another place")
+        item = items[node.value - 1]
+        return item.of if isinstance(item, Alias) else item
+    if isinstance(node, Name) and len(node.parts) == 1:
+        name = node.parts[0].lower()
+        meant = [item.of for item in items if isinstance(item, Alias) and item.name.lower() == name]
+        if meant and not any(column.name.lower() == name for column in rows.columns):
+            if len(meant) > 1:
+                raise unsupported(f"groups by {name}")
+            return meant[0]
+    return node
+
+
 def _aggregates(node: Node, by: Sequence[Node]) -> Iterator[Node]:
     if node in by:
         return
-    if isinstance(node, Call) and (node.name in AGGREGATES or "collect_list" in map(_called, node.arguments[:1])):
+    if isinstance(node, Call) and (node.name in AGGREGATES or not LISTS.isdisjoint(map(_called, node.arguments[:1]))):
         yield node
     else:
         for part in parts_of(node):

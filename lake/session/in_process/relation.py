@@ -19,9 +19,9 @@ class Relation:
     """Rows of `sql`, a query that reads the `parents`, and their columns.
 
     `plans` are the columns of this relation and of those that it is made of, by their number in the protocol. A leaf
-    has the name of its held `rows`. `order` are the terms by which the rows are sorted, if they are the result; only
-    `limited` ones may have relations above them. `operator` has Spark's name if it combines rows. `filtered_by` are the
-    columns of scans that decide which rows this step returns.
+    has the name of its held `rows`. `order` are the terms by which the rows are sorted, if they are the result or
+    `limited`; relations above have them in any order. `operator` has Spark's name if it combines rows. `filtered_by`
+    are the columns of scans that decide which rows this step returns.
     """
 
     name: str
@@ -34,10 +34,6 @@ class Relation:
     limited: bool = False
     operator: str = ""
     filtered_by: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not self.limited and any(parent.order and not parent.limited for parent in self.parents):
-            raise unsupported("what follows an order of all rows")
 
     @property
     def schema(self) -> T.StructType:
