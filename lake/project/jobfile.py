@@ -280,6 +280,9 @@ def _as_fault(file: JobFile, files: Mapping[Path, JobFile], error: BaseException
         return DeclarationError(f"{name}: {error.what}", where=error.where or where, fix=error.fix)
     if isinstance(error, SystemExit):
         return DeclarationError(f"{name}: ends the process", where=where, fix="a job may only declare a table")
+    if isinstance(error, AssertionError) and "pyspark" in extract_tb(error.__traceback__)[-1].filename:
+        what = f"{name}: makes an expression of columns where there is no session yet"
+        return DeclarationError(what, where=where, fix="make it in the function")
     what = f"{type(error).__name__}: {error}".replace(".__init__()", "")
     what = re.sub(r" \(/[^)]*\)$", "", what)  # the path of a module is irrelevant to the job
     return DeclarationError(f"{name}: {what}", where=where, fix=_fix(error, files))

@@ -124,6 +124,7 @@ OF_ONE = (
         f"{name}({{0}})"
         for name in ("monthname", "array_max", "array_min", "array_compact", "cardinality", "array_size")
     ),
+    "positive({0})",
     "right({0}, 2)",
     "right({0}, int)",
     *(f"{name}({{0}}, {size}, 'añ')" for name in ("lpad", "rpad") for size in (0, 1, 7)),
@@ -351,6 +352,7 @@ def test_values_are_those_of_spark(spark: SparkSession) -> None:
 
 
 WRITTEN = {
+    *("rlike", "regexp", "regexp_like", "regexp_replace", "regexp_extract", "regexp_extract_all", "split"),
     "isnull",
     "like",
     "try_divide",

@@ -25,11 +25,18 @@ RESERVED: Final = re.compile(r"''|[][{}#]")
 TIMES: Final = (DATE, TIMESTAMP, NTZ)
 
 
+def _local(at: Value) -> str:
+    """Return the SQL of the wall clock in UTC of a time, or of a text that is one."""
+    if at.type not in {*TIMES, TEXT}:
+        raise unsupported(f"a {at.type.simpleString()} as time")
+    return cast(cast(at, TIMESTAMP), NTZ).sql
+
+
 def date_trunc(values: Sequence[Value]) -> Value:
     unit, at = values
     if (name := constant(unit).lower()) not in UNITS:
         raise unsupported(f"date_trunc by {name}")
-    local = cast(cast(at, TIMESTAMP), NTZ).sql
+    local = _local(at)
     return cast(Value(f"CAST(date_trunc('{name}', {local}) AS TIMESTAMP)", NTZ), TIMESTAMP)
 
 
@@ -63,7 +70,7 @@ def date_format(values: Sequence[Value]) -> Value:
         if unknown := [field for field in fields if field not in FORMATS]:
             raise unsupported(f"the format {unknown[0]}")
         form += "".join(map(FORMATS.__getitem__, fields)) + (written or signs).replace("%", "%%")
-    local = cast(cast(at, TIMESTAMP), NTZ).sql
+    local = _local(at)
     four_digits = f"WHEN year({local}) BETWEEN 1000 AND 9999 THEN strftime({local}, {literal(form)})"
     return Value(f"CASE {four_digits} WHEN {local} IS NOT NULL THEN error('a year') END", TEXT)
 

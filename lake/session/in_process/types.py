@@ -199,7 +199,7 @@ def common_type(types: Sequence[T.DataType]) -> T.DataType:
         precision = max(type_.precision - type_.scale for type_ in decimals) + scale
         if precision <= MOST:
             return T.DecimalType(precision, scale)
-    if kinds <= {*INTEGERS, T.FloatType, T.DoubleType}:
+    if kinds <= {*INTEGERS, T.DecimalType, T.FloatType, T.DoubleType} and kinds & {T.FloatType, T.DoubleType}:
         return T.DoubleType()
     if kinds == {T.DateType, T.TimestampType}:
         return T.TimestampType()
