@@ -99,16 +99,17 @@ def _average(values: Sequence[Value], over: str) -> Value:
     return quotient(_sum(values, over), divisor, T.DecimalType(value.type.precision + 4, value.type.scale + 4))
 
 
-def sorted_set(value: Value) -> Value:
+def sorted_set(value: Value, direction: str) -> Value:
     if isinstance(value.type, NESTED) or has_float(value.type):
         raise unsupported(f"a set of {value.type.simpleString()}")
-    listed = f"list(DISTINCT {value.sql} ORDER BY {value.sql}) FILTER (WHERE {value.sql} IS NOT NULL)"
+    listed = f"list(DISTINCT {value.sql} ORDER BY {value.sql} {direction}) FILTER (WHERE {value.sql} IS NOT NULL)"
     return Value(f"coalesce({listed}, CAST([] AS {duckdb_type(T.ArrayType(value.type))}))", T.ArrayType(value.type))
 
 
-def sorted_list(value: Value) -> Value:
-    """Return an array of the values that are not null, in their order."""
-    order = ", ".join(f"{key} ASC NULLS FIRST" for key in sort_keys(value))
+def sorted_list(value: Value, direction: str) -> Value:
+    """Return an array of the values that are not null, in their order or, by DESC, the reverse."""
+    nulls = "FIRST" if direction == "ASC" else "LAST"
+    order = ", ".join(f"{key} {direction} NULLS {nulls}" for key in sort_keys(value))
     listed = f"list({value.sql} ORDER BY {order}) FILTER (WHERE {value.sql} IS NOT NULL)"
     return Value(f"coalesce({listed}, CAST([] AS {duckdb_type(T.ArrayType(value.type))}))", T.ArrayType(value.type))
 

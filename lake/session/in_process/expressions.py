@@ -29,8 +29,6 @@ from lake.session.in_process.tree import (
 from lake.session.in_process.types import LONGEST, Value, cast, try_cast
 from lake.text import literal
 
-ORDERS: Final[tuple[list[Node], ...]] = ([], [Literal(True, T.BooleanType())])
-"""Further arguments of `sort_array` for an ascending order."""
 LISTS: Final = frozenset({"collect_list", "collect_set", "array_agg"})
 
 
@@ -121,10 +119,10 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
             return _with_metadata(made, parts, scope)
         case Call("named_struct", parts):
             return _with_metadata(functions.call("named_struct", _arguments(node, scope)), parts[1::2], scope)
-        case Call("sort_array", (Call("collect_list" | "array_agg", (of,), _, None), *rest)) if rest in ORDERS:
-            return aggregates.sorted_list(value_of(of, scope))
-        case Call("sort_array", (Call("collect_set", (of,), _, None), *rest)) if rest in ORDERS:
-            return aggregates.sorted_set(value_of(of, scope))
+        case Call("sort_array", (Call("collect_list" | "array_agg", (of,), _, None), *rest)):
+            return aggregates.sorted_list(value_of(of, scope), _direction(rest))
+        case Call("sort_array", (Call("collect_set", (of,), _, None), *rest)):
+            return aggregates.sorted_set(value_of(of, scope), _direction(rest))
         case Call(name, _) if name in aggregates.AGGREGATES:
             return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope), distinct=node.distinct)
         case Call("element_at", (Call("map", entries), key)):
@@ -136,6 +134,13 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
         case Call("raise_error"):
             return Value("error('raised')", T.NullType())
     return functions.call(node.name, _arguments(node, scope))
+
+
+def _direction(rest: Sequence[Node]) -> str:
+    """Return the order that the further arguments of `sort_array` mean."""
+    if rest and rest not in ([Literal(True, T.BooleanType())], [Literal(False, T.BooleanType())]):
+        raise unsupported("a computed order")
+    return "DESC" if rest == [Literal(False, T.BooleanType())] else "ASC"
 
 
 def _null(type_: T.DataType) -> Value:
@@ -184,7 +189,7 @@ def _by_lambda(node: Call, scope: Scope) -> Value:
         last = body(finish[0]) if finish else None
         match of:
             case Call("collect_list", (each,), _, None):  # in any order, as the state must not depend on it
-                listed = aggregates.sorted_list(value_of(each, scope))
+                listed = aggregates.sorted_list(value_of(each, scope), "ASC")
             case _:
                 listed = value_of(of, scope)
         return lists.reduced(listed, value_of(start, scope), depth, body(step), last)

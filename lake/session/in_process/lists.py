@@ -177,6 +177,21 @@ def _distinct(values: Sequence[Value]) -> Value:
     return Value(f"CASE WHEN {no_null} ELSE {first} END", of.type)
 
 
+def _selected(condition: str) -> Function:
+    """Return a function of two arrays: the different elements of the first that are, or are not, in the second."""
+
+    def select(values: Sequence[Value]) -> Value:
+        left, right = values
+        if left.type != right.type:
+            raise unsupported("a selection by another array")
+        chosen = f"list_filter({left.sql}, lambda d: {condition} list_contains({right.sql}, d))"
+        first = _distinct([left]).sql  # fails for a null
+        sql = f"CASE WHEN {right.sql} IS NOT NULL AND len({first}) >= 0 THEN {chosen} END"
+        return _distinct([Value(sql, left.type)])
+
+    return select
+
+
 def _union(values: Sequence[Value]) -> Value:
     left, right = values
     if left.type != right.type:
@@ -302,4 +317,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "array_sort": _sorted("LAST"),
     "array_distinct": _distinct,
     "array_union": _union,
+    "array_except": _selected("NOT"),
+    "array_intersect": _selected(""),
 }
