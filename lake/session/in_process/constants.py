@@ -12,10 +12,11 @@ from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.tree import Literal, decimal_literal
-from lake.session.in_process.types import MICROSECONDS
+from lake.session.in_process.types import DAYS, MICROSECONDS
 
 DAY, HOURS = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{6})?(Z|[+-](0\d|1[0-7]):\d\d)?"
 """Forms of dates and times."""
+MONTHS: Final = {"month": 1, "year": 12}
 ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 
@@ -34,13 +35,16 @@ def time(word: str, kind: str, text: str) -> Literal:
 
 
 def interval(kind: str, text: str, unit: str) -> Literal:
-    """Return a number of units that have one length."""
+    """Return a number of months, or of units that have one length."""
     unit = unit.lower().rstrip("s")
     number = text[1:-1] if kind == "text" else text
     form = r"-?\d+(\.\d{1,6})?" if unit == "second" else r"-?\d+"
-    if kind not in ("text", "number") or unit not in MICROSECONDS or not re.fullmatch(form, number):
+    if kind not in ("text", "number") or unit not in {*MICROSECONDS, *MONTHS} or not re.fullmatch(form, number):
         raise unsupported(f"the interval {text} {unit}")
-    return Literal(int(Decimal(number) * MICROSECONDS[unit]), T.DayTimeIntervalType())
+    if unit in MONTHS:
+        return Literal(int(number) * MONTHS[unit], T.YearMonthIntervalType())
+    type_ = DAYS if unit in ("day", "week") else T.DayTimeIntervalType()
+    return Literal(int(Decimal(number) * MICROSECONDS[unit]), type_)
 
 
 def negative(text: str) -> Literal:

@@ -287,7 +287,7 @@ def _starred(star: Star, scope: Scope) -> Sequence[Node]:
 def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
     """Return the SQL of an expression and the column `sql` that it becomes. Raises Unsupported without a name."""
     value, name = value_of(node, scope), name_of(node)
-    if isinstance(value.type, T.DayTimeIntervalType):
+    if isinstance(value.type, T.DayTimeIntervalType | T.YearMonthIntervalType):
         raise unsupported("a column of intervals")
     if name is None:
         raise unsupported(f"a column without a name, {str(node)[:100]}")

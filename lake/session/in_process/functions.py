@@ -266,6 +266,8 @@ def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 o
             return Value(written, type_, is_literal=True)
         case T.DayTimeIntervalType():
             return Value(f"CAST({value} AS BIGINT)", type_, is_literal=True)
+        case T.YearMonthIntervalType():
+            return Value(f"CAST({value} AS INTEGER)", type_, is_literal=True)
         case T.DoubleType():
             return Value(f"CAST('{value!r}' AS DOUBLE)", type_, is_literal=True)
         case T.DateType():

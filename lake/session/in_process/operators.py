@@ -13,6 +13,8 @@ from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.types import (
+    DAYS,
+    MICROSECONDS,
     MOST,
     PLACES,
     Value,
@@ -41,6 +43,7 @@ NTZ: Final = T.TimestampNTZType()
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SIGNED: Final = 34
 """Digits to which Spark rounds the negative and the absolute value of a decimal."""
+INTERVALS: Final = (T.DayTimeIntervalType, T.YearMonthIntervalType)
 COMPARED: Final = (T.ArrayType, T.MapType, T.NullType)
 """Types that are not compared here."""
 
@@ -228,16 +231,20 @@ def decimal_of(value: Value) -> T.DecimalType:
 
 
 def times(sign: str) -> Function:
-    """Return the sum or difference of a time and a number of microseconds, or else of numbers."""
+    """Return the sum or difference of a time and an interval, or else of numbers."""
 
     def compute(values: Sequence[Value]) -> Value:
-        left, right = values
-        if isinstance(right.type, T.DayTimeIntervalType) and isinstance(
-            left.type, T.TimestampType | T.TimestampNTZType
-        ):
-            micros = f"epoch_us({left.sql}) {sign} {right.sql}"
-            return Value(f"make_timestamp{'tz' if left.type == TIMESTAMP else ''}({micros})", left.type)
-        return arithmetic(sign)(values)
+        at, by = values if sign == "-" or not isinstance(values[0].type, INTERVALS) else reversed(values)
+        if not isinstance(by.type, INTERVALS) or at.type not in {DATE, TIMESTAMP, NTZ}:
+            return arithmetic(sign)(values)
+        if isinstance(by.type, T.YearMonthIntervalType):
+            moved = f"{(at if at.type == DATE else cast(at, NTZ)).sql} {sign} to_months({by.sql})"
+            return cast(Value(f"CAST({moved} AS TIMESTAMP)", NTZ), at.type)
+        if at.type == DATE and by.type == DAYS:
+            return Value(f"{at.sql} {sign} CAST({by.sql} // {MICROSECONDS['day']} AS INTEGER)", DATE)
+        instant = cast(at, TIMESTAMP) if at.type == DATE else at
+        made = f"make_timestamp{'tz' if instant.type == TIMESTAMP else ''}(epoch_us({instant.sql}) {sign} {by.sql})"
+        return Value(made, instant.type)
 
     return compute
 

@@ -66,10 +66,13 @@ DUCKDB: Final[dict[type[T.DataType], str]] = {
     T.TimestampType: "TIMESTAMPTZ",
     T.TimestampNTZType: "TIMESTAMP",
     T.DayTimeIntervalType: "BIGINT",  # microseconds
+    T.YearMonthIntervalType: "INTEGER",  # months
     T.NullType: "INTEGER",
 }
 
 
+DAYS: Final = T.DayTimeIntervalType(0, 0)
+"""Type of an interval of whole days."""
 MICROSECONDS: Final = {
     "microsecond": 1,
     "millisecond": 1_000,
