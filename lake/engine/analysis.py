@@ -227,8 +227,6 @@ def _plans(frame: DataFrame) -> str:
 
 def _float_sums(frames: Iterable[DataFrame], text: str) -> Iterable[str]:
     floats = {name for frame in frames for name, type_ in frame.dtypes if type_ in FLOATS}
-    if floats and re.search(r"^(Aggregate|Window)$", text, re.MULTILINE):
-        only_spark("aggregates beside floats")
     sums = []
     for line in text.splitlines():
         for match in ADDING.finditer(line):

@@ -43,7 +43,7 @@ ACCEPTS: Final = "accepted:"
 FETCHES: Final = "source:"
 CLOSES: Final = "idle at "
 """Prefixes of marks that name no file: of an acceptance, a source's delivery, a closing of idle producers."""
-PACKED: Final = dict.fromkeys((*PACKINGS, ".parquet", ".avro"), 20)
+PACKED: Final = dict.fromkeys((*PACKINGS, ".parquet", ".avro"), 10)
 PACKED_SPOOL: Final = 6
 """Assumed ratios of unpacked to stored size: by kind of file, and of a source's spool."""
 

@@ -52,7 +52,7 @@ ANSWERED = (
     "select group % 2 as id, max(group % 3) n from {rows} group by group % 2",
     "select group % 2 as g, text, count(*) n from {rows} group by 2, g having count(*) < 9",
     "select group + 1 g, count(*) n from {rows} group by 1 order by n desc, g limit 2",
-    "select group, count(distinct int) n, count(distinct text, int) m, avg(id) a from {rows} group by group",
+    "select group, count(distinct int) n, count(distinct text, int) m, avg(money) a from {rows} group by group",
     "select group, sort_array(collect_set(int)) s from {rows} group by group",
     "select id, text rlike '^a' as a, split(text, '-')[0] as first from {rows} where text is not null order by id",
     "select extract(year from day) y, count(*) n from {rows} group by extract(year from day)",

@@ -98,7 +98,7 @@ def _rows_of_a_window(rows: DataFrame) -> DataFrame:
 
 
 def _different_values(rows: DataFrame) -> DataFrame:
-    counts = [F.countDistinct("text").alias("_texts"), F.sum_distinct("int").alias("_ints"), F.avg("id").alias("_id")]
+    counts = [F.countDistinct("text").alias("_texts"), F.sum_distinct("int").alias("_ints")]
     return rows.join(rows.groupBy(F.col("group")).agg(*counts, F.avg("money").alias("_money")), ["group"], "left")
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Iterator
 from random import Random
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from lake.session.in_process.mode import by_duckdb
+from lake.session.in_process.texts import OTHER_LOWER, OTHER_UPPER
 from lake.store.scan import to_arrow, to_frame
 from tests.in_process.rows import answered, by_spark, in_process
 from tests.in_process.test_functions import differing
@@ -51,6 +54,20 @@ def test_json_of_every_sign_is_that_of_spark(spark: SparkSession) -> None:
     signs = [chr(n) for n in range(0x10000) if not 0xD800 <= n < 0xE000] + ["😀", "a\x1fb", '"\\/']
     rows = pa.table({"id": range(len(signs)), "x": signs})
     assert_same(spark, rows, "to_json(array(x))", "to_json(named_struct('ñ\"{}', x, 'd', array(x, null)))")
+
+
+@pytest.mark.parametrize(
+    ("function", "other"), [("lower", OTHER_LOWER), ("upper", OTHER_UPPER)], ids=["lower", "upper"]
+)
+def test_letters_of_the_other_case_are_those_of_spark(spark: SparkSession, function: str, other: str) -> None:
+    """Alone, within a word and at its end: all signs but some that are refused."""
+    refused = re.compile(f"[{re.sub(r'.x{{(.+?)}}', lambda found: chr(int(found[1], 16)), other)}]")
+    signs = [sign for sign in map(chr, range(0x110000)) if not 0xD800 <= ord(sign) < 0xE000]
+    known = [sign for sign in signs if not refused.fullmatch(sign)]
+    assert 0 < len(signs) - len(known) < 500
+    rows = pa.table({"id": range(len(known)), "x": known})
+    assert_same(spark, rows, f"{function}(x)", f"{function}(concat('a', x, 'b'))", f"{function}(concat('a', x))")
+    assert not answered(pa.table({"id": [1], "x": ["İß"]}), [f"{function}(concat('a', x))"])
 
 
 def assert_same(spark: SparkSession, rows: pa.Table, *texts: str) -> None:

@@ -86,15 +86,11 @@ def _any_value(values: Sequence[Value], over: str) -> Value:
 
 
 def _average(values: Sequence[Value], over: str) -> Value:
-    """Return the average of integers, exact as long as their sum is in a double, or of decimals."""
+    """Return an average of decimals; Spark adds integers as floats, which a job may not do."""
     [value] = values
-    count = f"count({value.sql}){over}"
-    if is_integer(value.type):
-        size = f"sum(abs(CAST({value.sql} AS HUGEINT))){over}"
-        total = f"CASE WHEN {size} <= {1 << 53} THEN CAST(sum({value.sql}){over} AS DOUBLE) ELSE error('a sum') END"
-        return Value(f"CASE WHEN {count} > 0 THEN {total} / {count} END", DOUBLE)
     if not isinstance(value.type, T.DecimalType) or value.type.precision + 10 > MOST:
         raise unsupported(f"an average of {value.type.simpleString()}")
+    count = f"count({value.sql}){over}"
     divisor = Value(f"CASE WHEN {count} > 0 THEN CAST({count} AS DECIMAL(20, 0)) END", T.DecimalType(20, 0))
     return quotient(_sum(values, over), divisor, T.DecimalType(value.type.precision + 4, value.type.scale + 4))
 

@@ -213,14 +213,20 @@ def arithmetic(sign: str) -> Function:
         else:
             scale = max(one.scale, other.scale)
             precision = max(one.precision - one.scale, other.precision - other.scale) + scale + 1
-        if precision > MOST and (scale or sign == "*"):
+        exact = bounded(precision, scale)
+        if exact.scale < scale:
             raise unsupported("a decimal of more digits")
-        exact = T.DecimalType(min(precision, MOST), scale)
         if sign == "*":
             return cast(Value(f"({cast(left, one).sql} * {cast(right, other).sql})", T.DecimalType(MOST, scale)), exact)
         return Value(f"CAST({cast(left, exact).sql} {sign} {cast(right, exact).sql} AS {duckdb_type(exact)})", exact)
 
     return compute
+
+
+def bounded(precision: int, scale: int) -> T.DecimalType:
+    """Return the type of an exact decimal, or with fewer places if it has too many digits; at least six if it can."""
+    places = scale if precision <= MOST else max(MOST - (precision - scale), min(scale, 6))
+    return T.DecimalType(min(precision, MOST), places)
 
 
 def decimal_of(value: Value) -> T.DecimalType:
@@ -296,10 +302,7 @@ def division(sign: str) -> Function:
 def _decimal_quotient(left: Value, right: Value) -> Value:
     one, other = decimal_of(left), decimal_of(right)
     scale = max(6, one.scale + other.precision + 1)
-    precision = one.precision - one.scale + other.scale + scale
-    if max(precision, one.precision + one.scale) > MOST:
-        raise unsupported("a decimal of more digits")
-    return quotient(left, right, T.DecimalType(precision, scale))
+    return quotient(left, right, bounded(one.precision - one.scale + other.scale + scale, scale))
 
 
 def quotient(left: Value, right: Value, type_: T.DecimalType) -> Value:

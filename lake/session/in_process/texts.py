@@ -22,14 +22,19 @@ LONGEST: Final = 1_000
 """Signs to which a text is padded, and times that it is repeated."""
 PLAIN_SCALE: Final = 6
 """Java writes a decimal of more places with an exponent if it is small."""
-ASCII: Final = r"[\x00-\x7f]*"
+OTHER_LOWER: Final = r"\x{{130}}\x{{3a3}}\x{{1c89}}\x{{a7cb}}-\x{{a7dc}}\x{{10d50}}-\x{{10d65}}\x{{16ea0}}-\x{{16eb8}}"
+OTHER_UPPER: Final = (
+    r"\x{{df}}\x{{149}}\x{{19b}}\x{{1f0}}\x{{264}}\x{{390}}\x{{3b0}}\x{{587}}\x{{1c8a}}\x{{1e96}}-\x{{1e9a}}\x{{1f50}}-\x{{1fff}}"
+    r"\x{{a7cb}}-\x{{a7dc}}\x{{fb00}}-\x{{fb17}}\x{{10d70}}-\x{{10d85}}\x{{16ebb}}-\x{{16ed3}}"
+)
+"""Letters with several signs in the other case, one that depends on its place, or one of a later Unicode."""
 
 
-def of_ascii(function: str) -> Function:
-    """Return a function that is the same in all languages only for ASCII."""
+def cased(function: str, differing: str) -> Function:
+    """Return a function of each letter, but for the `differing` ones."""
     return text(
-        f"CASE WHEN {{0}} IS NULL THEN NULL WHEN regexp_full_match({{0}}, '{ASCII}') THEN {function}({{0}})"
-        " ELSE error('a letter') END"
+        f"CASE WHEN {{0}} IS NULL THEN NULL WHEN regexp_matches({{0}}, '[{differing}]') THEN error('a letter')"
+        f" ELSE {function}({{0}}) END"
     )
 
 
@@ -230,8 +235,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "left": text("left({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END)", TEXT, INT),
     "substring": substring,
     "substr": substring,
-    "lower": of_ascii("lower"),
-    "upper": of_ascii("upper"),
+    "lower": cased("lower", OTHER_LOWER),
+    "upper": cased("upper", OTHER_UPPER),
     "trim": trimmed("trim"),
     "ltrim": trimmed("ltrim"),
     "rtrim": trimmed("rtrim"),
