@@ -26,7 +26,13 @@ PART: Final = re.compile(
     re.VERBOSE,
 )
 """Signs, classes and groups; a group may be optional, and is not repeated."""
+SPACE: Final = re.compile(r"\\.", re.DOTALL)
+"""A sign behind a backslash, of which `\\s` is spaces."""
 TRANSLATED: Final = {".": f"[^{LINE_ENDS}]", r"\s": f"[{SPACES}]", r"\S": f"[^{SPACES}]"}
+
+
+def _spaces(found: re.Match[str]) -> str:
+    return SPACES if found[0] == r"\s" else found[0]
 
 
 def _pattern(value: Value, *, may_end: bool = False, may_be_empty: bool = False) -> str:
@@ -39,7 +45,7 @@ def _pattern(value: Value, *, may_end: bool = False, may_be_empty: bool = False)
         if part is None:
             raise unsupported(f"the pattern {pattern}")
         one = part["one"]
-        made = part[0] if one is None else TRANSLATED.get(one, one.replace(r"\s", SPACES)) + part["times"]
+        made = part[0] if one is None else TRANSLATED.get(one, SPACE.sub(_spaces, one)) + part["times"]
         translated, place = translated + made, part.end()
     if _compiled(pattern).search("") and not may_be_empty:
         raise unsupported(f"a pattern that matches nothing, {pattern}")
@@ -80,7 +86,8 @@ def extracted(values: Sequence[Value]) -> Value:
 
 def all_extracted(values: Sequence[Value]) -> Value:
     pattern = _pattern(values[1])
-    return Value(f"regexp_extract_all({values[0].sql}, {pattern}, {_group(values)})", T.ArrayType(TEXT))
+    found = f"regexp_extract_all({values[0].sql}, {pattern}, {_group(values)})"
+    return Value(f"list_transform({found}, lambda m: coalesce(m, ''))", T.ArrayType(TEXT))  # null: an unused group
 
 
 def _group(values: Sequence[Value]) -> int:
