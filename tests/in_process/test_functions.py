@@ -158,6 +158,7 @@ OF_ONE = (
     "array_remove({0}, 3)",
     "array_remove(array('a', {0}), 'a')",
     "array_join(array('a', null, {0}), '-')",
+    "array_join(array({0}), '-')",
     "exists({0}, x -> x > 1)",
     "forall({0}, x -> x > 1)",
     "exists(array({0}), x -> x is null)",

@@ -255,7 +255,8 @@ def _joined(values: Sequence[Value]) -> Value:
     of, separator = values
     if of.type != T.ArrayType(TEXT) or separator.type != TEXT:
         raise unsupported("array_join of other values")
-    return Value(f"array_to_string({of.sql}, {separator.sql})", TEXT)
+    known = f"{of.sql} IS NOT NULL AND {separator.sql} IS NOT NULL"
+    return Value(f"CASE WHEN {known} THEN coalesce(array_to_string({of.sql}, {separator.sql}), '') END", TEXT)
 
 
 def _extreme(pick: str) -> Function:
@@ -270,7 +271,7 @@ def _extreme(pick: str) -> Function:
 def _slice(values: Sequence[Value]) -> Value:
     of, start, size = values
     first, length = _constant_place(start), _constant_place(size)
-    if first < 1 or length < 0:
+    if first < 1 or length < 0 or first + length > 1 << 31:
         raise unsupported("a part of an array at other places")
     element_type(of)
     return Value(f"{of.sql}[{first}:{first + length - 1}]", of.type)

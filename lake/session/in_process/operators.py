@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.types import (
     DAYS,
+    EXACT,
     MICROSECONDS,
     MOST,
     PLACES,
@@ -24,6 +25,7 @@ from lake.session.in_process.types import (
     duckdb_type,
     is_integer,
     is_number,
+    is_wide,
     let,
     once,
     together,
@@ -41,8 +43,6 @@ TIMESTAMP: Final = T.TimestampType()
 DATE: Final = T.DateType()
 NTZ: Final = T.TimestampNTZType()
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-SIGNED: Final = 34
-"""Digits to which Spark rounds the negative and the absolute value of a decimal."""
 INTERVALS: Final = (T.DayTimeIntervalType, T.YearMonthIntervalType)
 COMPARED: Final = (T.ArrayType, T.MapType, T.NullType)
 """Types that are not compared here."""
@@ -265,10 +265,8 @@ def negative(values: Sequence[Value]) -> Value:
 def _signed(value: Value, form: str) -> Value:
     """Return a number with another sign; it fails for a decimal of more digits than Spark keeps in it."""
     type_ = value.type
-    if isinstance(type_, T.DecimalType) and type_.precision > SIGNED:
-        limit = f"CAST('{Decimal(1).scaleb(SIGNED - type_.scale):f}' AS {duckdb_type(type_)})"
-        is_wide = f"{{0}} >= {limit} OR {{0}} <= -{limit}"
-        form = f"CASE WHEN {is_wide} THEN error('many digits') ELSE {form.format('{0}')} END"
+    if isinstance(type_, T.DecimalType) and type_.precision > EXACT:
+        form = f"CASE WHEN {is_wide(type_)} THEN error('many digits') ELSE {form} END"
         return Value(once(value.sql, form.format), type_)
     return Value(form.format(value.sql), type_)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,6 +21,8 @@ AES: Final = {"aes_encrypt": 4, "aes_decrypt": 3}
 LINE_END: Final = "chr(13) || chr(10)"
 LONGEST: Final = 1_000
 """Signs to which a text is padded, and times that it is repeated."""
+CONTROL: Final = re.compile(r"[\x00-\x1f]")
+"""Signs whose escapes in JSON Java and Python write in other letters."""
 PLAIN_SCALE: Final = 6
 """Java writes a decimal of more places with an exponent if it is small."""
 OTHER_LOWER: Final = r"\x{{130}}\x{{3a3}}\x{{1c89}}\x{{a7cb}}-\x{{a7dc}}\x{{10d50}}-\x{{10d65}}\x{{16ea0}}-\x{{16eb8}}"
@@ -199,6 +202,8 @@ def _json(of: Value, depth: int = 0) -> str:  # noqa: PLR0911 one return a kind
     """Return SQL of JSON, null of null."""
     match of.type:
         case T.StructType():
+            if CONTROL.search("".join(of.type.names)):
+                raise unsupported("JSON with such names")
             parts = [Value(f"({of.sql}).{quoted(part.name)}", part.dataType) for part in of.type]
             names = [literal(f"{json.dumps(part.name, ensure_ascii=False)}:") for part in of.type]
             texts = [f"{name} || {_json(part, depth)}" for name, part in zip(names, parts, strict=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import count
 from typing import Final
 
@@ -31,6 +32,8 @@ INTEGERS: Final[tuple[type[T.DataType], ...]] = (T.ByteType, T.ShortType, T.Inte
 """From the narrowest to the widest."""
 DIGITS: Final = dict(zip(INTEGERS, (3, 5, 10, 20), strict=True))
 MOST: Final = 38
+EXACT: Final = 34
+"""Digits to which Spark rounds a decimal that it negates, or casts as integer."""
 PLACES: Final = 20
 """Places that hold all digits of a double from a thousandth on."""
 EMPTY: Final = T.ArrayType(T.NullType())
@@ -246,7 +249,7 @@ FROM_TEXT: Final[dict[type[T.DataType], str]] = {
     T.TimestampType: r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?",
 }
 """Texts that both engines read as the same value; a year 0000 is read by neither."""
-NO_NUMBER: Final = "|[^0-9]*[A-Za-z][^0-9]*"
+NO_NUMBER: Final = r"|[^\p{Nd}]*[A-Za-z][^\p{Nd}]*"
 """Texts that neither engine reads as an integer or a decimal."""
 
 
@@ -285,7 +288,9 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one retu
             return _cast_sql(Value(exact, T.DecimalType(MOST, PLACES)), type_) if type_.scale < PLACES else exact
         case T.DoubleType() if isinstance(of, T.DecimalType):  # by text: a direct cast rounds twice
             return f"CAST(CAST({sql} AS VARCHAR) AS DOUBLE)"
-        case _ if is_integer(type_) and (isinstance(of, T.DecimalType) or is_float(of)):
+        case _ if is_integer(type_) and isinstance(of, T.DecimalType):
+            return _whole_sql(value, f"CAST(trunc({{0}}) AS {to})")
+        case _ if is_integer(type_) and is_float(of):
             return f"CAST(trunc({sql}) AS {to})"
         case T.ArrayType() if isinstance(of, T.ArrayType):
             item = Value("NULL" if of == EMPTY else "item", of.elementType)
@@ -301,6 +306,19 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one retu
         known = f"regexp_full_match({sql}, '{FROM_TEXT[type(type_)]}')"
         return f"CASE WHEN {sql} IS NULL THEN NULL WHEN {known} THEN CAST({sql} AS {to}) ELSE error('a text') END"
     raise unsupported(f"a cast of {of.simpleString()} as {type_.simpleString()}")
+
+
+def _whole_sql(value: Value, form: str) -> str:
+    """Return the SQL of `form` of a decimal; it fails for one of more digits than Spark casts exactly."""
+    if not isinstance(value.type, T.DecimalType) or value.type.precision <= EXACT or not value.type.scale:
+        return form.format(value.sql)
+    return once(value.sql, f"CASE WHEN {is_wide(value.type)} THEN error('many digits') ELSE {form} END".format)
+
+
+def is_wide(type_: T.DecimalType) -> str:
+    """Return a form of SQL: whether a decimal has more than EXACT digits."""
+    limit = f"CAST('{Decimal(1).scaleb(EXACT - type_.scale):f}' AS {duckdb_type(type_)})"
+    return f"({{0}} >= {limit} OR {{0}} <= -{limit})"
 
 
 def _time_sql(value: Value, type_: T.DataType) -> str | None:
@@ -347,5 +365,5 @@ def try_cast(value: Value, type_: T.DataType) -> Value:
     if not isinstance(value.type, exact) or not isinstance(type_, exact):
         raise unsupported(f"try_cast of {value.type.simpleString()} as {type_.simpleString()}")
     if is_integer(type_) and isinstance(value.type, T.DecimalType):
-        return Value(f"TRY_CAST(trunc({value.sql}) AS {duckdb_type(type_)})", type_)
+        return Value(_whole_sql(value, f"TRY_CAST(trunc({{0}}) AS {duckdb_type(type_)})"), type_)
     return Value(f"TRY_CAST({value.sql} AS {duckdb_type(type_)})", type_)
