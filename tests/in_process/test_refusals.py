@@ -69,6 +69,22 @@ TEXTS = (
     "date_format(date'2024-03-10', 'yyyy[-MM]')",
     "date_format(date'2024-03-10', 'yyyy{MM}')",
     "date_format(date'2024-03-10', 'yyyy#MM')",
+    "sort_array(collect_list(distinct id))",
+    "aggregate(collect_list(distinct id), 0L, (s, x) -> s + x)",
+    "row_number() over (order by id rows between 1 preceding and 1 following)",
+    "lag(id) over (order by id rows between unbounded preceding and current row)",
+    "sum(id) over (order by id rows between 1 following and 1 preceding)",
+    "sum(id) over (order by id rows between 2147483648 preceding and current row)",
+    "ntile(2L) over (order by id)",
+    "lag(id, '1') over (order by id)",
+    "nth_value(id, 0) over (order by id)",
+    "nth_value(id, null) over (order by id)",
+    "first_value(distinct id) over (order by id)",
+    "last(id, null) over (order by id)",
+    "min(real)",
+    "max(real) over (order by id)",
+    "try_cast('٣e٣' as decimal(10, 0))",
+    "to_json(named_struct('\x1f', id))",
 )
 STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "a star without a part": lambda rows: rows.selectExpr("* except (part.a)"),
@@ -87,8 +103,17 @@ STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     ),
     "a renamed column by an alias": lambda rows: rows.alias("a").withColumnRenamed("x", "y").select("a.y"),
     "a join by a number": lambda rows: rows.join(rows.select(F.col("id").alias("other")), F.col("other")),
+    "a text in place of numbers": lambda rows: rows.fillna({"id": "7"}),
+    "numbers by column in place of texts": lambda rows: rows.fillna({"id": 1, "x": 7}),
+    "rows with at least no value": lambda rows: rows.dropna(thresh=0),
+    "rows without nulls in columns of one name": lambda rows: rows.crossJoin(rows.select("x")).dropna(),
+    "a join by a column that a side lacks": lambda rows: _joined_by_x(rows.select("id").distinct(), rows),
     "names that are exchanged": lambda rows: rows.withColumnsRenamed({"id": "x", "x": "id"}),
 }
+
+
+def _joined_by_x(left: DataFrame, right: DataFrame) -> DataFrame:
+    return left.join(right, left.x == right.id, "left_semi")
 
 
 @pytest.mark.parametrize("text", TEXTS)

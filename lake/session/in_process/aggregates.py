@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from lake.session.in_process.lists import NESTED
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import BOOLEAN, DOUBLE, INT, LONG, boolean, quotient, sort_key, sort_keys
-from lake.session.in_process.types import MOST, Value, cast, common_type, duckdb_type, has_float, is_integer
+from lake.session.in_process.types import MOST, Value, cast, common_type, duckdb_type, has_float, is_float, is_integer
 
 Aggregate: TypeAlias = Callable[[Sequence[Value], str], Value]
 """SQL of an aggregate over rows, with ` FILTER (…)` and ` OVER (…)`, if there are any, as its second argument."""
@@ -23,6 +23,9 @@ def _chosen(pick: str) -> Aggregate:
         if isinstance(value.type, T.StructType):
             return Value(f"arg_{pick}({value.sql}, {sort_key(value)}){over}", value.type)
         sort_keys(value)
+        if is_float(value.type):  # of zeros Spark takes the first
+            zero = f"bool_or({value.sql} = 0 AND signbit({value.sql})){over}"
+            return Value(f"CASE WHEN {zero} THEN error('a zero') ELSE {pick}({value.sql}){over} END", value.type)
         return Value(f"{pick}({value.sql}){over}", value.type)
 
     return choose
@@ -128,26 +131,34 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
 }
 PLACES: Final = ("row_number", "rank", "dense_rank", "ntile")
 SHARES: Final = ("percent_rank", "cume_dist")
-RANKS: Final = (*PLACES, *SHARES, "lag", "lead", "last", "first", "last_value", "first_value", "nth_value")
+FRAMED: Final = ("last", "first", "last_value", "first_value", "nth_value")
+RANKS: Final = (*PLACES, *SHARES, "lag", "lead", *FRAMED)
 """Functions of a window alone."""
+OFFSETS: Final = {"lag": -(1 << 31), "lead": -(1 << 31), "nth_value": 1}
+"""{function: least number of rows}."""
 
 
 def rank(name: str, values: Sequence[Value], over: str, *, ignores_nulls: bool) -> Value:
     """Return a function of a window; `over` is its SQL."""
     skip = " IGNORE NULLS" if ignores_nulls else ""
     given = [value.sql for value in values]
+    number = values[0] if name == "ntile" and values else values[1] if name in OFFSETS and len(values) > 1 else None
+    if number and (number.type != INT or not number.is_literal or int(number.sql) < OFFSETS.get(name, 1)):
+        raise unsupported(f"{name} by {number.sql}")
     if name in PLACES and all(value.is_literal for value in values):
         return Value(f"CAST({name}({', '.join(given)}){over} AS INTEGER)", INT)
     if name in SHARES and not values:
         return Value(f"{name}(){over}", DOUBLE)
-    if name in {"lag", "lead", "nth_value"} and values and all(value.is_literal for value in values[1:]):
+    if name in OFFSETS and values and all(value.is_literal for value in values[1:]):
         if common_type([value.type for value in (values[0], *values[2:])]) != values[0].type:
             raise unsupported(f"{name} with a value of another type")
         given[2:] = [cast(value, values[0].type).sql for value in values[2:]]
         return Value(f"{name}({', '.join(given)}{skip}){over}", values[0].type)
     if name.removesuffix("_value") in {"last", "first"} and len(values) in {1, 2}:
         if len(values) == 2:
-            skip = {"true": " IGNORE NULLS", "false": ""}[given[1].lower()]
+            if given[1] not in {"true", "false"}:
+                raise unsupported(f"{name} with {given[1]}")
+            skip = " IGNORE NULLS" if given[1] == "true" else ""
         return Value(f"{name.removesuffix('_value')}_value({given[0]}{skip}){over}", values[0].type)
     raise unsupported(f"{name} with {len(values)} arguments")
 

@@ -119,7 +119,7 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
             return _with_metadata(made, parts, scope)
         case Call("named_struct", parts):
             return _with_metadata(functions.call("named_struct", _arguments(node, scope)), parts[1::2], scope)
-        case Call("sort_array", (Call("collect_list" | "array_agg", (of,), _, None), *rest)):
+        case Call("sort_array", (Call("collect_list" | "array_agg", (of,), _, None, False), *rest)):
             return aggregates.sorted_list(value_of(of, scope), _direction(rest))
         case Call("sort_array", (Call("collect_set", (of,), _, None), *rest)):
             return aggregates.sorted_set(value_of(of, scope), _direction(rest))
@@ -150,6 +150,8 @@ def _null(type_: T.DataType) -> Value:
 
 def _arguments(node: Call, scope: Scope) -> list[Value]:
     starred = node.name == "count" and node.arguments in {(Star(),), (Literal(1, T.IntegerType()),)}
+    if node.name == "count" and not node.arguments:
+        raise unsupported("count()")
     if node.name in {"if", "when"}:
         return [_value_or_refusal(part, scope) for part in node.arguments]
     return [] if starred else [value_of(part, scope) for part in node.arguments]
@@ -166,7 +168,12 @@ def _value_or_refusal(node: Node, scope: Scope) -> Value:
 
 
 def _filter(node: Call, scope: Scope) -> str:
-    return "" if node.where is None else f" FILTER (WHERE {value_of(Call('and', (node.where,)), scope).sql})"
+    if node.where is None:
+        return ""
+    value = value_of(node.where, scope)
+    if not isinstance(value.type, T.BooleanType):
+        raise unsupported(f"a filter by a {value.type.simpleString()}")
+    return f" FILTER (WHERE {value.sql})"
 
 
 def _by_lambda(node: Call, scope: Scope) -> Value:
@@ -188,7 +195,7 @@ def _by_lambda(node: Call, scope: Scope) -> Value:
         start, step, *finish = others
         last = body(finish[0]) if finish else None
         match of:
-            case Call("collect_list", (each,), _, None):  # in any order, as the state must not depend on it
+            case Call("collect_list", (each,), _, None, False):  # in any order, as the state must not depend on it
                 listed = aggregates.sorted_list(value_of(each, scope), "ASC")
             case _:
                 listed = value_of(of, scope)
@@ -245,8 +252,8 @@ def _over(node: Over, scope: Scope) -> Value:
     over = f"{_filter(call, scope)} OVER ({' '.join([*parts, node.frame])})"
     values = _arguments(call, scope)
     if call.name in aggregates.RANKS:
-        if not node.order:
-            raise unsupported(f"{call.name} without an order")
+        if not node.order or call.distinct or (node.frame and call.name not in aggregates.FRAMED):
+            raise unsupported(f"{call.name} without an order, or in a frame")
         return aggregates.rank(call.name, values, over, ignores_nulls=call.ignores_nulls)
     if call.ignores_nulls or call.distinct or call.name not in aggregates.AGGREGATES:
         raise unsupported(f"a window of {call.name}")

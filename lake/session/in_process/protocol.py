@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as T
@@ -24,6 +25,7 @@ from lake.session.in_process.tree import (
     Sorted,
     Star,
     decimal_literal,
+    frame_of_rows,
 )
 from lake.session.in_process.types import nullable, parsed_type
 
@@ -111,14 +113,13 @@ def _frame(of: pb.Expression.Window) -> str:
     frame = of.frame_spec
     if frame.frame_type != frame.FRAME_TYPE_ROW:
         raise unsupported("a frame of a window by values")
-    return f"ROWS BETWEEN {_bound(frame.lower, 'PRECEDING')} AND {_bound(frame.upper, 'FOLLOWING')}"
+    return frame_of_rows(_place(frame.lower, -inf), _place(frame.upper, inf))
 
 
-def _bound(of: pb.Expression.Window.WindowFrame.FrameBoundary, side: str) -> str:
+def _place(of: pb.Expression.Window.WindowFrame.FrameBoundary, unbounded: float) -> float:
     if of.unbounded or of.current_row:
-        return f"UNBOUNDED {side}" if of.unbounded else "CURRENT ROW"
-    rows = of.value.literal.integer
-    return f"{abs(rows)} {'PRECEDING' if rows < 0 else 'FOLLOWING'}"
+        return unbounded if of.unbounded else 0
+    return of.value.literal.integer
 
 
 def _star(of: pb.Expression.UnresolvedStar) -> Node:

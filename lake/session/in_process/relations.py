@@ -200,7 +200,7 @@ class Relations:
 
     def _drop_na(self, of: pb.NADrop, name: str) -> Relation:
         rows, least = self.of(of.input), of.min_non_nulls if of.HasField("min_non_nulls") else 0
-        if least > 1:
+        if least > 1 or (of.HasField("min_non_nulls") and least < 1):
             raise unsupported("rows with so many values")
         return steps.without_nulls(rows, of.cols, name, least_one=bool(least))
 

@@ -120,9 +120,9 @@ def _of_sides(node: Node, left: Relation, right: Relation, both: Relation) -> No
         case Call("and"):
             return with_parts(node, lambda part: _of_sides(part, left, right, both))
         case Call("==" | "<=>", (Name(plan=int()) as one, Name(plan=int()) as other)):
-            meant, old = ids(one) | ids(other), (*left.columns, *right.columns)
+            meant, old = ids(one), (*left.columns, *right.columns)
             sides = tuple(new for column, new in zip(old, both.columns, strict=True) if meant == {column.id})
-            return replace(node, arguments=sides) if len(sides) == len(node.arguments) else node
+            return replace(node, arguments=sides) if meant == ids(other) and len(sides) == 2 else node
     return node
 
 
@@ -231,18 +231,27 @@ def united(
 
 def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal], name: str) -> Relation:
     """Return rows with values in place of nulls: one for the columns of its kind, or one for each of `names`."""
-    chosen = [only(rows.columns, each) for each in names] or [*rows.columns]
+    chosen = _called(rows, names) or [*rows.columns]
     by_column = dict(zip(chosen, [*values] * (len(chosen) if len(values) == 1 else 1), strict=True))
     nodes = list[Node]()
     for column in rows.columns:
         value = by_column.get(column)
         if value is None or _kind(value.type) != _kind(column.type):
+            if value is not None and len(values) == len(names):  # by column, Spark casts the value
+                raise unsupported(f"a {value.type.simpleString()} in place of nulls of another type")
             nodes.append(column)
         elif has_float(column.type) or is_float(value.type):
             raise unsupported("fractions in place of nulls")
         else:
             nodes.append(Alias(Call("coalesce", (column, Cast(value, column.type))), column.name))
     return selected(rows, nodes, name)
+
+
+def _called(rows: Relation, names: Sequence[str]) -> list[OutputColumn]:
+    """Return the columns of these names, which Spark parses."""
+    if any({*name} & {".", "`"} for name in names):
+        raise unsupported("a name with dots or quotes")
+    return [only(rows.columns, each) for each in names]
 
 
 def _kind(type_: T.DataType) -> str:
@@ -252,7 +261,7 @@ def _kind(type_: T.DataType) -> str:
 def without_nulls(rows: Relation, names: Sequence[str], name: str, *, least_one: bool) -> Relation:
     """Return the rows without a null in these columns (default: all), or with a value in `least_one` of them."""
     known = list[Node]()
-    for column in [only(rows.columns, each) for each in names] or rows.columns:
+    for column in _called(rows, names or [column.name for column in rows.columns]):
         known.append(Call("isnotnull", (column,)))
         if is_float(column.type):
             known[-1] = Call("and", (known[-1], Call("not", (Call("isnan", (column,)),))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from math import inf
 from typing import Any, Final, TypeVar
 
 from pyspark.sql import types as T
@@ -26,6 +27,7 @@ from lake.session.in_process.tree import (
     Over,
     Sorted,
     Star,
+    frame_of_rows,
 )
 from lake.session.in_process.types import parsed_type
 
@@ -318,18 +320,19 @@ class Parser:
 
     def _frame(self) -> str:
         self.need("between")
-        first = self._bound()
+        first = self._place()
         self.need("and")
-        return f"ROWS BETWEEN {first} AND {self._bound()}"
+        return frame_of_rows(first, self._place())
 
-    def _bound(self) -> str:
+    def _place(self) -> float:
         kind, text = self.next()
         if not (text.isdigit() if kind == "number" else text.lower() in ("unbounded", "current")):
             raise self.unknown
         side = self.take("row") if text.lower() == "current" else self.take("preceding", "following")
         if not side:
             raise self.unknown
-        return f"{text} {side}".upper()
+        rows = int(text) if kind == "number" else inf if text.lower() == "unbounded" else 0
+        return -rows if side == "preceding" else rows
 
     def terms_by(self, word: str, part: Callable[[], P]) -> list[P]:
         """Parse the terms behind `partition by`, `group by` or `order by`, if the next word begins them."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import count
+from math import isinf
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import types as T
@@ -117,6 +118,18 @@ def decimal_literal(value: Decimal) -> Literal:
     if precision > MOST:
         raise unsupported(f"the number {value}")
     return Literal(value, T.DecimalType(precision, scale))
+
+
+def frame_of_rows(first: float, last: float) -> str:
+    """Return a frame from one row to another, by their places after the current row, infinite if unbounded."""
+    if first > last or any(abs(place) >= 1 << 31 and not isinf(place) for place in (first, last)):
+        raise unsupported(f"a frame from {first} to {last}")
+    return f"ROWS BETWEEN {_bound(first)} AND {_bound(last)}"
+
+
+def _bound(place: float) -> str:
+    number = "UNBOUNDED" if isinf(place) else abs(place)
+    return f"{number} {'PRECEDING' if place < 0 else 'FOLLOWING'}" if place else "CURRENT ROW"
 
 
 def name_of(node: Node) -> str | None:
