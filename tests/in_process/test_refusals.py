@@ -70,6 +70,8 @@ TEXTS = (
     "date_format(date'2024-03-10', 'yyyy{MM}')",
     "date_format(date'2024-03-10', 'yyyy#MM')",
     "sort_array(collect_list(distinct id))",
+    "to_date('2024-02-29 28', 'yyyy-MM-dd dd')",
+    "to_timestamp(x, 'yyyy-MM-dd', 1)",
     "aggregate(collect_list(distinct id), 0L, (s, x) -> s + x)",
     "row_number() over (order by id rows between 1 preceding and 1 following)",
     "lag(id) over (order by id rows between unbounded preceding and current row)",

@@ -80,6 +80,8 @@ def read_time(type_: T.DataType) -> Function:
 
     def compute(values: Sequence[Value]) -> Value:
         of, *format_ = values
+        if len(format_) > 1:
+            raise unsupported("a time by several formats")
         if not format_ or of.type in TIMES:
             return cast(of, type_)
         if of.type != TEXT:
@@ -90,7 +92,8 @@ def read_time(type_: T.DataType) -> Function:
                 raise unsupported(f"the format {constant(format_[0])}")
             shape += SHAPES.get(letters, f"[0-9]{{{len(letters)}}}") if letters else re.escape(written or signs)
             form += FORMATS.get(letters, "") or (written or signs).replace("%", "%%")
-        if RESERVED.search(constant(format_[0])) or not {"%Y", "%m", "%d"} <= {*re.findall("%.", form)}:
+        fields = re.findall("%[A-Za-z]", form.replace("%%", ""))  # Spark compares fields that are written twice
+        if RESERVED.search(constant(format_[0])) or not {"%Y", "%m", "%d"} <= {*fields} or len({*fields}) < len(fields):
             raise unsupported(f"the format {constant(format_[0])}")
         read = cast(Value(f"strptime({of.sql}, {literal(form)})", NTZ), type_).sql
         known = f"WHEN regexp_full_match({of.sql}, {literal(shape)}) THEN {read}"
