@@ -266,7 +266,7 @@ def _signed(value: Value, form: str) -> Value:
     """Return a number with another sign; it fails for a decimal of more digits than Spark keeps in it."""
     type_ = value.type
     if isinstance(type_, T.DecimalType) and type_.precision > EXACT:
-        form = f"CASE WHEN {is_wide(type_)} THEN error('many digits') ELSE {form} END"
+        form = f"CASE WHEN {is_wide(type_)} THEN error('many digits') ELSE {form.format('{0}')} END"
         return Value(once(value.sql, form.format), type_)
     return Value(form.format(value.sql), type_)
 
