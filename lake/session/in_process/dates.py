@@ -22,6 +22,7 @@ FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
 """Parts of a format of times: quoted text, a field, or signs."""
 RESERVED: Final = re.compile(r"''|[][{}#]")
 """What a format of times has beside its parts: quotes as text, and optional parts."""
+FINITE: Final = "CASE WHEN isfinite({0}) THEN {0} WHEN ({0}) IS NOT NULL THEN error('an infinite date') END"
 TIMES: Final = (DATE, TIMESTAMP, NTZ)
 
 
@@ -148,9 +149,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "timestamp_millis": typed("make_timestamptz({0} * 1000)", TIMESTAMP, LONG),
     "timestamp_seconds": typed("make_timestamptz({0} * 1000000)", TIMESTAMP, LONG),
     "unix_date": typed("CAST({0} - DATE '1970-01-01' AS INTEGER)", INT, DATE),
-    "date_from_unix_date": typed("DATE '1970-01-01' + {0}", DATE, INT),
-    "date_add": typed("{0} + {1}", DATE, DATE, INT),
-    "date_sub": typed("{0} - {1}", DATE, DATE, INT),
+    "date_from_unix_date": typed(FINITE.format("DATE '1970-01-01' + {0}"), DATE, INT),
+    "date_add": typed(FINITE.format("{0} + {1}"), DATE, DATE, INT),
+    "date_sub": typed(FINITE.format("{0} - {1}"), DATE, DATE, INT),
     **dict.fromkeys(("datediff", "date_diff"), typed("CAST({0} - {1} AS INTEGER)", INT, DATE, DATE)),
     "to_date": read_time(DATE),
     "to_timestamp": read_time(TIMESTAMP),

@@ -255,7 +255,7 @@ def _over(node: Over, scope: Scope) -> Value:
         if not node.order or call.distinct or (node.frame and call.name not in aggregates.FRAMED):
             raise unsupported(f"{call.name} without an order, or in a frame")
         return aggregates.rank(call.name, values, over, ignores_nulls=call.ignores_nulls)
-    if call.ignores_nulls or call.distinct or call.name not in aggregates.AGGREGATES:
+    if call.ignores_nulls or call.distinct or call.name not in aggregates.AGGREGATES or (node.frame and not node.order):
         raise unsupported(f"a window of {call.name}")
     return aggregates.aggregate(call.name, values, over)
 
