@@ -58,6 +58,11 @@ class Relation:
         """Names of the held rows that the query reads."""
         return [each.rows for each in _from_the_leaves(self) if each.rows]
 
+    @property
+    def was_ordered(self) -> bool:
+        """Whether these rows, or some that they are made of, were sorted."""
+        return any(each.order for each in _from_the_leaves(self))
+
     def plan(self) -> Iterator[Relation]:
         """Yield this relation and all that it reads, each as often as Spark's plan has it."""
         yield self

@@ -72,7 +72,7 @@ def ordered(rows: Relation, terms: Sequence[Sorted], name: str) -> Relation:
 def limited(rows: Relation, limit: int, name: str) -> Relation:
     """Return the first rows. The query fails if different rows of equal keys are before and behind the limit."""
     sql = f"SELECT * FROM {rows.name} LIMIT {limit}"
-    if not rows.order and any(step.order for step in rows.plan()):
+    if not rows.order and rows.was_ordered:
         raise unsupported("a limit some steps after an order")
     if rows.order:
         shown = ", ".join(column.sql for column in rows.columns)
