@@ -280,7 +280,8 @@ def _as_fault(file: JobFile, files: Mapping[Path, JobFile], error: BaseException
         return DeclarationError(f"{name}: {error.what}", where=error.where or where, fix=error.fix)
     if isinstance(error, SystemExit):
         return DeclarationError(f"{name}: ends the process", where=where, fix="a job may only declare a table")
-    if isinstance(error, AssertionError) and "pyspark" in extract_tb(error.__traceback__)[-1].filename:
+    raised_by = extract_tb(error.__traceback__)[-1].filename
+    if "SESSION_OR_CONTEXT" in str(error) or (isinstance(error, AssertionError) and "pyspark" in raised_by):
         what = f"{name}: makes an expression of columns where there is no session yet"
         return DeclarationError(what, where=where, fix="make it in the function")
     what = f"{type(error).__name__}: {error}".replace(".__init__()", "")

@@ -34,6 +34,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lake import cli, cost
@@ -183,6 +184,8 @@ def test_bad_input_is_reported_and_harms_nothing(
     monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     if session:
         monkeypatch.setattr(cli.Shell, "spark", session)
+    else:
+        monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # another test may have started it
     code = cli._run()
     out, err = capsys.readouterr()
     assert "Traceback" not in err
