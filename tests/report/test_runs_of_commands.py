@@ -15,7 +15,7 @@ from tests.shop import contract, declare, empty, job
 
 LATEST = 'Latest("id", sequence="at")'
 NEWEST = job("newest", LATEST, 'log("thing")')
-BY_SPARK = job("newest", LATEST, 'log("thing")', returns="""rows.where("rlike('a', 'a')")""")
+BY_SPARK = job("newest", LATEST, 'log("thing")', returns="""rows.where("rlike('a', '(?i)a')")""")
 NARROWER = job("newest", LATEST, 'log("thing")', returns='rows.select("id", "at")')
 THING = contract("thing", {"id": "int", "size": "int?", "at": "timestamp"}, id=["id"], time="at")
 Run = Callable[..., str]
