@@ -197,7 +197,7 @@ VIEWS = {
     "joined": "rows.select('id', 'a').join(rows.select('id', 'b', 'c'), 'id').groupBy('id').agg(F.max('b').alias('m'))",
     "filled": "rows.fillna(0, ['b']).groupBy('id').agg(F.max('b').alias('m'))",
     "complete": "rows.dropna(subset=['b', 'c']).groupBy('id').agg(F.max('a').alias('m'))",
-    "different": "rows.select('id', 'a', 'b').subtract(rows.select('id', 'a', 'b').where('f')).select('id', 'a')",
+    "different": "rows.select('id', 'a', 'b').subtract(rows.where('f').select('id', 'a', 'b')).select('id', 'a')",
     "averaged": "rows.groupBy('id').agg(F.expr('avg(cast(a as decimal(9)))').alias('x'), F.max('b').alias('m'))",
     "of_different": "rows.groupBy('id').agg(F.countDistinct('b', 'c').alias('n'))",
     "split": "rows.withColumn('w', F.split('c', ' ')[0]).groupBy('id').agg(F.max('w').alias('w'))",
