@@ -60,7 +60,7 @@ class Relation:
 
     @property
     def was_ordered(self) -> bool:
-        """Whether these rows, or some that they are made of, were sorted."""
+        """Return whether these rows, or some that they are made of, were sorted."""
         return any(each.order for each in _from_the_leaves(self))
 
     def plan(self) -> Iterator[Relation]:
