@@ -66,6 +66,7 @@ TEXTS = (
     "date_format(date'2024-03-10', 'yyyy\\'\\'MM')",
     "date_format(date'2024-03-10', '\\'o\\'\\'clock\\'')",
     "date_format(date'2024-03-10', 'yyyy\\'')",
+    "to_date('2024-03-10', 'yyyy-MM-dd\\'')",
     "date_format(date'2024-03-10', 'yyyy[-MM]')",
     "date_format(date'2024-03-10', 'yyyy{MM}')",
     "date_format(date'2024-03-10', 'yyyy#MM')",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from pyspark.sql import types as T
@@ -43,15 +42,16 @@ def _chosen_by(pick: str) -> Aggregate:
     return choose
 
 
-def _sum(values: Sequence[Value], over: str) -> Value:
+def _sum(values: Sequence[Value], over: str, distinct: str = "") -> Value:
     [value] = values
     if is_integer(value.type):
         size = f"sum(abs(CAST({value.sql} AS HUGEINT))){over}"  # Spark's sum fails or not by the order of rows
-        fits = f"CASE WHEN {size} < {1 << 63} THEN sum({value.sql}){over} WHEN {size} > 0 THEN error('a sum') END"
+        total = f"sum({distinct}{value.sql}){over}"
+        fits = f"CASE WHEN {size} < {1 << 63} THEN {total} WHEN {size} > 0 THEN error('a sum') END"
         return Value(f"CAST({fits} AS BIGINT)", LONG)
     if isinstance(value.type, T.DecimalType) and value.type.precision + 10 <= MOST:
         type_ = T.DecimalType(value.type.precision + 10, value.type.scale)
-        return Value(f"CAST(sum({value.sql}){over} AS {duckdb_type(type_)})", type_)
+        return Value(f"CAST(sum({distinct}{value.sql}){over} AS {duckdb_type(type_)})", type_)
     raise unsupported(f"a sum of {value.type.simpleString()}")
 
 
@@ -182,5 +182,4 @@ def _of_different(name: str, values: Sequence[Value], over: str) -> Value:
         return Value(f"count(DISTINCT {values[0].sql if len(values) == 1 else row}){over}", LONG)
     if name != "sum" or len(values) > 1:
         raise unsupported(f"{name} of different values")
-    made = _sum(values, over)
-    return replace(made, sql=made.sql.replace(f"sum({values[0].sql})", f"sum(DISTINCT {values[0].sql})"))
+    return _sum(values, over, "DISTINCT ")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function, constant, times, typed
-from lake.session.in_process.types import MICROSECONDS, SECONDS, Value, cast, is_integer
+from lake.session.in_process.types import MICROSECONDS, Value, cast, is_integer, units_before
 from lake.text import literal
 
 UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
@@ -61,16 +61,22 @@ def part_of_time(sql: str, *types: T.DataType) -> Function:
     return compute
 
 
+def _parts(pattern: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a format of times as (letters, ""), or as ("", text or signs). Raises Unsupported."""
+    if RESERVED.search(pattern) or pattern.count("'") % 2:
+        raise unsupported(f"the format {pattern}")
+    for written, letters, signs in FORMAT.findall(pattern):
+        yield letters, written or signs
+
+
 def date_format(values: Sequence[Value]) -> Value:
     at, pattern = values
     form = ""
-    if RESERVED.search(constant(pattern)) or constant(pattern).count("'") % 2:
-        raise unsupported(f"the format {constant(pattern)}")
-    for written, letters, signs in FORMAT.findall(constant(pattern)):
+    for letters, signs in _parts(constant(pattern)):
         fields = [found[0] for found in re.finditer(r"(\w)\1*", letters)]
         if unknown := [field for field in fields if field not in FORMATS]:
             raise unsupported(f"the format {unknown[0]}")
-        form += "".join(map(FORMATS.__getitem__, fields)) + (written or signs).replace("%", "%%")
+        form += "".join(map(FORMATS.__getitem__, fields)) + signs.replace("%", "%%")
     local = _local(at)
     four_digits = f"WHEN year({local}) BETWEEN 1000 AND 9999 THEN strftime({local}, {literal(form)})"
     return Value(f"CASE {four_digits} WHEN {local} IS NOT NULL THEN error('a year') END", TEXT)
@@ -88,13 +94,13 @@ def read_time(type_: T.DataType) -> Function:
         if of.type != TEXT:
             raise unsupported(f"a time by the format of a {of.type.simpleString()}")
         shape = form = ""
-        for written, letters, signs in FORMAT.findall(constant(format_[0])):
-            if (letters and letters not in FORMATS) or not (written + signs).isascii():
+        for letters, signs in _parts(constant(format_[0])):
+            if (letters and letters not in FORMATS) or not signs.isascii():
                 raise unsupported(f"the format {constant(format_[0])}")
-            shape += SHAPES.get(letters, f"[0-9]{{{len(letters)}}}") if letters else re.escape(written or signs)
-            form += FORMATS.get(letters, "") or (written or signs).replace("%", "%%")
+            shape += SHAPES.get(letters, f"[0-9]{{{len(letters)}}}") if letters else re.escape(signs)
+            form += FORMATS.get(letters, "") or signs.replace("%", "%%")
         fields = re.findall("%[A-Za-z]", form.replace("%%", ""))  # Spark compares fields that are written twice
-        if RESERVED.search(constant(format_[0])) or not {"%Y", "%m", "%d"} <= {*fields} or len({*fields}) < len(fields):
+        if not {"%Y", "%m", "%d"} <= {*fields} or len({*fields}) < len(fields):
             raise unsupported(f"the format {constant(format_[0])}")
         read = cast(Value(f"strptime({of.sql}, {literal(form)})", NTZ), type_).sql
         known = f"WHEN regexp_full_match({of.sql}, {literal(shape)}) THEN {read}"
@@ -156,8 +162,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "to_date": read_time(DATE),
     "to_timestamp": read_time(TIMESTAMP),
     **dict.fromkeys(("unix_timestamp", "to_unix_timestamp"), typed("(epoch_us({0}) // 1000000)", LONG, TIMESTAMP)),
-    "unix_seconds": typed(SECONDS, LONG, TIMESTAMP),
-    "unix_millis": typed(SECONDS.replace("1000000", "1000"), LONG, TIMESTAMP),
+    "unix_seconds": typed(units_before(1_000_000), LONG, TIMESTAMP),
+    "unix_millis": typed(units_before(1_000), LONG, TIMESTAMP),
     "from_unixtime": from_unixtime,
     "make_date": typed("make_date({0}, {1}, {2})", DATE, INT, INT, INT),
     "dayname": typed("left(dayname({0}), 3)", TEXT, DATE),

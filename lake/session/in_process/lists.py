@@ -14,7 +14,7 @@ from lake.session.in_process.types import Value, cast, common_type, duckdb_type,
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType, T.NullType)
 LONGEST: Final = 100_000
 """Elements of a sequence that are held in memory."""
-UNLESS_KNOWN: Final = "WHEN {0} OR {1} IS NULL THEN NULL ELSE false END"
+UNLESS_KNOWN: Final = "WHEN {0} OR {1} IS NULL THEN NULL ELSE {2} END"
 Body = Callable[[Sequence[Value]], Value]
 """A lambda: the value for values of its parameters."""
 
@@ -184,10 +184,8 @@ def _selected(condition: str) -> Function:
         left, right = values
         if left.type != right.type:
             raise unsupported("a selection by another array")
-        chosen = f"list_filter({left.sql}, lambda d: {condition} list_contains({right.sql}, d))"
-        first = _distinct([left]).sql  # fails for a null
-        sql = f"CASE WHEN {right.sql} IS NOT NULL AND len({first}) >= 0 THEN {chosen} END"
-        return _distinct([Value(sql, left.type)])
+        chosen = f"list_filter({_distinct([left]).sql}, lambda d: {condition} list_contains({right.sql}, d))"
+        return Value(f"CASE WHEN {right.sql} IS NOT NULL THEN {chosen} END", left.type)
 
     return select
 
@@ -211,9 +209,8 @@ def _contains(values: Sequence[Value]) -> Value:
     of, value = values
     _comparable(of, value)
     has_null = f"{value.sql} IS NULL OR len({of.sql}) > list_count({of.sql})"
-    return Value(
-        f"CASE WHEN list_contains({of.sql}, {value.sql}) THEN true {UNLESS_KNOWN.format(has_null, of.sql)}", BOOLEAN
-    )
+    unknown = UNLESS_KNOWN.format(has_null, of.sql, "false")
+    return Value(f"CASE WHEN list_contains({of.sql}, {value.sql}) THEN true {unknown}", BOOLEAN)
 
 
 def any_of(of: Value, depth: int, body: Body) -> Value:
@@ -231,7 +228,7 @@ def _quantified(answers: Value, decisive: str) -> Value:
     other = {"true": "false", "false": "true"}[decisive]
 
     def decided(x: str) -> str:
-        unknown = UNLESS_KNOWN.format(f"len({x}) > list_count({x})", x).replace("ELSE false", f"ELSE {other}")
+        unknown = UNLESS_KNOWN.format(f"len({x}) > list_count({x})", x, other)
         return f"CASE WHEN list_contains({x}, {decisive}) THEN {decisive} {unknown}"
 
     return Value(once(answers.sql, decided), BOOLEAN)

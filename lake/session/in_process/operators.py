@@ -14,7 +14,6 @@ from pyspark.sql import types as T
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.types import (
     DAYS,
-    EXACT,
     MICROSECONDS,
     MOST,
     PLACES,
@@ -25,10 +24,10 @@ from lake.session.in_process.types import (
     duckdb_type,
     is_integer,
     is_number,
-    is_wide,
     let,
     once,
     together,
+    unless_wide,
 )
 from lake.text import quoted
 
@@ -259,16 +258,7 @@ def negative(values: Sequence[Value]) -> Value:
     [value] = values
     if not is_number(value.type):
         raise unsupported(f"the negative of a {value.type.simpleString()}")
-    return _signed(value, "(-{})")
-
-
-def _signed(value: Value, form: str) -> Value:
-    """Return a number with another sign; it fails for a decimal of more digits than Spark keeps in it."""
-    type_ = value.type
-    if isinstance(type_, T.DecimalType) and type_.precision > EXACT:
-        form = f"CASE WHEN {is_wide(type_)} THEN error('many digits') ELSE {form.format('{0}')} END"
-        return Value(once(value.sql, form.format), type_)
-    return Value(form.format(value.sql), type_)
+    return Value(unless_wide(value, "(-{0})"), value.type)
 
 
 def positive(values: Sequence[Value]) -> Value:
@@ -332,7 +322,7 @@ def absolute(values: Sequence[Value]) -> Value:
     [value] = values
     if not (is_integer(value.type) or isinstance(value.type, T.DecimalType | T.DoubleType)):
         raise unsupported(f"abs of a {value.type.simpleString()}")
-    return _signed(value, "abs({})")
+    return Value(unless_wide(value, "abs({0})"), value.type)
 
 
 def rounded(values: Sequence[Value]) -> Value:

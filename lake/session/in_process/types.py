@@ -239,8 +239,6 @@ DIGITS_OF_DOUBLE: Final = f"""CASE
         THEN CAST(CAST({{0}} AS VARCHAR) AS DECIMAL({MOST}, {PLACES}))
     WHEN {{0}} IS NOT NULL THEN error('a double of other digits')
 END"""
-SECONDS: Final = "((epoch_us({0}) - (epoch_us({0}) % 1000000 + 1000000) % 1000000) // 1000000)"
-"""Whole seconds before a time."""
 FROM_TEXT: Final[dict[type[T.DataType], str]] = {
     **dict.fromkeys(INTEGERS, "-?[0-9]{1,19}"),
     T.DecimalType: r"-?[0-9]{1,38}(\.[0-9]{1,38})?",
@@ -309,16 +307,19 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one retu
 
 
 def _whole_sql(value: Value, form: str) -> str:
-    """Return the SQL of `form` of a decimal; it fails for one of more digits than Spark casts exactly."""
-    if not isinstance(value.type, T.DecimalType) or value.type.precision <= EXACT or not value.type.scale:
+    """Return the SQL of `form` of a decimal; of a whole one Spark casts every digit."""
+    is_whole = isinstance(value.type, T.DecimalType) and not value.type.scale
+    return form.format(value.sql) if is_whole else unless_wide(value, form)
+
+
+def unless_wide(value: Value, form: str) -> str:
+    """Return the SQL of `form` of a number; it fails for a decimal of more than EXACT digits."""
+    type_ = value.type
+    if not isinstance(type_, T.DecimalType) or type_.precision <= EXACT:
         return form.format(value.sql)
-    return once(value.sql, f"CASE WHEN {is_wide(value.type)} THEN error('many digits') ELSE {form} END".format)
-
-
-def is_wide(type_: T.DecimalType) -> str:
-    """Return a form of SQL: whether a decimal has more than EXACT digits."""
     limit = f"CAST('{Decimal(1).scaleb(EXACT - type_.scale):f}' AS {duckdb_type(type_)})"
-    return f"({{0}} >= {limit} OR {{0}} <= -{limit})"
+    is_wide = f"{{0}} >= {limit} OR {{0}} <= -{limit}"
+    return once(value.sql, f"CASE WHEN {is_wide} THEN error('many digits') ELSE {form} END".format)
 
 
 def _time_sql(value: Value, type_: T.DataType) -> str | None:
@@ -334,8 +335,13 @@ def _time_sql(value: Value, type_: T.DataType) -> str | None:
         case T.DateType() if isinstance(of, T.TimestampType):
             return f"CAST(({sql} AT TIME ZONE 'UTC') AS DATE)"
         case T.LongType() if isinstance(of, T.TimestampType):
-            return SECONDS.format(sql)
+            return units_before(MICROSECONDS["second"]).format(sql)
     return None
+
+
+def units_before(micros: int) -> str:
+    """Return a form of SQL: the whole units, each of `micros` microseconds, before a time."""
+    return f"((epoch_us({{0}}) - (epoch_us({{0}}) % {micros} + {micros}) % {micros}) // {micros})"
 
 
 def _text_sql(value: Value) -> str:
