@@ -51,7 +51,7 @@ def test_benchmark_of_flights_runs(spark: SparkSession, tmp_path: Path, capsys: 
     assert "lake status" in told
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("names", [[name] for name in KINDS], ids=str)
 def test_benchmark_of_kinds_runs(
     spark: SparkSession, project: Settings, capsys: pytest.CaptureFixture[str], names: list[str]

@@ -119,7 +119,7 @@ def shared(readers: ReaderCache, asked: EditionReader) -> SharedDatabase:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(st.tuples(st.sampled_from([*GRANTS]), st.sampled_from(QUERIES + WRONG)), min_size=2, max_size=12))
 def test_answer_of_a_shared_database_equals_that_of_a_new_one(site: Settings, asked: list[tuple[str, str]]) -> None:
     readers, alone = ReaderCache(), ReaderCache()
