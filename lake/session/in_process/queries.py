@@ -86,7 +86,7 @@ class Statement(Parser):
         if self.take("where"):
             rows = steps.filtered(rows, self.expression(), next(self.names))
         by = [_grouping(node, items, rows) for node in self.terms_by("group", self.expression)]
-        having = [self.expression()] if self.take("having") else []
+        having = [_with_items(self.expression(), items, rows)] if self.take("having") else []
         nodes = expanded(items, rows.scope)
         if by or have_aggregate([*nodes, *having]):
             groups = Groups(rows, by, [*nodes, *having], next(self.names))
@@ -180,14 +180,25 @@ def _grouping(node: Node, items: Sequence[Node], rows: Relation) -> Node:
             raise unsupported("groups by another place")
         item = items[node.value - 1]
         return item.of if isinstance(item, Alias) else item
+    return _meant(node, items, rows)
+
+
+def _meant(node: Node, items: Sequence[Node], rows: Relation) -> Node:
+    """Return the item whose alias `node` is, if no column has that name; else `node`."""
     if isinstance(node, Name) and len(node.parts) == 1:
         name = node.parts[0].lower()
         meant = [item.of for item in items if isinstance(item, Alias) and item.name.lower() == name]
         if meant and not any(column.name.lower() == name for column in rows.columns):
             if len(meant) > 1:
-                raise unsupported(f"groups by {name}")
+                raise unsupported(f"the name {name} of several columns")
             return meant[0]
     return node
+
+
+def _with_items(node: Node, items: Sequence[Node], rows: Relation) -> Node:
+    """Return a condition of HAVING with the items in place of their aliases."""
+    meant = _meant(node, items, rows)
+    return with_parts(node, lambda part: _with_items(part, items, rows)) if meant is node else meant
 
 
 def _aggregates(node: Node, by: Sequence[Node]) -> Iterator[Node]:
