@@ -56,7 +56,8 @@ class Column:
 
     @property
     def description(self) -> str:
-        return self.comment if self.unit in self.comment else f"{self.comment} [{self.unit}]".lstrip()
+        unit = f"[{self.unit}]" if self.unit else ""
+        return self.comment if unit in self.comment else f"{self.comment} {unit}".lstrip()
 
 
 @dataclass(frozen=True)

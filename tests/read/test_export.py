@@ -301,7 +301,8 @@ def test_edition_is_exported_as_one_database_with_column_comments(project: Setti
     write(project, "silver", "past", f"SELECT 1 AS k, {valid} UNION ALL SELECT 2, {valid}")
     write(project, "silver", "none", "SELECT 1 AS k WHERE false")
     day = Table(project, "gold", "day", "day")
-    said = {"carrier": {"comment": "whose'"}, "Far-off": {"comment": "how far", "unit": "miles"}, "s": {"unit": "s"}}
+    said = {"carrier": {"comment": "whose'"}, "Far-off": {"comment": "how far", "unit": "a"}, "s": {"unit": "s"}}
+    said["m"] = {"comment": "in metres [m]", "unit": "m"}
     commit.describe(with_position(day), "Days.", said)
     publish(project, day=("gold", day.version()), past=("silver", 0), none=("silver", 0))
     found, file = reader(project), tmp_path / "all.duckdb"
@@ -321,7 +322,8 @@ def test_edition_is_exported_as_one_database_with_column_comments(project: Setti
                 " WHERE schema_name = ? AND table_name = 'day' AND comment IS NOT NULL",
                 [schema],
             )
-            assert dict(comments.fetchall()) == {"carrier": "whose'", "Far-off": "how far [miles]", "s": "[s]"}
+            described = {"carrier": "whose'", "Far-off": "how far [a]", "s": "[s]", "m": "in metres [m]"}
+            assert dict(comments.fetchall()) == described
         assert con.execute("SELECT comment FROM duckdb_tables() WHERE table_name = 'day'").fetchall() == [("Days.",)]
         assert con.execute("SELECT number, cut FROM lake.edition").fetchall() == [(1, 1)]
 
