@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from lake import cost
+from lake.addresses import has_password, without_login
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.settings_table import SettingsReader, fault, number, tool_lake, variable
 
 UNFIT: Final = frozenset("#?*%[]^|\\")
 """Characters forbidden in paths: to delta-rs some are parts of a URL, to DuckDB and Spark others are a pattern."""
-
-PASSWORD: Final = re.compile(r"://[^/?]*:[^/?]*@|[?&]password=")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +214,7 @@ class Settings:
     @property
     def keys_name(self) -> str:
         """Place of the key store for messages: without the role and the password."""
-        scheme, _, rest = self.keys_url.partition("?")[0].partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2]}" if self.keys_url else str(self.keys_path)
+        return without_login(self.keys_url) if self.keys_url else str(self.keys_path)
 
     @property
     def keys_path(self) -> Path:
@@ -284,8 +282,12 @@ def load_settings(project: Path | None = None) -> Settings:
 
 def _storage_settings(values: Mapping[str, Any], folder: Path) -> type[StorageSettings]:
     """Return the class of `storage`. Raises DeclarationError if places are in several storages, or an unknown one."""
-    given = {name: os.environ.get(variable(name), values.get(name)) for name in STORED}
-    urls = {name: url for name, where in given.items() if (url := url_of(where))}
+    given = {name: os.environ.get(variable(name), values.get(name)) for name in (*STORED, "cold")}
+    for name, where in given.items():
+        if has_password(str(where)):
+            fix = "leave it out: a storage takes its keys from the environment"
+            raise fault(f"setting {name!r}: it has a password", name, folder, fix)
+    urls = {name: url for name in STORED if (url := url_of(given[name]))}
     for name, url in urls.items():
         scheme = url.partition(":")[0]
         if scheme not in (installed := connectors("lake.storage")):
@@ -371,6 +373,6 @@ def _key_faults(settings: Settings, written: Mapping[str, Any]) -> Iterator[tupl
     if settings.keys_url and settings.keys_url.partition("://")[0] not in connectors("lake.keys"):
         fix = 'keys = "postgresql://HOST/DATABASE", or a path on this machine'
         yield "keys", f"{settings.keys_name} names no key store", fix
-    if settings.keys_url == written.get("keys") and PASSWORD.search(settings.keys_url):
+    if settings.keys_url == written.get("keys") and has_password(settings.keys_url):
         fix = "leave it out for libpq to find, in PGPASSWORD or ~/.pgpass; or give all of it in the environment"
         yield "keys", "it has a password", fix

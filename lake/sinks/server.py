@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
+from lake.addresses import ENCODED, has_password, parts_of
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, LakeError
 from lake.sinks.kind import OptionTable
@@ -77,15 +78,17 @@ class SinkServer:
 
     @classmethod
     def _faults(cls, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        url, parts = options["url"], urlsplit(options["url"])
-        if not cls.fits(parts):
+        url, parts = options["url"], parts_of(options["url"])
+        if has_password(url) and not isinstance(url, FromEnvironment):
+            yield "url: it has a password", 'take it from the environment: url = "env:NAME"'
+        elif parts is None:
+            yield "url: it cannot be read", ENCODED
+        elif not cls.fits(parts):
             *others, last = (f"{scheme}://" for scheme in cls.schemes)
             yield f"url: it does not begin with {', '.join(others)} or {last}", f"for example {cls.example}"
-        elif parts.password and not isinstance(url, FromEnvironment):
-            yield "url: it has a password", 'take it from the environment: url = "env:NAME"'
         if options["password"] and not isinstance(options["password"], FromEnvironment):
             yield "password: it is in the file", 'take it from the environment: "env:NAME"'
-        if options["certificates"] and parts.scheme != cls.tls:
+        if options["certificates"] and parts is not None and parts.scheme != cls.tls:
             yield "certificates: the url is not of TLS", f"begin it with {cls.tls}://"
         for name in ("at_once", "seconds"):
             if options.get(name, 1) < 1:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Final, TypeAlias
 
 import psycopg
 
+from lake.addresses import ENCODED
 from lake.errors import DeclarationError, LakeError, Unavailable
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 PASSING: Final = frozenset({"08", "53", "57", "58"})
 """Classes of SQLSTATE that may pass: connection, resources, operator intervention, system."""
+DIVIDED: Final = re.compile(r"\w+://(?:[^/@]*@)?+[^?@]*@")
+"""URL in whose user or password a reserved sign begins the host or database for libpq, which its errors would name."""
 NO_RIGHT: Final = "42501"
 SETTINGS: Final[Mapping[str, str]] = {
     "client_encoding": "UTF8",
@@ -30,6 +34,8 @@ def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
 
     Raises Unavailable if the server does not answer, DeclarationError if it rejects the login.
     """
+    if DIVIDED.match(dsn):
+        raise DeclarationError("the connection string cannot be read", where=where, fix=ENCODED)
     try:
         info = psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:

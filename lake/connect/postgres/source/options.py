@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lake.addresses import has_password
 from lake.contracts.contract import Contract
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, did_you_mean
@@ -65,7 +66,7 @@ def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> It
 def _has_password(dsn: object) -> bool:
     if not isinstance(dsn, str) or isinstance(dsn, FromEnvironment):
         return False
-    return re.search(r"\bpassword\s*=|^\w+://[^/@]*:[^/@]*@", dsn) is not None
+    return has_password(dsn) or re.search(r"\b(?:ssl)?password\s*=", dsn) is not None
 
 
 def _stream_faults(streams: object, contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
