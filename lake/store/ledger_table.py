@@ -61,15 +61,19 @@ class LedgerTable:
         while True:
             with view(), self.hold_lease(settings, hosts=False):
                 head = self.head(settings)
+                position = head.next()
                 try:
-                    self.append(settings, entries(head.txn + 1), head.next())
+                    self.append(settings, entries(position.txn), position)
                 except Unavailable:
-                    if self.head(settings).txn == head.txn:
+                    if delta_writer.is_committed(self.location(settings).path, position.writer):
+                        self._flush(settings)
+                    elif self.head(settings).txn == head.txn:
                         raise
-                else:
-                    with suppress(Unavailable):  # the next one due does it
-                        self._tidy(settings, head)
-                    return head.txn + 1
+                    else:
+                        continue
+                with suppress(Unavailable):  # the next one due does it
+                    self._tidy(settings, head)
+                return position.txn
 
     def _tidy(self, settings: Settings, head: delta.Position) -> None:
         """Compact the files if the commit on top of `head` is a COMPACT_EVERY-th one. The caller holds the lease."""

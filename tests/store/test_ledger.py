@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store import delta, ledger_table
+from lake.store import delta, delta_writer, ledger_table
 from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from tests.judgements import record_check
 
@@ -137,6 +141,33 @@ def test_checks_recorded_together_share_a_number(project: Settings) -> None:
     assert [one.number for one in (*first, second)] == [1, 1, 1, 2]
     assert checks.last_checks(project) == {"flight": second, "weather": first[1], "route": first[2]}
     assert checks.last_checks(project, "table") == {"flight": second, "weather": first[1]}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_run_is_recorded_once_when_its_commit_and_the_read_back_get_no_answer(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    def run(verb: str) -> runs.Run:
+        return runs.Run(verb, "flight", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.25)
+
+    def write(*arguments: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        write_deltalake(*arguments, **options)
+        for _ in range(others):
+            runs.record_run(project, run("other"))
+        monkeypatch.setattr(delta_writer, "commits", no_answer)
+        raise OSError("no answer")
+
+    def no_answer(path: Address) -> Iterator[dict[str, Any]]:
+        monkeypatch.undo()
+        raise OSError("no answer")
+
+    runs.record_run(project, run("first"))
+    monkeypatch.setattr(delta_writer, "write_deltalake", write)
+    runs.record_run(project, run("own"))
+    recorded = runs.RUNS.rows(project, "SELECT number, verb FROM t ORDER BY number")
+    assert [row["verb"] for row in recorded] == ["first", "own", "other"][: 2 + others]
+    assert [row["number"] for row in recorded] == [*range(1, 3 + others)]
 
 
 def test_long_ledger_is_kept_in_few_files_and_loses_no_entry(
