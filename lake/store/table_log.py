@@ -60,16 +60,24 @@ class TableLog(ABC):
             self._infos.clear()
 
     def info(self, version: int) -> dict[str, Any]:
+        """Return the commit's information, which other tools may leave out; its `timestamp` is always there."""
         with self._lock:
             info = self._infos.get(version)
             if info is None:
-                lines = [line for line in self.content(version).splitlines() if line.startswith(b'{"commitInfo"')]
-                info = json.loads(lines[0])["commitInfo"] if lines else {}
+                lines = (line for line in self.content(version).splitlines() if b'"commitInfo"' in line)
+                recorded = (json.loads(line).get("commitInfo") for line in lines)
+                info = next(filter(None, recorded), dict[str, Any]())
+                if "timestamp" not in info:
+                    info = {**info, "timestamp": self._modified_at(version)}
                 if self._newest is not None and version <= self._newest:
                     if len(self._infos) > KNOWN:
                         self._infos.clear()
                     self._infos[version] = info
             return info
+
+    def _modified_at(self, version: int) -> int:
+        entry = (self.path / f"_delta_log/{version:020}.json").head()
+        return int(entry.time * 1000) if entry else 0
 
     @abstractmethod
     def opened(self, version: int | None = None) -> AbstractContextManager[TableState]: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from lake.store.positioned_commit import StagingTable, commit_actions, commit_st
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
+from lake.store.truncated_commit import commit_file
 from lake.store.upkeep import vacuum
 
 APP = "table:t"
@@ -106,6 +107,19 @@ def test_staged_overwrite_replaces_columns_and_keeps_the_table_identity(spark: S
     after = delta_table(at).metadata()
     assert (after.id, after.name, after.description) == (before.id, before.name, before.description)
     assert Scan(at).arrow().to_pylist() == [{"k": 1, "other": "x", "_bucket": 3}]
+
+
+@pytest.mark.parametrize("information", ["", '{ "commitInfo": {"operation": "WRITE"} }\n', '{"commitInfo":{}}\n'])
+def test_commit_follows_one_of_another_tool_without_a_time(tmp_path: Path, information: str) -> None:
+    at = table(tmp_path / "t")
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    commit_file(at, 2).put_if_absent(f'{information}{{"txn":{{"appId":"other","version":1}}}}\n'.encode())
+    assert vacuum.seen_at(at, before + vacuum.GRACE) < 2
+    assert vacuum.seen_at(at, datetime.now(UTC) + 2 * vacuum.GRACE) == 2
+    commit_actions(at, Position(APP, 2), [], version=3, info={})
+    head = delta.head(at, APP)
+    assert head is not None
+    assert (head.txn, head.version) == (2, 3)
 
 
 def test_commit_of_actions_gets_its_number_or_fails(tmp_path: Path) -> None:
