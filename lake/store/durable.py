@@ -15,10 +15,11 @@ from urllib.parse import unquote
 from lake.errors import StorageError, full
 from lake.session import file_modes
 from lake.store import delta
-from lake.store.storage import Address
+from lake.store.storage import Address, Entry
 from lake.store.truncated_commit import commit_file
 
-_flushed: Final[dict[Address, int]] = {}
+_flushed: Final[dict[Address, tuple[int, Entry | None]]] = {}
+"""Newest flushed version of each table, and its commit: another one has its number if the table was created again."""
 
 
 def flush(path: Address, since: Callable[[], int] | None = None) -> None:
@@ -28,12 +29,15 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
     is missing or truncated, Unavailable if the disk is full.
     """
     newest = None if path.storage.is_durable else delta.newest_version(path)
-    known = _flushed.get(path)
-    if newest is None or newest == known:
+    if newest is None:
         return
-    first = known is None or known > newest  # the table was removed and created again
-    if known is None or first:
+    known, flushed = _flushed.get(path, (-1, None))
+    first = flushed is None or commit_file(path, known).head() != flushed
+    if known == newest and not first:
+        return
+    if first:
         known = since() if since else delta.newest_checkpoint(path) - 1
+    commit = commit_file(path, newest).head()
     versions = range(known + 1, newest + 1)
     try:
         files = _files(path, versions)
@@ -50,7 +54,7 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
             where=error.filename or str(path),
             fix="find out what is wrong with the disk, then run the command again: no source was told of the commit",
         ) from error
-    _flushed[path] = newest
+    _flushed[path] = newest, commit
 
 
 def flush_all(path: Address, version: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,6 +77,18 @@ def test_first_flush_of_a_process_begins_at_the_newest_checkpoint(table: Address
     assert commits == [commit(number) for number in range(version, 23)]
     assert f"{version:020}.checkpoint.parquet" in flushed
     assert "_last_checkpoint" in flushed
+
+
+@pytest.mark.parametrize("versions", [2, 3, 4])
+def test_flush_writes_every_commit_of_a_table_created_again(table: Address, flushed: list[str], versions: int) -> None:
+    append(table, 1, 2, 3)
+    durable.flush(table)
+    shutil.rmtree(table.local)
+    append(table, *range(versions))
+    flushed.clear()
+    durable.flush(table)
+    assert [name for name in flushed if name.endswith(".json")] == [commit(version) for version in range(versions)]
+    assert set(data(table)) <= set(flushed)
 
 
 def test_flush_begins_at_the_given_version_for_an_unknown_table(table: Address, flushed: list[str]) -> None:
