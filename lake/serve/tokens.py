@@ -21,6 +21,7 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.serve.problems import Problem
+from lake.session import file_modes
 from lake.store.ledger import grants
 from lake.store.ledger.grants import Grant
 
@@ -42,13 +43,15 @@ def bearer_token(headers: Mapping[str, str]) -> str:
 
 def kept_secret(file: Path, make: Callable[[], bytes]) -> bytes:
     """Return the content of `file`, made on first use. Processes that start at once get the same."""
-    if file.exists() and not file.stat().st_size:  # a crash left it empty: then any client would have the secret
+    if file.exists() and not file.read_bytes().strip(b"\0"):  # lost in a power cut: anybody would know the secret
         file.unlink()
     if not file.exists():
         with NamedTemporaryFile(dir=file.parent) as new, suppress(FileExistsError):
             new.write(make())
             new.flush()
+            file_modes.flush([Path(new.name)])
             os.link(new.name, file)
+        file_modes.flush([file.parent])
     return file.read_bytes()
 
 

@@ -22,7 +22,8 @@ from lake.read.sql import CURRENT, EditionChoice
 from lake.serve.problems import Problem
 from lake.serve.reading.edition_cache import EditionCache
 from lake.serve.reading.signed_urls import FileLink, UrlSigner
-from lake.serve.tokens import ReaderTokens, generated_token
+from lake.serve.tokens import ReaderTokens, generated_token, kept_secret
+from lake.session import file_modes
 from lake.store.ledger.grants import Grant
 from lake.store.locks import activity
 from lake.store.warehouse import Warehouse
@@ -59,9 +60,25 @@ def test_servers_that_start_at_once_have_one_token(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["token"]
 
 
-def test_generated_token_is_replaced_when_its_file_is_empty(tmp_path: Path) -> None:
+def test_secret_is_flushed_before_it_has_its_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, flushed, flush = tmp_path / "link.key", list[tuple[bool, bytes | Path]](), file_modes._flush
+
+    def noted(path: Path) -> None:
+        flush(path)
+        flushed.append((file.exists(), path if path.is_dir() else path.read_bytes()))
+
+    monkeypatch.setattr(file_modes, "_flush", noted)
+    assert kept_secret(file, lambda: b"secret") == b"secret"
+    assert flushed == [(False, b"secret"), (True, tmp_path)]
+
+
+@pytest.mark.parametrize("content", [b"", bytes(43)])
+def test_generated_token_is_replaced_when_a_power_cut_lost_it(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "web.token"
     file.touch(0o600)
+    file.write_bytes(content)
     token = generated_token(file)
     assert len(token) > 40
     assert generated_token(file) == token
