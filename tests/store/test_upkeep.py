@@ -191,7 +191,7 @@ def test_compaction_is_undone_when_it_changes_rows(table: Table, monkeypatch: py
     assert (present(table.position()).txn, present(table.position()).origin) == (head.txn, head.version)
 
 
-def test_fingerprint_depends_on_the_rows_alone(table: Table) -> None:
+def test_hash_of_rows_depends_on_the_rows_alone(table: Table) -> None:
     opened = DeltaTable(str(table.path))
     rows, print_ = compaction.count_and_hash(TableFiles(table.path, opened, delta.files(opened)))
     compaction.compact_table(table.path, table.position(), [])
