@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from types import UnionType
 from typing import Any, Final, get_args, get_type_hints
 
@@ -101,9 +101,7 @@ class LedgerTable:
         return duckdb_tables.greatest(self.location(settings).path, column, where, *parameters)
 
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
-        instants = [name for name, kind in self.columns.items() if kind == "TIMESTAMPTZ"]
-        replaced = ", ".join(f"epoch_us({name}) AS {name}" for name in instants)
-        return self.rows(settings, f"SELECT * REPLACE ({replaced}) FROM t WHERE {condition}", *parameters)
+        return self.rows(settings, f"SELECT * FROM t WHERE {condition}", *parameters)
 
 
 _SQL_TYPES: Final = {int: "BIGINT", float: "DOUBLE", datetime: "TIMESTAMPTZ"}
@@ -119,11 +117,9 @@ def columns_of(record: type) -> dict[str, str]:
     return {name: sql_type(hint) for name, hint in get_type_hints(record).items()}
 
 
-def instant(value: str | int) -> datetime:
-    if isinstance(value, str):
-        return datetime.fromisoformat(value)
-    seconds, microseconds = divmod(value, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+def instant(value: str | datetime) -> datetime:
+    """Return the instant in a table's state, a text, or in its rows."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
 def as_state(record: Any) -> dict[str, Any]:

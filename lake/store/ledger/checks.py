@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from lake.config import Settings
 from lake.store import delta
-from lake.store.ledger_table import LedgerTable, columns_of, instant
+from lake.store.ledger_table import LedgerTable, columns_of
 
 Scope = Literal["diff", "table"]
 Outcome = Literal["passed", "warned", "stopped"]
@@ -58,8 +58,4 @@ def last_checks(settings: Settings, scope: Scope | None = None) -> Mapping[str, 
 def _last_checks(settings: Settings, scope: Scope | None, _: int | None) -> Mapping[str, Check]:
     newest = 'SELECT "table", max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
     rows = CHECKS.find(settings, f'("table", number) IN ({newest}) AND ($1 IS NULL OR scope = $1)', scope)
-    return {row["table"]: _check(row) for row in rows}
-
-
-def _check(row: Mapping[str, Any]) -> Check:
-    return Check(**{**row, "results": json.loads(row["results"]), "checked_at": instant(row["checked_at"])})
+    return {row["table"]: Check(**{**row, "results": json.loads(row["results"])}) for row in rows}

@@ -16,7 +16,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import Busy, LakeError, QualityError
 from lake.session.spark_session import first_line
-from lake.store.ledger_table import LedgerTable, columns_of, instant
+from lake.store.ledger_table import LedgerTable, columns_of
 
 WHOLE: Final = ("build", "rebuild")
 """Verbs that evaluate a whole table; their commits record the parts of its definition."""
@@ -127,9 +127,7 @@ def newest_runs(settings: Settings) -> list[Run]:
 
 def _runs(settings: Settings, numbers: str, *parameters: Any) -> list[Run]:
     rows = RUNS.find(settings, f"number IN ({numbers}) ORDER BY number", *parameters)
-    return [
-        Run(**row | {"counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])}) for row in rows
-    ]
+    return [Run(**row | {"counts": json.loads(row["counts"])}) for row in rows]
 
 
 @contextmanager

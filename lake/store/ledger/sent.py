@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store.ledger_table import LedgerTable, columns_of, instant
+from lake.store.ledger_table import LedgerTable, columns_of
 
 Action = Literal["failed", "waiting", "taken", "dropped"]
 OPEN: Final = ("failed", "waiting")
@@ -98,12 +98,11 @@ def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
     newest = f"SELECT * FROM t WHERE sink = $1 {NEWEST}"
     rows = SENT.rows(
         settings,
-        f"""SELECT * REPLACE (epoch_us("at") AS "at") FROM ({newest}) WHERE list_contains($2, action)
-        ORDER BY upto, "table", key""",
+        f'SELECT * FROM ({newest}) WHERE list_contains($2, action) ORDER BY upto, "table", key',
         sink,
         list(OPEN),
     )
-    return [Undelivered(**{**row, "at": instant(row["at"])}) for row in rows]
+    return [Undelivered(**row) for row in rows]
 
 
 def counts(settings: Settings) -> dict[str, int]:
