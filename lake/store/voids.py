@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -19,22 +19,6 @@ from lake.text import DUCKDB, SPARK, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-VOIDS: Final = LedgerTable(
-    "voids",
-    {
-        "number": "BIGINT",
-        "stream": "VARCHAR",
-        "batch": "BIGINT",
-        "bucket": "INTEGER",
-        "offset": "BIGINT",
-        "source": "VARCHAR",
-        "reason": "VARCHAR",
-        "at": "TIMESTAMPTZ",
-        "head": "BIGINT",
-    },
-    durable=True,
-)
 
 
 @dataclass(frozen=True)
@@ -48,8 +32,6 @@ class Erasure:
     at: datetime
 
 
-ERASURES: Final = LedgerTable("erasures", columns_of(Erasure) | {"edition": "BIGINT"}, durable=True)
-NUMBERED: Final = (VOIDS, ERASURES)
 Place = tuple[int, int, int]
 """Batch, bucket and offset of an event."""
 Target = tuple[int, int | None, int | None, str | None]
@@ -70,10 +52,10 @@ class Void:
     batch: int
     bucket: int | None
     offset: int | None
+    source: str | None
     reason: str
     at: datetime
     head: int
-    source: str | None = None
 
     def frees(self, batch: int) -> bool:
         """Return whether `batch` may have voided events again.
@@ -109,6 +91,11 @@ class Void:
         if self.source is None:
             return self.batch == place[0]
         return place[0] <= self.batch and re.fullmatch(f"{re.escape(self.source)}(:[0-9]+)?", source) is not None
+
+
+VOIDS: Final = LedgerTable("voids", columns_of(Void) | {"bucket": "INTEGER"}, durable=True)
+ERASURES: Final = LedgerTable("erasures", columns_of(Erasure) | {"edition": "BIGINT"}, durable=True)
+NUMBERED: Final = (VOIDS, ERASURES)
 
 
 def of_file_sql(file: str, quote: str) -> str:
@@ -169,9 +156,8 @@ def record(
                     f" {void.reason!r} (void {void.number})",
                     fix="nothing to do",
                 )
-            batch, bucket, offset, source = target
-            void = Void(number + len(new), stream, batch, bucket, offset, reason, at, heads[stream], source)
+            void = Void(number + len(new), stream, *target, reason, at, heads[stream])
             recorded[stream, target] = void
             new.append(void)
-        VOIDS.append(settings, [[getattr(void, name) for name in VOIDS.columns] for void in new])
+        VOIDS.append(settings, [asdict(void).values() for void in new])
     return new

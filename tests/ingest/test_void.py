@@ -129,7 +129,7 @@ def test_tables_of_a_log_with_voids_need_no_spark(lakehouse: Lakehouse, lake: La
     "source", ["a.csv", "a.csv:", "a.csv:7", "a.csv:70", "a.csv:7:0", "a.csv:x7", "b", "", "a.csv7", "a.csv:٣"]
 )
 def test_void_of_a_file_covers_what_its_condition_selects(source: str) -> None:
-    void = Void(1, "sales", 1, None, None, "wrong", datetime.now(UTC), 1, "a.csv")
+    void = Void(1, "sales", 1, None, None, "a.csv", "wrong", datetime.now(UTC), 1)
     query = f"SELECT {void.delivery_sql(DIALECT)} FROM (SELECT 1 AS _batch, $1 AS _source)"
     with duckdb_tables.connection() as con:
         [[selected]] = con.execute(query, [source]).fetchall()
