@@ -100,9 +100,7 @@ class SettingsReader:
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     """Convert `given` to `kind`. Raises ValueError with the expected form."""
     if kind in COLLECTIONS:
-        if not _has_form(kind, value := _json(given)):
-            raise ValueError(COLLECTIONS[kind])
-        return tuple(value) if isinstance(value, list) else dict(value)
+        return _collection(kind, given)
     if get_origin(kind) is UnionType:
         if str in get_args(kind) and isinstance(given, str) and "://" in given:
             return given
@@ -136,20 +134,14 @@ def _example(name: str, kind: Any, setting: Field[Any]) -> str:
     return f'for example {last} = "{default or last}", or leave it out'
 
 
-def _has_form(kind: Any, value: Any) -> bool:
-    """Return whether a value of TOML or JSON is of the nested `kind`."""
-    if get_origin(kind) is Mapping:
-        return isinstance(value, Mapping) and all(_has_form(get_args(kind)[1], each) for each in value.values())
-    if kind is str:
-        return isinstance(value, str)
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+def _collection(kind: Any, given: Any) -> Any:
+    """Convert a value of TOML, or JSON of the environment."""
+    import msgspec  # most projects have no such setting
 
-
-def _json(given: Any) -> Any:
     try:
-        return json.loads(given) if isinstance(given, str) else given
+        return msgspec.json.decode(given, type=kind) if isinstance(given, str) else msgspec.convert(given, kind)
     except ValueError:
-        return None
+        raise ValueError(COLLECTIONS[kind]) from None
 
 
 def fault(what: str, name: str, folder: Path, fix: str = "") -> DeclarationError:

@@ -26,6 +26,28 @@ def test_settings_come_from_the_file_and_the_environment_overrides_them(
     assert found.archive is None
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("publish.after", '"name"', "a list of names"),
+        ("publish.after", "[1]", "a list of names"),
+        ("spark.conf", '["a"]', "a table of strings"),
+        ("spark.conf", '{"a": 1}', "a table of strings"),
+        ("publish.groups", '{"a": "b"}', "a table of lists of names"),
+        ("publish.groups", '{"a": [1]}', "a table of lists of names"),
+        ("publish.groups", "[", "a table of lists of names"),
+    ],
+)
+def test_collection_of_another_form_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: str, expected: str
+) -> None:
+    with pytest.raises(DeclarationError, match=f"setting '{setting}': expected {expected}"):
+        settings(tmp_path, f"{setting} = {value.replace(':', ' =') if value != '[' else 0}")
+    monkeypatch.setenv(f"LAKE_{setting.upper().replace('.', '__')}", value)
+    with pytest.raises(DeclarationError, match=f"setting '{setting}': expected {expected}"):
+        settings(tmp_path, "")
+
+
 def test_settings_report_all_faults_at_once(tmp_path: Path) -> None:
     text = """
     warehous = "x"
