@@ -168,9 +168,9 @@ class Settings:
     def path(self, relative: Path | str) -> Path:
         return (self.project / relative).resolve()
 
-    def place(self, where: Path | str) -> str:
-        """Return the absolute path or the URL of a folder."""
-        return url_of(where) or str(self.path(where))
+    def place(self, where: Path | str | None) -> str:
+        """Return the absolute path or the URL of a folder; "" for none."""
+        return url_of(where) or ("" if where is None else str(self.path(where)))
 
     @property
     def collected_rows(self) -> int:
@@ -187,20 +187,11 @@ class Settings:
         """The kind of storage of `urls`; None without one."""
         return next((_storage_of(url, f"setting {name!r}") for name, url in self.urls.items()), None)
 
-    @property
-    def warehouse_name(self) -> str:
-        return url_of(self.warehouse) or str(self.warehouse_path)
-
     @cached_property
     def warehouse_path(self) -> Path:
         """Local folder of the warehouse: its own, or that with the locks of one in an object store."""
         url = url_of(self.warehouse)
         return self.path(f".lake/stores/{url.partition('://')[2]}" if url else self.warehouse)
-
-    @property
-    def cold_name(self) -> str:
-        """Place of archived batches; "" without one."""
-        return self.place(self.cold) if self.cold is not None else ""
 
     @property
     def landing_path(self) -> Path:
@@ -332,7 +323,7 @@ def _folder_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
         if (kind := settings.object_storage) and not kind.folder_url.fullmatch(url):
             what = f"{url} names no folder of the storage {kind.scheme}"
             yield name, what, f"{name} = {kind.form}, or a path on this machine"
-    archive = settings.place(settings.archive) if settings.archive is not None else ""
+    archive = settings.place(settings.archive)
     if archive == settings.place(settings.landing):
         fix = "name another folder, or leave it out: files then stay where they landed"
         yield "archive", f"{archive} is the landing folder itself", fix
@@ -354,18 +345,19 @@ def _folder_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
 def _cold_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
     if settings.cold is None:
         return
+    cold, warehouse = settings.place(settings.cold), settings.place(settings.warehouse)
     kind = settings.object_storage if url_of(settings.warehouse) else None
-    if not kind.folder_url.fullmatch(settings.cold_name) if kind else "://" in str(settings.cold):
-        what = f"{settings.cold} is no place that is reached as the warehouse is, {settings.warehouse_name}"
+    if not kind.folder_url.fullmatch(cold) if kind else "://" in str(settings.cold):
+        what = f"{settings.cold} is no place that is reached as the warehouse is, {warehouse}"
         fix = f"cold = {kind.form}" if kind else "name a path on this machine; a URL needs a warehouse in that storage"
         yield "cold", what, fix
-    if f"{settings.cold_name}/".startswith(f"{settings.warehouse_name}/"):
-        what = f"{settings.cold_name} is within the warehouse"
+    if f"{cold}/".startswith(f"{warehouse}/"):
+        what = f"{cold} is within the warehouse"
         yield "cold", what, "name another folder, on a disk that costs less"
     for name in ("landing", "archive"):
         where = getattr(settings, name)
-        if where is not None and f"{settings.cold_name}/".startswith(f"{settings.place(where)}/"):
-            what = f"{settings.cold_name} is within {name!r}, whose files are their owner's to delete"
+        if where is not None and f"{cold}/".startswith(f"{settings.place(where)}/"):
+            what = f"{cold} is within {name!r}, whose files are their owner's to delete"
             yield "cold", what, "name another folder: what is archived is part of the logs"
 
 

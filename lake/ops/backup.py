@@ -91,7 +91,9 @@ def _backup(project: Project, folder: Path, keys: Path | None, on_progress: OnPr
                 on_progress(f"copied  {name} at version {version}")
         if not tables:
             raise DeclarationError(
-                "there is nothing to back up yet", where=project.settings.warehouse_name, fix="lake run"
+                "there is nothing to back up yet",
+                where=project.settings.place(project.settings.warehouse),
+                fix="lake run",
             )
         if keys is not None:
             copy_store(project.settings, keys)

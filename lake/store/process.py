@@ -69,7 +69,7 @@ def fault_of(error: BaseException, settings: Settings | None) -> LakeError | Non
     """
     if isinstance(error, LakeError):
         return error
-    where = settings.warehouse_name if settings else ""
+    where = settings.place(settings.warehouse) if settings else ""
     disk = full(error, where=where) or forbidden(error, where=where)
     storage = settings.object_storage if settings else None
     requested = storage.error_of(error) if storage else None

@@ -88,7 +88,7 @@ class Warehouse:
     @property
     def cold(self) -> Address | None:
         """Place of archived batches, see lake.store.archive_tier; None without the setting."""
-        return self.root.at(self.settings.cold_name) if self.settings.cold_name else None
+        return None if self.settings.cold is None else self.root.at(self.settings.place(self.settings.cold))
 
     def log(self, stream: str) -> Location:
         return self._location("log", "logs", stream)

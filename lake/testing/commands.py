@@ -81,7 +81,7 @@ class Commands:
             environment=self.environment | _settings(at) | environment,
             folder=str(at.source.project),
             warehouse=str(at.settings.warehouse_path),
-            cold=at.settings.cold_name,
+            cold=at.settings.place(at.settings.cold),
             out=str(out),
             err=str(err),
             notes=str(notes) if kill else "",
@@ -115,11 +115,10 @@ class Commands:
 
 def _settings(lakehouse: Lakehouse) -> dict[str, str]:
     settings = lakehouse.settings
-    archive = settings.archive and settings.place(settings.archive)
     variables = {
-        "LAKE_WAREHOUSE": settings.warehouse_name,
+        "LAKE_WAREHOUSE": settings.place(settings.warehouse),
         "LAKE_LANDING": settings.place(settings.landing),
-        "LAKE_ARCHIVE": archive,
-        "LAKE_COLD": settings.cold_name,
+        "LAKE_ARCHIVE": settings.place(settings.archive),
+        "LAKE_COLD": settings.place(settings.cold),
     }
     return {name: value for name, value in variables.items() if value}

@@ -318,7 +318,8 @@ def test_archived_batches_are_rejected_within_landing_or_archive(
 
     with pytest.raises(DeclarationError, match=rf"setting 'cold': .* is within '{name}'"):
         settings(f"{place}{inner}")
-    assert settings(f"{place}-old{inner}").cold_name.endswith(f"files-old{inner}")
+    accepted = settings(f"{place}-old{inner}")
+    assert accepted.place(accepted.cold).endswith(f"files-old{inner}")
 
 
 def test_session_reads_buckets_when_any_setting_names_one(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def shop(s3: S3, tmp_path: Path) -> tuple[Path, str]:
     edition = editions.latest_edition(settings)
     assert edition is not None
     write_manifest(settings, edition)
-    return folder, settings.warehouse_name
+    return folder, settings.place(settings.warehouse)
 
 
 def run_on_bucket(wire: Wire, shop: tuple[Path, str], words: Sequence[str]) -> subprocess.CompletedProcess[str]:
