@@ -133,7 +133,8 @@ class FileDelivery(Delivery):
         folder: Path | Address | None = None,
         repaired: Mapping[str, str] = MappingProxyType({}),
     ) -> FileDelivery:
-        files = tuple(files)
+        """Find the faults of `files`, and leave out a file that is there again: positions of records are by file."""
+        files = tuple({file.path: file for file in files}.values())
         crashes = crashed_readers.crashes(settings, contract.name)
         faults = {file: crashes.fault(file.mark) for file in files}
         others = [file for file in files if not faults[file]]

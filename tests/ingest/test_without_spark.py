@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,12 +12,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from lake import cost
+from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
-from lake.ingest.append import BatchCounts
+from lake.ingest.append import BatchCounts, append_files
 from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import quarantined_records
@@ -48,6 +52,39 @@ def test_batch_with_rejected_and_repeated_records_needs_no_spark(
         ("wrong type", json.dumps(wrong)),
         ("unparseable", "no JSON"),
     ]
+    assert check_log(project, "readings").faults == []
+
+
+@pytest.mark.parametrize("identity", [["meter", "at"], None], ids=["by fields", "by position"])
+@pytest.mark.parametrize("second", ["a.jsonl", "./a.jsonl", "link.jsonl", "folder/a.jsonl"])
+def test_append_reads_a_file_once_however_it_is_named(
+    project: Settings, second: str, identity: list[str] | None
+) -> None:
+    about = READING["lake"] | {"id": identity}
+    declare(project, fields=FLAT, lake={name: value for name, value in about.items() if value})
+    file = project.path("files/a.jsonl")
+    file.parent.mkdir()
+    file.write_text("".join(f"{json.dumps(reading('a', hour))}\n" for hour in range(3)))
+    (file.parent / "link.jsonl").symlink_to(file)
+    (file.parent / "folder").symlink_to(file.parent)
+    line = ["append", "readings", "a.jsonl", second, "--project", str(project.project), "--json"]
+    with contextlib.chdir(file.parent):
+        done = CliRunner().invoke(lake, line, catch_exceptions=False)
+    assert (json.loads(done.stdout)["accepted"], json.loads(done.stdout)["duplicates"]) == (3, 0)
+    assert duckdb_tables.rows(Log(project, "readings").path, "SELECT count(*) AS n FROM t") == [{"n": 3}]
+    assert check_log(project, "readings").faults == []
+
+
+@pytest.mark.parametrize("other", [shutil.copy, os.link], ids=["a copy", "a hard link"])
+def test_append_reads_files_of_one_content_as_redeliveries(
+    project: Settings, other: Callable[[Path, Path], object]
+) -> None:
+    contract = declare(project, fields=FLAT)
+    files = [project.path("a.jsonl"), project.path("b.jsonl")]
+    files[0].write_text("".join(f"{json.dumps(reading('a', hour))}\n" for hour in range(3)))
+    other(*files)
+    counts = append_files(project, spark_forbidden, contract, files, now=NOW)
+    assert (counts.accepted, counts.duplicates) == (3, 3)
     assert check_log(project, "readings").faults == []
 
 
