@@ -6,6 +6,7 @@ same ones.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -174,8 +175,7 @@ def move(file: File, folder: Path | Address) -> None:
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
         if isinstance(file.path, Path):
-            target = folder / file.path.name
-            move_file(file.path, folder / f"{file.mtime}-{target.name}" if target.exists() else target)
+            move_file(file.path, _archive_path(file, file.path, folder))
             return
     copy = folder / archived_name(file.mark)
     with suppress(FileNotFoundError):  # deleted or replaced since it was listed
@@ -184,6 +184,29 @@ def move(file: File, folder: Path | Address) -> None:
             _delete(file.path)
         elif _exists(file.path):
             _delete(copy)  # it may be of the replacement
+
+
+def _archive_path(file: File, path: Path, folder: Path) -> Path:
+    """Return the path of `file` in an archive folder: a free one, or that of its copy.
+
+    Raises FileExistsError if the archive has another file of this name, size and mtime.
+    """
+    for name in (path.name, f"{file.mtime}-{path.name}", archived_name(file.mark)):
+        target = folder / name
+        if not target.exists() or _is_copy(file, path, target):
+            return target
+    raise FileExistsError(errno.EEXIST, "the archive has another file of its name, size and time", str(target))
+
+
+def _is_copy(file: File, path: Path, target: Path) -> bool:
+    status = target.stat()
+    same = (status.st_size, in_range(status.st_mtime_ns)) == (file.size, file.mtime)
+    return same and _digest(path) == _digest(target)
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").digest()
 
 
 def move_file(path: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -19,7 +20,9 @@ from lake.ingest.ingest import ingest
 from lake.store import duckdb_tables
 from lake.store.log import Log
 from lake.testing import Commands
+from tests.checks import present
 from tests.shop import contract, declare, empty
+from tests.store.events import NOW
 
 SECOND = 10**9
 ENDS = (-(1 << 63), (1 << 63) - 1)
@@ -136,6 +139,28 @@ def test_archive_continues_after_a_file_that_cannot_be_moved(
     assert sorted(path.name for path in target.iterdir()) == names[1:]
     [record] = caplog.records
     assert record.getMessage().endswith("stays in the landing folder: File name too long")
+
+
+def test_archive_keeps_every_file_of_one_name_and_time(project: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    settings = empty(project.project.parent / "kept", 'archive = "archive"\n')
+    settings.path("landing/aa").mkdir()
+    file, contents = settings.path("landing/aa/a.jsonl"), ["1", "22", "333", "4444", "4444"]
+    for content in contents:
+        file.write_text(content)
+        os.utime(file, (NOW.timestamp(), NOW.timestamp()))
+        marks = {listed.mark for listed in landing.list_files(settings, "aa")}
+        landing.archive(settings, "aa", marks)
+        assert not file.exists()
+        [mark] = marks
+        found = present(landing.find_file(settings, "aa", mark))
+        assert cast("Path", found.path).read_text() == content
+    assert sorted(path.read_text() for path in settings.path("archive/aa").iterdir()) == [*dict.fromkeys(contents)]
+    file.write_text("5555")
+    os.utime(file, (NOW.timestamp(), NOW.timestamp()))
+    landing.archive(settings, "aa", marks)
+    assert file.read_text() == "5555"
+    [record] = caplog.records
+    assert record.getMessage().endswith("the archive has another file of its name, size and time")
 
 
 def test_files_that_vanish_during_a_listing_are_skipped(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
