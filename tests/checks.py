@@ -1,12 +1,15 @@
-"""Assertions: a value is present, a command failed with a LakeError, no session is used."""
+"""Assertions: a value is present, a command printed JSON or failed with a LakeError, no session is used."""
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+import json
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
-from click.testing import Result
+from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from lake.cli import lake
 from lake.errors import LakeError
 
 T = TypeVar("T")
@@ -22,6 +25,13 @@ def fault(result: Result) -> LakeError:
     """Return the error of a command, which must be a LakeError."""
     assert isinstance(result.exception, LakeError), result.exception
     return result.exception
+
+
+def answer(project: Path, *words: str) -> Any:
+    """Return the JSON that a command prints."""
+    done = CliRunner().invoke(lake, [*words, "--project", str(project), "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
 
 
 def no_spark() -> SparkSession:

@@ -86,6 +86,10 @@ class Inputs(StoredRows):
             return super().columns(source)
         return visible_columns(self.no_rows(source).schema.json())
 
+    def has(self, declaration: Declaration) -> bool:
+        """Return whether the table's rows at the cut are read: it is there, and it is not recomputed."""
+        return not self._is_recomputed(declaration) and super().has(declaration)
+
     def _is_recomputed(self, declaration: Declaration) -> bool:
         if not self.recompute:
             return False

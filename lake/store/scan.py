@@ -97,6 +97,16 @@ class Scan:
         with opened(self.path, self.version) as table:
             return arrow_schema(table)
 
+    def is_deleted(self) -> bool:
+        """Return whether this is an old version, and commits or files of it have been deleted."""
+        if self.version in {None, delta.version(self.path)}:
+            return False
+        try:
+            with opened(self.path, self.version) as table:
+                return bool(self.path.missing(delta.files(table)))
+        except delta.Unreadable:
+            return True
+
     def keys(self, values: Sequence[Mapping[str, Any]]) -> pa.Table:
         import pyarrow as pa
 

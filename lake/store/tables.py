@@ -98,6 +98,11 @@ class Table(Located):
         later = takewhile(lambda head: head.cut >= cut, self.heads())
         return next((head for head in later if head.cut == cut), None)
 
+    def readable_head_at(self, cut: int) -> TableHead | None:
+        """Return the head at a cut unless its version has been deleted."""
+        head = self.head_at(cut)
+        return None if head is None or Scan(self.path, head.version).is_deleted() else head
+
     def stored(self, version: int) -> int:
         later = takewhile(lambda p: p.origin >= version, delta.positions(self.path, self.app))
         return max((p.version for p in later if p.origin == version), default=version)
@@ -105,8 +110,8 @@ class Table(Located):
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         return Scan(self.path, version).frame(spark)
 
-    def schema(self) -> pa.Schema:
-        return Scan(self.path).schema()
+    def schema(self, version: int | None = None) -> pa.Schema:
+        return Scan(self.path, version).schema()
 
     def columns(self, version: int | None = None) -> dict[str, str]:
         with delta.opened(self.path, version) as table:

@@ -94,7 +94,7 @@ class TableInMemory(Table):
     def version(self) -> int:
         return 0
 
-    def schema(self) -> pa.Schema:
+    def schema(self, version: int | None = None) -> pa.Schema:
         return self.content.schema
 
     def rows(self, version: int) -> int:

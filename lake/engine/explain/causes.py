@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from lake.engine.explain.explain import ExplainedRow, explain_identity
-from lake.engine.explain.selector import parse_key, schema_at
+from lake.engine.explain.selector import parse_key
 from lake.engine.lookup import Few
 from lake.errors import LakeError, QualityError
 from lake.project.declaration import Input
@@ -55,7 +55,7 @@ def places_behind(inputs: Inputs, declaration: Declaration, row: Values) -> list
     table = inputs.table(declaration)
     try:
         rows = None if table.exists() else inputs.no_rows(Input(declaration.name, declaration))
-        schema = schema_at(table, table.version()) if rows is None else to_arrow(rows).schema
+        schema = table.schema() if rows is None else to_arrow(rows).schema
         keys = parse_key(declaration, schema, [f"{name}={_text(value)}" for name, value in row.items()])
         made = explain_identity(inputs, declaration, keys.to_pylist()[0], Few(EVENTS, EVENTS))
         return list(dict.fromkeys(_event_places(made)))[:EVENTS]

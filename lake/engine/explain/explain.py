@@ -11,7 +11,7 @@ import pyarrow as pa
 from lake.engine.affected_keys import restrict
 from lake.engine.engines import by_either
 from lake.engine.explain.lineage import trace
-from lake.engine.explain.selector import head_at, parse_key, rows_of, schema_at
+from lake.engine.explain.selector import parse_key
 from lake.engine.inputs import Inputs
 from lake.engine.lookup import Few, Finding, Found, Values
 from lake.errors import DeclarationError
@@ -104,26 +104,31 @@ def _explained(  # noqa: PLR0913, PLR0917 what, when and how much
     at_cut: int | None,
     few: Few,
 ) -> RowExplanation:
-    table = project.table(declaration)
-    head, latest = head_at(table, at_cut), latest_cut(project.settings)
+    table, latest = project.table(declaration), latest_cut(project.settings)
+    asked = None if at_cut is None else get_cut(project.settings, at_cut)
+    head = table.head() if at_cut is None else table.readable_head_at(at_cut)
     if head is not None:
-        wanted = parse_key(declaration, schema_at(table, head.version), texts)
-        rows = rows_of(declaration, table, head, wanted)
-        if rows or at_cut is not None or latest is None or latest.number <= head.cut:
-            inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
+        wanted = parse_key(declaration, table.schema(head.version), texts)
+        rows: list[Values] = table.rows_of(wanted, head.version).to_pylist()
+        if rows or asked is not None or latest is None or latest.number <= head.cut:
+            inputs = (
+                Inputs(connect, project, get_cut(project.settings, head.cut))
+                if asked is None
+                else _inputs_at(connect, project, asked)
+            )
             [key] = wanted.to_pylist()
             shown = _first_and_last(_by_identity(declaration, rows), few)
             explained = _explain_rows(inputs, declaration, shown, few) or [
                 _explain_missing(inputs, declaration, key, few)
             ]
-            notes = tuple(_notes(project, declaration, head, newest=at_cut is None))
+            notes = tuple(_notes(project, declaration, head, newest=asked is None))
             name, kind = declaration.name, declaration.kind.name
             return RowExplanation(name, kind, key, head.cut, head.version, len(rows), tuple(explained), notes)
-    if at_cut is None and latest is None:
+    if asked is None and latest is None:
         raise declaration.fault("not built yet, and there is no cut", fix="lake run")
-    cut = get_cut(project.settings, at_cut) if at_cut is not None else latest
+    cut = asked or latest
     assert cut is not None
-    return _explain_from_logs(_inputs_from_logs(connect, project, cut), declaration, texts, few)
+    return _explain_from_logs(_inputs_at(connect, project, cut), declaration, texts, few)
 
 
 def _explain_from_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few: Few) -> RowExplanation:
@@ -157,8 +162,10 @@ def _evaluate_rows(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -
     return values
 
 
-def _inputs_from_logs(connect: SessionFactory, project: Project, cut: Cut) -> Inputs:
-    heads = {name: project.table(declaration).head_at(cut.number) for name, declaration in project.tables.items()}
+def _inputs_at(connect: SessionFactory, project: Project, cut: Cut) -> Inputs:
+    """Return inputs at an old cut: tables of which nothing is kept there are evaluated from the logs."""
+    tables = {name: project.table(declaration) for name, declaration in project.tables.items()}
+    heads = {name: table.readable_head_at(cut.number) for name, table in tables.items()}
     versions = {name: head.version for name, head in heads.items() if head is not None}
     return Inputs(connect, project, cut, recompute=True, proved=versions)
 
@@ -215,7 +222,7 @@ def _table_causes(inputs: Inputs, parent: Declaration, shown: Sequence[Found], f
         made = {key: explain_identity(inputs, parent, order, few.fewer()) for key, order in distinct.items()}
         return [Cause(entry.role, entry.nth, entry.values, row=made[key_values(entry.order)]) for entry in shown]
     table, version = inputs.table(parent), inputs.version(Input(parent.name, parent))
-    schema = pa.schema([table.schema().field(column) for column in parent.kind.identity])
+    schema = pa.schema([table.schema(version).field(column) for column in parent.kind.identity])
     rows = table.rows_of(pa.Table.from_pylist(list(distinct.values()), schema=schema), version).to_pylist()
     explained = {key_values(row.identity): row for row in _explain_rows(inputs, parent, rows, few.fewer())}
     return [Cause(entry.role, entry.nth, entry.values, row=explained[key_values(entry.order)]) for entry in shown]

@@ -1,49 +1,18 @@
-"""The requested row: its key parsed from `column=value`, and the table's version at a cut."""
+"""The requested row: its key parsed from `column=value`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import duckdb
 import pyarrow as pa
 
-from lake.engine.lookup import Values
 from lake.errors import DeclarationError, did_you_mean
 from lake.project.declaration import Declaration
 from lake.store import duckdb_tables
-from lake.store.ledger.cuts import get_cut
-from lake.store.scan import Scan
-from lake.store.table_head import TableHead
-from lake.store.tables import Table
 from lake.text import quoted
 
 NULL: Final = "null"
-
-
-def head_at(table: Table, at_cut: int | None) -> TableHead | None:
-    """Return the table's head at a cut, or now; None if not built or unknown."""
-    if at_cut is None:
-        return table.head()
-    get_cut(table.settings, at_cut)
-    return table.head_at(at_cut)
-
-
-def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Table) -> list[Values]:
-    try:
-        rows: list[Values] = table.rows_of(keys, head.version).to_pylist()
-    except duckdb.IOException:
-        cut = head.cut
-        raise declaration.fault(
-            f"its rows at cut {cut} have been deleted",
-            fix="lake maintain keeps only the last editions: try a later cut,"
-            f" or lake sql --cut {cut} --recompute for the rows without their events",
-        ) from None
-    return rows
-
-
-def schema_at(table: Table, version: int) -> pa.Schema:
-    return Scan(table.path, version).schema()
 
 
 def parse_key(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> pa.Table:
