@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import partial
 
 from lake import cost
@@ -34,7 +35,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     return run_verb("advance", inputs, declaration, _advance)
 
 
-def _advance(evaluation: Evaluation, began: float) -> Advanced:
+def _advance(evaluation: Evaluation, began: datetime) -> Advanced:
     inputs, declaration, head = evaluation.inputs, evaluation.declaration, evaluation.head
     if head is None:
         rows, engine, why = by_rows(evaluation, inputs.rows(declaration), _first_rows)

@@ -58,7 +58,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to report
     between = Between(inputs, (first, after - 1))
     between.check_logs(declaration)
 
-    def work(evaluation: Evaluation, began: float) -> Recomputed:
+    def work(evaluation: Evaluation, began: datetime) -> Recomputed:
         return recompute(evaluation, partial(_change, between), began, verb="backfill", dry_run=dry_run)
 
     done = run_verb("backfill", inputs, declaration, work, dry_run=dry_run)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from lake.engine.table_columns import is_as_built
 from lake.engine.verbs import Advanced, after_inputs, record_done, run_verb
 from lake.project.declaration import Declaration
 from lake.session.spark_session import first_line, raise_if_gone
+from lake.store.ledger.runs import seconds_since
 
 DRY_RUN = "dry run"
 
@@ -52,7 +53,7 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
     """
     inputs.declared.add(declaration.name)
 
-    def work(evaluation: Evaluation, began: float) -> Recomputed:
+    def work(evaluation: Evaluation, began: datetime) -> Recomputed:
         _check_cut(evaluation)
         # A definition that has built the table was analysed then; analysing it takes 0.2 s.
         is_changed = evaluation.head is None or not is_as_built(evaluation)
@@ -95,7 +96,7 @@ def _damage(evaluation: Evaluation) -> str | None:
 
 
 def recompute(
-    evaluation: Evaluation, find: Callable[[Evaluation], PendingChange], began: float, *, verb: str, dry_run: bool
+    evaluation: Evaluation, find: Callable[[Evaluation], PendingChange], began: datetime, *, verb: str, dry_run: bool
 ) -> Recomputed:
     """Find the change of the table by either engine, and commit it unless this is a `dry_run`."""
 
@@ -112,7 +113,7 @@ def recompute(
             DRY_RUN,
             evaluation.head.version if evaluation.head else -1,
             **counts,
-            seconds=round(time.monotonic() - began, 3),
+            seconds=seconds_since(began),
         )
     else:
         head = change.commit(evaluation, verb=verb, engine=engine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -18,7 +17,7 @@ from lake.errors import DeclarationError
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project
-from lake.store.ledger.runs import WHOLE, Run, background_recording, failing, record_run
+from lake.store.ledger.runs import WHOLE, Run, background_recording, failing, record_run, seconds_since
 from lake.store.locks.lease import lease
 from lake.store.table_head import TableHead
 from lake.store.view import view
@@ -52,7 +51,7 @@ def run_verb(
     verb: str,
     inputs: Inputs,
     declaration: Declaration,
-    work: Callable[[Evaluation, float], D],
+    work: Callable[[Evaluation, datetime], D],
     *,
     dry_run: bool = False,
 ) -> D:
@@ -61,11 +60,11 @@ def run_verb(
     Its progress is reported, and its failure is recorded unless this is a `dry_run`. Errors name the line of the job,
     and the events behind them.
     """
-    settings, name = inputs.project.settings, declaration.name
+    settings, name, began = inputs.project.settings, declaration.name, datetime.now(UTC)
     recording = nullcontext() if dry_run else failing(settings, verb, name, inputs.cut.number)
     with step(verb, name) as at_work, recording, python_faults(declaration, inputs):
         with lease(settings, inputs.table(declaration).lease):
-            done = work(Evaluation.of(inputs, declaration), at_work.began)
+            done = work(Evaluation.of(inputs, declaration), began)
         at_work.rows = done.rows
         return done
 
@@ -79,15 +78,15 @@ def check_definition(project: Project, declaration: Declaration, head: TableHead
         )
 
 
-def record_done(evaluation: Evaluation, head: TableHead, began: float, why: Exception | None = None) -> Advanced:
+def record_done(evaluation: Evaluation, head: TableHead, began: datetime, why: Exception | None = None) -> Advanced:
     """Record the run and return its result; `why` DuckDB did not evaluate the rows."""
-    inputs, seconds = evaluation.inputs, round(time.monotonic() - began, 3)
+    inputs, seconds = evaluation.inputs, seconds_since(began)
     counts: dict[str, Any] = asdict(head.counts)
     name = evaluation.declaration.name
     done = Advanced(name, head.cut, head.verb, head.version, **counts, seconds=seconds, engine=head.engine)
     counts |= {"engine": head.engine, **({} if why is None else {"not_by_duckdb": str(why)})}
     counts |= {"read": inputs.rows(evaluation.declaration)} if done.verb in WHOLE else {}
-    run = Run(done.verb, done.table, done.cut, "done", counts, started_at=datetime.now(UTC), seconds=seconds)
+    run = Run(done.verb, done.table, done.cut, "done", counts, started_at=began, seconds=seconds)
     record_run(inputs.project.settings, run)
     return done
 

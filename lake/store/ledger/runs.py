@@ -164,13 +164,17 @@ def record_outcome(
 ) -> None:
     """Record a finished run, as failed if `counts` has an `error`. Ignores a failure to record."""
     outcome = "failed" if "error" in counts else "done"
-    seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
+    seconds = seconds_since(began)
 
     def quietly() -> None:
         with suppress(Exception):
             record_run(settings, Run(verb, subject, cut, outcome, counts, began, seconds))
 
     _do(quietly)
+
+
+def seconds_since(began: datetime) -> float:
+    return round((datetime.now(UTC) - began).total_seconds(), 3)
 
 
 def record_nothing_to_do(settings: Settings, verb: str, subjects: Collection[str], cut: int | None = None) -> None:
