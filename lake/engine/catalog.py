@@ -24,7 +24,7 @@ from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
-from lake.store.tables import Table
+from lake.store.tables import FeedGap, Table
 from lake.store.voids import Void, voids_between
 
 GB = 1 << 30
@@ -114,11 +114,14 @@ class Catalog:
         return self.scan(source).rows()
 
     def size_of_changes(self, source: Input, head: TableHead) -> int:
-        """Return an upper bound of the rows that changed since `head`."""
+        """Return an upper bound of the rows to read of what changed since `head`: all if that is not known."""
         before = head.inputs[source.name]
         if source.table is None:
             return self.size(source, after=before) + self.size_of_voided(source, head)
-        return self.table(source.table).changed(after=before, upto=self.at_cut(source.table).version)
+        try:
+            return self.table(source.table).changed(after=before, upto=self.at_cut(source.table).version)
+        except FeedGap:
+            return self.size(source)
 
     def size_of_voided(self, source: Input, head: TableHead) -> int:
         path, voids = Log(self.project.settings, source.name).path, self.voided_since(source, head)
