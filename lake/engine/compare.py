@@ -14,7 +14,7 @@ import pyarrow as pa
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
 from lake.project.declaration import Declaration
-from lake.store.comparison import WAS, after_images, match, old_name, pairs
+from lake.store.comparison import WAS, after_images, equal, match, old_name, pairs
 from lake.store.duckdb_tables import connection
 from lake.store.proof.fingerprints import duck_hash, fields_of
 from lake.store.rows import Rows
@@ -66,9 +66,8 @@ def as_json_rows(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tupl
         change: dict[str, Any] = {**key, "change": row[CHANGE]}
         if row[CHANGE] == "update":
             was = replaced[repr(list(key.values()))]
-            change["columns"] = {
-                c: [was[c], row[c]] for c in row if c != CHANGE and c not in identity and was[c] != row[c]
-            }
+            others = [column for column in row if column != CHANGE and column not in identity]
+            change["columns"] = {c: [was[c], row[c]] for c in others if not equal(was[c], row[c])}
         changes.append(change)
     return tuple(changes)
 

@@ -9,7 +9,8 @@ A change feed is complete if its fingerprints prove it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from math import isnan
+from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
 from lake.store import delta
@@ -27,6 +28,17 @@ if TYPE_CHECKING:
 
 WAS: Final = "_was"
 """Column of a diff: hash of the row that an update or a delete removes."""
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Return whether two values are equal as in the SQL of this module: NaN equals NaN, also within a value."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, float) and isinstance(other, float) and isnan(one):
+        return isnan(other)
+    return bool(one == other)
 
 
 def changed_pairs(columns: Sequence[str], identity: Sequence[str], *, before: Sequence[str] | None = None) -> str:

@@ -21,7 +21,7 @@ from lake.project.project import Project
 from lake.read.locked_database import select
 from lake.session import SessionFactory
 from lake.store import duckdb_tables
-from lake.store.comparison import changed_pairs
+from lake.store.comparison import changed_pairs, equal
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable, get_edition
 from lake.store.scan import Scan
@@ -53,7 +53,8 @@ class RowChange:
     def columns(self) -> dict[str, tuple[Any, Any]]:
         if self.before is None or self.after is None:
             return {}
-        return {name: (self.before[name], new) for name, new in self.after.items() if self.before[name] != new}
+        both = {name: (self.before[name], new) for name, new in self.after.items()}
+        return {name: pair for name, pair in both.items() if not equal(*pair)}
 
 
 @dataclass(frozen=True)
@@ -267,14 +268,9 @@ class CauseSearch:
 
 
 def _merged_images(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
-    merged = []
-    for side in range(inputs):
-        different: list[Finding] = []
-        for finding in findings:
-            if finding[side] not in different:
-                different.append(finding[side])
-        merged.append(sum(different, Finding()))
-    return merged
+    # By their text: NaN differs from itself.
+    different = [{repr(finding[side]): finding[side] for finding in findings} for side in range(inputs)]
+    return [sum(of_side.values(), Finding()) for of_side in different]
 
 
 def _head_at(path: Address, version: int) -> TableHead | None:

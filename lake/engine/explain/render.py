@@ -14,6 +14,7 @@ from lake.engine.explain.edition_diff import EditionDiff, RowChange
 from lake.engine.explain.explain import Cause, ExplainedRow, InputCauses, RowExplanation
 from lake.engine.lookup import Values
 from lake.ingest.events import Event
+from lake.store.comparison import equal
 from lake.text import counted, moment, plain, shown, some_of, span
 
 CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
@@ -127,7 +128,9 @@ def _add_cause(branch: Tree, cause: Cause, values: Values) -> None:
     role = f"{cause.role}  " if cause.role else ""
     if cause.event is not None:
         line = Text.assemble(cause.event.place, "  ", (role, _style(cause)), "  ".join(_facts(cause.event)))
-        new = {name: value for name, value in cause.values.items() if name not in values or values[name] != value}
+        new = {
+            name: value for name, value in cause.values.items() if name not in values or not equal(values[name], value)
+        }
         branch.add(line.append(f"\n{_pairs(new)}", "dim") if new else line)
     elif cause.row is not None:
         row = branch.add(Text.assemble((role, _style(cause)), _pairs(cause.row.values or cause.row.identity)))
