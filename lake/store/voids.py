@@ -148,7 +148,7 @@ def record(
         recorded = {(void.stream, void.target): void for void in all_voids(settings)}
         number = last_void(settings) + 1
         new: list[Void] = []
-        for stream, target in targets:
+        for stream, target in dict.fromkeys(targets):
             if (stream, target) in recorded:
                 void = recorded[stream, target]
                 raise DeclarationError(

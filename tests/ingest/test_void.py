@@ -24,9 +24,10 @@ from lake.store import duckdb_tables
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 from lake.store.table_head import DUCKDB
-from lake.store.voids import Void
+from lake.store.voids import Void, all_voids
 from lake.testing import Lakehouse
 from lake.text import DUCKDB as DIALECT
+from tests.checks import answer
 from tests.shop import contract, declare
 
 CONTRACT = contract("sales", {"shop": "string", "pieces": "int"})
@@ -105,6 +106,21 @@ def test_delivery_is_removed_by_one_void(lakehouse: Lakehouse, lake: Lake) -> No
         ([], "nothing to void"),
     ):
         assert said in str(lake("void", "sales", *given, "--reason", "again").exception)
+
+
+@pytest.mark.parametrize(
+    "target", [["PLACE"], ["--batch", "1"], ["--source", "1.jsonl"]], ids=["a place", "a batch", "a file"]
+)
+def test_void_of_a_target_named_twice_is_recorded_once(project: Settings, target: list[str]) -> None:
+    declare(project, CONTRACT)
+    project.path("landing/sales").mkdir()
+    project.path("landing/sales/1.jsonl").write_text("\n".join(map(json.dumps, sales(a=1, b=1))))
+    answer(project.project, "ingest")
+    [event] = duckdb_tables.rows(Log(project, "sales").path, "FROM t ORDER BY _bucket, _offset LIMIT 1")
+    place = f"{event['_batch']}:{event['_bucket']}:{event['_offset']}"
+    words = [place if word == "PLACE" else word for word in target]
+    answer(project.project, "void", "sales", *words, *words, "--reason", "wrong")
+    assert [(void.number, void.reason) for void in all_voids(project)] == [(1, "wrong")]
 
 
 def test_tables_of_a_log_with_voids_need_no_spark(lakehouse: Lakehouse, lake: Lake) -> None:
