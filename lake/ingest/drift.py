@@ -1,7 +1,8 @@
 """Drift of a stream from its contract: unknown fields, and fields that vanished.
 
-An optional field has vanished if all earlier records had it and none of a batch has. The log's newest commit holds this
-state. The values of unknown fields are kept as JSON in `_extra`: a field that is declared later has its earlier values.
+An optional field has vanished if all records of the last batch with it had it, and no record since has it. It never
+vanishes once a batch had it in part. The log's newest commit holds this state. The values of unknown fields are kept as
+JSON in `_extra`: a field that is declared later has its earlier values.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Drift:
             yield f"{since} had fields that the contract does not know{f': {names}' if names else ''}"
         for name, batch in self.vanished.items():
             if before is None or name not in before.vanished:
-                yield f"no record since batch {batch} has {name}, which all had before"
+                yield f"no record since batch {batch} has {name}, which all records just before had"
 
 
 def _names_of(fields: Iterable[Field], bits: int) -> set[str]:

@@ -67,7 +67,7 @@ def test_run_and_status_report_vanished_fields(tmp_path: Path, commands: Command
     assert commands.lake("ingest", at=lakehouse).code == 0
     (folder / "2.csv").write_text("id,note\n3,c\n4,d\n")
     done = commands.lake("run", at=lakehouse)
-    line = "no record since batch 2 has size, which all had before"
+    line = "no record since batch 2 has size, which all records just before had"
     assert f"thing: {line}" in done.err, done.err
     (folder / "3.csv").write_text("id,note\n5,c\n")
     assert "no record" not in commands.lake("run", at=lakehouse).err, "it is not new"
@@ -131,6 +131,8 @@ def test_vanished_fields_follow_from_all_batches() -> None:
             some = {name for name in "ab" if not all(name in record for record in records)}
             drift = drift.with_lacking(number, "ab", some, every)
         assert drift.vanished == vanished(batches)
+        for name, batch in drift.vanished.items():
+            assert all(name in record for record in batches[batch - 2]), "the line says that these had it"
 
 
 def vanished(batches: list[list[set[str]]]) -> dict[str, int]:
