@@ -216,7 +216,13 @@ class _Replaying:
 
 
 def _repaired(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:
-    raws = {(repair["stream"], repair["batch"], repair["number"]): repair["raw"] for repair in repairs}
+    raws: dict[tuple[str, int, int], str] = {}
+    for repair in repairs:
+        stream, batch, number = place = repair["stream"], repair["batch"], repair["number"]
+        if raws.setdefault(place, repair["raw"]) != repair["raw"]:
+            raise DeclarationError(
+                f"record {number} of batch {batch} of {stream} is repaired in two ways", fix="keep one of the repairs"
+            )
     found = {(row.stream, *row.place): row for row in rows if (row.stream, *row.place) in raws}
     for stream, batch, number in raws:
         if (stream, batch, number) not in found:
