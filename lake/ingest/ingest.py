@@ -337,11 +337,15 @@ class IdleProducers:
         if not drained and not all(self._is_read(source) for source in self.sources):
             return {}
 
+        closed: tuple[str, ...] = ()
+
         def deliver(head: LogHead) -> Closing | None:
-            return Closing(self.began) if self._idle(head) else None
+            nonlocal closed
+            closed = self._idle(head)
+            return Closing(self.began) if closed else None
 
         counts = append(self.settings, spark, self.contract, deliver, now=now)
-        if closed := log.head().horizon.get("closed", ()):
+        if closed:
             names = some_of([*map(repr, closed)])
             logging.getLogger("lake").warning("%s: closed idle producers: %s", self.stream, names)
         return {self.stream: counts}

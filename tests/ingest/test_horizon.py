@@ -18,6 +18,7 @@ from lake.contracts.contract import Contract, load_contract
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
 from lake.ingest import ingest as ingesting
+from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import Closing
 from lake.ingest.events import void
 from lake.ingest.fsck import check_log
@@ -29,6 +30,7 @@ from lake.ops.status import status
 from lake.sources.declared import DeclaredSource
 from lake.sources.source import Lag, Source
 from lake.store import delta, duckdb_tables
+from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.table_logs import forget_all
 from lake.testing import Commands, Kill, Lakehouse
@@ -267,6 +269,25 @@ def test_silent_producer_is_closed_when_all_earlier_records_are_in_the_log(  # n
     one.close(no_spark, drained=drained, now=None)
     closes = silent >= IDLE and file != "before" and (drained or is_read)
     assert closings == ([Closing(now)] if closes else [])
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_closing_of_idle_producers_is_reported_by_the_process_that_closed_them(
+    rooms: Lakehouse, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_first: bool
+) -> None:
+    now = datetime.now(UTC)
+    make_log(rooms, now - IDLE)
+    contract_versions.register(rooms.settings, load_contract(rooms.settings, "reading"))
+    [producers] = ingesting.find_idle_producers(rooms.settings, rooms.project.contracts.values(), {}, now)
+
+    def after_another(*about: Any, **options: Any) -> BatchCounts:
+        if not is_first:
+            append(*about[:3], lambda _: Closing(now), **options)
+        return append(*about, **options)
+
+    monkeypatch.setattr(ingesting, "append", after_another)
+    producers.close(no_spark, drained=True, now=now)
+    assert [record.getMessage() for record in caplog.records] == ["reading: closed idle producers: 'a', 'b'"] * is_first
 
 
 @pytest.mark.long
