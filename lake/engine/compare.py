@@ -14,7 +14,8 @@ import pyarrow as pa
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
 from lake.project.declaration import Declaration
-from lake.store.comparison import WAS, after_images, equal, match, old_name, pairs
+from lake.session.in_process.mode import in_process
+from lake.store.comparison import WAS, after_images, equal, map_columns, match, old_name, pairs
 from lake.store.duckdb_tables import connection
 from lake.store.proof.fingerprints import duck_hash, fields_of
 from lake.store.rows import Rows
@@ -41,7 +42,8 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
         *[F.col(quoted(column, SPARK)).alias(old_name(column)) for column in rows.columns], F.lit(True).alias("_there")
     )
     joined = rows.withColumn("_new", F.lit(True)).join(before, F.expr(match(identity, SPARK)), "full_outer")
-    return joined.selectExpr(*after_images(rows.columns, identity, SPARK)).where(f"{CHANGE} is not null")
+    maps = {} if in_process(rows.sparkSession) else map_columns(rows.schema.json())
+    return joined.selectExpr(*after_images(rows.columns, identity, SPARK, maps)).where(f"{CHANGE} is not null")
 
 
 def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: str | None = None) -> pa.Table:

@@ -22,9 +22,11 @@ from lake.project.project import Project
 from lake.session import SessionFactory
 from lake.session.in_process.mode import in_process
 from lake.store import delta
+from lake.store.comparison import map_columns
 from lake.store.ledger import editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import EditionTable
+from lake.store.proof.fingerprints import spark_text
 from lake.store.rows import Rows
 from lake.store.scan import Scan, to_arrow, to_frame
 from lake.store.table_head import CHANGE, Counts, TableHead
@@ -32,7 +34,7 @@ from lake.store.warehouse import Warehouse
 from lake.text import SPARK, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 NUMERIC: Final = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 SAMPLE: Final = 10
@@ -232,9 +234,15 @@ def _columns(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> tuple[
 def _differing(rows: DataFrame, old: DataFrame, identity: Sequence[str], names: Sequence[str]) -> dict[str, int]:
     from pyspark.sql import functions as F
 
-    before = old.select(*[F.col(name).alias(f"_was_{name}") for name in names])
+    maps = map_columns(rows.schema.json())
+
+    def as_compared(name: str) -> Column:
+        value = quoted(name, SPARK)
+        return F.expr(spark_text(maps[name], value) if name in maps else value)
+
+    before = old.select(*[as_compared(name).alias(f"_was_{name}") for name in names])
     same = [F.col(name).eqNullSafe(F.col(f"_was_{name}")) for name in identity]
-    counts = [F.count_if(~F.col(name).eqNullSafe(F.col(f"_was_{name}"))).alias(name) for name in names]
+    counts = [F.count_if(~as_compared(name).eqNullSafe(F.col(f"_was_{name}"))).alias(name) for name in names]
     return _only_row(rows.select(*names).join(before, same).agg(*counts)) if counts else {}
 
 

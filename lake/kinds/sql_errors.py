@@ -44,7 +44,8 @@ def raised_facts(mark: str, error: BaseException) -> tuple[dict[str, str], dict[
         _, found, text = str(cause).partition(mark)
         if found and text.startswith("{"):
             facts, end = json.JSONDecoder().raw_decode(text)
-            return facts, json.JSONDecoder().raw_decode(text, end)[0]
+            if text[end : end + 1] == "{":  # otherwise the error shows a plan that may raise it
+                return facts, json.JSONDecoder().raw_decode(text, end)[0]
     return None
 
 

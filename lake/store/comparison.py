@@ -8,14 +8,15 @@ A change feed is complete if its fingerprints prove it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
 from lake.store import delta
 from lake.store.ledger.editions import EditionTable
-from lake.store.proof.fingerprints import MODULUS, Fingerprint, duck_hash, duck_values, fields_of_json
+from lake.store.proof.fingerprints import MODULUS, Fingerprint, Kind, duck_hash, duck_values, fields_of_json, spark_text
 from lake.store.scan import arrow_schema
 from lake.store.storage import Address
 from lake.store.table_head import CHANGE
@@ -75,14 +76,36 @@ def match(identity: Sequence[str], quote: str) -> str:
     return " and ".join(same)
 
 
-def after_images(columns: Sequence[str], identity: Sequence[str], quote: str) -> list[str]:
+def after_images(
+    columns: Sequence[str], identity: Sequence[str], quote: str, maps: Mapping[str, Kind] = MappingProxyType({})
+) -> list[str]:
+    """`maps` are the types of columns that are compared by their texts, since Spark compares no maps."""
     after = [f"case when _new is null then {old} else {new} end as {new}" for new, old in _names(columns, quote)]
-    return [*after, f"{_change(columns, identity, quote)} as {CHANGE}"]
+    return [*after, f"{_change(columns, identity, quote, maps)} as {CHANGE}"]
 
 
-def _change(columns: Sequence[str], identity: Sequence[str], quote: str) -> str:
-    others = [column for column in columns if column not in identity]
-    differs = [f"{new} is distinct from {old}" for new, old in _names(others, quote)]
+def map_columns(schema: str) -> dict[str, Kind]:
+    """Return the types of columns that have maps, of a schema in JSON."""
+    return {name: kind for name, kind in fields_of_json(schema) if _has_map(kind)}
+
+
+def _has_map(kind: Kind) -> bool:
+    if isinstance(kind, str) or kind["type"] == "map":
+        return not isinstance(kind, str)
+    if kind["type"] == "array":
+        return _has_map(kind["elementType"])
+    return any(_has_map(field["type"]) for field in kind["fields"])
+
+
+def _change(
+    columns: Sequence[str], identity: Sequence[str], quote: str, maps: Mapping[str, Kind] = MappingProxyType({})
+) -> str:
+    differs = []
+    for column in columns:
+        if column not in identity:
+            pair = [quoted(column, quote), quoted(old_name(column), quote)]
+            new, old = [spark_text(maps[column], value) for value in pair] if column in maps else pair
+            differs.append(f"{new} is distinct from {old}")
     return _by_side(f"case when {' or '.join(differs) or 'false'} then 'update' end")
 
 

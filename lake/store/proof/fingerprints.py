@@ -138,6 +138,11 @@ def row_text(fields: Sequence[Field], dialect: _Dialect, key: str = "''") -> str
     return f"concat({', '.join([key, *parts])})"
 
 
+def spark_text(kind: Kind, value: str) -> str:
+    """Return Spark's SQL of the text of a value, the same for equal values of any type, null for null."""
+    return _encoded(kind, value, SPARKS, 0)
+
+
 def _named(name: str, kind: Kind, value: str, d: _Dialect, depth: int) -> str:
     prefix = f"{len(name.encode())}:{name}="
     return f"coalesce({literal(prefix, d.quote)} || {_encoded(kind, value, d, depth)}, '')"
