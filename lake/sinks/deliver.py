@@ -72,8 +72,8 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         closing(sink.open()) as target,
     ):
         done: list[DeliveryOutcome] = []
-        if not resync and (begun := _unfinished_edition(settings, target)):
-            done.append(_deliver(settings, DeliveryPlan(settings, sink, target.position(), begun), target, began))
+        if not resync and (begun := _unfinished(settings, sink, target)):
+            done.append(_deliver(settings, begun, target, began))
         plan = DeliveryPlan(settings, sink, target.position(), reader(settings).edition, resync)
         if not plan.is_done:
             done.append(_deliver(settings, plan, target, began))
@@ -86,9 +86,12 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         return replace(done[-1], since=done[0].since, tables=tables)
 
 
-def _unfinished_edition(settings: Settings, target: Target) -> Edition | None:
+def _unfinished(settings: Settings, sink: DeclaredSink, target: Target) -> DeliveryPlan | None:
     begun = target.underway() if isinstance(target, ResumableTarget) else None
-    return editions.get_edition(settings, begun) if begun and editions.is_kept(settings, begun) else None
+    if begun is None or not editions.is_kept(settings, begun.edition):
+        return None
+    edition = editions.get_edition(settings, begun.edition)
+    return DeliveryPlan(settings, sink, target.position(), edition, begun.anew)
 
 
 def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: datetime) -> DeliveryOutcome:

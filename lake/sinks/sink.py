@@ -202,12 +202,19 @@ class Target(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class UnfinishedDelivery:
+    """With `anew`, it was to replace all rows (`--resync`)."""
+
+    edition: int
+    anew: bool = False
+
+
 @runtime_checkable
 class ResumableTarget(Protocol):
     """Target that works in steps and resumes an interrupted delivery, to the edition that it began with."""
 
-    def underway(self) -> int | None:
-        """Return the edition of an unfinished delivery."""
+    def underway(self) -> UnfinishedDelivery | None: ...
 
 
 @runtime_checkable

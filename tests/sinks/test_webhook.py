@@ -213,6 +213,22 @@ def test_interrupted_delivery_is_finished_before_a_newer_edition_is_sent(shop: W
     assert shop.in_step()
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_interrupted_resync_is_finished_by_the_next_delivery(shop: WebhookShop, later: bool) -> None:
+    shop.declare(f"{ALL}parallel = 1\nattempts = 1\n")
+    shop.things.change({key: key for key in range(100)})
+    shop.deliver()
+    shop.server.reset()
+    shop.server.behave = lambda _: 503 if len(shop.server.taken) >= 20 else 200
+    with pytest.raises(Unavailable):
+        shop.deliver(resync=True)
+    if later:
+        shop.things.change({key: key + (key == 99) for key in range(100)})
+    shop.server.behave = lambda _: 200
+    shop.deliver()
+    assert shop.in_step()
+
+
 def test_rejected_message_is_kept_and_later_changes_of_its_row_wait(shop: WebhookShop) -> None:
     shop.server.behave = lambda got: 422 if got.body["data"]["key"] == {"k": 1} else 200
     shop.things.change({1: 5, 2: 6})

@@ -26,7 +26,7 @@ from lake.sinks.condition import FilteredChanges
 from lake.sinks.json_rows import json_rows
 from lake.sinks.kind import DeclaredSink, RetryResult
 from lake.sinks.plan import DeliveryPlan, declared_changes
-from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, UnfinishedDelivery
 from lake.store.ledger import editions, sent
 from lake.store.ledger.editions import Edition
 from lake.store.ledger.sent import State, Undelivered, Underway
@@ -128,9 +128,9 @@ class WebhookTarget:
         position = sent.state(self.settings, self.name).position
         return None if position is None else SinkPosition.from_json(position)
 
-    def underway(self) -> int | None:
+    def underway(self) -> UnfinishedDelivery | None:
         underway = sent.state(self.settings, self.name).underway
-        return underway.edition if underway else None
+        return UnfinishedDelivery(underway.edition, underway.anew) if underway else None
 
     def close(self) -> None:
         self.receiver.close()
@@ -170,7 +170,7 @@ class WebhookTarget:
             )
         if underway and (underway.edition, underway.digest) == (delivery.edition, digest):
             return before, underway
-        underway = Underway(delivery.edition, digest)
+        underway = Underway(delivery.edition, digest, anew=delivery.anew)
         sent.record(self.settings, self.name, replace(before, underway=underway))
         return before, underway
 

@@ -48,12 +48,13 @@ class Undelivered:
 
 @dataclass(frozen=True)
 class Underway:
-    """Delivery to `edition`, of content `digest`; `done` changes of `table` are sent."""
+    """Delivery to `edition`, of content `digest`; `done` changes of `table` are sent. With `anew`, of all rows."""
 
     edition: int
     digest: str
     table: str = ""
     done: int = 0
+    anew: bool = False
 
 
 @dataclass(frozen=True)
