@@ -126,17 +126,17 @@ class DeliveryPlan:
 
     @cached_property
     def tables(self) -> list[tuple[DeclaredTable, TargetTable, TableInEdition]]:
-        tables = []
-        for table in self.sink.tables.values():
-            side = TableInEdition.of(self.settings, table.name, self.edition)
-            if side is None:
-                raise DeclarationError(
-                    f"no table {table.name!r} in edition {self.edition.number}",
-                    where=self.sink.where,
-                    fix=did_you_mean(table.name, self.edition.tables),
-                )
-            tables.append((table, self._target_table(table, side), side))
-        return tables
+        return [self.table(name) for name in self.sink.tables]
+
+    def table(self, name: str) -> tuple[DeclaredTable, TargetTable, TableInEdition]:
+        table, side = self.sink.tables[name], TableInEdition.of(self.settings, name, self.edition)
+        if side is None:
+            raise DeclarationError(
+                f"no table {name!r} in edition {self.edition.number}",
+                where=self.sink.where,
+                fix=did_you_mean(name, self.edition.tables),
+            )
+        return table, self._target_table(table, side), side
 
     def _target_table(self, table: DeclaredTable, side: TableInEdition) -> TargetTable:
         columns = {column.name: column for column in side.table.columns}

@@ -6,6 +6,8 @@ import json
 import logging
 import random
 import threading
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -25,10 +27,11 @@ from lake.store.ledger import runs, sent
 from lake.testing import Commands
 from tests.kills import killed
 from tests.processes import other_process
-from tests.read.things import NAME
+from tests.read.things import NAME, query
 from tests.servers.webhook import SECRET, Answer, Got, Webhook, slowly
 from tests.shop import empty
 from tests.sinks.shop import SINK, WebhookShop
+from tests.sinks.walks import edition
 
 ALL = 'begin = "snapshot"\n'
 
@@ -289,6 +292,30 @@ def test_row_with_expired_editions_is_retried_with_its_current_content(shop: Web
     update, delete = sorted(shop.server.changes()[2:], key=lambda change: str(change["key"]))
     assert (update["change"], update["before"], update["after"]["amount"]) == ("insert", None, "1.50")
     assert (delete["change"], delete["before"], delete["after"]) == ("delete", {"k": 2}, None)
+    assert not shop.undelivered
+
+
+def test_row_is_retried_from_an_edition_without_a_table_declared_later(shop: WebhookShop) -> None:
+    shop.server.behave = lambda _: 400
+    shop.things.change({1: 5, 2: 2})
+    shop.deliver()
+    settings = shop.things.settings
+    edition(settings, 3, "id", other="SELECT 1 AS id", **{NAME: query(shop.things.rows)})
+    shop.server.behave = lambda _: 200
+    shop.declare(f"{ALL}", "[tables.other]")
+    assert send_again(settings, shop.sink) == RetryResult(SINK, 1, 0)
+
+
+def test_retried_row_is_not_sent_again_if_the_clock_is_set_back(shop: WebhookShop) -> None:
+    shop.server.behave = lambda _: 400
+    shop.things.change({1: 5, 2: 2})
+    shop.deliver()
+    [row] = shop.undelivered
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    settings = shop.things.settings
+    sent.record(settings, SINK, sent.state(settings, SINK), [replace(row, at=tomorrow)])
+    shop.server.behave = lambda _: 200
+    assert send_again(settings, shop.sink) == RetryResult(SINK, 1, 0)
     assert not shop.undelivered
 
 

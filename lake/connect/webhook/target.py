@@ -299,8 +299,7 @@ class _Resender:
         old, new = self._edition(first.since), self._edition(first.upto) or self._edition(self.position.edition)
         if new is None or first.table not in self.sink.tables:
             return
-        plan = DeliveryPlan(self.settings, self.sink, None, new)
-        [(table, far, side)] = (each for each in plan.tables if each[0].name == first.table)
+        table, far, side = DeliveryPlan(self.settings, self.sink, None, new).table(first.table)
         before = TableInEdition.of(self.settings, table.name, old)
         source = declared_changes(self.settings, table, before, side)
         numbers = {row.key: row.number for row in rows}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 from lake.config import Settings
@@ -43,7 +43,8 @@ class Undelivered:
     at: datetime = NEVER
 
     def now(self, **what: Any) -> Undelivered:
-        return replace(self, at=datetime.now(UTC), **what)
+        """Return it as of now, later than before even if the clock was set back: its newest row is what holds."""
+        return replace(self, at=max(datetime.now(UTC), self.at + timedelta(microseconds=1)), **what)
 
 
 @dataclass(frozen=True)
