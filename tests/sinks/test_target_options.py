@@ -108,7 +108,14 @@ BAD = [
     ("webhook", f"{GOOD}retries = 1", "", "unknown key 'retries'"),
     ("webhook", f'{GOOD}[headers]\nAuthorization = "Bearer x"', "", "is a secret, and must come from the environment"),
     ("webhook", f'{GOOD}[headers]\nwebhook-id = "x"', "", "cannot be set"),
-    ("webhook", f'{GOOD}[headers]\nX = "a\\nb"', "", "must be a text on one line"),
+    *(
+        ("webhook", f'{GOOD}[headers]\nX = "{value}"', "", "'X' must be a line of ASCII without spaces around it")
+        for value in ("a\\nb", "ü", " a", "a ", "\\t", "\\u007f")
+    ),
+    *(
+        ("webhook", f'{GOOD}[headers]\n"{name}" = "a"', "", "is no name of a header")
+        for name in ("", "a b", "ü", "a:", "a\\nb")
+    ),
     ("webhook", GOOD, 'mode = "mirror"', "mode: found 'mirror'"),
     ("webhook", GOOD, 'on = ["upsert"]', "no change is called 'upsert'"),
     ("webhook", GOOD, 'when = "after.x >"', "when: syntax error"),

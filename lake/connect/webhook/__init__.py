@@ -8,6 +8,7 @@ the delivery stops, and the next one resumes it.
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -32,6 +33,8 @@ OPTIONS: Final[OptionTable] = {
     **{name: (int, default) for name, default in NUMBERS.items()},
 }
 KEEPS: Final = "its receiver keeps what it was sent"
+HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+HEADER_VALUE: Final = re.compile(r"(?! )[ -~]*(?<! )")
 PRIVATE: Final = ("authorization", "cookie", "token", "secret", "key", "password")
 
 
@@ -58,8 +61,10 @@ def _faults(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     elif not _is_secret(options["secret"]):  # it is not shown
         yield "secret is none of Standard Webhooks", "it is whsec_ and base64: make one of 24 random bytes"
     for name, value in options["headers"].items():
-        if not isinstance(value, str) or not value.isprintable() or not name.isascii():
-            yield f"[headers] {name!r} must be a text on one line", 'a secret is "env:NAME"'
+        if not HEADER_NAME.fullmatch(name):
+            yield f"[headers] {name!r} is no name of a header", "use letters, digits and -"
+        elif not isinstance(value, str) or not HEADER_VALUE.fullmatch(value):
+            yield f"[headers] {name!r} must be a line of ASCII without spaces around it", 'a secret is "env:NAME"'
         elif name.lower().startswith("webhook-"):
             yield f"[headers] {name!r} cannot be set", "leave it out: it is part of the signature"
         elif any(part in name.lower() for part in PRIVATE) and not isinstance(value, FromEnvironment):
