@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, did_you_mean
@@ -22,6 +23,9 @@ from lake.store.locks import activity
 from lake.store.locks.lease import lease
 
 VERB = "deliver"
+FIRST_PAUSE: Final = 1.0
+"""Seconds until `follow` retries a failed sink; doubled after each further failure."""
+LONGEST_PAUSE: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -125,16 +129,23 @@ def follow(
     on_done: Callable[[DeliveryOutcome], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> None:
-    """Deliver every new edition, forever. A failed sink is retried at the next poll."""
+    """Deliver every new edition, forever. A failed sink is retried after a pause, which grows while it fails."""
+    due, pauses = dict[str, float](), dict[str, float]()
     while True:
         activity.renew(settings)
         for sink in sinks:
+            if time.monotonic() < due.get(sink.name, 0.0):
+                continue
             try:
                 done = deliver(settings, sink)
-                if done.changed:
-                    on_done(done)
             except LakeError as failure:
                 on_failure(sink.name, failure)
+                pauses[sink.name] = min(2 * pauses.get(sink.name, FIRST_PAUSE / 2), LONGEST_PAUSE)
+                due[sink.name] = time.monotonic() + pauses[sink.name]
+                continue
+            pauses.pop(sink.name, None)
+            if done.changed:
+                on_done(done)
         time.sleep(POLL_SECONDS)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from lake.connect.webhook import receiver as receivers
 from lake.connect.webhook.target import WebhookTarget
 from lake.errors import DeclarationError, LakeError, LawError, StartOver, Unavailable
 from lake.read.sql import reader
+from lake.sinks import deliver as delivery
 from lake.sinks.deliver import forget_sink, give_up, send_again
 from lake.sinks.kind import RetryResult, declared_sinks
 from lake.store.ledger import runs, sent
@@ -507,3 +509,47 @@ def test_delivery_is_refused_while_another_process_holds_the_lease(shop: Webhook
     assert len(shop.server.tried) == 2
     shop.deliver()
     assert shop.in_step()
+
+
+def test_followed_sink_that_fails_is_retried_after_growing_pauses(
+    shop: WebhookShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time passes only while `follow` sleeps."""
+    shop.declare(f"{ALL}attempts = 1\n")
+    shop.things.change({1: 5, 2: 2})
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, sleep=lambda s: setattr(clock, "now", clock.now + s))
+    monkeypatch.setattr(delivery, "time", clock)
+    monkeypatch.setattr(delivery, "POLL_SECONDS", 1.0)
+    failed: list[int] = []
+    shop.server.behave = lambda _: 503 if clock.now < 200 else 200
+
+    def on_done(_: object) -> None:
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        delivery.follow(
+            shop.things.settings, [shop.sink], on_done=on_done, on_failure=lambda *_: failed.append(int(clock.now))
+        )
+    assert failed == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    assert shop.in_step()
+
+
+def test_message_is_sent_after_all_earlier_ones_of_its_keys(shop: WebhookShop) -> None:
+    """The answer to the message of `b` waits for the later one of `a` and `b`."""
+    later, ids = threading.Event(), list[str]()
+
+    def behave(got: Got) -> Answer:
+        if got.id == "both":
+            later.set()
+        if got.id == "b":
+            later.wait(0.2)
+        ids.append(got.id)
+        return 200
+
+    shop.server.behave = behave
+    keys = {"a": ("a",), "b": ("b",), "both": ("a", "b"), "last": ("b",)}
+    with closing(shop.sink.open()) as target:
+        assert isinstance(target, WebhookTarget)
+        assert target.receiver.send([receivers.WebhookMessage(id, of, b"{}") for id, of in keys.items()]) == {}
+    assert sorted(ids[:2]) == ["a", "b"]
+    assert ids[2:] == ["both", "last"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 import httpx
@@ -173,14 +174,11 @@ class Receiver:
 
 def _by_key(messages: Sequence[WebhookMessage]) -> list[list[WebhookMessage]]:
     queue_of: dict[str, list[WebhookMessage]] = {}
-    queues: list[list[WebhookMessage]] = []
     for message in messages:
-        queue = next((queue_of[key] for key in message.keys if key in queue_of), None)
-        if queue is None:
-            queues.append(queue := [])
-        queue.append(message)
-        queue_of |= dict.fromkeys(message.keys, queue)
-    return queues
+        shared = {id(queue_of[key]): queue_of[key] for key in message.keys if key in queue_of}
+        queue = [*chain.from_iterable(shared.values()), message]
+        queue_of |= {key: queue for queued in queue for key in queued.keys}
+    return [*{id(queue): queue for queue in queue_of.values()}.values()]
 
 
 def _seconds(text: str) -> float:
