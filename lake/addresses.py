@@ -27,10 +27,14 @@ def without_login(address: str) -> str:
 
 
 def parts_of(address: str) -> SplitResult | None:
-    """Return the parts of a URL; None if it has none, or a reserved sign in its user or password divides it."""
+    """Return the parts of a URL; None if clients cannot read it, as with a port above 65535 or the host `a..b`, or a
+    reserved sign in its user or password divides it.
+    """
     try:
         parts = urlsplit(address)
-        is_divided = parts.password is None and LOGIN.search(address) is not None
-        return None if parts.port == 0 or is_divided else parts
+        host, port = (parts.hostname or "").encode("idna").decode("idna"), parts.port
     except ValueError:
         return None
+    is_divided = parts.password is None and LOGIN.search(address) is not None
+    fits = port != 0 and "%" not in host and address.isprintable() and " " not in address
+    return parts if fits and not is_divided else None

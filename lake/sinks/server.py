@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
-from urllib.parse import SplitResult
 
 from lake.addresses import ENCODED, has_password, parts_of
 from lake.contracts.declared_files import FromEnvironment
@@ -73,22 +72,23 @@ class SinkServer:
             raise DeclarationError(what, where=self.where, fix=fix) from None
 
     @classmethod
-    def fits(cls, parts: SplitResult) -> bool:
-        return parts.scheme in cls.schemes
+    def is_readable(cls, url: str) -> bool:
+        """Return whether the client can read the URL."""
+        return parts_of(url) is not None
 
     @classmethod
     def _faults(cls, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        url, parts = options["url"], parts_of(options["url"])
+        url, scheme = options["url"], options["url"].partition("://")[0].lower()
         if has_password(url) and not isinstance(url, FromEnvironment):
             yield "url: it has a password", 'take it from the environment: url = "env:NAME"'
-        elif parts is None:
-            yield "url: it cannot be read", ENCODED
-        elif not cls.fits(parts):
+        elif scheme not in cls.schemes:
             *others, last = (f"{scheme}://" for scheme in cls.schemes)
             yield f"url: it does not begin with {', '.join(others)} or {last}", f"for example {cls.example}"
+        elif not cls.is_readable(url):  # not shown, as it may have a secret
+            yield "url: it cannot be read", f"for example {cls.example}; {ENCODED}"
         if options["password"] and not isinstance(options["password"], FromEnvironment):
             yield "password: it is in the file", 'take it from the environment: "env:NAME"'
-        if options["certificates"] and parts is not None and parts.scheme != cls.tls:
+        if options["certificates"] and scheme != cls.tls:
             yield "certificates: the url is not of TLS", f"begin it with {cls.tls}://"
         for name in ("at_once", "seconds"):
             if options.get(name, 1) < 1:

@@ -13,11 +13,16 @@ from tests.servers import needed
 from tests.servers.webhook import SECRET, VARIABLE
 from tests.sinks.walks import sink
 
+INVALID = ["[::1", "[zz]", "x:99999", "x:-1", "x:0", "x:abc", "x:²", "x y", "x..y", ".x", "%zz", "xn--zz", "x/\\u007f"]
+"""Rests of URLs that clients cannot read."""
 PACKAGES = {"redis": "redis", "opensearch": "opensearchpy"}
 TABLE = "[tables.one]\n"
 WRONG = [
     ("redis", TABLE, "url is missing", "write url = …"),
     ("redis", f'url = "http://x"\n{TABLE}', "url: it does not begin with redis://", "redis://127.0.0.1:6379/0"),
+    *(("redis", f'url = "redis://{rest}"\n{TABLE}', "url: it cannot be read", "redis://127") for rest in INVALID),
+    ("redis", f'url = "redis://x?db=a-secret"\n{TABLE}', "url: it cannot be read", "redis://127"),
+    ("redis", f'url = "unix:///x?nothing=1"\n{TABLE}', "url: it cannot be read", "redis://127"),
     ("redis", f'url = "redis://:a-secret@x"\n{TABLE}', "url: it has a password", 'url = "env:NAME"'),
     ("redis", f'url = "redis://x"\npassword = "a-secret"\n{TABLE}', "password: it is in the file", '"env:NAME"'),
     ("redis", f'url = "redis://x"\ncertificates = "a.pem"\n{TABLE}', "the url is not of TLS", "rediss://"),
@@ -28,6 +33,8 @@ WRONG = [
     ("redis", f'url = "redis://x"\n{TABLE}form = 3\n', "form: expected a text, found int", "sinks.md"),
     ("opensearch", TABLE, "url is missing", "write url = …"),
     ("opensearch", f'url = "redis://x"\n{TABLE}', "url: it does not begin with http://", "http://127.0.0.1:9200"),
+    *(("opensearch", f'url = "http://{rest}"\n{TABLE}', "url: it cannot be read", "http://127") for rest in INVALID),
+    ("opensearch", f'url = "https:///x"\n{TABLE}', "url: it cannot be read", "http://127"),
     ("opensearch", f'url = "https://me:a-secret@x"\n{TABLE}', "url: it has a password", 'url = "env:NAME"'),
     ("opensearch", f'url = "http://x"\npassword = "a-secret"\n{TABLE}', "password: it is in the file", '"env:NAME"'),
     ("opensearch", f'url = "http://x"\ncertificates = "a"\n{TABLE}', "the url is not of TLS", "https://"),
@@ -99,7 +106,10 @@ BAD = [
     ("kafka", 'bootstrap = "b"\n[client]\nlinger = [1]', "", "must be text, a number, true or false"),
     ("webhook", "", "", "url is missing"),
     ("webhook", 'url = "ftp://x/y"\n' + GOOD.partition("\n")[2], "", "url is none of http or https"),
-    ("webhook", 'url = "http://x:99999/"\n' + GOOD.partition("\n")[2], "", "url is none of http or https"),
+    *(
+        ("webhook", f'url = "http://{rest}"\n' + GOOD.partition("\n")[2], "", "url is none of http or https")
+        for rest in INVALID
+    ),
     ("webhook", f'url = "http://x/"\nsecret = "{SECRET}"', "", "secret must come from the environment"),
     ("webhook", 'url = "http://x/"\nsecret = "env:NO_SECRET_AT_ALL"', "", "secret is none of Standard Webhooks"),
     ("webhook", f"{GOOD}batch = 0", "", "batch must be at least 1, found 0"),
@@ -135,3 +145,12 @@ def test_fault_is_reported_with_its_place(
     assert found in str(fault.value)
     assert "sinks/crm.toml" in str(fault.value)
     assert SECRET not in str(fault.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://[::1", "host=x connect_timeout=a-secret", "host=x nothing=a-secret"])
+def test_connection_string_that_cannot_be_read_is_reported_without_it(project: Settings, url: str) -> None:
+    needed(find_spec("psycopg"), "the extra `postgres` is not installed: make setup")
+    target = sink(project, "crm", f'kind = "postgres"\nurl = "{url}"\n[tables.thing]\n').open()
+    with pytest.raises(DeclarationError, match=r"the connection string cannot be read \(sinks/crm.toml\)") as fault:
+        target.position()
+    assert "a-secret" not in str(fault.value)

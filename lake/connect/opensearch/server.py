@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from opensearchpy import OpenSearch, exceptions
 
+from lake.addresses import parts_of
 from lake.connect.opensearch.indexes import id_of
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.server import SinkServer
@@ -45,8 +46,9 @@ class OpenSearchServer(SinkServer):
     errors = exceptions.OpenSearchException
 
     @classmethod
-    def fits(cls, parts: SplitResult) -> bool:
-        return super().fits(parts) and bool(parts.hostname)
+    def is_readable(cls, url: str) -> bool:
+        parts = parts_of(url)
+        return parts is not None and bool(parts.hostname)
 
     @cached_property
     def client(self) -> OpenSearch:

@@ -38,15 +38,14 @@ def connect(dsn: str, name: str, where: str, **more: str) -> Connection:
         raise DeclarationError("the connection string cannot be read", where=where, fix=ENCODED)
     try:
         info = psycopg.conninfo.conninfo_to_dict(dsn)
+        given = {"connect_timeout": "10", "application_name": f"lake {name}"} | info | more
+        return psycopg.connect(autocommit=True, **given)  # type: ignore[arg-type] # words of libpq's own
     except psycopg.ProgrammingError:
         raise DeclarationError(
             "the connection string cannot be read",
             where=where,
             fix="write it as libpq reads it: host=… dbname=… user=…, or postgresql://…",
         ) from None
-    given = {"connect_timeout": "10", "application_name": f"lake {name}"} | info | more
-    try:
-        return psycopg.connect(autocommit=True, **given)  # type: ignore[arg-type] # words of libpq's own
     except psycopg.OperationalError as error:
         raise _refused(str(error), where) from None
 

@@ -72,6 +72,14 @@ class RedisServer(SinkServer):
     example = "redis://127.0.0.1:6379/0"
     errors = redis.exceptions.RedisError
 
+    @classmethod
+    def is_readable(cls, url: str) -> bool:
+        try:
+            redis.ConnectionPool.from_url(url).make_connection()  # it connects on first use
+        except (ValueError, TypeError, redis.exceptions.RedisError):
+            return False
+        return super().is_readable(url)
+
     @cached_property
     def client(self) -> redis.Redis:
         """Deliveries are retried as a whole, so the client never retries."""

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
+from lake.addresses import parts_of
 from lake.connect.webhook.receiver import Receiver, WebhookLimits
 from lake.connect.webhook.target import WebhookTarget
 from lake.contracts.declared_files import FromEnvironment
@@ -72,11 +72,8 @@ def _faults(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        return False
+    parts = parts_of(url)
+    return parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 def _is_secret(secret: str) -> bool:
