@@ -15,7 +15,7 @@ from lake.sinks.sink import SinkDelivery
 from lake.sinks.verify import verify_sink
 from lake.store.ledger import editions
 from tests.servers.postgres import Postgres
-from tests.sinks.walks import edition, every_type, identical, sink
+from tests.sinks.walks import command, edition, every_type, identical, sink
 
 URL = 'kind = "postgres"\nurl = "env:CRM_URL"\n'
 
@@ -161,3 +161,22 @@ def test_readers_may_read_and_nothing_else(project: Settings, database: psycopg.
                 database.execute(forbidden.encode())
     finally:
         database.execute("RESET ROLE; DROP OWNED BY bi_reader; DROP ROLE bi_reader")
+
+
+@pytest.mark.parametrize("words", [["deliver"], ["deliver", "crm", "--repair"]])
+def test_reader_added_later_may_read_tables_that_are_there(
+    project: Settings, database: psycopg.Connection[Any], words: list[str]
+) -> None:
+    edition(project, 1, "id", one=every_type(3))
+    deliver(project, sink(project, "crm", f"{URL}[tables.one]\n"))
+    if "--repair" not in words:
+        edition(project, 2, "id", one=every_type(4))
+    database.execute("CREATE ROLE later_reader")
+    try:
+        sink(project, "crm", f'{URL}readers = ["later_reader"]\n[tables.one]\n')
+        command(project, *words)
+        assert database.execute("SELECT has_table_privilege('later_reader', 'lake.one', 'SELECT')").fetchall() == [
+            (True,)
+        ]
+    finally:
+        database.execute("DROP OWNED BY later_reader; DROP ROLE later_reader")

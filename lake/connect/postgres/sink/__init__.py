@@ -122,7 +122,8 @@ class PostgresTarget(PostgresSession):
             else:
                 return self._beside(delivery, changes)
             if changes.described:
-                own.describe(self.readers)
+                own.describe()
+            own.grant(self.readers)
             return None
         if not changes.whole and shape is not None:
             raise self._not_ours(f"{own.title} was {'altered' if is_there else 'removed'} there", "restore it")
@@ -138,7 +139,8 @@ class PostgresTarget(PostgresSession):
         self.rows(f"DROP TABLE IF EXISTS {side.title}")
         side.create()
         side.fill(changes, delivery.edition)
-        side.describe(self.readers)
+        side.describe()
+        side.grant(self.readers)
         return side
 
     def _table(self, table: TargetTable, called: str) -> PgTable:

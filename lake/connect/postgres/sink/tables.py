@@ -112,11 +112,13 @@ class PgTable:
         )
         self._run(f"DROP TABLE {STAGED}")
 
-    def describe(self, readers: Iterable[str]) -> None:
+    def describe(self) -> None:
         self._run(f"COMMENT ON TABLE {self.title} IS {literal(self.table.doc.replace(chr(0), ''))}")
         for column in self.table.columns:
             says = literal(column.description.replace("\0", "")) if column.description else "NULL"
             self._run(f"COMMENT ON COLUMN {self.title}.{quoted(column.name)} IS {says}")
+
+    def grant(self, readers: Iterable[str]) -> None:
         for role in readers:
             self._run(f"GRANT SELECT ON {self.title} TO {quoted(role)}")
 
