@@ -25,7 +25,7 @@ def position(progress: Progress) -> str:
     if "topics" in progress:
         return some_of([f"{place} {end}" for place, _, end in _offsets(progress)], SHOWN)
     if "state" in progress:
-        state = json.dumps(progress["state"], ensure_ascii=False, separators=(",", ":"))
+        state = progress.get("text") or json.dumps(progress["state"], ensure_ascii=False, separators=(",", ":"))
         return state if len(state) <= STATE else f"{state[: STATE - 1]}…"
     return f"group {progress['upto']}" if "upto" in progress else str(progress.get("to", ""))
 

@@ -517,7 +517,9 @@ def test_followed_sink_that_fails_is_retried_after_growing_pauses(
     """Time passes only while `follow` sleeps."""
     shop.declare(f"{ALL}attempts = 1\n")
     shop.things.change({1: 5, 2: 2})
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, sleep=lambda s: setattr(clock, "now", clock.now + s))
+    clock: Any = SimpleNamespace(
+        now=0.0, monotonic=lambda: clock.now, sleep=lambda s: setattr(clock, "now", clock.now + s)
+    )
     monkeypatch.setattr(delivery, "time", clock)
     monkeypatch.setattr(delivery, "POLL_SECONDS", 1.0)
     failed: list[int] = []

@@ -20,6 +20,7 @@ from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.records.single_reader import RecordRejected, SingleReader
 from lake.sources.declared import sound_sources
+from lake.sources.describe import position
 from lake.sources.source import Progress
 from tests.shop import contract, declare, empty
 from tests.spool import Kept
@@ -150,6 +151,12 @@ def test_tap_delivers_rows_after_its_last_state_when_it_ends_well(project: Setti
         ('["RECORD"]\n', "line 3"),
         ('{"type": "RECORD", "stream": "t", "record": {}}\n', "rows of 't', which no stream takes"),
         ('{"type": "STATE", "value": NaN}\n', "line 3"),
+        *(
+            (json.dumps({"type": "RECORD", "stream": "s", "record": {}, member: value}) + "\n", "is not a known Singer")
+            for member in ("type", "stream")
+            for value in (None, True, 7, 1.5, [], ["RECORD"], {}, {"a": 1})
+        ),
+        (f'{{"type": {"9" * 5000}}}\n', "is not a known Singer message"),
     ],
 )
 def test_tap_stops_at_an_invalid_message_and_keeps_earlier_rows(project: Settings, line: str, told: str) -> None:
@@ -227,6 +234,38 @@ def test_tap_delivers_streams_facts_and_exact_digits(project: Settings) -> None:
     )
     assert (second, two.text, two.facts) == ("others", '{"number": 12345678901234567890.5}', {"singer.version": "17"})
     assert one.place != two.place
+
+
+@pytest.mark.parametrize("value", ["true", "17", "1.50", "9" * 5000, "[1]", '{"a": 1}', '"x"', '""'])
+def test_tap_delivers_facts_as_they_are_written(project: Settings, value: str) -> None:
+    line = f'{{"type": "RECORD", "stream": "s", "record": {{}}, "version": {value}, "time_extracted": {value}}}\n'
+    source, taken = tap(project, ("line", line)), Kept()
+    source.read(None, taken)
+    source.close()
+    assert {*taken.facts[0].values()} == {value.strip('"')}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"row": 0.1234567890123456789}',
+        '{"row": 1e400}',
+        f'{{"row": {"9" * 5000}}}',
+        '{"row": 1.50}',
+        '{"row":0.1}',
+        '{"row": 12345678901234567890}',
+    ],
+)
+def test_tap_receives_its_state_with_all_digits(project: Settings, value: str) -> None:
+    deliveries, at, faults = delivered(tap(project, ("row", 1), ("line", f'{{"type": "STATE", "value": {value}}}\n')))
+    assert (deliveries, faults) == ([[1]], [])
+    assert position(at or {}).replace(" ", "")[:8] == value.replace(" ", "")[:8]
+    command = [sys.executable, "-c", "import sys; print(open(sys.argv[2]).read(), file=sys.stderr)"]
+    source = command_line_tap(project, "tap_rows", "rows", command)
+    source.read(at, Kept())
+    source.close()
+    written = (source.tap.scratch / "log").read_text().strip()
+    assert written.replace(" ", "") == value.replace(" ", "")
 
 
 def test_command_line_tap_delivers_its_only_stream(project: Settings) -> None:

@@ -4,7 +4,8 @@ and https://hub.meltano.com/singer/spec.
 A delivery has the rows up to a STATE, which is passed to the next run. Rows after the last STATE are read again if the
 tap dies, else they belong to it.
 
-Progress is {"state": the STATE's value, null before the first; "run": start of the run}.
+Progress is {"state": the STATE's value, null before the first; "run": start of the run}. If Python would write the
+value otherwise, as with more digits than a double has, "state" is null and "text" is the value's JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +44,13 @@ IN_MEMORY: Final = 16 << 20
 """Bytes of rows since a STATE in memory; more are on disk."""
 LONGEST: Final = 64 << 20
 PATIENCE: Final = 10.0
-IGNORED: Final = ("SCHEMA", "ACTIVATE_VERSION")
+MEMBERS: Final[Mapping[str, frozenset[str]]] = {
+    "RECORD": frozenset({"stream", "record"}),
+    "STATE": frozenset({"value"}),
+    "SCHEMA": frozenset(),
+    "ACTIVATE_VERSION": frozenset(),
+}
+"""Required members by type of message. The last two types are ignored."""
 FACTS: Final = (
     SourceFact("singer.time_extracted", "timestamp-micros", "when the tap read the row"),
     SourceFact("singer.version", "long", "the version of the row's table"),
@@ -137,14 +145,14 @@ class TapSource:
 class _Run:
     def __init__(self, tap: Tap, after: Progress | None) -> None:
         self._tap, self.progress, self.delivered = tap, after, 0
-        self._state = after["state"] if after is not None else None
+        self._state = _state_of(after)
         self._began, self._line = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"), 0
         self._names = dict(tap.streams)
         command = list(tap.command)
-        if self._state is not None:
+        if self._state != NO_STATE:
             file = tap.scratch / "state.json"
             with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
-                json.dump(self._state, new)
+                new.write(self._state.get("text") or json.dumps(self._state["state"]))
             command += ["--state", str(file)]
         log = tap.scratch / "log"
         with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as errors:
@@ -166,7 +174,7 @@ class _Run:
                 if kind == "RECORD":
                     rows.write(json.dumps(self._row(parts)).encode() + b"\n")
                 elif kind == "STATE":
-                    self._state = json.loads(parts["value"])
+                    self._state = _state(parts["value"])
                     self._put(rows, spool)
                     if self.delivered >= self._tap.records:
                         return False
@@ -198,9 +206,8 @@ class _Run:
             self.delivered += 1
         rows.seek(0)
         rows.truncate()
-        before = self.progress["state"] if self.progress is not None else None
-        if self.delivered or self._state != before:
-            self.progress = {"state": self._state, "run": self._began}
+        if self.delivered or self._state != _state_of(self.progress):
+            self.progress = {**self._state, "run": self._began}
 
     def _messages(self) -> Iterator[tuple[str, dict[str, str]]]:
         while line := self._next_line():
@@ -210,15 +217,13 @@ class _Run:
                 continue
             try:
                 parts = dict(members(text)) if isinstance(whole(text, loose=True), dict) else {}
-                kind = json.loads(parts.get("type", "null"))
+                kind = _string(parts.get("type", "null"))
             except InvalidJson:
                 if not line.endswith(b"\n") and self._process.wait():
                     return  # it died within a line
                 yield "RECORD", {"stream": self._stream_named_in(text), "record": text}
                 continue
-            wanted = {"RECORD": {"stream", "record"}, "STATE": {"value"}}.get(kind, set())
-            is_known = kind in {*IGNORED, "RECORD", "STATE"} and wanted <= parts.keys()
-            if not is_known or (kind == "STATE" and not is_json(parts["value"])):
+            if not _is_known(kind, parts):
                 raise self._fault("is not a known Singer message", text)
             yield kind, parts
 
@@ -254,10 +259,40 @@ class _Run:
                 where=self._tap.where,
                 fix=f'add it below [streams], as in orders = "{name}", or deselect it in the tap',
             )
-        names = {fact.name: fact.name.removeprefix("singer.") for fact in FACTS}
-        values = {name: json.loads(parts[member]) for name, member in names.items() if member in parts}
-        facts = {name: str(value) for name, value in values.items() if value is not None}
+        texts = {fact.name: parts.get(fact.name.removeprefix("singer."), "null") for fact in FACTS}
+        facts = {name: _string(text) if _is_string(text) else text for name, text in texts.items() if text != "null"}
         return self._names[name], parts["record"], f"{self._began}:{self._line}", facts
+
+
+NO_STATE: Final[Progress] = {"state": None}
+
+
+def _state(text: str) -> Progress:
+    """Return the part of the progress that stores the JSON of a STATE's value."""
+    with suppress(ValueError):  # a whole number of too many digits
+        value = json.loads(text)
+        if text in {json.dumps(value), json.dumps(value, separators=(",", ":"))}:
+            return {"state": value}
+    return {"state": None, "text": text}
+
+
+def _state_of(progress: Progress | None) -> Progress:
+    return NO_STATE if progress is None else {name: value for name, value in progress.items() if name != "run"}
+
+
+def _is_known(kind: str, parts: Mapping[str, str]) -> bool:
+    if kind not in MEMBERS or not MEMBERS[kind] <= parts.keys():
+        return False
+    return (kind != "RECORD" or _is_string(parts["stream"])) and (kind != "STATE" or is_json(parts["value"]))
+
+
+def _is_string(text: str) -> bool:
+    return text.startswith('"')
+
+
+def _string(text: str) -> str:
+    """Return the content of a JSON string, "" of another value."""
+    return str(whole(text)) if _is_string(text) else ""
 
 
 def _not_there(tap: Tap, why: str) -> DeclarationError:
