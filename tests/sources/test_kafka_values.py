@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from lake.connect.kafka.source.options import KafkaOptions
+from lake.connect.kafka.source.options import KafkaOptions, KafkaTopic
+from lake.connect.kafka.source.ranges import TopicOffsets
+from lake.connect.kafka.source.reader import TopicReader
 from lake.connect.kafka.source.values import Decode, Headers, SchemaRegistry, UndecodableError, decoder, of_json
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, Unavailable
@@ -22,7 +24,7 @@ from tests import registry as stand_in
 from tests.processes import free_port
 from tests.registry import Registry
 
-pytest.importorskip("confluent_kafka")
+Message = pytest.importorskip("confluent_kafka").Message
 
 ORDER = {
     "type": "record",
@@ -272,3 +274,34 @@ def test_silent_registry_is_unavailable_and_a_refusing_registry_is_reported(
     assert json.loads(decode_once(registry, value, (), **said)) == {"s": "abc", "n": 300}
     with pytest.raises(DeclarationError, match=r"the registry's client refuses a setting: .*ssl\.sertificate"):
         decode_once(registry, value, (), **{"ssl.sertificate": "x"})
+
+
+@pytest.mark.parametrize(
+    ("value", "fact"),
+    [
+        ("7.10", "7.10"),
+        ("12345678901234567890", "12345678901234567890"),
+        ("true", "true"),
+        ('"7"', "7"),
+        ('"\\u00e4"', "ä"),
+        ("null", None),
+        ('{"b": 1}', '{"b": 1}'),
+        ('[1.50, "1.50", 1e400]', '[1.50, "1.50", 1e400]'),
+    ],
+)
+def test_field_of_a_key_is_text_or_json_with_all_digits(value: str, fact: str | None) -> None:
+    topic = KafkaTopic("orders", "orders", key="json", facts=frozenset({"kafka.key.a", "kafka.key.z"}))
+    reader = TopicReader(topic, TopicOffsets("id", {}), of_json, of_json)
+    key = f' {{"x": {{"a": 0}}, "a": {value}}}\n'.encode()
+    message = Message(topic="orders", partition=0, offset=3, key=key, value=b"{}", headers=[])
+    [text], _, facts = reader.columns([message], 0)
+    assert text.as_py() == "{}"
+    assert {name: array.to_pylist() for name, array in facts.items()} == {"kafka.key.a": [fact], "kafka.key.z": [None]}
+
+
+@pytest.mark.parametrize("key", ["[1]", "7", "{", "[" * 100_000])
+def test_key_that_is_no_object_rejects_its_record(key: str) -> None:
+    topic = KafkaTopic("orders", "orders", key="json", facts=frozenset({"kafka.key.a"}))
+    message = Message(topic="orders", partition=0, offset=3, key=key.encode(), value=b"{}", headers=[])
+    [text], _, _ = TopicReader(topic, TopicOffsets("id", {}), of_json, of_json).columns([message], 0)
+    assert text.as_py().startswith("cannot be decoded: kafka.key.a: not ")

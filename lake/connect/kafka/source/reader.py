@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from lake.connect.kafka.source.values import (
 )
 from lake.errors import DeclarationError
 from lake.sources.describe import topic_of
+from lake.sources.json_text import SPACES, InvalidJson, members, whole
 from lake.sources.source import Lag, Progress, Spool
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -136,14 +136,17 @@ def _must_be_stamped(topic: KafkaTopic, messages: Sequence[Message]) -> None:
 
 
 def _part(text: str, name: str) -> str | None:
+    """Return the content of a string, and the JSON text of another value."""
+    text = text.strip(SPACES)
     try:
-        parsed = json.loads(text, parse_float=str, parse_int=str)
-    except ValueError as error:
+        if not isinstance(whole(text, loose=True), dict):
+            raise UndecodableError("not an object")
+    except InvalidJson as error:
         raise UndecodableError(f"not JSON ({error})") from None
-    if not isinstance(parsed, dict):
-        raise UndecodableError("not an object")
-    value = parsed.get(name)
-    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    part = dict(members(text)).get(name, "null")
+    if part == "null":
+        return None
+    return str(whole(part)) if part.startswith('"') else part
 
 
 def _time(message: Message) -> str | None:
