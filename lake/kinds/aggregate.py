@@ -141,7 +141,7 @@ class Aggregate(WithFinality):
 
     @property
     def late_policy(self) -> tuple[str, timedelta] | None:
-        return (self.late, self.lateness) if self.window is not None else None
+        return (self.late, self.lateness) if self.late == "drop" or self.window is not None else None
 
     @property
     def keeping_late(self) -> Self:

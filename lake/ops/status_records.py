@@ -61,8 +61,8 @@ class LateEvents:
 class TableStatus:
     """A table at `cut` (None: not built). Empty if it is damaged.
 
-    `behind` counts batches of the stream furthest ahead; `lag` is event time; `late` is set for windows with event
-    time.
+    `behind` counts batches of the stream furthest ahead; `lag` is event time; `late` is set if the table has
+    windows or drops late rows, and its log has event times.
     """
 
     name: str

@@ -32,7 +32,7 @@ from lake.store.proof.fingerprints import of_version
 from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.judgements import record_check
-from tests.shop import contract, declare, empty
+from tests.shop import contract, declare, empty, job
 from tests.warehouse import publish
 
 pytestmark = pytest.mark.slow
@@ -106,6 +106,28 @@ def build_table(project: Project, name: str, *, cut: int, rows: int) -> None:
 
 def table(status: Status, name: str) -> Any:
     return next(table for table in status.tables if table.name == name)
+
+
+@pytest.mark.parametrize(
+    ("options", "late"),
+    [
+        ('late="drop"', ("drop", 1)),
+        ('late="drop", lateness=timedelta(hours=2)', ("drop", 0)),
+        ("", None),
+        ('late="drop", window=Tumbling(length=timedelta(hours=1), on="at")', ("drop", 1)),
+        ('window=Tumbling(length=timedelta(hours=1), on="at")', ("correct", 1)),
+    ],
+)
+def test_status_counts_late_events_of_windows_and_of_tables_that_drop_them(
+    project: Settings, options: str, late: tuple[str, int] | None
+) -> None:
+    kind = f'Aggregate("carrier", {{"flights": Count()}}, {options})'
+    shop = declare(project, CONTRACT, jobs={"carrier_total": job("carrier_total", kind, 'log("flights")')})
+    for hour in (12, 11):
+        shop.land("flights", {"carrier": "AA", "at": f"2024-03-01T{hour}:00:00Z"}).run()
+    found = table(look(shop.project), "carrier_total").late
+    assert (found and (found.policy, found.events)) == late
+    assert sum(row["flights"] for row in shop.table("carrier_total")) == 2 - (late == ("drop", 1))
 
 
 def test_status_of_an_empty_project_names_the_first_commands(project: Settings) -> None:
