@@ -79,7 +79,7 @@ def start(settings: Settings) -> SparkSession:
         return _session(settings, address)
 
 
-def _session(settings: Settings, address: str | None) -> SparkSession:
+def _session(settings: Settings, address: str) -> SparkSession:
     spark = remote.connected(settings, address) if address else _embedded(settings)
     for key, value in {**RUNTIME_CONF, MIN_PARTITIONS: _min_partitions(settings, address)}.items():
         spark.conf.set(key, value)
@@ -88,13 +88,13 @@ def _session(settings: Settings, address: str | None) -> SparkSession:
     return spark
 
 
-def _min_partitions(settings: Settings, address: str | None) -> str:
+def _min_partitions(settings: Settings, address: str) -> str:
     """Return the minimum number of parts of files, the same while the session lasts.
 
     A batch is read twice if some of its records conflict, and the number of a record's part has to stay the same.
     """
     master = re.fullmatch(r"local(?:\[(\d+|\*)[^]]*\])?", settings.spark.master)
-    cores = (str(os.cpu_count()) if master[1] == "*" else master[1] or "1") if master and address is None else PARTS
+    cores = (str(os.cpu_count()) if master[1] == "*" else master[1] or "1") if master and not address else PARTS
     return settings.spark.conf.get(MIN_PARTITIONS, str(cores))
 
 

@@ -130,10 +130,14 @@ def test_log_has_each_record_at_its_line_in_any_number_of_parts(
 
 
 def test_files_are_divided_by_the_session_and_not_by_cores_of_a_cluster(tmp_path: Path) -> None:
-    def parts(master: str, address: str | None = None, **conf: str) -> str:
+    def parts(master: str, address: str = "", **conf: str) -> str:
         return _min_partitions(Settings(project=tmp_path, spark=SparkSettings(master=master, conf=conf)), address)
 
     assert (parts("local"), parts("local[3]"), parts("local[4,2]")) == ("1", "3", "4")
     assert int(parts("local[*]")) > 0
     assert {parts("spark://host:7077"), parts("yarn"), parts("local[2]", "sc://host")} == {str(PARTS)}
     assert parts("yarn", **{MIN_PARTITIONS: "200"}) == "200"
+
+
+def test_embedded_session_divides_files_by_its_own_cores(spark: SparkSession) -> None:
+    assert (spark.conf.get("spark.master"), spark.conf.get(MIN_PARTITIONS)) == ("local[2]", "2")
