@@ -294,6 +294,24 @@ def test_setup_installs_the_jars_of_the_list(jar_folder: Path, tmp_path: Path) -
     assert (target / "mine.jar").exists()
 
 
+@pytest.mark.parametrize("is_of_earlier_list", [False, True])
+def test_setup_fetches_nothing_for_jars_in_place_beside_another(
+    jar_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_of_earlier_list: bool
+) -> None:
+    target = tmp_path / "jars"
+    setup("--from", str(jar_folder))
+    (target / "c-1.jar").touch()
+    if is_of_earlier_list:
+        (target / "jars.txt").write_text(f"{(target / 'jars.txt').read_text()}\n{'0' * 64}  org.example:c:1  MIT")
+    monkeypatch.setattr(jars, "java", lambda: "/nowhere/java")
+    done = setup()
+    others = "" if is_of_earlier_list else "not on the list, and they would be loaded too: c-1.jar"
+    assert str(done.exception or "").startswith(others)
+    assert done.exit_code == bool(others)
+    assert (target / "c-1.jar").exists() != is_of_earlier_list
+    assert jars.listed(target / "jars.txt") == jars.listed(jar_folder / "jars.txt")
+
+
 @pytest.mark.parametrize("record", ['{"bytes": 4}', '{"bytes": 2}', "{}", "[]", "{", None])
 def test_jvm_uses_an_archive_of_classes_only_if_it_is_whole(tmp_path: Path, record: str | None) -> None:
     (tmp_path / class_archive.ARCHIVE).write_text("1234")

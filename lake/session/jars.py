@@ -49,8 +49,7 @@ def listed(file: Path = LIST) -> list[Jar]:
 
 def faults(folder: Path, jars: Sequence[Jar]) -> list[str]:
     """Return the reasons why `folder` does not hold exactly `jars`."""
-    missing = [f"{jar.file} is missing" for jar in jars if not (folder / jar.file).is_file()]
-    return [*missing, *_wrong(folder, jars), *(f"{name} is not on the list" for name in unlisted(folder, jars))]
+    return [*_missing_or_wrong(folder, jars), *(f"{name} is not on the list" for name in unlisted(folder, jars))]
 
 
 def unlisted(folder: Path, jars: Sequence[Jar]) -> list[str]:
@@ -86,28 +85,31 @@ def provide(
     source: Path | None = None,
     ivy_settings: Path | None = None,
 ) -> int:
-    """Put the jars listed in `file` into `folder`. Return the number of jars that were missing or wrong.
+    """Put the jars listed in `file` into `folder`. Return the number of jars put, 0 if all were in place.
 
     They are copied from the folder `source`, else fetched by Ivy's own settings or the file `ivy_settings`. Jars of an
     earlier list are deleted; other files in the folder stay. Only verified jars replace anything.
 
     Raises DeclarationError if a named file is missing, Unavailable if the jars cannot be fetched or written, LakeError
-    if one is not the listed one.
+    if one is not the listed one or the folder has others.
     """
     jars = listed(file)
     if not faults(folder, jars):
         return 0
+    wanted = jars if _missing_or_wrong(folder, jars) else []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as scratch:
             fetched = Path(scratch)
             if source is not None:
-                _copy(jars, source, fetched)
-            else:
-                on_progress(f"fetching {len(jars)} jars ...")
-                _fetch(jars, fetched, ivy_settings)
-            _verify(jars, fetched, str(source or folder))
-            _replace(jars, fetched, folder, file)
+                _copy(wanted, source, fetched)
+            elif wanted:
+                on_progress(f"fetching {len(wanted)} jars ...")
+                _fetch(wanted, fetched, ivy_settings)
+            _verify(wanted, fetched, str(source or folder))
+            for jar in wanted:
+                (fetched / jar.file).replace(folder / jar.file)
+            _delete_earlier(jars, fetched, folder, file)
     except OSError as error:
         kind = DeclarationError if forbidden(error) else Unavailable
         raise full(error) or kind(
@@ -116,7 +118,7 @@ def provide(
             fix="allow this user to write there, or set `jars` in [tool.lake] to another folder",
         ) from error
     _check_unlisted(folder, jars)
-    return len(jars)
+    return len(wanted)
 
 
 def _check_unlisted(folder: Path, jars: Sequence[Jar]) -> None:
@@ -137,12 +139,10 @@ def _verify(jars: Sequence[Jar], fetched: Path, where: str) -> None:
         )
 
 
-def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:
-    """Move the jars into `folder`, and delete those of its previous list that are not listed any more."""
+def _delete_earlier(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:
+    """Delete the jars of the folder's previous list that are not listed any more, and put `file` in its place."""
     before = folder / LIST.name
     old = listed(before) if before.is_file() else []
-    for jar in jars:
-        (fetched / jar.file).replace(folder / jar.file)
     for jar in set(old) - set(jars):
         (folder / jar.file).unlink(missing_ok=True)
     shutil.copyfile(file, fetched / LIST.name)
@@ -187,6 +187,11 @@ def _reason(output: str) -> str:
     unresolved = [line for line in lines if re.match(r":: \S+#\S+;\S+: ", line)]
     causes = unresolved or [line for line in lines if "Exception" in line or "Error" in line]
     return (causes or lines or ["Ivy says nothing"])[0].lstrip(": ")
+
+
+def _missing_or_wrong(folder: Path, jars: Sequence[Jar]) -> list[str]:
+    missing = [f"{jar.file} is missing" for jar in jars if not (folder / jar.file).is_file()]
+    return [*missing, *_wrong(folder, jars)]
 
 
 def _wrong(folder: Path, jars: Sequence[Jar]) -> list[str]:
