@@ -16,7 +16,7 @@ from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.quality import failures
 from lake.session.file_modes import free
-from lake.session.spark_session import is_here, local_dir
+from lake.session.spark_session import is_here, local_dirs
 from lake.store.dialects import unchanged
 from lake.store.ledger import checks, contract_versions
 from lake.store.ledger.checks import Check
@@ -139,8 +139,9 @@ def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) ->
     """Warn if evaluating `size_of()` bytes may spill more than is free on this machine's disk."""
     if not is_here(settings):
         return
-    folder, size = local_dir(settings), size_of()
-    needed, left = size * cost.SPILLED_SHARE, free(folder)
+    folders, size = local_dirs(settings), size_of()
+    folder = min(folders, key=free)
+    needed, left = size * cost.SPILLED_SHARE / len(folders), free(folder)
     if needed > left:
         logging.getLogger("lake").warning(
             "%s: Spark may put %.1f GB on the disk while it evaluates %.1f GB of inputs, and %s has %.1f GB free: free"

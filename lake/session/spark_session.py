@@ -269,9 +269,10 @@ def is_here(settings: Settings) -> bool:
     return remote.is_here(address) if address else is_local(settings)
 
 
-def local_dir(settings: Settings) -> Path:
-    """Return the folder into which a session of this machine spills."""
-    return Path(settings.spark.conf.get("spark.local.dir", settings.path(".lake/spark/local")))
+def local_dirs(settings: Settings) -> list[Path]:
+    """Return the folders over which a session of this machine spreads what it spills."""
+    declared = settings.spark.conf.get("spark.local.dir", str(settings.path(".lake/spark/local")))
+    return [Path(folder) for folder in os.environ.get("SPARK_LOCAL_DIRS", declared).split(",")]
 
 
 def embedded_conf(settings: Settings) -> dict[str, str]:
@@ -297,7 +298,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         EXTENSIONS: DELTA,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         **(_local_conf(settings, scratch) if is_local(settings) else _cluster_conf(settings)),
-        **(storage.spark_conf(settings, local_dir(settings) if is_local(settings) else None) if storage else {}),
+        **(storage.spark_conf(settings, local_dirs(settings)[0] if is_local(settings) else None) if storage else {}),
         **settings.spark.conf,
     }
 
@@ -310,7 +311,7 @@ def _local_conf(settings: Settings, scratch: Path) -> dict[str, str]:
         "spark.authenticate": "true",
         # Hadoop's local file system sets file permissions by this and ignores the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
-        "spark.local.dir": str(local_dir(settings)),
+        "spark.local.dir": ",".join(map(str, local_dirs(settings))),
         # With few partitions there is little to adapt, and adaptive execution costs a quarter of a small job.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),

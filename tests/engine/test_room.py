@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake import cost
 from lake.config import Settings, SparkSettings
 from lake.engine.catalog import warn_of_spill
-from lake.session.spark_session import local_dir
+from lake.session.spark_session import local_dirs
 from tests.shop import new_shop, order
 
 Usage = namedtuple("Usage", ["total", "used", "free"])
@@ -52,8 +52,32 @@ def test_spill_warning_names_the_folder_and_the_size(
     if told:
         [message] = caplog.messages
         assert message.startswith("day_total: Spark may put 10.0 GB on the disk while it evaluates 5.0 GB of inputs")
-        assert f"{local_dir(settings)} has 9.0 GB free" in message
+        assert f"{local_dirs(settings)[0]} has 9.0 GB free" in message
         assert all(path.exists() for path in seen)
+
+
+@pytest.mark.parametrize(("small", "told"), [(5 << 30, False), (4 << 30, True)])
+@pytest.mark.parametrize("variable", [False, True])
+def test_spill_warning_names_the_fullest_of_several_folders(
+    project: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    small: int,
+    *,
+    told: bool,
+    variable: bool,
+) -> None:
+    for name in ("a", "b", "declared"):
+        (project.project / name).mkdir()
+    folders = ",".join(str(project.project / name) for name in ("a", "b"))
+    conf = {"spark.local.dir": str(project.project / "declared") if variable else folders}
+    if variable:
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", folders)
+    left = {"a": 9 << 30, "b": small}
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 40, 0, left.get(path.name, 0)))
+    monkeypatch.setattr(cost, "SPILLED_SHARE", 2.0)
+    warn_of_spill(replace(project, spark=SparkSettings(conf=conf)), "day_total", lambda: 5 << 30)
+    assert [f"{project.project}/b has 4.0 GB free" in message for message in caplog.messages] == [True] * told
 
 
 def test_spill_is_estimated_once_for_each_complete_evaluation(
