@@ -41,9 +41,19 @@ def test_invalid_address_is_reported_with_an_example(project: Settings, remote: 
         start(at(project, remote))
 
 
-def test_token_is_sent_to_localhost_by_name_only(project: Settings) -> None:
-    with pytest.raises(DeclarationError, match=r"localhost, found 127\.0\.0\.1") as told:
-        start(at(project, "sc://127.0.0.1:15002/;token=secret"))
+@pytest.mark.parametrize(
+    ("remote", "fix"),
+    [
+        ("sc://127.0.0.1:9/;token=secret", "sc://localhost:9/;token=…"),
+        ("sc://[::1]:9/;token=secret", "sc://localhost:9/;token=…"),
+        ("sc://[::1]/;token=secret", "sc://localhost:15002/;token=…"),
+        ("sc://127.0.0.1/;user_id=127.0.0.1;token=secret", "sc://localhost:15002/;user_id=127.0.0.1;token=…"),
+    ],
+)
+def test_token_is_sent_to_localhost_by_name_only(project: Settings, remote: str, fix: str) -> None:
+    with pytest.raises(DeclarationError, match=r"localhost, found (127\.0\.0\.1|::1)") as told:
+        start(at(project, remote))
+    assert told.value.fix == f"write {fix}"
     assert "secret" not in str(told.value)
 
 

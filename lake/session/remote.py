@@ -39,7 +39,7 @@ def token_file(settings: Settings) -> Path:
 def connected(settings: Settings, address: str) -> SparkSession:
     """Return a session of the server at `address`, which has responded."""
     host, port = _endpoint(address)
-    _load_token(settings, address, host)
+    _load_token(settings, address, host, port)
     try:
         socket.create_connection((host, port), timeout=PATIENCE).close()
     except OSError as error:
@@ -81,7 +81,7 @@ def is_here(address: str) -> bool:
     return _endpoint(address)[0] in LOOPBACK
 
 
-def _load_token(settings: Settings, address: str, host: str) -> None:
+def _load_token(settings: Settings, address: str, host: str, port: int) -> None:
     """For a server on this machine, set the token that `lake serve connect` has stored, unless another is given.
 
     Raises DeclarationError for a host that Spark sends no token to: without TLS every name but `localhost`.
@@ -95,7 +95,7 @@ def _load_token(settings: Settings, address: str, host: str) -> None:
         raise DeclarationError(
             f"with a token the host must be localhost, found {host}",
             where="SPARK_REMOTE or spark.remote",
-            fix=f"write {shown(address).replace(host, 'localhost')}",
+            fix=f"write {urlsplit(shown(address))._replace(netloc=f'localhost:{port}').geturl()}",
         )
 
 
