@@ -158,8 +158,9 @@ class Pattern(WithFinality):
                         f"{column.name} would lose {lost}: of all inputs together it is a {held.simpleString()}",
                         fix="cast it to one type in the function",
                     )
+        matched = rows.withColumn(STEP, F.lit(""))
         for name, measure in self.measures.items():
-            yield from measure.faults(name, rows)
+            yield from measure.faults(name, matched)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         by = partition_by((*self.key, MATCH))

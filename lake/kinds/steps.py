@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.measures.measure import Count, CountIf, Measure, OfValues, StateColumn
+from lake.text import SPARK, literal
 
 Condition = Callable[[dict[str, Any], Mapping[str, list[dict[str, Any]]]], bool]
 
@@ -159,7 +160,7 @@ class In:
     measure: Measure
 
     def narrowed(self) -> Measure:
-        mine = f"{STEP} = '{self.step}'"
+        mine = f"{STEP} = {literal(self.step, SPARK)}"
         if isinstance(self.measure, Count):
             return CountIf(mine)
         if isinstance(self.measure, CountIf):

@@ -144,6 +144,25 @@ def job(project: Settings, kind: str, body: str) -> None:
     shop.declare(project, jobs={"newest": shop.job("newest", kind, 'log("readings")', returns=body)})
 
 
+def test_step_of_a_pattern_may_have_any_name(project: Settings) -> None:
+    names = [name for name in NASTY if "${" not in name]  # which DuckDB leaves to Spark
+    steps = ", ".join(f"Step({name!r})" for name in names)
+    measures = {f"m{n}": f"In({name!r}, Min('value'))" for n, name in enumerate(names)}
+    measures |= {f"n{n}": f"In({name!r}, Count())" for n, name in enumerate(names)}
+    listed = ", ".join(f"{name!r}: {measure}" for name, measure in measures.items())
+    kind = f"Pattern('meter', sequence='at', steps=[{steps}], measures={{{listed}}})"
+    here = shop.declare(
+        project,
+        shop.contract("readings", {"meter": "string", "at": "timestamp", "value": "int"}),
+        jobs={"matches": shop.job("matches", kind, 'log("readings")')},
+    )
+    hours = range(len(names))
+    here.land("readings", *({"meter": "m", "at": f"2024-03-01T{n:02}:00:00Z", "value": n} for n in hours)).run()
+    [match] = here.table("matches")
+    assert [(match[f"m{n}"], match[f"n{n}"]) for n in hours] == [(n, 1) for n in hours]
+    assert present(here.project.table(here.project.tables["matches"]).head()).engine == "duckdb"
+
+
 def test_names_in_records_are_data(project: Settings, spark: SparkSession, land: Callable[..., Path]) -> None:
     """Former names of a field, keys of JSON and headings of CSV may be any text."""
     odd = [name for name in NASTY if "\n" not in name]

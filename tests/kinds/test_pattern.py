@@ -20,6 +20,7 @@ from lake import (
     Avg,
     Count,
     CountDistinct,
+    CountIf,
     DeclarationError,
     Either,
     FirstOf,
@@ -40,6 +41,7 @@ from lake.kinds.steps import Condition
 from tests.checks import present
 
 NO_STEP: Any = "b"
+WIDE = "cast(at as decimal(38, 10))"
 TEN = datetime(2024, 1, 1, 10, tzinfo=UTC)
 
 
@@ -287,6 +289,15 @@ def test_pattern_rejects_invalid_options_at_declaration(wrong: Any, words: str) 
         ({"within": timedelta(1)}, "within needs a time, but 'at' is of type int"),
         ({"is_final": True}, "is_final needs a time, but 'at' is of type int"),
         ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up a double"),
+        *(
+            ({"measures": {"x": measure}}, "x would lose decimal places")
+            for measure in (
+                Max("at", where=f"{WIDE} * {WIDE} > 0"),
+                In("a", Max("at", where=f"{WIDE} * {WIDE} > 0")),
+                In("a", Max(f"{WIDE} * {WIDE}")),
+                In("a", CountIf(f"{WIDE} * {WIDE} > 0")),
+            )
+        ),
     ],
 )
 def test_pattern_rejects_invalid_types_before_reading_data(
