@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lake.session.in_process import aggregates
+from lake.session.in_process.expressions import LISTS, OVER_ITEMS
 from lake.session.in_process.functions import FUNCTIONS
 from lake.session.in_process.mode import Unsupported, by_duckdb
 from lake.store.scan import to_arrow, to_frame
@@ -367,20 +369,21 @@ WRITTEN = {
     "isnull",
     "like",
     "try_divide",
-    "integer",
-    "long",
     "boolean",
     "tinyint",
     "isnotnull",
     "when",
     "negative",
-    "element",
-    "field",
     "ifnull",
     "nvl",
     "substr",
 }
 """Functions that texts call by an operator or another name."""
+
+
+def test_every_name_of_a_function_is_one_of_spark(spark: SparkSession) -> None:
+    named = {*FUNCTIONS, *aggregates.AGGREGATES, *aggregates.RANKS, *LISTS, *OVER_ITEMS}
+    assert {name for name in named if name.isidentifier()} <= {row[0] for row in spark.sql("show functions").collect()}
 
 
 def test_values_of_some_are_those_of_spark(spark: SparkSession) -> None:

@@ -235,7 +235,7 @@ def _named(node: Name | OutputColumn, scope: Scope) -> Value:
         column, others = scope.column(node)
         value = Value(column.sql, column.type)
     for part in others:
-        value = functions.call("field", [value, Value(literal(part), T.StringType(), is_literal=True)])
+        value = functions.call(".", [value, Value(literal(part), T.StringType(), is_literal=True)])
     return value
 
 
@@ -352,7 +352,7 @@ def _metadata(node: Node, scope: Scope) -> str:
             if not inner:
                 return column.metadata
             of, part = value_of(replace(node, parts=parts[:-1]), scope).type, inner[-1]
-        case Call("field", (whole, Literal(value=str(part)))):
+        case Call(".", (whole, Literal(value=str(part)))):
             of = value_of(whole, scope).type
         case _:
             return ""

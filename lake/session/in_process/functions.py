@@ -167,6 +167,14 @@ def _whole(name: str) -> Function:
     return compute
 
 
+def _cast_to(type_: T.DataType) -> Function:
+    def compute(values: Sequence[Value]) -> Value:
+        [of] = values
+        return replace(cast(of, type_), is_literal=False)
+
+    return compute
+
+
 def _shift(template: str) -> Function:
     def compute(values: Sequence[Value]) -> Value:
         if values[0].type != LONG:
@@ -183,7 +191,14 @@ def _shift_right_unsigned(values: Sequence[Value]) -> Value:
     return _shift(f"(({{0}} >> {{1}}) & {(1 << 64 - int(by.sql)) - 1})")([of, by])
 
 
+TYPES: Final = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
+    *("string", "binary", "date", "timestamp"),
+)
+"""Types whose names Spark also takes as functions; `long` and others are none."""
+
 FUNCTIONS: Final[dict[str, Function]] = {
+    **{name: _cast_to(NAMES[name]) for name in TYPES},
     **texts.FUNCTIONS,
     **lists.FUNCTIONS,
     **dict.fromkeys(("rlike", "regexp", "regexp_like"), patterns.matches),
@@ -246,7 +261,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "shiftrightunsigned": _shift_right_unsigned,
     "named_struct": _named_struct,
     "array": _array,
-    "field": _field,
+    ".": _field,
     "xxhash64": _xxhash64,
     "from_utc_timestamp": lambda values: _in_zone(values, zones.FROM_UTC),
     "to_utc_timestamp": lambda values: _in_zone(values, zones.TO_UTC),
@@ -282,8 +297,6 @@ def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 o
 
 def call(name: str, values: Sequence[Value]) -> Value:
     """Return the SQL of a function of one row. Raises Unsupported."""
-    if name in NAMES and len(values) == 1:
-        return replace(cast(values[0], NAMES[name]), is_literal=False)
     if name not in FUNCTIONS:
         raise unsupported(f"the function {name}")
     try:

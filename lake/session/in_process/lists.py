@@ -295,7 +295,7 @@ def _compact(values: Sequence[Value]) -> Value:
 
 
 FUNCTIONS: Final[dict[str, Function]] = {
-    "element": _element,
+    "[]": _element,
     "element_at": _element_at,
     "map_entries": _map_entries,
     "map_from_entries": _map_from_entries,

@@ -130,7 +130,7 @@ def _star(of: pb.Expression.UnresolvedStar) -> Node:
 def _extract(of: pb.Expression.UnresolvedExtractValue) -> Node:
     key = node_of(of.extraction)
     is_name = isinstance(key, Literal) and isinstance(key.type, T.StringType)
-    return Call("field" if is_name else "element", (node_of(of.child), key))
+    return Call("." if is_name else "[]", (node_of(of.child), key))
 
 
 def _name(of: pb.Expression.UnresolvedAttribute) -> Node:

@@ -169,7 +169,7 @@ class Groups:
             raise unsupported(f"the column {column.name} beside groups")
         found: Node = self.of_inputs[column.id]
         for part in parts:
-            found = Call("field", (found, Literal(part, T.StringType())))
+            found = Call(".", (found, Literal(part, T.StringType())))
         return found
 
 

@@ -219,10 +219,10 @@ class Parser:
     def _postfix(self, node: Node) -> Node:
         while sign := self.take(".", "["):
             if sign == "[":
-                node = Call("element", (node, self.expression()))
+                node = Call("[]", (node, self.expression()))
                 self.need("]")
             else:
-                node = Call("field", (node, Literal(self.identifier(), T.StringType())))
+                node = Call(".", (node, Literal(self.identifier(), T.StringType())))
         return node
 
     def primary(self) -> Node:  # noqa: PLR0911 one return a kind

@@ -62,7 +62,7 @@ class Star:
 
 @dataclass(frozen=True)
 class Call:
-    """Function or operator, by Spark's lower-case name."""
+    """Function, by Spark's lower-case name, or operator, by its sign: `a.b` is `.`, `a[b]` is `[]`."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -141,7 +141,7 @@ def name_of(node: Node) -> str | None:
             return node.name or None
         case Name():
             return node.parts[-1]
-        case Call("field", (_, Literal(value=str(name)))):
+        case Call(".", (_, Literal(value=str(name)))):
             return name
     return None
 
