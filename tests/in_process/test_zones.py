@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lake import cost
+from lake.kinds.grouped_map import by_key
 from lake.session.in_process import zones
 from lake.session.in_process.mode import Unsupported, by_duckdb
 from lake.store.scan import to_arrow, to_frame
@@ -64,8 +66,20 @@ def test_clocks_of_all_zones_are_those_of_spark(spark: SparkSession) -> None:
     assert differing(spark, sorted(zones.regions())) == []
 
 
-def test_clock_of_a_zone_is_left_to_spark_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+WAYS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "given": lambda rows: rows,
+    "persisted": lambda rows: rows.persist(),
+    "made by a Python function": lambda rows: by_key(rows, (), ["at"], lambda batch: batch, rows.schema),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("beyond", [False, True])
+def test_clock_of_a_zone_is_left_to_spark_for_many_rows(
+    monkeypatch: pytest.MonkeyPatch, way: str, *, beyond: bool
+) -> None:
     rows = around("Europe/London")
-    monkeypatch.setattr(cost, "IN_PROCESS_CALLED_ROWS", rows.num_rows - 1)
-    with by_duckdb(), pytest.raises(Unsupported, match="so many rows"):
-        to_arrow(to_frame(in_process(), rows).selectExpr("from_utc_timestamp(at, 'Europe/London') as x"))
+    monkeypatch.setattr(cost, "IN_PROCESS_CALLED_ROWS", rows.num_rows - beyond)
+    with by_duckdb(), pytest.raises(Unsupported, match="so many rows") if beyond else nullcontext():
+        moved = WAYS[way](to_frame(in_process(), rows)).selectExpr("from_utc_timestamp(at, 'Europe/London') as x")
+        assert to_arrow(moved).num_rows == rows.num_rows

@@ -45,7 +45,7 @@ def session_of(database: duckdb.DuckDBPyConnection) -> Session:
 class HeldRows(LogicalPlan):
     """Rows of this process as a leaf of a plan; `attach` names them in the connection of a query that reads them.
 
-    They are `made_of` columns of scans, and `rows` is their number, or 0 if it is not known.
+    They are `made_of` columns of scans. `rows` is their number, or the number of the rows that they are computed from.
     """
 
     def __init__(self, schema: T.StructType, attach: Attach, made_of: frozenset[str], rows: int) -> None:
@@ -110,21 +110,26 @@ class InProcessSession(SparkSession):
             return _registering(pa.Table.from_batches(made, to_arrow_schema(out, timezone="UTC")))(con, name)
 
         plan: Any = rows
-        return DataFrame(self._hold(out, attach, self.relation(plan._plan.to_proto(self._client)).scanned), self)
+        of = self.relation(plan._plan.to_proto(self._client))
+        return DataFrame(self._hold(out, attach, of.scanned, rows=self._rows_read(of)), self)
 
     def keep(self, relation: relations_pb2.Relation) -> None:
         """Compute rows now, once for all later queries."""
         of = self._relations.of(relation)
-        kept = self._hold(of.schema, _registering(self.result(of)))
+        rows = self.result(of)
+        kept = self._hold(of.schema, _registering(rows), rows=rows.num_rows)
         self._kept.append(kept)
         self._relations.keep(relation, kept.name)
 
     def _hold(
-        self, schema: T.StructType, attach: Attach, made_of: frozenset[str] = frozenset(), rows: int = 0
+        self, schema: T.StructType, attach: Attach, made_of: frozenset[str] = frozenset(), *, rows: int
     ) -> HeldRows:
         held = HeldRows(schema, attach, made_of, rows)
         self._held[held.name] = held
         return held
+
+    def _rows_read(self, relation: Relation) -> int:
+        return sum(self._held[name].rows for name in relation.leaves)
 
     def relation(self, plan: base_pb2.Plan) -> Relation:
         return self._relations.of(plan.root)
@@ -134,7 +139,7 @@ class InProcessSession(SparkSession):
         with self._database.cursor() as con, ExitStack() as attached:
             try:
                 if python_functions.PREFIX in (query := relation.query()):
-                    _check_few(sum(self._held[name].rows for name in relation.leaves), cost.IN_PROCESS_CALLED_ROWS)
+                    _check_few(self._rows_read(relation), cost.IN_PROCESS_CALLED_ROWS)
                     python_functions.register(self._database)
                 for name in relation.leaves:
                     attached.enter_context(self._held[name].attach(con, name))
