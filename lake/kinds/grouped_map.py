@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from lake.errors import DeclarationError
 from lake.kinds.spark import Column, DataFrame, T
+from lake.kinds.sql_errors import raised_objects
 
 Work = Callable[[pa.RecordBatch], pa.RecordBatch]
 Place = str | Mapping[str, str]
@@ -25,7 +25,7 @@ Place = str | Mapping[str, str]
 
 SIDE: Final = "_input"  # field of the order of rows of several inputs: the input's number
 
-_FAULT: Final = re.compile(r"lake fault (\{.*\})")
+_FAULT: Final = "lake fault "
 _PICKLING: Final = threading.Lock()
 
 
@@ -34,15 +34,14 @@ class WorkerFault(Exception):
 
     def __init__(self, what: str, *, where: str, fix: str, order: Mapping[str, Any]) -> None:
         at = {"side": order.get(SIDE, 0), "place": place_of({name: order[name] for name in order if name != SIDE})}
-        super().__init__(f"lake fault {json.dumps({'what': what, 'where': where, 'fix': fix, **at})}")
+        super().__init__(f"{_FAULT}{json.dumps({'what': what, 'where': where, 'fix': fix, **at})}")
 
 
 def fault_of(error: BaseException) -> tuple[DeclarationError, int, Place] | None:
     """Return the fault of a job's Python function behind `error`, the input's number and the row's place."""
-    match = _FAULT.search(str(error))
-    if not match:
+    if (raised := next(raised_objects(_FAULT, error), None)) is None:
         return None
-    fault = json.loads(match[1])
+    [fault, *_] = raised
     return DeclarationError(fault["what"], where=fault["where"], fix=fault["fix"]), fault["side"], fault["place"]
 
 

@@ -1,9 +1,11 @@
-"""Faults raised by SQL while Spark evaluates rows, and read back from the error."""
+"""Faults raised while Spark evaluates rows, by SQL or a Python function, and read back from the error."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,13 +42,27 @@ def raise_sql(mark: str, columns: Sequence[str], **facts: str) -> str:
 
 def raised_facts(mark: str, error: BaseException) -> tuple[dict[str, str], dict[str, Any]] | None:
     """Return the facts and {column: value} with which `mark` raised `error`, if it did."""
-    for cause in causes(error):
-        _, found, text = str(cause).partition(mark)
-        if found and text.startswith("{"):
-            facts, end = json.JSONDecoder().raw_decode(text)
-            if text[end : end + 1] == "{":  # otherwise the error shows a plan that may raise it
-                return facts, json.JSONDecoder().raw_decode(text, end)[0]
+    for objects in raised_objects(mark, error):
+        match objects:
+            case [facts, key, *_]:  # with facts alone the error shows a plan that may raise it
+                return facts, key
     return None
+
+
+def raised_objects(mark: str, error: BaseException) -> Iterator[list[dict[str, Any]]]:
+    """Yield the JSON objects that follow each `mark` in the message of `error` or of a cause."""
+    for cause in causes(error):
+        message = str(cause)
+        for found in re.finditer(re.escape(mark), message):
+            if objects := [*_objects_from(message, found.end())]:
+                yield objects
+
+
+def _objects_from(message: str, at: int) -> Iterator[dict[str, Any]]:
+    with suppress(ValueError):  # a message that is cut
+        while message.startswith("{", at):
+            value, at = json.JSONDecoder().raw_decode(message, at)
+            yield value
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

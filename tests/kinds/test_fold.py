@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from lake import DeclarationError, Fold, Refusal
 from lake.config import Settings
 from lake.kinds.columns import AGAIN, ORDER, SIGN, visible
-from lake.kinds.grouped_map import fault_of, key_starts, whole_keys
+from lake.kinds.grouped_map import WorkerFault, fault_of, key_starts, whole_keys
+from lake.kinds.sql_errors import NO_ROOM, no_room
 from lake.project.project import load
 from tests.checks import present
 
@@ -262,6 +263,28 @@ def test_python_reducer_error_is_reported_in_one_line(spark: SparkSession, step:
     assert fault.where.startswith("test_fold.py:")
     assert "\n" not in fault.what
     assert str(place).startswith("1:0:")
+
+
+MESSAGES = (
+    "{0}",
+    "PythonException: Traceback:\n  WorkerFault: {0}\n  at task",
+    "{0} (executor {{1}})",
+    "stage {{2}}: {0} {{3}} }}",
+)
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_fault_of_rows_is_read_whatever_surrounds_it(message: str) -> None:
+    fault = WorkerFault("at {x} lake fault {", where="job.py:3", fix="correct it", order={"_batch": 1, "_arrival": 2})
+    wrapped = RuntimeError("the stage failed")
+    wrapped.__cause__ = RuntimeError(message.format(fault))
+    found, side, place = present(fault_of(wrapped))
+    assert (found.what, found.where, found.fix) == ("at {x} lake fault {", "job.py:3", "correct it")
+    assert (side, place) == (0, "1::2")
+    number = present(no_room(RuntimeError(message.format(NO_ROOM + '{"measure": "m", "type": "int"}{"k": null}'))))
+    assert (number.measure, number.type, number.key) == ("m", "int", {"k": None})
+    assert fault_of(RuntimeError(str(fault)[:-1])) is None
+    assert no_room(RuntimeError(f"{NO_ROOM}{{")) is None
 
 
 @pytest.mark.parametrize(
