@@ -81,7 +81,7 @@ def change_between(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> P
     # Without the identity, or with several rows of one, no diff could say which row is meant.
     if (
         not set(identity) <= set(common)
-        or to_arrow(old.groupBy(*identity).count().where("count > 1").limit(1)).num_rows
+        or to_arrow(old.groupBy(*identity).count().where("count > 1").selectExpr("1 as one").limit(1)).num_rows
     ):
         whole = Rows(rows).collected()
         return PendingChange(whole, Counts(whole.count(), 0, before), True, columns=columns)

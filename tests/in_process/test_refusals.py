@@ -103,6 +103,8 @@ STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "a dropped part": lambda rows: rows.drop(F.col("part.a")),
     "distinct fractions": lambda rows: rows.select("real").distinct(),
     "groups of fractions": lambda rows: rows.groupBy("real").agg(F.count("*").alias("n")),
+    "a limit without an order": lambda rows: rows.limit(2),
+    "a limit of grouped rows without an order": lambda rows: rows.groupBy("x").agg(F.count("*").alias("n")).limit(1),
     "a limit after an order and a selection": lambda rows: rows.sort(F.desc("id")).select("id").limit(2),
     "groups of a constant": lambda rows: rows.groupBy(F.lit(2).alias("two")).agg(F.count("*").alias("n")),
     "an order by a constant": lambda rows: rows.sort(F.lit(1)),
@@ -121,6 +123,16 @@ STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
+LIMITED: dict[str, tuple[Callable[[DataFrame], DataFrame], int]] = {
+    "no row": (lambda rows: rows.limit(0), 0),
+    "all rows": (lambda rows: rows.limit(3), 3),
+    "more than all rows": (lambda rows: rows.limit(4), 3),
+    "some of equal rows": (lambda rows: rows.select(F.lit("a").alias("one")).limit(2), 2),
+    "some rows without columns": (lambda rows: rows.select().limit(2), 2),
+    "some rows in order": (lambda rows: rows.sort("id").limit(2), 2),
+}
+
+
 def _joined_by_x(left: DataFrame, right: DataFrame) -> DataFrame:
     return left.join(right, left.x == right.id, "left_semi")
 
@@ -135,6 +147,14 @@ def test_text_is_refused(text: str) -> None:
 def test_step_is_refused(name: str) -> None:
     with by_duckdb(), pytest.raises(Unsupported):
         to_arrow(STEPS[name](to_frame(in_process(), ROWS)))
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_limit_is_answered_if_every_order_gives_the_same_rows(name: str) -> None:
+    limited, number = LIMITED[name]
+    with by_duckdb():
+        rows = limited(to_frame(in_process(), ROWS))
+        assert to_arrow(rows.agg(F.count("*").alias("n"))).to_pydict() == {"n": [number]}
 
 
 def test_joins_by_name_one_after_another_keep_their_columns() -> None:

@@ -70,13 +70,17 @@ def ordered(rows: Relation, terms: Sequence[Sorted], name: str) -> Relation:
 
 
 def limited(rows: Relation, limit: int, name: str) -> Relation:
-    """Return the first rows. The query fails if different rows of equal keys are before and behind the limit."""
+    """Return the first rows. The query fails if different rows of equal keys are before and behind the limit.
+
+    All rows have equal keys without an order.
+    """
     sql = f"SELECT * FROM {rows.name} LIMIT {limit}"
     if not rows.order and rows.was_ordered:
         raise unsupported("a limit some steps after an order")
-    if rows.order:
+    if limit and rows.columns:
         shown = ", ".join(column.sql for column in rows.columns)
-        ranks = f"rank() OVER (ORDER BY {rows.order}) AS place, rank() OVER (ORDER BY {rows.order}, {shown}) AS whole"
+        order, whole = (f"ORDER BY {rows.order}", f"{rows.order}, {shown}") if rows.order else ("", shown)
+        ranks = f"rank() OVER ({order}) AS place, rank() OVER (ORDER BY {whole}) AS whole"
         differ = f"count(*) OVER () > {limit} AND max(whole) OVER () > max(place) OVER ()"
         known = f"WHERE place <= {limit} QUALIFY CASE WHEN {differ} THEN error('equal keys') ELSE true END"
         sql = f"SELECT {shown} FROM (SELECT *, {ranks} FROM {rows.name}) {known} ORDER BY place LIMIT {limit}"
