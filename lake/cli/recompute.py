@@ -185,7 +185,8 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     lines = list(_plan_lines(planned))
     if diff:
         for declaration in declared.pick(tables):
-            change = by_either(lambda: shell.spark, partial(table_change, project=declared, declaration=declaration))
+            work = partial(table_change, project=declared, declaration=declaration)
+            change = by_either(declared.settings, lambda: shell.spark, work)
             lines += ["", *_change_lines(change)]
             for row in planned:
                 if row["table"] == declaration.name:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.errors import PySparkException
 
+from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.kinds.sql_errors import causes
 from lake.session import SessionFactory
 from lake.session.in_process.mode import Unsupported, by_duckdb, reason
+from lake.session.remote import server
 from lake.store.duckdb_tables import in_process_session
 from lake.store.table_head import DUCKDB, SPARK
 
@@ -23,14 +25,16 @@ R = TypeVar("R")
 
 
 @contextmanager
-def duckdb_may_refuse() -> Iterator[None]:
-    """Evaluate the block by DuckDB. Raises Unsupported if it fails and Spark may not, as for an unknown function.
+def duckdb_may_refuse(settings: Settings | None = None) -> Iterator[None]:
+    """Evaluate the block by DuckDB, in place of the Spark of `settings` (default: an embedded one).
+
+    Raises Unsupported if it fails and Spark may not, as for an unknown function.
 
     So does any exception of a job's function: it may need a session of Spark, or make an expression too deep for this
     process. Errors of tables and files are raised as they are.
     """
     try:
-        with by_duckdb():
+        with by_duckdb(server=settings is not None and bool(server(settings))):
             yield
     except Exception as error:
         refused = next((cause for cause in causes(error) if not isinstance(cause, LakeError)), None)
@@ -40,10 +44,10 @@ def duckdb_may_refuse() -> Iterator[None]:
         raise Unsupported(reason(refused)) from error
 
 
-def by_either(connect: SessionFactory, work: Callable[[SessionFactory], R]) -> R:
+def by_either(settings: Settings, connect: SessionFactory, work: Callable[[SessionFactory], R]) -> R:
     """Return the result of `work`, which reads only, with a session of this process; if need be with Spark's."""
     try:
-        with duckdb_may_refuse():
+        with duckdb_may_refuse(settings):
             session = in_process_session()
             return work(lambda: session)
     except Unsupported:
@@ -59,10 +63,11 @@ def by_rows(
 
     The result is followed by its engine, and by why DuckDB did not evaluate few rows.
     """
-    why, limit = None, min(limit, evaluation.inputs.project.settings.in_process_rows)
+    settings = evaluation.inputs.project.settings
+    why, limit = None, min(limit, settings.in_process_rows)
     if rows <= limit and limit > 0:
         try:
-            with duckdb_may_refuse():
+            with duckdb_may_refuse(settings):
                 return find(evaluation.in_process), DUCKDB, None
         except Unsupported as error:
             why = error

@@ -81,7 +81,7 @@ def _deploy(
     sound = integrity.check_integrity(project, [project.tables[name] for name in staged.staged])
     if not yes:
         at = pick_cut(staged, None)
-        by_either(connect, lambda session: check_columns_kept(Inputs(session, staged, at), changed))
+        by_either(staged.settings, connect, lambda session: check_columns_kept(Inputs(session, staged, at), changed))
 
     cut, tables, held = _build(staged, connect, sound, on_progress, warn)
     edition = record_edition(staged.settings, cut.number, with_fingerprints(staged, tables), seen=project.seen)
@@ -125,7 +125,7 @@ def confirmations_needed(project: Project, connect: SessionFactory) -> dict[str,
     if not changed or latest_edition(project.settings) is None:
         return {}
     at = pick_cut(staged, None)
-    return by_either(connect, lambda session: column_losses(Inputs(session, staged, at), changed))
+    return by_either(staged.settings, connect, lambda session: column_losses(Inputs(session, staged, at), changed))
 
 
 def _staged(project: Project, connect: SessionFactory) -> tuple[Project, list[Declaration]]:

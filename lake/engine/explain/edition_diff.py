@@ -213,7 +213,7 @@ def find_causes(  # noqa: PLR0913, PLR0917 which rows, between which editions
         search = CauseSearch(Inputs(session, project, cut))
         return search.sides(declaration, head, images, few), search.notes
 
-    return by_either(connect, found)
+    return by_either(project.settings, connect, found)
 
 
 @dataclass(frozen=True)

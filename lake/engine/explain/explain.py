@@ -93,7 +93,10 @@ def explain(  # noqa: PLR0913 what, when and how much
     column, cut, or both row and events do not exist.
     """
     [declaration] = project.pick([name])
-    return by_either(connect, lambda session: _explained(project, session, declaration, texts, at_cut, Few.of(limit)))
+    few = Few.of(limit)
+    return by_either(
+        project.settings, connect, lambda session: _explained(project, session, declaration, texts, at_cut, few)
+    )
 
 
 def _explained(  # noqa: PLR0913, PLR0917 what, when and how much

@@ -51,18 +51,28 @@ def only_spark(what: str) -> None:
         raise unsupported(what)
 
 
+def replaces_server() -> bool:
+    """Return whether DuckDB is at work in place of a server of Spark Connect, which types some literals otherwise."""
+    return _server.get()
+
+
 _by_duckdb: Final[ContextVar[bool]] = ContextVar("_by_duckdb", default=False)
+_server: Final[ContextVar[bool]] = ContextVar("_server", default=False)
 
 
 @contextmanager
-def by_duckdb() -> Iterator[None]:
-    """Let pyspark.sql.functions make expressions of Connect while the block runs, in its thread alone."""
+def by_duckdb(*, server: bool = False) -> Iterator[None]:
+    """Let pyspark.sql.functions make expressions of Connect while the block runs, in its thread alone.
+
+    Their types are those of an embedded session, or of a `server` of Spark Connect.
+    """
     _ask_the_context()
-    token = _by_duckdb.set(True)
+    tokens = _by_duckdb.set(True), _server.set(server)
     try:
         yield
     finally:
-        _by_duckdb.reset(token)
+        _by_duckdb.reset(tokens[0])
+        _server.reset(tokens[1])
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process.mode import unsupported
+from lake.session.in_process.mode import replaces_server, unsupported
 from lake.session.in_process.operators import EPOCH
 from lake.session.in_process.syntax import name_parts, parse
 from lake.session.in_process.tree import (
@@ -58,7 +58,7 @@ def literal_of(of: pb.Expression.Literal) -> Literal:
     if kind == "null":
         return Literal(None, type_of(of.null))
     if kind == "decimal":
-        return decimal_literal(Decimal(of.decimal.value))
+        return decimal_literal(Decimal(of.decimal.value), of.decimal.precision if replaces_server() else 1)
     if kind == "timestamp":
         return Literal(EPOCH + timedelta(microseconds=of.timestamp), T.TimestampType())
     if kind == "date":

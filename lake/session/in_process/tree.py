@@ -111,10 +111,11 @@ class Lambda:
 Node: TypeAlias = Literal | Name | OutputColumn | Star | Call | Cast | Alias | Sorted | Over | Lambda
 
 
-def decimal_literal(value: Decimal) -> Literal:
+def decimal_literal(value: Decimal, least: int = 1) -> Literal:
+    """Return a decimal with the digits that it shows, but at least `least`."""
     _, digits, exponent = value.as_tuple()
     scale = max(-int(exponent), 0)
-    precision = max(len(digits) + max(int(exponent), 0), scale, 1)
+    precision = max(len(digits) + max(int(exponent), 0), scale, least)
     if precision > MOST:
         raise unsupported(f"the number {value}")
     return Literal(value, T.DecimalType(precision, scale))
