@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
@@ -136,7 +136,7 @@ class LocalPath(click.Path):
     """Local path. A URL is rejected, although it could be a folder's name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if "\0" in str(value):
+        if not str(value) or "\0" in str(value):
             self.fail(f"{value!r} is not a file name", param, ctx)
         if "://" in str(value):
             self.fail(f"{value} is a URL, where a path of this machine is wanted", param, ctx)
@@ -305,9 +305,23 @@ _COMMON_OPTIONS: Final = (
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(command)
+    def checked(*arguments: Any, **values: Any) -> Any:
+        context = click.get_current_context()
+        _check_no_option_is_empty(context)
+        return command(context.obj, *arguments, **values)
+
     for option in reversed(_COMMON_OPTIONS):
-        command = option(command)
-    return click.pass_obj(command)
+        checked = option(checked)
+    return checked
+
+
+def _check_no_option_is_empty(context: click.Context) -> None:
+    """Raise BadParameter for an empty text, such as an unset variable of the shell: it would count as not given."""
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if isinstance(parameter, click.Option) and (value == "" or (isinstance(value, tuple) and "" in value)):
+            raise click.BadParameter("it is empty", context, parameter)
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -156,8 +156,6 @@ def _wanted_format(shell: Shell, kind: str | None) -> str | None:
 def _output_path(output: str | None) -> Path | None:
     if output is None:
         return None
-    if not output:
-        raise DeclarationError(f"--output is not a file name: {output!r}", fix="--output answer.csv")
     if Path(output).is_dir():
         raise DeclarationError("--output is a folder", where=output, fix="name a file in that folder")
     return Path(output)
@@ -216,8 +214,6 @@ def duckdb_(shell: Shell, file: str, tables: tuple[str, ...], choice: EditionCho
     from lake.read.export import write_database
     from lake.read.sql import open_reader
 
-    if not file:
-        raise DeclarationError(f"not a file name: {file!r}", fix="lake export duckdb shop.duckdb")
     reader = open_reader(shell.settings, " ".join(tables) or None, choice)
     rows = write_database(reader, Path(file), tables, on_progress=shell.report)
     data = {"file": file, "edition": reader.edition.number, "cut": reader.edition.cut, "tables": rows}

@@ -241,19 +241,40 @@ def test_init_rejects_a_project_option(run: Run) -> None:
     assert "--project" in err
 
 
-def paths() -> Iterator[tuple[str, click.Command, click.Parameter]]:
-    """Yield the local path parameters of every command and subcommand."""
+def parameters() -> Iterator[tuple[str, click.Command, click.Parameter]]:
+    """Yield the parameters of every command and subcommand."""
     every = [*commands()]
     for name, command in every:
         if isinstance(command, click.Group):
             every += [(f"{name} {below}", found) for below, found in command.commands.items()]
-        yield from ((name, command, each) for each in command.params if isinstance(each.type, cli.LocalPath))
+        yield from ((name, command, each) for each in command.params)
+
+
+def test_empty_option_or_path_is_rejected(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lake.serve.server.serve", lambda *_, **__: None)
+    tried = set[str]()
+    for name, command, parameter in parameters():
+        is_option = isinstance(parameter, click.Option)
+        is_text = is_option and isinstance(parameter.type, click.types.StringParamType) and not parameter.is_flag
+        if not is_text and not isinstance(parameter.type, cli.LocalPath):
+            continue
+        words = [name]
+        for each in command.params:
+            option = f"{each.opts[0]}=" if isinstance(each, click.Option) else ""
+            if each is parameter:
+                words.append(f"{option}''")
+            elif each.required or not (option or is_option):
+                words.append(f"{option}1")
+        code, err, _ = run(" ".join(words))
+        assert (code, "invalid value for" in err) == (2, True), (words, err)
+        tried.add(parameter.opts[0])
+    assert tried >= {"--expect", "--id", "--since", "--host", "--label", "--output", "--keys", "--value", "folder"}
 
 
 def test_path_argument_rejects_a_url(run: Run, tmp_path: Path) -> None:
     url, tried = "s3://bucket/at", 0
-    for name, command, path in paths():
-        if name in HARMFUL or path.name == "project":
+    for name, command, path in parameters():
+        if not isinstance(path.type, cli.LocalPath) or name in HARMFUL or path.name == "project":
             continue
         before = [each for each in command.params if isinstance(each, click.Argument)]
         if path in before:
