@@ -16,7 +16,7 @@ from lake.ops.pipeline import Cycle, run
 from lake.progress import OnProgress
 from lake.project.project import load
 from lake.session import SessionFactory
-from lake.session.spark_session import first_line, free_jvm_objects
+from lake.session.spark_session import first_line, free_jvm_objects, started
 from lake.store.delta import newest_version, prefetch
 from lake.store.ledger.runs import RUNS
 from lake.store.locks import activity
@@ -140,6 +140,8 @@ def _maintain(settings: Settings, spark: SessionFactory, on_progress: OnProgress
 
 
 def _check_session(spark: SessionFactory) -> None:
+    if not started():
+        return
     try:
         spark().range(1).count()
     except Exception as error:

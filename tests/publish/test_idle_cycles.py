@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,10 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.contracts.contract import load_contracts
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, Unavailable
 from lake.ingest.ingest import ingest
 from lake.ops import follow
 from lake.ops.follow import _Following
+from lake.session import spark_session
 from lake.store.ledger.editions import pin_edition, resume_editions
 from tests.checks import present
 from tests.shop import new_shop, order
@@ -99,3 +102,16 @@ def test_failing_cycle_is_reported_each_time(following: _Following, lines: list[
         lines.clear()
         assert present(following.cycle()).failures.keys() == {"orders"}
         assert any("orders failed" in line for line in lines)
+
+
+@pytest.mark.parametrize("fault", [Unavailable("another host has the lease"), ValueError("no such value")], ids=repr)
+def test_failing_cycle_starts_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    def failing(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise fault
+
+    monkeypatch.setattr(follow, "run", failing)
+    monkeypatch.setattr(spark_session._Started, "session", None)
+    lines, sessions = list[str](), list[str]()
+    follow.follow(new_shop(tmp_path).settings, lambda: sessions.append("started"), lines.append, every=0)
+    assert (sessions, lines[-1]) == ([], f"cycle failed: {fault}")
