@@ -14,6 +14,7 @@ import pytest
 
 from lake.read import reader_grants
 from lake.read.sql import reader
+from lake.serve.reading.sharing import CHANGES
 from lake.store.ledger import editions
 from tests import intake
 from tests.processes import until
@@ -186,6 +187,8 @@ def test_protocol_answers_as_its_specification_requires(tmp_path: Path) -> None:
             ({"timestamp": "2024-01-01T00:00:00"}, "BAD_REQUEST"),
             ({"timestamp": "2024-01-01T00:00:00Z"}, "NO_EDITION"),
             ({"version": 3}, "NO_EDITION"),
+            *(({member: 1}, "NOT_SHARED") for member in CHANGES),
+            ({"version": 1, "startingVersion": 1}, "NOT_SHARED"),
         ):
             answer = site.post(TABLE.format("gold", "numbers"), said)
             assert (answer.json()["errorCode"], bool(answer.json()["message"])) == (code, True), answer.text

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from lake.serve.reading.sharing import CHANGES
 from tests import intake
 from tests.http.test_sharing import SHARE
 from tests.processes import PATIENCE
@@ -56,7 +57,7 @@ QUERY: Final = SHARE + "/schemas/gold/tables/numbers/query"
 TABLE: Final = SHARE + "/schemas/gold/tables/numbers"
 BODIES: Final = {
     "/sql": ({"sql": '"select 1"'}, ("sql", "edition", "cut", "format", "rows")),
-    QUERY: ({}, ("version", "timestamp", "predicateHints", "jsonPredicateHints", "limitHint")),
+    QUERY: ({}, ("version", "timestamp", "predicateHints", "jsonPredicateHints", "limitHint", *CHANGES)),
     "/streams": ({}, ("readings", "notes", "nosuch")),
     "/streams/readings": ({"station": '"a"', "number": "1"}, ("station", "number", "value", "more")),
     "/streams/readings?decide": ({"station": '"a"', "number": "1"}, ("station", "number")),

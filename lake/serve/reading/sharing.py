@@ -41,6 +41,8 @@ PARQUET: Final = "responseformat=parquet"
 DELTA: Final = "responseformat=delta"
 WITHOUT_ZONE: Final = re.compile(r"\bTIMESTAMP\b")
 FEATURES: Final = ("timestampNtz",)
+CHANGES: Final = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+"""Members of a query that ask for the changes between versions."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Sharing:
     async def query(self, request: Request) -> Response:
         grant = await self.context.grant(request)
         body = json_object(await whole_body(request, BODY_BYTES) or b"{}")
+        if any(body.get(name) is not None for name in CHANGES):
+            return await self.changes(request)
         seconds = self.context.serve.link_seconds
         with self.context.editions.keep_files(seconds=seconds):
             reader, name = await self._found(request, await self._asked(body))
