@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from lake.contracts.reasons import Reason
 from lake.errors import did_you_mean
@@ -40,6 +41,8 @@ EVENTS: Final = "application/cloudevents-batch+json"
 TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
 LONGEST_ID: Final = 1024
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
+QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+ESCAPED: Final = re.compile(r"\\(.)")
 SHOWN: Final = 10
 
 
@@ -85,7 +88,11 @@ def records(
         parsed = _each(text, many=kind == EVENTS)
     elif kind == "application/json" or kind.endswith("+json"):
         parsed = _each(text, many=text.lstrip(SPACES).startswith("["))
-        facts |= {f"cloudevents.{name}": headers[f"ce-{name}"] for name in ATTRIBUTES if f"ce-{name}" in headers}
+        facts |= {
+            f"cloudevents.{name}": _attribute(name, headers[f"ce-{name}"])
+            for name in ATTRIBUTES
+            if f"ce-{name}" in headers
+        }
     else:
         fix = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
         raise Problem("wrong-type", fix)
@@ -208,6 +215,15 @@ def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str
     if len(texts) == 1:
         return [PostedRecord(text, {**facts, "http.id": sent}) for text in texts]
     return [PostedRecord(text, {**facts, "http.id": f"{sent}:{number}"}) for number, text in enumerate(texts, 1)]
+
+
+def _attribute(name: str, header: str) -> str:
+    """Decode an attribute of a CloudEvent in binary mode (HTTP protocol binding, section 3.1.3.2)."""
+    unquoted = QUOTED.sub(lambda quoted: ESCAPED.sub(r"\1", quoted[1]), header)
+    try:
+        return unquote(unquoted, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem("wrong-request", f"the percent-encoding of ce-{name} is not UTF-8") from None
 
 
 def _cloud_event(text: str, number: int, facts: Mapping[str, str]) -> PostedRecord:

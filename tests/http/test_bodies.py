@@ -169,6 +169,27 @@ def test_request_id_is_the_id_of_its_record_and_numbers_several() -> None:
     assert "http.id" not in read_body("{}", "application/json")[0].facts
 
 
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("caf%C3%A9", "café"),
+        ("Euro%20%E2%82%AC%20%f0%9f%98%80", "Euro € 😀"),
+        ('"a \\"quoted\\" \\\\ text"', 'a "quoted" \\ text'),
+        ('"caf%C3%A9"', "café"),
+        ("%2541", "%41"),
+        ("100%", "100%"),
+    ],
+)
+def test_attribute_of_an_event_in_binary_mode_is_decoded(header: str, value: str) -> None:
+    [record] = read_body("{}", "application/json", ce_id=header, ce_source="/s", ce_type="t", ce_subject=header)
+    assert {record.facts[name] for name in ("http.id", "cloudevents.id", "cloudevents.subject")} == {value}
+
+
+def test_attribute_that_is_not_utf8_is_rejected() -> None:
+    with pytest.raises(Problem, match="ce-subject is not UTF-8"):
+        read_body("{}", "application/json", ce_id="1", ce_source="/s", ce_type="t", ce_subject="%C0%A0")
+
+
 @given(st.binary(max_size=5000), st.integers(0, 6000), st.integers(1, 50))
 def test_gzip_is_unpacked_in_pieces_up_to_a_bound(content: bytes, most: int, pieces: int) -> None:
     packed, stream, found = gzip.compress(content), zlib.decompressobj(31), b""
