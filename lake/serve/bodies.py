@@ -178,8 +178,8 @@ def _good(parsed: Iterator[tuple[str, Any]], limits: Reception) -> list[str]:
         for number, (text, value) in enumerate(parsed, 1):
             if number > limits.max_records:
                 raise _too_many(limits.max_records)
-            if len(text) > limits.record_bytes:
-                detail = f"longer than {limits.record_bytes:,} characters"
+            if len(text.encode()) > limits.record_bytes:
+                detail = f"longer than {limits.record_bytes:,} bytes"
                 bad.append({"record": number, "reason": str(Reason.OVERSIZED), "detail": detail})
                 continue
             try:
