@@ -52,11 +52,18 @@ class Receipt:
 
     @classmethod
     def earlier(cls, by_stream: Mapping[str, Sequence[PostedRecord]], decided: Decision) -> Receipt:
-        receipts, number = list[StreamReceipt](), 0
-        for stream in dict.fromkeys(stream for stream, *_ in decided.versions):
-            source, group, ordinal = decided.places[number].rsplit(":", 2)
-            receipts.append(StreamReceipt(stream, source, GroupPlace(int(group), int(ordinal)), len(by_stream[stream])))
-            number += len(by_stream[stream])
+        """Records of streams without a rule are beside the decided ones, in the order of the request."""
+        ruled = {stream for stream, *_ in decided.versions}
+        every = [stream for stream, records in by_stream.items() for _ in records]
+        numbers = [number for number, stream in enumerate(every) if stream in ruled]
+        parts = [at.rsplit(":", 2) for at in decided.places]
+        places = {n: GroupPlace(int(group), int(at)) for n, (_, group, at) in zip(numbers, parts, strict=True)}
+        known, beside = next(iter(places.items()))
+        receipts = list[StreamReceipt]()
+        for stream, records in by_stream.items():
+            first = every.index(stream)
+            at = places.get(first, GroupPlace(beside.number, beside.first + first - known))
+            receipts.append(StreamReceipt(stream, parts[0][0], at, len(records)))
         return cls(receipts, decided)
 
     def answer(self, contracts: Mapping[str, Contract], *, several: bool) -> dict[str, Any]:

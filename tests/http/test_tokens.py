@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest.mock import AsyncMock
 
 import pytest
@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from lake.config import Settings
 from lake.read.wait import BatchToken
-from lake.serve.receipt import Editions, VisibleGroups, visible_groups
+from lake.serve.bodies import PostedRecord
+from lake.serve.decide.command_validation import Decision
+from lake.serve.receipt import Editions, Receipt, VisibleGroups, visible_groups
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions
@@ -100,3 +102,27 @@ def test_wait_ends_when_the_client_is_gone(project: Settings, monkeypatch: pytes
 
     monkeypatch.setattr("lake.serve.receipt.visible_groups", lambda *_: VisibleGroups())
     assert asyncio.run(wait()) is None
+
+
+PLACES: Final = [
+    ({"entries": 1, "notes": 1}, ["web:7:4"], {"entries": "web:7:4", "notes": "web:7:5"}),
+    (
+        {"notes": 2, "entries": 2, "more": 1},
+        ["web:7:5", "web:7:6"],
+        {"notes": "web:7:3", "entries": "web:7:5", "more": "web:7:7"},
+    ),
+    ({"entries": 1, "orders": 2}, ["web:7:0", "web:9:3", "web:9:4"], {"entries": "web:7:0", "orders": "web:9:3"}),
+]
+"""Records of each stream in a repeated request, places of the decided ones, and the token of each stream."""
+
+
+@pytest.mark.parametrize(("counts", "places", "tokens"), PLACES)
+def test_repeated_request_gets_a_token_of_each_stream(
+    counts: dict[str, int], places: list[str], tokens: dict[str, str]
+) -> None:
+    by_stream = {stream: [PostedRecord("{}", {})] * count for stream, count in counts.items()}
+    versions = [(stream, ("k",), places[-1]) for stream in counts if stream in ("entries", "orders")]
+    receipt = Receipt.earlier(by_stream, Decision(places, versions, again=True, rests_on=0))
+    assert {each.stream: each.token for each in receipt.streams} == {
+        stream: f"{stream}@{at}" for stream, at in tokens.items()
+    }
