@@ -92,7 +92,8 @@ class Intake:
         headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
         if waits is None:
             return JSONResponse(answer, 202, headers)
-        seen = [await self._edition(request, each, waits) for each in done.streams]
+        deadline = time.monotonic() + waits
+        seen = [await self._edition(request, each, deadline) for each in done.streams]
         answer["edition"] = None if None in seen else seen[-1]
         return JSONResponse(answer, 202 if None in seen else 200, headers)
 
@@ -165,12 +166,12 @@ class Intake:
             raise Problem("wrong-encoding", "the gzip stream is truncated")
         return b"".join(parts)
 
-    async def _edition(self, request: Request, done: StreamReceipt, seconds: float) -> int | None:
+    async def _edition(self, request: Request, done: StreamReceipt, deadline: float) -> int | None:
         try:
             return await self.editions.wait(
                 done.stream,
                 done.place.number,
-                seconds=seconds,
+                deadline=deadline,
                 ending=self.ending,
                 is_gone=request.is_disconnected,
             )

@@ -107,13 +107,18 @@ class Editions:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def wait(
-        self, stream: str, number: int, *, seconds: float, ending: asyncio.Event, is_gone: Callable[[], Awaitable[bool]]
+        self,
+        stream: str,
+        number: int,
+        *,
+        deadline: float,
+        ending: asyncio.Event,
+        is_gone: Callable[[], Awaitable[bool]],
     ) -> int | None:
         """Return the edition in which readers see group `number` of a stream.
 
-        Return None after `seconds`, if the server is `ending`, or if the client `is_gone`.
+        Return None at the `deadline` of the monotonic clock, if the server is `ending`, or if the client `is_gone`.
         """
-        deadline = time.monotonic() + seconds
         while True:
             visible = await self._look(stream)
             if visible.upto >= number:

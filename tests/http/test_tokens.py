@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import AsyncMock
@@ -98,7 +99,7 @@ def _nowhere() -> Path:
 def test_wait_ends_when_the_client_is_gone(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait() -> int | None:
         is_gone = AsyncMock(side_effect=[False, True])
-        return await Editions(project, "web").wait("s", 1, seconds=600, ending=asyncio.Event(), is_gone=is_gone)
+        return await Editions(project, "web").wait("s", 1, deadline=inf, ending=asyncio.Event(), is_gone=is_gone)
 
     monkeypatch.setattr("lake.serve.receipt.visible_groups", lambda *_: VisibleGroups())
     assert asyncio.run(wait()) is None
