@@ -6,7 +6,7 @@ import asyncio
 import time
 import zlib
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -28,6 +28,7 @@ from lake.serve.decide.command_validation import CommandValidator
 from lake.serve.decisions import Decisions, expected_version
 from lake.serve.describe import named_headers, needs_id
 from lake.serve.intake_folder import GroupWriter
+from lake.serve.periodic import repeated
 from lake.serve.problems import Problem, handle_problems
 from lake.serve.receipt import Editions, Receipt, StreamReceipt
 from lake.serve.source import DeclaredIntake
@@ -205,22 +206,16 @@ class Intake:
         if self.validator is not None:
             self.decisions = Decisions(self.validator, self.commits, begun=True)
         self.pressure.update(*await asyncio.to_thread(self.pressure.look))
-        looking = asyncio.create_task(self._look())
         try:
-            yield
+            async with repeated("looking at the folder of events", self._look, LOOK_SECONDS):
+                yield
         finally:
-            looking.cancel()
-            with suppress(asyncio.CancelledError):
-                await looking
             await self.commits.close()
 
     async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            with suppress(OSError):
-                self.pressure.update(*await asyncio.to_thread(self.pressure.look))
-                if self.validator is not None:
-                    self.validator.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
+        self.pressure.update(*await asyncio.to_thread(self.pressure.look))
+        if self.validator is not None:
+            self.validator.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
 
 
 def _now() -> str:

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
+from deltalake.exceptions import DeltaError
 from starlette.applications import Starlette
 from starlette.requests import Request
 
 from lake.config import Settings
+from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.serve.access import Access
 from lake.serve.app import Intake
 from lake.serve.backpressure import BodyMemory, IntakeLimits
+from lake.serve.commits import GroupPlace
+from lake.serve.decide.command_validation import CommandValidator
+from lake.serve.intake_folder import GroupWriter
+from lake.serve.periodic import repeated
 from lake.serve.problems import Problem, problem_of
 from lake.serve.reading.app import ReadingApp
 from lake.serve.reading.edition_cache import EditionCache
 from lake.serve.reading.queries import whole_body
 from lake.serve.reading.query_pool import RunningQuery
 from lake.serve.reading.stored_answers import MEMORY_BYTES, StoredAnswers
+from lake.serve.receipt import Editions, Receipt, StreamReceipt
+from lake.serve.source import find_declaration
 from lake.store.ledger import grants
-from tests.servers.http import installed
+from lake.store.ledger.reads import Journal
+from tests.checks import present
+from tests.processes import PATIENCE
+from tests.reading import small
+from tests.servers.http import installed, shop
 
 SECRET = "s3://bucket/key"
 
@@ -106,3 +121,91 @@ def test_answer_is_a_problem_when_the_disk_is_full(tmp_path: Path, monkeypatch: 
         asyncio.run(answer.write(bytes(MEMORY_BYTES)))
     answer.close()
     assert problem.value.kind == "disk"
+
+
+def test_streams_of_a_request_are_waited_for_until_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait(stream: str, number: int, *, deadline: float, **_: Any) -> int | None:
+        deadlines[stream] = deadline
+        now[0] = max(now[0], deadline)
+        return None
+
+    now, deadlines, streams = [100.0], dict[str, float](), ("entries", "notes", "orders")
+    monkeypatch.setattr("lake.serve.app.time", SimpleNamespace(monotonic=lambda: now[0]))
+    intake = object.__new__(Intake)
+    intake.contracts = MagicMock()
+    intake.editions, intake.ending = cast(Editions, SimpleNamespace(wait=wait)), cast(asyncio.Event, None)
+    done = Receipt([StreamReceipt(stream, "web", GroupPlace(1, 0), 1) for stream in streams])
+    request = Request({"type": "http", "headers": []})
+    answer = asyncio.run(intake._answer(request, done, 30.0, several=True))
+    assert (answer.status_code, deadlines) == (202, dict.fromkeys(streams, 130.0))
+
+
+@pytest.mark.parametrize(
+    "fault", [OSError(5, "gone"), StorageError("damaged"), DeltaError("no commit"), ValueError("x")]
+)
+def test_repeated_work_continues_after_a_fault_which_is_logged_once(
+    caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
+    async def work() -> None:
+        calls.append(1)
+        if len(calls) < 4:
+            raise fault
+        done.set()
+
+    async def run() -> None:
+        async with repeated("the work", work, 0.0):
+            await done.wait()
+
+    calls, done = list[int](), asyncio.Event()
+    asyncio.run(run())
+    assert [record.message for record in caplog.records] == [f"the work failed and will be retried: {fault}"]
+
+
+def test_readers_files_are_kept_and_the_server_ends_while_reads_cannot_be_booked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreadable(_: object) -> None:
+        raise DeltaError("no commit")
+
+    async def run() -> None:
+        async with ReadingApp(settings).lifespan():
+            while not (caplog.records and renewed.count("renewed") > 3):
+                await asyncio.sleep(0)
+            renewed.clear()
+            while not renewed:
+                await asyncio.sleep(0)
+
+    installed()
+    settings, renewed = small(tmp_path / "shop"), list[str]()
+    monkeypatch.setattr(Journal, "record", unreadable)
+    monkeypatch.setattr("lake.serve.reading.app.TICK_SECONDS", 0.0)
+    monkeypatch.setattr("lake.serve.reading.request_context.BOOK_SECONDS", 0.0)
+    monkeypatch.setattr(EditionCache, "renew", lambda _: renewed.append("renewed"))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "moving the record of reads to its table failed and will be retried",
+        "reads are not in their table yet",
+    ]
+
+
+def test_intake_sees_the_folder_again_after_a_damaged_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run(intake: Intake, note: Path) -> None:
+        async with intake.lifespan():
+            note.write_text("damaged")
+            while not caplog.records:
+                await asyncio.sleep(0)
+            note.write_text('{"upto": 7}')
+            while present(intake.validator).taken != 7:
+                await asyncio.sleep(0)
+
+    installed()
+    settings = shop(tmp_path / "shop")
+    contracts = load_contracts(settings)
+    declared = find_declaration(settings, contracts, "web")
+    monkeypatch.setattr("lake.serve.app.LOOK_SECONDS", 0.0)
+    with closing(GroupWriter(declared.folder)) as writer:
+        validator = cast(CommandValidator, SimpleNamespace(taken=0, rules=()))
+        intake = Intake(settings, declared, contracts, Access.of(settings, declared), writer, validator)
+        asyncio.run(asyncio.wait_for(run(intake, declared.folder.path / "taken.json"), PATIENCE))

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from lake.config import Settings
 from lake.errors import LakeError
+from lake.serve.periodic import repeated
 from lake.serve.problems import Problem, handle_problems, problem_of
 from lake.serve.reading.describe import list_tables
 from lake.serve.reading.queries import get_table, post_query
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from lake.serve.problems import Endpoint
 
 TICK_SECONDS: Final = 2.0
-SWEEP_TICKS: Final = 30
+SWEEP_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
 """Seconds that queries and downloads get at shutdown: less than the server waits for them."""
 
@@ -72,24 +73,18 @@ class ReadingApp:
         self.loop = asyncio.get_running_loop()
         self.context = await asyncio.to_thread(RequestContext.of, self.settings, self.loop)
         await asyncio.to_thread(self.context.editions.renew)
-        ticking = asyncio.create_task(self._tick())
+        renewing = repeated("renewing the hold on files", self._renew, TICK_SECONDS)
+        booking = repeated("moving the record of reads to its table", self.context.access_log.book, TICK_SECONDS)
+        sweeping = repeated("deleting copies of files", self._sweep, SWEEP_SECONDS)
         try:
-            yield
+            async with renewing, booking, sweeping:
+                yield
         finally:
-            ticking.cancel()
-            with suppress(asyncio.CancelledError):
-                await ticking
             await self.context.close()
 
-    async def _tick(self) -> None:
-        ticks = 0
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            ticks += 1
-            with suppress(LakeError, OSError):
-                await asyncio.to_thread(self.context.editions.renew)
-                await self.context.access_log.book()
-            if ticks % SWEEP_TICKS == 0:
-                before = datetime.now(UTC) - timedelta(seconds=self.context.serve.link_seconds)
-                with suppress(LakeError, OSError):
-                    await asyncio.to_thread(self.context.public_files.sweep, before=before)
+    async def _renew(self) -> None:
+        await asyncio.to_thread(self.context.editions.renew)
+
+    async def _sweep(self) -> None:
+        before = datetime.now(UTC) - timedelta(seconds=self.context.serve.link_seconds)
+        await asyncio.to_thread(self.context.public_files.sweep, before=before)

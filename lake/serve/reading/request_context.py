@@ -14,7 +14,7 @@ from typing import Final
 from starlette.requests import Request
 
 from lake.config import ServeSettings, Settings
-from lake.errors import LakeError
+from lake.errors import Unavailable
 from lake.read.public_files import PublicFiles
 from lake.read.sql import EditionChoice, EditionReader
 from lake.serve.problems import Problem
@@ -71,18 +71,22 @@ class AccessLog:
             self._writing = None
 
     async def book(self, *, now: bool = False) -> None:
-        """Move the journal's lines to the table if that is due, or `now`. A failure is retried later."""
+        """Move the journal's lines to the table if that is due, or `now`. A failure is retried after BOOK_SECONDS."""
         due = time.monotonic() - self._booked >= BOOK_SECONDS or self.journal.lines >= BOOK_LINES
         if now or due:
             self._booked = time.monotonic()
-            with suppress(LakeError, OSError):
+            with suppress(Unavailable):  # another process does it
                 await asyncio.to_thread(self.journal.record)
 
     async def close(self) -> None:
+        """Move all lines to the table. If that fails, the next server does it."""
         if self._writing is not None:
             await self._writing
         await asyncio.to_thread(self.journal.close)
-        await self.book(now=True)
+        try:
+            await self.book(now=True)
+        except Exception as error:  # of any kind, such as a damaged table
+            logging.getLogger("lake").warning("reads are not in their table yet: %s", error)
 
 
 @dataclass
