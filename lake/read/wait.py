@@ -13,7 +13,8 @@ from typing import Final
 
 from lake.config import Settings
 from lake.contracts.contract import load_contract
-from lake.errors import DeclarationError, Unavailable
+from lake.contracts.declared_files import sources
+from lake.errors import DeclarationError, Unavailable, did_you_mean
 from lake.store import delta, recovery
 from lake.store.ledger import checks, cuts, editions
 from lake.store.ledger.editions import Edition
@@ -23,6 +24,9 @@ from lake.store.log_head import GENERATION, by_source
 from lake.store.warehouse import Warehouse
 
 POLL_SECONDS: Final = 0.2
+POSTED: Final = "http"
+"""Kind of the sources whose events have tokens."""
+FIX: Final = "write stream@batch, such as flights@12, as lake append prints it"
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,12 @@ def parse_tokens(settings: Settings, texts: Iterable[str]) -> list[BatchToken]:
     for text in dict.fromkeys(texts):
         if posted := re.fullmatch(r"([^@]+)@([a-z][a-z0-9_]*):([0-9]{1,18}):[0-9]{1,18}", text):
             stream = load_contract(settings, posted[1]).name
+            _check_source(settings, stream, posted[2])
             tokens.append(BatchToken(stream, None, posted[2], int(posted[3]), text).resolve(settings))
             continue
         parts = re.fullmatch(r"(.+)@([0-9]{1,18})", text)
         if parts is None:
-            raise DeclarationError(
-                f"{text!r} is not a valid token", fix="write stream@batch, such as flights@12, as lake append prints it"
-            )
+            raise DeclarationError(f"{text!r} is not a valid token", fix=FIX)
         stream, batch = load_contract(settings, parts[1]).name, int(parts[2])
         newest = Log(settings, stream).head().batch
         if batch > newest:
@@ -75,6 +78,19 @@ def parse_tokens(settings: Settings, texts: Iterable[str]) -> list[BatchToken]:
             raise DeclarationError(f"the log of {stream} has no batch {batch}: {has}", fix=f"lake log {stream}")
         tokens.append(BatchToken(stream, batch))
     return tokens
+
+
+def _check_source(settings: Settings, stream: str, name: str) -> None:
+    """Raise DeclarationError if no posted events of the stream can be from that source.
+
+    A source that is no longer declared may have batches in the log.
+    """
+    declared = {file.name: file.options.get("kind") for file in sources(settings).texts}
+    logged = Log(settings, stream).head().sources.get(name)
+    if name not in declared and logged is None:
+        raise DeclarationError(f"no source {name!r}", where=f"{settings.sources}/", fix=did_you_mean(name, declared))
+    if declared.get(name, POSTED) != POSTED or (logged is not None and "upto" not in logged.progress):
+        raise DeclarationError(f"{name} is not of kind {POSTED}, so its events have no token", fix=FIX)
 
 
 def wait(

@@ -12,7 +12,7 @@ import pytest
 
 from lake.cli import Shell, queries
 from lake.config import Settings, load_settings
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ops.scaffold import TEMPLATE
 from lake.read.wait import wait
 from lake.store import duckdb_tables
@@ -104,3 +104,15 @@ def test_query_after_a_token_reads_the_current_edition(settings: Settings, monke
     context = click.Context(queries.sql, obj=Shell())
     with context, pytest.raises(DeclarationError, match="--after waits for the current edition"):
         queries.sql.main(["--after", "orders@1", "--cut", "1", "from x"], standalone_mode=False, obj=Shell())
+
+
+@pytest.mark.parametrize(("progress", "error"), [({"lsn": "0/16"}, DeclarationError), ({"upto": 1}, Unavailable)])
+def test_token_of_a_source_that_is_not_declared_is_resolved_by_the_log(
+    settings: Settings, progress: dict[str, Any], error: type[LakeError]
+) -> None:
+    log, head = Warehouse(settings).log("orders"), Log(settings, "orders").head()
+    source = {"delivery": 1, "streams": ["orders"], "progress": progress, "batch": 4}
+    said: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
+    duckdb_tables.append(log.path, "n BIGINT", [(4,)], head.next(**said, sources={"shop": source}))
+    with pytest.raises(error):
+        wait(settings, ["orders@shop:1:0"], timeout=0)
