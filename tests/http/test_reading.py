@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import duckdb
 import httpx
@@ -31,6 +32,7 @@ from lake.read.export import export
 from lake.read.sql import reader
 from lake.serve.problems import KINDS
 from lake.store.ledger import editions
+from lake.store.ledger.editions import EditionTable
 from lake.store.locks import activity
 from tests import intake
 from tests.docs.pages import DOCS
@@ -38,7 +40,7 @@ from tests.processes import PATIENCE, until
 from tests.reading import Served, append, served, small
 from tests.servers import needed
 from tests.servers.http import installed, shop
-from tests.warehouse import published
+from tests.warehouse import published, write
 
 pytestmark = pytest.mark.http
 FORMS = ("csv", "json", "jsonl", "parquet")
@@ -129,6 +131,26 @@ def test_table_is_the_same_by_http_by_sql_and_on_the_command_line(
         else:
             assert answer.content == output.read_bytes()
     assert whole.headers["content-disposition"] == f'attachment; filename="{table}.{form}"'
+
+
+@pytest.mark.http
+def test_table_with_a_name_of_another_script_is_answered(tmp_path: Path) -> None:
+    name = "таблица"
+    with served(tmp_path / "shop") as site:
+        write(site.settings, "gold", name, "SELECT 1::BIGINT AS n")
+        tables = append(site.settings, 1000, 1).tables
+        behind = EditionTable("gold", f"gold/{name}", 0, "f", cut=1)
+        editions.record_edition(site.settings, 2, {**tables, name: behind})
+        until(lambda: site.get("/tables").headers["lake-edition"] == "3")
+        whole = site.get(f"/tables/{name}.csv")
+        assert (whole.status_code, whole.text) == (200, "n\n1\n")
+        assert whole.headers["content-disposition"] == f"attachment; filename*=UTF-8''{quote(name)}.csv"
+        joined = site.sql(f"SELECT count(*) AS rows FROM {name}, nothing", "?format=csv")
+        assert joined.text == "rows\n0\n"
+        assert (
+            unquote(joined.headers["lake-note"])
+            == f"tables of different cuts are read: {name} at cut 1; nothing at cut 2"
+        )
 
 
 def _rows(file: Path) -> str:

@@ -9,7 +9,9 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from string import printable
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -48,7 +50,7 @@ async def get_table(context: RequestContext, request: Request) -> Response:
         cut = reader.edition.cut_of(table.name)
         tag = _tag(kind, *table.files, *(f"{each.name} {each.type}" for each in table.columns))
         headers = PRIVATE | edition_headers(reader, cut) | {"etag": tag}
-        headers["content-disposition"] = f'attachment; filename="{table.name}.{kind}"'
+        headers["content-disposition"] = _attachment(f"{table.name}.{kind}")
         read = Read(grant.name, grant.id, "table", (table.name,), None, reader.edition.number, cut, kind)
         if {tag, "*"} & _tags(request):
             await context.access_log.record(read.ended("unchanged"))
@@ -97,7 +99,7 @@ async def _answered(context: RequestContext, task: QueryTask, read: Read, answer
     headers = PRIVATE | edition_headers(reader, reader.edition.cut)
     headers |= {"lake-rows": str(rows), "content-length": str(answer.size)}
     if note := reader.across_cuts(read.tables):
-        headers["lake-note"] = note
+        headers["lake-note"] = quote(note, safe=printable)
     await context.access_log.record(read.ended("answered", rows=rows, size=answer.size))
     return AnswerResponse(answer, task.kind, headers)
 
@@ -111,6 +113,11 @@ def _found(reader: EditionReader, name: str) -> Published:
 
 def edition_headers(reader: EditionReader, cut: int) -> dict[str, str]:
     return {"lake-edition": str(reader.edition.number), "lake-cut": str(cut)}
+
+
+def _attachment(name: str) -> str:
+    """Return the header of a file to save (RFC 6266). Headers are ASCII, names of tables may be of any script."""
+    return f'attachment; filename="{name}"' if name.isascii() else f"attachment; filename*=UTF-8''{quote(name)}"
 
 
 def _named(request: Request) -> tuple[str, str | None]:
