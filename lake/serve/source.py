@@ -7,6 +7,7 @@ read}.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from lake.config import Settings
+from lake.contracts import declared_files
 from lake.contracts.contract import Contract, load_contracts, sound_contracts, streams_of
 from lake.errors import DeclarationError, did_you_mean
 from lake.serve.backpressure import IntakeLimits
@@ -218,20 +220,35 @@ def _variables(given: Any, streams: Iterable[str]) -> dict[str, str]:
 
 
 def find_declaration_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:
-    """As `find_declaration`; None if no name is given and the project has no HTTP source."""
+    """As `find_declaration`; None if no name is given and the project has no HTTP source.
+
+    Faults of sources of other kinds are logged.
+    """
     contracts, _ = sound_contracts(settings)
     sources, faults = sound_sources(settings, contracts)
-    if name is None and not faults and not any(source.kind == KIND for source in sources.values()):
+    stopping = _possible_intakes(settings, faults)
+    for source in faults.keys() - stopping.keys():
+        logging.getLogger("lake").warning("%s: %s", source, faults[source])
+    if name is None and not stopping and not any(source.kind == KIND for source in sources.values()):
         return None
     return find_declaration(settings, load_contracts(settings), name)
+
+
+def _possible_intakes(settings: Settings, faults: Mapping[str, DeclarationError]) -> dict[str, DeclarationError]:
+    """Return the faults of declarations that are of kind http, or whose kind cannot be read."""
+    texts = declared_files.sources(settings).texts
+    others = {file.name for file in texts if file.options.get("kind", KIND) != KIND}
+    return {name: fault for name, fault in faults.items() if name not in others}
 
 
 def find_declaration(settings: Settings, contracts: Mapping[str, Contract], name: str | None) -> DeclaredIntake:
     """Return the HTTP source of that name, or the only one. Raises DeclarationError if there is none."""
     sources, faults = sound_sources(settings, contracts)
     folder = f"{settings.sources}/"
-    if name in faults or (name is None and faults):
-        raise faults[name] if name else DeclarationError.all(faults.values())
+    if name in faults:
+        raise faults[name]
+    if name is None and (stopping := _possible_intakes(settings, faults)):
+        raise DeclarationError.all(stopping.values())
     if name is not None and name not in sources:
         raise DeclarationError(f"no source {name!r}", where=folder, fix=did_you_mean(name, sources))
     of_kind = [source for source in sources.values() if source.kind == KIND and name in {None, source.name}]

@@ -247,3 +247,37 @@ def test_wrong_declarations_are_reported_without_secrets(tmp_path: Path, options
     assert isinstance(faults["web"], DeclarationError)
     assert re.search(f"(?s){told}", str(faults["web"]))
     assert not re.search("hunter2|whsec_abc", str(faults["web"]))
+
+
+@pytest.mark.parametrize(
+    ("web", "kafka", "found"),
+    [
+        (None, "kind = 'kafka'\nbootstrap = 'env:NOT_SET'", None),
+        ("kind = 'http'", "kind = 'kafka'\nbootstrap = 'env:NOT_SET'", "web"),
+        ("kind = 'http'", "kind = 'nosuch'", "web"),
+    ],
+)
+def test_faulty_source_of_another_kind_is_reported_and_does_not_stop_the_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, web: str | None, kafka: str, found: str | None
+) -> None:
+    settings = _with_sources(tmp_path, web=web, other=kafka)
+    declared = http.find_declaration_if_any(settings, None)
+    assert (declared and declared.name) == found
+    [record] = caplog.records
+    assert record.message.startswith("other: ")
+
+
+@pytest.mark.parametrize("text", ["kind = 'http'\nrate = -1", "kind = ", "streams = []"])
+def test_faulty_source_that_may_be_of_kind_http_stops_the_server(tmp_path: Path, text: str) -> None:
+    for web in (None, "kind = 'http'"):
+        settings = _with_sources(tmp_path / str(bool(web)), web=web, other=text)
+        with pytest.raises(DeclarationError, match=r"other\.toml"):
+            http.find_declaration_if_any(settings, None)
+
+
+def _with_sources(folder: Path, **texts: str | None) -> Settings:
+    settings = shop(folder)
+    for name, text in texts.items():
+        file = settings.path(settings.sources) / f"{name}.toml"
+        file.unlink(missing_ok=True) if text is None else file.write_text(text)
+    return settings
