@@ -111,7 +111,7 @@ class Conversation:
             case "\\o":
                 self.output = None
                 yield "Answers are shown."
-            case "\\edition" if argument and not argument.isdigit():
+            case "\\edition" if argument and not re.fullmatch("[0-9]{1,18}", argument):
                 raise DeclarationError(f"an edition is a number, found {argument!r}")
             case "\\edition":
                 self.reader = reader(self.reader.settings, int(argument) if argument else None)

@@ -125,7 +125,10 @@ def test_edition_can_be_changed(talk: Conversation) -> None:
     assert next(talk.answer("\\edition")).startswith("Edition 2 at cut 2")
 
 
-@pytest.mark.parametrize("line", ["\\edition x", "\\edition 9", "\\d nothing", "\\nothing", "SELEC 1"])
+@pytest.mark.parametrize(
+    "line",
+    ["\\edition x", "\\edition ²", f"\\edition {'9' * 5000}", "\\edition 9", "\\d nothing", "\\nothing", "SELEC 1"],
+)
 def test_wrong_line_is_reported(talk: Conversation, line: str) -> None:
     with pytest.raises(DeclarationError):
         [*talk.answer(line)]
