@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from lake.project.project import Project
@@ -44,12 +45,17 @@ class Graph:
     sinks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Tables that each sink delivers."""
 
-    @property
+    @cached_property
     def nodes(self) -> dict[str, Node]:
         return {node.name: node for node in (*self.streams, *self.tables)}
 
-    def depth(self, name: str) -> int:
-        return max((1 + self.depth(source) for source in self.nodes[name].inputs), default=0)
+    @cached_property
+    def depths(self) -> dict[str, int]:
+        """Length of the longest path from a stream to each node."""
+        depths = dict[str, int]()
+        for name, node in self.nodes.items():
+            depths[name] = max((1 + depths[source] for source in node.inputs), default=0)
+        return depths
 
     def readers(self, name: str) -> list[Node]:
         return [table for table in self.tables if name in table.inputs]
@@ -96,7 +102,7 @@ def graph(project: Project) -> Graph:
 
 def as_tree(graph: Graph) -> Iterator[str]:
     """Yield a tree per stream. A table of several inputs is shown in full under one of them, which names the others."""
-    width = max((len(node.title) + 4 * graph.depth(node.name) for node in graph.nodes.values()), default=0) + 2
+    width = max((len(node.title) + 4 * graph.depths[node.name] for node in graph.nodes.values()), default=0) + 2
     for stream in graph.streams:
         yield stream.name
         yield from _branches(graph, stream.name, "", width)
@@ -107,7 +113,7 @@ def _branches(graph: Graph, name: str, indent: str, width: int) -> Iterator[str]
     for table in below:
         last = table is below[-1]
         line = f"{indent}{'└── ' if last else '├── '}{table.title}"
-        home = max(table.inputs, key=graph.depth)
+        home = max(table.inputs, key=graph.depths.__getitem__)
         if name != home:
             yield f"{line}, under {graph.nodes[home].title}"
             continue

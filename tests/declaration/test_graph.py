@@ -51,6 +51,13 @@ def test_tree_shows_each_table_in_full_once(graph: Graph) -> None:
     ]
 
 
+def test_depth_of_a_long_chain_of_joins_is_known_at_once() -> None:
+    tables = [Node("t1", "silver", inputs=("events",)), Node("t2", "silver", inputs=("events", "t1"))]
+    tables += [Node(f"t{n}", "silver", inputs=(f"t{n - 1}", f"t{n - 2}")) for n in range(3, 200)]
+    graph = Graph((Node("events", "log"),), tuple(tables))
+    assert graph.depths["t199"] == 199
+
+
 def test_mermaid_names_every_node_and_edge(graph: Graph) -> None:
     text = "\n".join(as_mermaid(graph))
     assert text.startswith("flowchart LR\n  subgraph log_ [log]\n")
