@@ -153,6 +153,12 @@ def _post(settings: Settings, declared: DeclaredIntake, command: DecisionRequest
         problem = json.loads(error.read())
         kind = str(problem["type"]).rpartition("#")[2]
         raise _error(kind, str(problem["detail"]), problem) from None
+    except TimeoutError:
+        raise Unavailable(
+            f"the server of {declared.name} has not answered after {ANSWER_SECONDS:g} s",
+            where=url,
+            fix="run the command again: with the same --id or content, events are not accepted twice",
+        ) from None
     except (URLError, OSError):
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.serve.access import Access
 from lake.serve.app import Intake
+from lake.serve.append_decided import append_decided
 from lake.serve.backpressure import BodyMemory, IntakeLimits
 from lake.serve.commits import GroupPlace
 from lake.serve.decide.command_validation import CommandValidator
@@ -33,7 +35,9 @@ from lake.serve.reading.queries import whole_body
 from lake.serve.reading.query_pool import RunningQuery
 from lake.serve.reading.stored_answers import MEMORY_BYTES, StoredAnswers
 from lake.serve.receipt import Editions, Receipt, StreamReceipt
+from lake.serve.server import address_of
 from lake.serve.source import find_declaration
+from lake.sources.source import DecisionRequest
 from lake.store.ledger import grants
 from lake.store.ledger.reads import Journal
 from tests.checks import present
@@ -209,3 +213,14 @@ def test_intake_sees_the_folder_again_after_a_damaged_note(
         validator = cast(CommandValidator, SimpleNamespace(taken=0, rules=()))
         intake = Intake(settings, declared, contracts, Access.of(settings, declared), writer, validator)
         asyncio.run(asyncio.wait_for(run(intake, declared.folder.path / "taken.json"), PATIENCE))
+
+
+def test_command_reports_a_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed()
+    settings = shop(tmp_path / "shop", "decide.readings = 'state'\n")
+    declared = find_declaration(settings, load_contracts(settings), "web")
+    monkeypatch.setattr("lake.serve.append_decided.ANSWER_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent, closing(GroupWriter(declared.folder)):
+        address_of(settings, "web").write_text(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Unavailable, match="the server of web has not answered after"):
+            append_decided(settings, DecisionRequest(("readings",), b"{}"))
