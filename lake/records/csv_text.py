@@ -73,9 +73,10 @@ def _skip_lines(lines: Sequence[str], first: int, skip: int | str, blanks: str) 
 
 
 def _check_names(record: CsvRecord, names: Sequence[str], text: str, encoding: str, declared: Collection[str]) -> None:
-    if NO_CHARACTER in text:
+    written = "".join(names)
+    if NO_CHARACTER in written:
         raise FileFault(f"a header that is not valid {encoding or 'UTF-8'}")
-    if "\0" in text:
+    if "\0" in written:
         raise FileFault("a header with a zero byte")
     if record.fault:
         raise FileFault(f"a header that cannot be read: {record.fault}: {text}")

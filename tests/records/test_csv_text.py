@@ -113,6 +113,8 @@ FAULTS = [
     (b'"",\n1,a\n', {}, "a header without names: ,"),
     (b"x,\xff\n", {}, "a header that is not valid UTF-8"),
     (b"x,y\0\n", {}, "a header with a zero byte"),
+    (b"x," + b"y" * 300 + b"\xff\n", {}, "a header that is not valid UTF-8"),
+    (b"x," + b"y" * 300 + b"\0\n", {}, "a header with a zero byte"),
     (b'x,"y"z\n', {}, "a header that cannot be read: text behind a closing quote: x,y"),
     (b"\n \r\n", {}, "no record: all lines are blank or skipped, or a quote in the header is not closed"),
     (b"# x\n", {"skip": "#"}, "no record: all lines are blank or skipped, or a quote in the header is not closed"),
