@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from dataclasses import dataclass
 from typing import Any, Final
 
 import avro.errors
+import avro.name
 import avro.schema
 
+from lake.contracts.declared_text import parse_json
 from lake.contracts.fields import PRIMITIVES
 from lake.errors import DeclarationError, did_you_mean
 
@@ -21,19 +22,11 @@ _UNKNOWN_TYPE: Final = re.compile(r"Could not make an Avro Schema object from (\
 
 
 def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
-    try:
-        document = json.loads(text, object_pairs_hook=unique_members)
-    except DuplicateMember as twice:
-        line = text.count("\n", 0, max(text.rfind(str(twice)), 0)) + 1
-        raise DeclarationError(f"{twice} occurs twice", where=f"{file}:{line}", fix="keep only one of them") from None
-    except json.JSONDecodeError as error:
-        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{file}:{error.lineno}", fix=RECORD) from None
-    except RecursionError:
-        raise DeclarationError("not valid JSON: nested too deeply", where=f"{file}:1", fix=RECORD) from None
+    document = parse_json(text, where=file, fix=RECORD)
     if not isinstance(document, dict):
         raise DeclarationError("an event must be a record", where=f"{file}:1", fix=RECORD)
     try:
-        schema = parse(text)
+        schema = parse(document)
     except (avro.errors.AvroException, TypeError, AttributeError, RecursionError) as error:
         raise _located_fault(document, error, text, file) from None
     if not isinstance(schema, avro.schema.RecordSchema):
@@ -41,26 +34,12 @@ def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
     return schema
 
 
-class DuplicateMember(ValueError):
-    def __init__(self, name: str) -> None:
-        super().__init__(json.dumps(name))
-
-
-def unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object's members, as `object_pairs_hook`. Raises DuplicateMember."""
-    by_name: dict[str, Any] = {}
-    for name, value in members:
-        if name in by_name:
-            raise DuplicateMember(name)
-        by_name[name] = value
-    return by_name
-
-
-def parse(text: str, *, validate_names: bool = True) -> avro.schema.Schema:
-    """Raises exceptions of any type."""
+def parse(document: object, *, validate_names: bool = True) -> avro.schema.Schema:
+    """Return the schema in parsed JSON. Raises exceptions of any type."""
+    names = avro.name.Names(validate_names=validate_names)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
-        return avro.schema.parse(text, validate_names=validate_names)
+        return avro.schema.make_avsc_object(document, names, validate_names=validate_names)
 
 
 def _located_fault(document: dict[str, Any], error: Exception, text: str, file: str) -> DeclarationError:
@@ -69,7 +48,7 @@ def _located_fault(document: dict[str, Any], error: Exception, text: str, file: 
     fields = given if isinstance(given, list) else []
     for number, field in enumerate(fields, 1):
         try:
-            parse(json.dumps({**document, "fields": fields[:number]}))
+            parse({**document, "fields": fields[:number]})
         except Exception as cause:
             name = field.get("name") if isinstance(field, dict) else None
             about = f"field {name!r}" if name else f"field number {number}"

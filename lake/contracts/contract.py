@@ -6,9 +6,9 @@ attribute is specified in `infra/reference/words.toml`, allowed changes in `evol
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -19,6 +19,7 @@ import avro.schema
 from lake.config import Settings
 from lake.contracts.avro_text import ContractLines, parse_schema
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
+from lake.contracts.declared_text import declared_text, parse_json
 from lake.contracts.fields import ATTRIBUTES, AVRO, Field, read_field
 from lake.contracts.options import FACTS, duration, unknown_facts, wrong_facts, wrong_paths
 from lake.contracts.upcast import UpcastStep, steps_of, wrong_expressions
@@ -31,7 +32,7 @@ LEAST_SIMILARITY: Final = 0.75
 
 
 def ineffective_attributes(text: str, *, file: str) -> list[DeclarationError]:
-    document, lines = json.loads(text), ContractLines(text)
+    document, lines = parse_json(text, where=file), ContractLines(text)
     faults = [
         DeclarationError(what, where=f"{file}:{lines.of_attribute(name)}", fix=fix)
         for name, what, fix in _record_faults(document)
@@ -181,6 +182,11 @@ class Contract:
     def where(self) -> str:
         return f"{self.file}:1"
 
+    @property
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = parse_json(self.text, where=self.file)
+        return document
+
     def field(self, name: str) -> Field:
         for field in self.fields:
             if field.name == name:
@@ -224,7 +230,7 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
     for path in sorted(settings.path("schemas").glob("*.avsc")):
         file = str(path.relative_to(settings.path(".")))
         try:
-            text = path.read_text("utf-8")
+            text = declared_text(path, "the contract", where=file, fix="write it as UTF-8 text")
             contract = _read_and_check(text, file=file)
             if contract.name != path.stem:
                 raise DeclarationError(
@@ -236,10 +242,6 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
             contracts[contract.name] = contract
         except DeclarationError as fault:
             faults[path.stem] = fault
-        except (OSError, UnicodeDecodeError) as error:
-            what = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
-            fix = "write it as UTF-8 text"
-            faults[path.stem] = DeclarationError(f"the contract cannot be read: {what}", where=file, fix=fix)
     return contracts, faults
 
 
@@ -326,11 +328,10 @@ def _read_and_check(text: str, *, file: str) -> Contract:
     try:
         contract = read_contract(text, file=file)
     except DeclarationError as fault:
-        try:
+        more: list[DeclarationError] = []
+        with suppress(DeclarationError, RecursionError, AttributeError):  # not JSON, or no record: `fault` reports it
             more = ineffective_attributes(text, file=file)
-        except (ValueError, RecursionError, AttributeError):  # not JSON, or no record, which the first fault reports
-            more = []
-        raise (DeclarationError.all([fault, *more]) if more else fault) from None
+        raise DeclarationError.all([fault, *more]) from None
     facts = unknown_facts(contract.fields, file)
     unknown = [DeclarationError(what, where=f"{file}:{field.line}", fix=fix) for field, what, fix in facts]
     line = ContractLines(text).of_fact("upcast")

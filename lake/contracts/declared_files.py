@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lake.config import Settings
+from lake.contracts.declared_text import declared_text
 from lake.errors import DeclarationError, did_you_mean
 
 T = TypeVar("T")
@@ -97,14 +98,11 @@ class DeclaredFolder:
                 where=where,
                 fix="use a-z, digits and _, a letter first",
             )
+        fix = f"write {self.noun} as a TOML file; see {self.page}"
+        text = declared_text(file, "the declaration", where=where, fix=fix)
         try:
-            return DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), where)
-        except OSError as error:
-            what = f"the declaration cannot be read: {error.strerror}"
-            raise DeclarationError(
-                what, where=where, fix=f"write {self.noun} as a TOML file; see {self.page}"
-            ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            return DeclaredFile(file.stem, tomllib.loads(text), where)
+        except tomllib.TOMLDecodeError as error:
             raise DeclarationError(f"invalid TOML: {error}", where=where, fix=f"see {self.page}") from None
 
     def _where(self, file: Path) -> str:

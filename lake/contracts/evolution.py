@@ -6,7 +6,6 @@ never change: a renamed or widened field gets a new one. Fields unknown to an ev
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -17,6 +16,7 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from lake.contracts import encryption
 from lake.contracts.avro_text import parse_schema
 from lake.contracts.contract import Contract
+from lake.contracts.declared_text import json_text
 from lake.contracts.expressions import quoted
 from lake.contracts.fields import Field
 from lake.contracts.origins import columns, origins, stored_type
@@ -76,7 +76,7 @@ def _upcast_faults(contract: Contract, stored: Sequence[Contract]) -> Iterator[D
 
 def append_version(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
     """Add `contract` unchecked; it replaces the last version if it means the same."""
-    same = bool(stored) and json.loads(stored[-1].text) == json.loads(contract.text)
+    same = bool(stored) and stored[-1].document == contract.document
     return (*(stored[:-1] if same else stored), contract)
 
 
@@ -98,7 +98,7 @@ def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] 
                 has_faults = True
                 yield DeclarationError(what, where=f"{new.file}:{field.line}", fix=fix)
     names = {origin.name: name for name, found in places.items() for origin in found[:1] if origin.before}
-    reader = parse_schema(json.dumps(_with_defaults(json.loads(new.text))), file=new.file)
+    reader = parse_schema(json_text(_with_defaults(new.document)), file=new.file)
     writer = parse_schema(_renamed(old, names), file=old.file)
     checker: Any = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
     result = checker.get_compatibility(reader, writer)
@@ -112,9 +112,9 @@ def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] 
 
 
 def _renamed(contract: Contract, names: Mapping[str, str]) -> str:
-    record = json.loads(contract.text)
+    record = contract.document
     fields = [{**field, "name": names.get(field["name"], field["name"])} for field in record["fields"]]
-    return json.dumps(record | {"fields": fields})
+    return json_text(record | {"fields": fields})
 
 
 def _with_defaults(schema: Any) -> Any:

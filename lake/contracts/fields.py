@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final
 
 import avro.schema
 
 from lake.contracts import literals
+from lake.contracts.declared_text import json_text
 from lake.contracts.written_form import PLAIN, TextForm, form_of, wrong_field
 from lake.errors import DeclarationError, did_you_mean
 from lake.text import check_column_names, quoted
@@ -227,7 +228,7 @@ def _ddl(schema: Any) -> str:
 def _bound(field: str, ddl: str, end: str, value: Any) -> str:
     if not ddl.startswith(ORDERED) or ddl == "timestamp_ntz":
         raise wrong_field(field, f"of type {ddl} cannot have a {end}", "bounds are for numbers and times")
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         raise DeclarationError(f"field {field!r}: invalid {end} {value!r}", fix="write a number, or a time as text")
     if literals.read(ddl, str(value)) is None:
         raise DeclarationError(f"field {field!r}: {end} {value!r} is not a valid {ddl}", fix=literals.example(ddl))
@@ -244,7 +245,7 @@ def _check_order(field: str, ddl: str, bounds: Mapping[str, str]) -> None:
 
 
 def _check_default(field: str, ddl: str, nullable: bool, symbols: Sequence[str], default: Any) -> None:
-    what = f"the default of field {field!r} is {json.dumps(default)}"
+    what = f"the default of field {field!r} is {json_text(default)}"
     if default is None and not nullable:
         fix = 'make its type ["null", …], or give a value'
         raise DeclarationError(f"{what}, but the field is not nullable", fix=fix)
@@ -292,7 +293,7 @@ def _encoding(field: str, ddl: str, given: Any) -> str:
 def _text(default: Any) -> str | None:
     if default is None or isinstance(default, str):
         return default
-    return json.dumps(default)
+    return json_text(default)
 
 
 def duckdb_type(field: Field) -> str:

@@ -65,7 +65,7 @@ def _zoned(moment: datetime, kind: str) -> datetime | None:
 
 
 def fits(ddl: str, value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     match ddl.partition("(")[0].partition("<")[0]:
         case "string" | "binary":
             return isinstance(value, str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from lake.connectors import connector, connectors
@@ -135,7 +136,7 @@ def _wrong_limit(limit: Any) -> Faults:
     for name in sorted(set(limit) - {"share", "records"}):
         yield f"unknown member {name!r} of max_refused", did_you_mean(name, ["share", "records"])
     share, records = limit.get("share", 0), limit.get("records", 0)
-    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+    if not isinstance(share, int | float | Decimal) or isinstance(share, bool) or not 0 <= share <= 1:
         yield f"invalid share of max_refused: {share!r}", "use a number from 0 to 1"
     if not _is_whole(records, 0):
         yield f"invalid records of max_refused: {records!r}", "use a whole number, 0 or more"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract, streams_of
+from lake.contracts.declared_text import declared_text, json_text, parse_json
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import landing
@@ -110,15 +110,14 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
 
     Raises DeclarationError with the malformed line.
     """
+    where = str(file)
+    text = declared_text(file, "the repairs", where=where, fix=REPAIRS)
     try:
-        text = file.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise DeclarationError(f"repairs are not UTF-8 at byte {error.start}", where=str(file), fix=REPAIRS) from None
-    try:
-        whole = json.loads(text)
+        whole = parse_json(text, where=where)
         records = whole if isinstance(whole, list) else [whole]
-    except json.JSONDecodeError:
-        records = [_json(line, f"{file}:{n}") for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    except DeclarationError:
+        lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+        records = [parse_json(line, where=where, fix=REPAIRS, line=number) for number, line in lines]
     wanted = {"stream": str, "batch": int, "number": int, "raw": str}
     for record in records:
         lacking = [
@@ -126,7 +125,7 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
         ]
         if lacking:
             raise DeclarationError(
-                f"a record lacks {', '.join(lacking)}: {json.dumps(record)[:200]}",
+                f"a record lacks {', '.join(lacking)}: {json_text(record)[:200]}",
                 where=str(file),
                 fix=REPAIRS,
             )
@@ -231,10 +230,3 @@ def _repaired(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) ->
                 fix="`lake quarantine list` shows those that are",
             )
     return [replace(row, raw=raws[place]) for place, row in found.items()]
-
-
-def _json(line: str, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DeclarationError(f"not JSON: {error.msg}", where=where, fix=REPAIRS) from None

@@ -20,6 +20,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Final, TypeGuard
 
+from lake.contracts.declared_text import declared_text
 from lake.errors import DeclarationError, did_you_mean
 from lake.project.declaration import Declaration
 
@@ -62,13 +63,9 @@ class JobFile:
         if not path.stem.isidentifier():
             fix = "rename it: letters, digits and _, like the function in it"
             raise DeclarationError(f"{path.stem!r} is not a valid table name", where=where, fix=fix)
+        text = declared_text(path, "the job", where=where, fix=READABLE)
         try:
-            text = path.read_text("utf-8")
             compile(text, path, "exec", dont_inherit=True)
-        except OSError as error:
-            raise DeclarationError(f"the job cannot be read: {error.strerror}", where=where, fix=READABLE) from None
-        except UnicodeDecodeError as error:
-            raise DeclarationError(f"the job is not UTF-8 at byte {error.start}", where=where, fix=READABLE) from None
         except SyntaxError as error:
             where = f"{where}:{error.lineno}" if error.lineno else where
             raise DeclarationError(f"not valid Python: {error.msg}", where=where, fix="correct that line") from None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from lake.contracts.declared_text import json_text
 from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.text import SPARK, literal, quoted
 
@@ -35,7 +36,7 @@ def parking_fault(type_: str, kwargs: Mapping[str, Any]) -> str:
     listed = kwargs.get("value_set", [])
     values = [*map(kwargs.get, SCALAR_ARGUMENTS), *(listed if isinstance(listed, list) else [{"value_set": listed}])]
     wrong = [value for value in values if not isinstance(value, str | int | float | Decimal | None)]
-    return f"cannot park by {json.dumps(wrong[0])}" if wrong else ""
+    return f"cannot park by {json_text(wrong[0])}" if wrong else ""
 
 
 def definition_text(type_: str, kwargs: Mapping[str, Any], zone: str | None) -> str:

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.contracts.avro_text import DuplicateMember, unique_members
+from lake.contracts.declared_text import DECODER, declared_text, json_text, parse_json
 from lake.errors import DeclarationError, did_you_mean
 from lake.quality import parking
 from lake.quality.columns import UnsuitableExpectation
@@ -150,19 +150,8 @@ def load_suite(settings: Settings, table: str) -> Suite | None:
 
 def read_suite(file: Path) -> Suite:
     where = f"quality/{file.name}"
-    try:
-        text = file.read_text("utf-8")
-        document = json.loads(text, object_pairs_hook=unique_members, parse_constant=_reject_constant)
-    except OSError as error:
-        raise DeclarationError(f"the expectations cannot be read: {error.strerror}", where=where, fix=EXAMPLE) from None
-    except UnicodeDecodeError as error:
-        raise DeclarationError(f"not UTF-8 at byte {error.start}", where=where, fix=EXAMPLE) from None
-    except json.JSONDecodeError as error:
-        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}", fix=EXAMPLE) from None
-    except DuplicateMember as twice:
-        raise DeclarationError(f"{twice} occurs twice", where=where, fix="keep only one of them") from None
-    except RecursionError:
-        raise DeclarationError("not valid JSON: nested too deeply", where=where, fix=EXAMPLE) from None
+    text = declared_text(file, "the expectations", where=where, fix=EXAMPLE)
+    document = parse_json(text, where=where, fix=EXAMPLE)
     if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
         raise DeclarationError('not {"expectations": [...]}', where=where, fix=EXAMPLE)
     faults = [
@@ -188,21 +177,12 @@ _GAP = re.compile(r"[\s,]*")
 
 
 def _elements_with_lines(text: str) -> Iterator[tuple[int, Any]]:
-    decoder, start = json.JSONDecoder(parse_float=_parse_float), _BEGINNING.search(text)
+    start = _BEGINNING.search(text)
     at = start.end() if start else len(text)
     while (at := _end_of_gap(text, at)) < len(text) and text[at] != "]":
-        value, end = decoder.raw_decode(text, at)
+        value, end = DECODER.raw_decode(text, at)
         yield text.count("\n", 0, at) + 1, value
         at = end
-
-
-def _parse_float(text: str) -> float | Decimal:
-    written = Decimal(text)
-    return written if Decimal(repr(float(text))) != written else float(text)
-
-
-def _reject_constant(text: str) -> NoReturn:
-    raise json.JSONDecodeError(f"{text} is no number of JSON", text, 0)
 
 
 def _end_of_gap(text: str, at: int) -> int:
@@ -217,7 +197,7 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
 def _element_faults(value: Any) -> Iterator[tuple[str, str]]:
     """Yield (what, fix) of each fault of an element of `expectations`."""
     if not isinstance(value, dict):
-        yield f"an expectation must be an object, found {json.dumps(value)}", f"members: {', '.join(MEMBERS)}"
+        yield f"an expectation must be an object, found {json_text(value)}", f"members: {', '.join(MEMBERS)}"
         return
     for name in sorted(value.keys() - set(MEMBERS)):
         yield f"unknown member {name!r}", did_you_mean(name, MEMBERS)
@@ -225,13 +205,13 @@ def _element_faults(value: Any) -> Iterator[tuple[str, str]]:
         what = f"severity {value['severity']!r} is not one of {', '.join(SEVERITIES)}"
         yield what, "leave it out for stop, the default"
     if not isinstance(value.get("doc", ""), str):
-        yield f"invalid doc: {json.dumps(value['doc'])}", "write text that says why it holds"
+        yield f"invalid doc: {json_text(value['doc'])}", "write text that says why it holds"
     if "type" not in value:
         yield "an expectation without a type", 'add "type": "expect_…"'
         return
     kwargs = value.get("kwargs", {})
     if not isinstance(kwargs, dict):
-        what = f"kwargs of {value['type']} must be an object, found {json.dumps(kwargs)}"
+        what = f"kwargs of {value['type']} must be an object, found {json_text(kwargs)}"
         yield what, 'write {"column": "…", …}'
     elif str(value["type"]) not in known_types():
         yield f"unknown expectation {value['type']!r}", did_you_mean(str(value["type"]), known_types())
@@ -251,7 +231,7 @@ def _argument_faults(rule: ExpectationRule, kwargs: Mapping[str, Any], *, parks:
     if wrong := pattern_fault(kwargs):
         yield f"{rule.type}: {wrong[0]}", wrong[1]
     for name in _invalid_bounds(kwargs) if rule.compares_editions else ():
-        yield f"{name} of {rule.type} is {json.dumps(kwargs[name])}", "use a number, 0 or more: 0.1 is a tenth"
+        yield f"{name} of {rule.type} is {json_text(kwargs[name])}", "use a number, 0 or more: 0.1 is a tenth"
     if isinstance(kwargs.get("row_condition"), str):
         fix = 'write {"type": "comparison", "column": {"name": "…"}, "operator": "==", "parameter": …}'
         yield f"{rule.type}: row_condition must not be text", fix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import json
 import lzma
 import struct
 import zlib
@@ -130,7 +131,7 @@ def _container(stream: BinaryIO) -> _Container:
     if not head.startswith(MAGIC):
         raise ValueError("it does not begin as one")
     metadata, end = map_of(read_bytes, head, len(MAGIC))
-    schema = parse(_text(metadata["avro.schema"]), validate_names=False)
+    schema = parse(json.loads(_text(metadata["avro.schema"])), validate_names=False)
     codec = _text(metadata.get("avro.codec") or b"null")
     if codec not in UNPACK:
         raise ValueError(f"its codec {codec!r} is none of {', '.join(UNPACK)}")

@@ -10,7 +10,7 @@ import pytest
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contracts, read_contract
-from lake.contracts.evolution import incompatibilities, with_current
+from lake.contracts.evolution import append_version, incompatibilities, with_current
 from lake.contracts.options import duration
 from lake.contracts.origins import columns
 from lake.errors import DeclarationError
@@ -74,6 +74,35 @@ def test_contract_defines_fields_key_id_and_time() -> None:
 )
 def test_contract_bounds_how_far_events_are_ahead(given: dict[str, str], ahead: timedelta) -> None:
     assert contract(lake={"key": ["customer"], "time": "placed_at", **given}).max_ahead == ahead
+
+
+EXACT = "12345678901234567.89"
+WIDE = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute", "written"),
+    [
+        (WIDE, "maximum", EXACT),
+        (WIDE, "minimum", f"-{EXACT}"),
+        (WIDE, "default", EXACT),
+        ({"type": "array", "items": WIDE}, "default", f"[1, {EXACT}]"),
+        ({"type": "map", "values": WIDE}, "default", f'{{"a": {EXACT}}}'),
+    ],
+)
+def test_bound_or_default_keeps_the_digits_of_a_number(kind: Any, attribute: str, written: str) -> None:
+    text = json.dumps(ORDER | {"fields": fields({"name": "x", "type": kind, attribute: "DIGITS"})})
+    read = read_contract(text.replace('"DIGITS"', written), file="schemas/orders.avsc")
+    assert getattr(read.field("x"), attribute) == written
+
+
+def test_contracts_that_differ_in_a_late_digit_are_two_versions() -> None:
+    texts = (json.dumps(ORDER | {"fields": fields({"name": "x", "type": WIDE, "maximum": "DIGITS"})}),) * 2
+    first, second = (
+        read_contract(text.replace('"DIGITS"', f"{EXACT[:-1]}{digit}"), file="schemas/orders.avsc")
+        for text, digit in zip(texts, "78", strict=True)
+    )
+    assert len(append_version((first,), second)) == 2
 
 
 @pytest.mark.parametrize(

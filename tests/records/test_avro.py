@@ -408,7 +408,7 @@ def test_avro_reads_generated_files_like_fastavro(seed: int) -> None:
 
 
 def test_avro_decodes_a_message_of_its_own() -> None:
-    decode = decoder(parse(json.dumps(record(k="string", n=["null", "int"]))))
+    decode = decoder(parse(record(k="string", n=["null", "int"])))
     data = long(1) + b"x" + long(1) + long(7) + b"rest"
     value, end = decode(data, 0)
     assert (value, data[end:]) == ({"k": "x", "n": 7}, b"rest")
