@@ -22,7 +22,7 @@ from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.contracts.declared_text import declared_text, parse_json
 from lake.contracts.fields import ATTRIBUTES, AVRO, Field, read_field
 from lake.contracts.options import FACTS, duration, unknown_facts, wrong_facts, wrong_paths
-from lake.contracts.upcast import UpcastStep, steps_of, wrong_expressions
+from lake.contracts.upcast import UpcastStep, listed, steps_of, words, wrong_expressions
 from lake.errors import DeclarationError, did_you_mean
 
 RECORD: Final = {"type", "name", "namespace", "doc", "aliases", "fields", "lake"}
@@ -281,11 +281,11 @@ def read_contract(text: str, *, file: str) -> Contract:
     ahead = duration(facts["max_ahead"]) if "max_ahead" in facts else None
     return Contract(
         name=record.name,
-        doc=record.doc or "",
+        doc=str(record.doc or ""),
         file=file,
         fields=tuple(_with_transport(field, facts, record) for field in fields),
         key=tuple(facts["key"]),
-        id=tuple(identity) if isinstance(identity, list) else (),
+        id=tuple(listed(identity)),
         identity="position" if identity is None else "content" if identity == "content" else "id",
         max_ahead=Contract.max_ahead if ahead is None else ahead,
         max_refused=MaxRefused(**facts.get("max_refused", {})),
@@ -319,8 +319,7 @@ def _with_transport(field: Field, facts: Mapping[str, Any], record: avro.schema.
     """Set `transport` of a fact without the attribute, unless it identifies or places events."""
     if not field.is_fact or any("transport" in of.other_props for of in record.fields if of.name == field.name):
         return field
-    identity, time = facts.get("id"), re.findall(r"\w+", facts.get("time") or "")
-    placing = {*facts["key"], *(identity if isinstance(identity, list) else ()), *time, facts.get("dump")}
+    placing = {*facts["key"], *listed(facts.get("id")), *words(facts.get("time")), facts.get("dump")}
     return replace(field, transport=field.name not in placing)
 
 

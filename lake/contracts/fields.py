@@ -150,8 +150,8 @@ def read_field(field: avro.schema.Field, *, line: int, has_envelope: bool) -> Fi
         nullable=nullable,
         has_default=field.has_default,
         default=_text(field.default) if field.has_default else None,
-        doc=field.doc or "",
-        unit=str(extra.get("unit", "")),
+        doc=str(field.doc or ""),
+        unit=str(extra.get("unit") or ""),
         aliases=_aliases(field.name, extra.get("aliases", [])),
         symbols=symbols,
         personal=bool(extra.get("personal", False)),
@@ -213,16 +213,17 @@ def _ddl(schema: Any) -> str:
     logical = schema.get_prop("logicalType")
     if schema.type in {"bytes", "fixed"} and logical == "decimal":
         precision, scale = schema.get_prop("precision"), schema.get_prop("scale") or 0
-        if not isinstance(precision, int) or not 0 <= scale <= precision <= 38:
+        if not (type(precision) is type(scale) is int and 0 <= scale <= precision <= 38):
             fix = "use 0 <= scale <= precision <= 38"
             raise DeclarationError(f"decimal({precision}, {scale}) is not a valid type", fix=fix)
         return f"decimal({precision},{scale})"
     if logical is None:
         return PRIMITIVES[schema.type]
-    if (schema.type, logical) not in LOGICAL:
+    known = LOGICAL.get((schema.type, str(logical)))
+    if known is None:
         fix = f"known: {', '.join([f'{kind} {name}' for kind, name in LOGICAL])}, bytes decimal"
         raise DeclarationError(f"logical type {logical!r} of {schema.type!r} is not supported", fix=fix)
-    return LOGICAL[schema.type, logical]
+    return known
 
 
 def _bound(field: str, ddl: str, end: str, value: Any) -> str:

@@ -10,8 +10,9 @@ from typing import Any, Final, TypeAlias
 
 from lake.connectors import connector, connectors
 from lake.contracts.csv_options import wrong_options
+from lake.contracts.determinism import nondeterministic_function
 from lake.contracts.fields import FILE, FILE_FACTS, UNCHANGED, Field
-from lake.contracts.upcast import wrong_upcast
+from lake.contracts.upcast import listed, wrong_upcast
 from lake.errors import DeclarationError, did_you_mean
 
 FACTS: Final = {
@@ -22,25 +23,25 @@ CHOICES: Final = {"unknown": ("keep", "report", "warn", "refuse"), "missing": ("
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns", *UNCHANGED}),
 }
-NONDETERMINISTIC: Final = re.compile(
-    r"\b(now|curdate|current_\w+|localtimestamp|rand\w*|uuid|unix_timestamp)\b(?=\W|$)", re.IGNORECASE
-)
 MAPS: Final = re.compile(r"\b(map|map_concat|map_from_\w+|str_to_map|transform_keys)\s*\(", re.IGNORECASE)
 CONSTANT_MAP: Final = re.compile(r"\bmap\s*\((?:\s*(?:'[^']*'|-?[0-9.]+)\s*,?)*\)", re.IGNORECASE)
 PART: Final = ".NAME"
 """End of a fact's name that stands for any name, which may have dots."""
 UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+LONGEST: Final = timedelta(days=2_000_000)
+"""Longest duration: a time of today plus it is a time of Python."""
 
 Facts: TypeAlias = dict[str, Any]
 Faults: TypeAlias = Iterator[tuple[str, str]]
 
 
 def duration(text: Any) -> timedelta | None:
-    """Parse `1 day`, `90 minutes` …; None if it is invalid."""
-    match = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
+    """Parse `1 day`, `90 minutes` …; None if it is invalid, or longer than LONGEST."""
+    match = re.fullmatch(r"\s*(\d{1,15})\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
     if match is None or match[2] not in UNITS:
         return None
-    return timedelta(seconds=int(match[1]) * UNITS[match[2]])
+    seconds = int(match[1]) * UNITS[match[2]]
+    return timedelta(seconds=seconds) if seconds <= LONGEST.total_seconds() else None
 
 
 def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
@@ -69,7 +70,7 @@ def _checks(facts: Facts, fields: list[Field], names: list[str] | None) -> Itera
     fix = 'write a duration such as "1 day" or "90 minutes"'
     yield "max_ahead", _unless(duration(max_ahead) is not None, f"invalid max_ahead: {max_ahead!r}", fix)
     yield "max_refused", _wrong_limit(facts.get("max_refused", {}))
-    yield "broadcast", _wrong_broadcast(facts.get("broadcast", ""))
+    yield "broadcast", _wrong_broadcast(facts.get("broadcast", ""), names)
     for fact, choices in CHOICES.items():
         given = facts.get(fact, choices[0])
         yield fact, _unless(given in choices, f"invalid {fact}: {given!r}", did_you_mean(str(given), choices))
@@ -85,12 +86,12 @@ def _checks(facts: Facts, fields: list[Field], names: list[str] | None) -> Itera
     if "horizon" in facts:
         yield "horizon", _wrong_horizon(facts, fields, names)
     if facts.get("dump") is not None and names is not None:
-        yield "dump", _wrong_names("dump", [facts["dump"]], fields, names)
+        yield "dump", _wrong_name("dump", facts["dump"], fields, names)
         field = _field(fields, facts["dump"])
         what, fix = f"dump names {facts['dump']!r}, which is personal", "use a field that is not encrypted"
         yield "dump", _unless(not (field and field.personal), what, fix)
     if "subject" in facts and names is not None:
-        yield "subject", _wrong_names("subject", [facts["subject"]], fields, names)
+        yield "subject", _wrong_name("subject", facts["subject"], fields, names)
         yield "subject", _wrong_subject(fields)
         yield "time", _personal_time(facts, fields)
 
@@ -101,7 +102,7 @@ def _checks_of_envelope(facts: Facts) -> Iterator[tuple[str, Faults]]:
         for fact in ("table", "placeholder"):
             yield fact, _unless(fact not in facts, f'"{fact}" needs an "envelope"', 'add "envelope": "debezium"')
         return
-    is_known = envelope in ENVELOPES
+    is_known = envelope in [*ENVELOPES]
     yield "envelope", _unless(is_known, f"unknown envelope {envelope!r}", did_you_mean(str(envelope), ENVELOPES))
     is_name = isinstance(table, str) and bool(table.strip(". "))
     fix = 'write the table\'s name as its messages have it, such as "inventory.customers"'
@@ -157,7 +158,7 @@ def _wrong_clock(facts: Facts, fields: list[Field], names: list[str] | None) -> 
             yield f"clock names {name!r} of type {field.type}", "use a field of type timestamp"
         elif not field.transport:
             yield f"clock names {name!r}, which a redelivery may not differ in", 'add "transport": true to the field'
-        elif name in facts["key"] or name in (facts.get("id") or ()):
+        elif name in [*listed(facts["key"]), *listed(facts.get("id"))]:
             yield f"clock names {name!r}, which is of the identity", "use a field that says how the event came"
 
 
@@ -215,11 +216,11 @@ def _wrong_horizon(facts: Facts, fields: list[Field], names: list[str] | None) -
         yield f"horizon names {name!r} of type {field.type} as producer", "use a text or a whole number"
 
 
-def _wrong_broadcast(condition: Any) -> Faults:
+def _wrong_broadcast(condition: Any, names: list[str] | None) -> Faults:
     if not isinstance(condition, str):
         yield f"invalid broadcast: {condition!r}", "write a SQL condition over the fields"
     else:
-        yield from _wrong_maps("broadcast", condition)
+        yield from _wrong_functions("broadcast", condition, names, "derive it from the record")
 
 
 def _wrong_punctuation(condition: Any, names: list[str] | None) -> Faults:
@@ -243,20 +244,19 @@ def _wrong_time(time: Any, fields: list[Field], names: list[str]) -> Faults:
 
 
 def _wrong_expression(name: str, sql: str, names: list[str] | None, fix: str) -> Faults:
-    if function := NONDETERMINISTIC.search(sql):
-        yield f"{name} {sql!r} is not deterministic: {function[0]}", fix
-    elif names is not None and not set(re.findall(r"\w+", sql)) & set(names):
+    if names is not None and not set(re.findall(r"\w+", sql)) & set(names):
         yield f"{name} {sql!r} uses no field", f"known: {', '.join(names)}"
-    else:
-        yield from _wrong_maps(name, sql)
+    yield from _wrong_functions(name, sql, names, fix)
 
 
-def _wrong_maps(name: str, expression: str) -> Faults:
-    """Refuse maps of a record's values: if Spark fails because of a repeated key, it keeps the keys for the next
-    record.
+def _wrong_functions(name: str, sql: str, names: list[str] | None, fix: str) -> Faults:
+    """Refuse values that differ between runs, and maps of a record's values: if Spark fails because of a repeated key,
+    it keeps the keys for the next record.
     """
-    if function := MAPS.search(CONSTANT_MAP.sub("", expression)):
-        what = f"{name} {expression!r} makes a map of a record's values: {function[1]}"
+    if function := nondeterministic_function(sql, names or ()):
+        yield f"{name} {sql!r} is not deterministic: {function}", fix
+    if call := MAPS.search(CONSTANT_MAP.sub("", sql)):
+        what = f"{name} {sql!r} makes a map of a record's values: {call[1]}"
         yield what, "use CASE, or a map of constants"
 
 
@@ -277,8 +277,15 @@ def _personal_time(facts: Facts, fields: list[Field]) -> Faults:
             yield f"event time uses {field.name!r}, which is personal", "event times are not encrypted in the log"
 
 
+def _wrong_name(fact: str, given: Any, fields: list[Field], names: list[str]) -> Faults:
+    if isinstance(given, str):
+        yield from _wrong_names(fact, [given], fields, names)
+    else:
+        yield f"invalid {fact}: {given!r}", "write the name of a field"
+
+
 def _wrong_names(fact: str, given: Any, fields: list[Field], names: list[str] | None) -> Faults:
-    if not isinstance(given, list) or not given:
+    if not listed(given) or not all(isinstance(name, str) for name in given):
         fix = "write a list of field names" + (' or "content"' if fact == "id" else "")
         yield f"invalid {fact}: {given!r}", fix
         return

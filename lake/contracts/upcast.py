@@ -56,10 +56,9 @@ def wrong_upcast(facts: Mapping[str, Any], fields: Sequence[Field]) -> Iterator[
 
 
 def _fact_of(name: str, facts: Mapping[str, Any]) -> str:
-    identity = facts.get("id")
     users: dict[str, Collection[Any]] = {
-        "key": facts["key"],
-        "id": identity if isinstance(identity, list) else (),
+        "key": listed(facts["key"]),
+        "id": listed(facts.get("id")),
         "event time": words(facts.get("time")),
         "broadcast": words(facts.get("broadcast")),
         "subject": [facts.get("subject")],
@@ -67,6 +66,10 @@ def _fact_of(name: str, facts: Mapping[str, Any]) -> str:
         **{fact: words(facts.get(fact)) for fact in ("clock", "complete", "horizon")},
     }
     return next((fact for fact, fields in users.items() if name in fields), "")
+
+
+def listed(fact: Any) -> list[Any]:
+    return fact if isinstance(fact, list) else []
 
 
 def words(fact: Any) -> set[str]:

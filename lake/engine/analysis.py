@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
+from lake.contracts.determinism import NONDETERMINISTIC
 from lake.engine import function
 from lake.engine.columns import Analysed, scanned_columns, tags
 from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
 from lake.kinds.columns import DELIVERED, TIME, visible
 from lake.project.declaration import Declaration
-from lake.project.jobfile import NONDETERMINISTIC
 from lake.session.in_process.mode import only_spark
 from lake.session.spark_session import raise_if_gone
 from lake.text import check_column_names

@@ -21,15 +21,10 @@ from traceback import extract_tb
 from typing import Any, Final, TypeGuard
 
 from lake.contracts.declared_text import declared_text
+from lake.contracts.determinism import NONDETERMINISTIC
 from lake.errors import DeclarationError, did_you_mean
 from lake.project.declaration import Declaration
 
-# Functions whose value is not decided by their arguments.
-NONDETERMINISTIC: Final = frozenset(
-    {"rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle", "sample", "randomSplit", "sampleBy"}
-    | {"now", "current_timestamp", "current_date", "current_time", "localtimestamp", "curdate"}
-    | {"monotonically_increasing_id", "spark_partition_id", "input_file_name"}
-)
 # Aggregates whose value depends on the order in which rows happen to come.
 ORDER_DEPENDENT: Final = frozenset(
     {"first", "last", "first_value", "last_value", "any_value", "mode"}

@@ -114,6 +114,17 @@ def test_contracts_that_differ_in_a_late_digit_are_two_versions() -> None:
         ({"lake": {"key": ["customer"], "time": "pieces"}}, "time field 'pieces' is of type int"),
         ({"lake": {"key": ["customer"], "time": "date '2024-03-31'"}}, "uses no field"),
         ({"lake": {"key": ["customer"], "time": "current_date()"}}, "is not deterministic"),
+        *(
+            ({"lake": {"key": ["customer"], "broadcast": sql}}, f"broadcast '{sql}' is not deterministic: {function}")
+            for sql, function in {
+                "pieces > 99 * RAND()": "RAND",
+                "uuid( ) > customer": "uuid",
+                "monotonically_increasing_id() = number": "monotonically_increasing_id",
+                "placed_at < Current_Timestamp": "Current_Timestamp",
+                "customer = current_user": "current_user",
+                "unix_timestamp() > number": "unix_timestamp",
+            }.items()
+        ),
         ({"lake": {"key": ["customer"], "buckets": 0}}, "invalid buckets: 0"),
         ({"lake": {"key": ["customer"], "max_ahead": "soon"}}, "invalid max_ahead: 'soon'"),
         ({"fields": fields({"name": "_hidden", "type": "int"})}, "begins with '_'"),
@@ -133,6 +144,13 @@ def test_faulty_contract_is_rejected_with_its_line(change: dict[str, Any], told:
     with pytest.raises(DeclarationError, match=r"schemas/orders\.avsc:\d+") as raised:
         contract(**change)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("sql", ["unix_timestamp(customer) > 1", "current_power > 1", "now = 'yes'", "rand > 1"])
+def test_expression_over_fields_is_accepted_whatever_their_names(sql: str) -> None:
+    names = [{"name": name, "type": "int"} for name in ("current_power", "now", "rand")]
+    lake = {"key": ["customer"], "time": sql, "broadcast": sql}
+    assert contract(fields=fields(*names), lake=lake).broadcast == sql
 
 
 def test_contracts_report_all_faults_at_once(project: Settings) -> None:
