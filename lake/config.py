@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from lake import cost
-from lake.addresses import has_password, without_login
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.settings_table import SettingsReader, fault, number, tool_lake, variable
+from lake.text import has_password, without_login
 
 UNFIT: Final = frozenset("#?*%[]^|\\")
 """Characters forbidden in paths: to delta-rs some are parts of a URL, to DuckDB and Spark others are a pattern."""

@@ -1,4 +1,4 @@
-"""Texts: query results as a table, Markdown or HTML, and names and strings as SQL.
+"""Texts: query results as a table, Markdown or HTML, names and strings as SQL, addresses without passwords.
 
 In results decimals are exact, instants are in UTC with Z, and nulls are not ''. In SQL Spark and DuckDB differ: Spark
 quotes names by backticks and treats \\ in a string as an escape.
@@ -16,6 +16,7 @@ from decimal import Decimal
 from html import escape
 from itertools import chain, islice
 from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
 from lake.errors import DeclarationError
 
@@ -24,6 +25,10 @@ MEASURED_ROWS: Final = 1000
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 SPARK: Final = "`"
 DUCKDB: Final = '"'
+LOGIN: Final = re.compile(r"://.*:.*@", re.DOTALL)
+"""User and password, also with reserved signs: for `me:a/b@host`, a client would look for the host `me`."""
+OPTION: Final = re.compile(r"[?&](?:ssl)?password=")
+ENCODED: Final = "percent-encode the signs / ? # [ ] @ of its user and password: / is %2F, @ is %40"
 Rows = Iterable[Sequence[Any]]
 
 
@@ -218,3 +223,31 @@ def check_column_names(names: Iterable[str]) -> None:
             f"{wrong[0]!r} is not a valid column name",
             fix="use letters, digits and _, not beginning with a digit",
         )
+
+
+def has_password(address: str) -> bool:
+    return bool(LOGIN.search(address) or OPTION.search(address))
+
+
+def without_login(address: str) -> str:
+    """Return the address for messages: without user, password and options.
+
+    Without the host too, if a password may be among the options.
+    """
+    scheme, _, rest = address.partition("://")
+    place, _, options = rest.partition("?")
+    return f"{scheme}://…" if "@" in options else f"{scheme}://{place.rpartition('@')[2]}"
+
+
+def parts_of(address: str) -> SplitResult | None:
+    """Return the parts of a URL; None if clients cannot read it, as with a port above 65535 or the host `a..b`, or a
+    reserved sign in its user or password divides it.
+    """
+    try:
+        parts = urlsplit(address)
+        host, port = (parts.hostname or "").encode("idna").decode("idna"), parts.port
+    except ValueError:
+        return None
+    is_divided = parts.password is None and LOGIN.search(address) is not None
+    fits = port != 0 and "%" not in host and address.isprintable() and " " not in address
+    return parts if fits and not is_divided else None

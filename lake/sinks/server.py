@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 
-from lake.addresses import ENCODED, has_password, parts_of
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, LakeError
 from lake.sinks.kind import OptionTable
+from lake.text import ENCODED, has_password, parts_of
 
 SERVER_OPTIONS: Final[OptionTable] = {
     "url": (str, None),

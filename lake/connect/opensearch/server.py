@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from opensearchpy import OpenSearch, exceptions
 
-from lake.addresses import parts_of
 from lake.connect.opensearch.indexes import id_of
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.server import SinkServer
 from lake.sinks.sink import overtaken
+from lake.text import parts_of
 
 T = TypeVar("T")
 BULK_BYTES: Final = 8 << 20

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import psycopg
 
-from lake.addresses import ENCODED
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.text import ENCODED
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 

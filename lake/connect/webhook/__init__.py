@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
-from lake.addresses import parts_of
 from lake.connect.webhook.receiver import Receiver, WebhookLimits
 from lake.connect.webhook.target import WebhookTarget
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
 from lake.sinks.sink import Target
+from lake.text import parts_of
 
 NUMBERS: Final[Mapping[str, int]] = {"batch": 1, **asdict(WebhookLimits())}
 """Options that must be at least 1, with their defaults."""

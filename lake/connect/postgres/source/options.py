@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lake.addresses import has_password
 from lake.contracts.contract import Contract
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, did_you_mean
+from lake.text import has_password
 
 KNOWN: Final = ("dsn", "publication", "slot", "snapshot", "changes", "streams")
 CHANGES: Final = 100_000
