@@ -144,9 +144,19 @@ def forbidden(error: BaseException, *, where: str = "") -> DeclarationError | No
     return DeclarationError(f"no access: {reason[0].lower()}{reason[1:]}", where=path or where, fix=fix)
 
 
+_OF_DATA: Final = re.compile(r"(?:Conversion|Out of Range|Constraint) Error: ")
+"""Beginning of DuckDB's messages about values."""
+
+
+def _system_message(error: BaseException) -> str:
+    """Return the error's message; "" if it is about a value, as it may quote any words."""
+    is_of_data = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError) or _OF_DATA.match(str(error))
+    return "" if is_of_data and not isinstance(error, OSError) else str(error)
+
+
 def _reason_and_file(error: BaseException, reasons: Iterable[str]) -> tuple[str, str]:
     """Return the first of `reasons` in the error's message, and the file that it names; "" if there is none."""
-    message = str(error)
+    message = _system_message(error)
     reason = next((reason for reason in reasons if reason in message), "")
     path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", message)
     return reason, path[0] if path else ""
@@ -163,12 +173,11 @@ UNREACHED: Final = re.compile(
 
 
 def unreached(error: BaseException, *, where: str = "") -> Unavailable | None:
-    found = UNREACHED.search(str(error))
-    if found is None:
+    line = next((line for line in _system_message(error).splitlines() if UNREACHED.search(line)), None)
+    if line is None:
         return None
-    line = next(line for line in str(error).splitlines() if UNREACHED.search(line)).strip()
     return Unavailable(
-        f"the storage does not answer: {line[:300]}",
+        f"the storage does not answer: {line.strip()[:300]}",
         where=where,
         fix="try again: what was committed is kept, and the command goes on from there",
     )

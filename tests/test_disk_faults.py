@@ -33,6 +33,16 @@ FULL = [
     OSError("Generic LocalFileSystem error: Unable to copy to /data/x: No space left on device (os error 28)"),
     sqlite3.OperationalError("database or disk is full"),
 ]
+QUOTED = [
+    error
+    for reason in ("Permission denied", "No space left on device", "Connection refused", "request timeout")
+    for error in (
+        ValueError(f"{reason!r} is no status"),
+        KeyError(reason),
+        duckdb.ConversionException(f"Conversion Error: Could not convert string '{reason}' to INT32"),
+    )
+]
+"""Unexpected errors that quote a value."""
 GONE = [OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/data/x"), OSError(errno.EIO, os.strerror(errno.EIO), "/x")]
 
 
@@ -50,6 +60,11 @@ def test_full_or_unresponsive_disk_is_unavailable(error: Exception) -> None:
     fault = fault_of(error, None)
     assert isinstance(fault, Unavailable)
     assert fault.exit_code == 75
+
+
+@pytest.mark.parametrize("error", QUOTED, ids=str)
+def test_error_that_quotes_a_value_is_no_fault_of_a_disk_or_storage(error: Exception) -> None:
+    assert fault_of(error, None) is None
 
 
 def test_command_on_a_read_only_disk_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
