@@ -255,8 +255,9 @@ def test_empty_option_or_path_is_rejected(run: Run, monkeypatch: pytest.MonkeyPa
     tried = set[str]()
     for name, command, parameter in parameters():
         is_option = isinstance(parameter, click.Option)
-        is_text = is_option and isinstance(parameter.type, click.types.StringParamType) and not parameter.is_flag
-        if not is_text and not isinstance(parameter.type, cli.LocalPath):
+        is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+        is_text = is_option and isinstance(parameter.type, click.types.StringParamType)
+        if is_flag or not (is_text or isinstance(parameter.type, cli.LocalPath)):
             continue
         words = [name]
         for each in command.params:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -112,6 +113,6 @@ def test_failing_cycle_starts_no_session(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(follow, "run", failing)
     monkeypatch.setattr(spark_session._Started, "session", None)
-    lines, sessions = list[str](), list[str]()
-    follow.follow(new_shop(tmp_path).settings, lambda: sessions.append("started"), lines.append, every=0)
-    assert (sessions, lines[-1]) == ([], f"cycle failed: {fault}")
+    lines, spark = list[str](), Mock()
+    follow.follow(new_shop(tmp_path).settings, spark, lines.append, every=0)
+    assert (spark.called, lines[-1]) == (False, f"cycle failed: {fault}")
