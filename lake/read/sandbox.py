@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
@@ -97,16 +98,22 @@ def _check_nodes(query: str, tables: tuple[str, ...], relations: tuple[str, ...]
 
 @cache
 def function_lists(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return allowed names of a `kind` in CALLED, and rejected ones with reasons."""
+    """Return allowed names of a `kind` in CALLED, and patterns of others with the reason why they are rejected."""
     lists = tomllib.loads(files("lake.read").joinpath("functions.toml").read_text("utf-8"))[kind]
-    refused = {name.lower(): why for why, names in lists["refused"].items() for name in names}
-    return frozenset(name.lower() for name in lists["allowed"]), refused
+    reasons = {pattern: why for why, patterns in lists["refused"].items() for pattern in patterns}
+    return frozenset(name.lower() for name in lists["allowed"]), reasons
+
+
+def reason_against(kind: str, name: str) -> str:
+    _, reasons = function_lists(kind)
+    found = (why for pattern, why in reasons.items() if fnmatchcase(name.lower(), pattern))
+    return next(found, "use another: duckdb.org/docs")
 
 
 def _check_name(kind: str, name: str) -> None:
-    allowed, refused = function_lists(kind)
+    allowed, _ = function_lists(kind)
     if name.lower() not in allowed:
-        raise _not_allowed(CALLED[kind].format(name), refused.get(name.lower(), "use another: duckdb.org/docs"))
+        raise _not_allowed(CALLED[kind].format(name), reason_against(kind, name))
 
 
 def _parsed(query: str) -> dict[str, Any] | None:
