@@ -324,6 +324,13 @@ def _check_no_option_is_empty(context: click.Context) -> None:
             raise click.BadParameter("it is empty", context, parameter)
 
 
+def check_alone(name: str, others: Mapping[str, Any], fix: str = "use only one of them") -> None:
+    """Raise DeclarationError if one of the `others`, values by option, is given beside the option `name`."""
+    for other, value in others.items():
+        if value is not None and value is not False and value != ():
+            raise DeclarationError(f"{name} and {other} cannot be combined", fix=fix)
+
+
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="headwater", prog_name="lake")
 @click.pass_context

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Shell, WholeNumber, common_options
+from lake.cli import Shell, WholeNumber, check_alone, common_options
 from lake.errors import DeclarationError
 from lake.text import as_table, plain, shown
 
@@ -50,7 +50,9 @@ def changes(
         flag = "--forget" if forget else "--start-over"
         raise DeclarationError(f"{flag} needs --consumer", fix="name it; lake status lists consumers")
     if forget and consumer is not None:
-        return _forget(shell, table, consumer, alone=not follow and not start_over and since is None)
+        others = {"--follow": follow, "--start-over": start_over, "--from-edition": since}
+        check_alone("--forget", others, fix="use only --consumer with it")
+        return _forget(shell, table, consumer)
     from lake.read.subscription import subscribe
 
     form = as_json_lines if shell.json or not sys.stdout.isatty() else as_lines
@@ -68,11 +70,9 @@ def changes(
     return None
 
 
-def _forget(shell: Shell, table: str, consumer: str, *, alone: bool) -> None:
+def _forget(shell: Shell, table: str, consumer: str) -> None:
     from lake.read.subscription import forget_consumer
 
-    if not alone:
-        raise DeclarationError("--forget cannot be combined with other options", fix="use only --consumer with it")
     forget_consumer(shell.settings, consumer, table)
     data = {"table": table, "consumer": consumer, "forgotten": True}
     shell.emit(data, f"consumer {consumer} of {table}: forgotten, no edition is kept for it")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Shell, common_options, table
+from lake.cli import Shell, check_alone, common_options, table
 from lake.cli.ingest import counts_of
 from lake.errors import ContractError, DeclarationError
 from lake.text import counted, moment
@@ -42,16 +42,14 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None, m
     """
     from lake.ingest.fsck import head_of, report
 
+    fix = "lake log STREAM --head, or lake log STREAM --check --since DIGEST"
     if missing:
-        if check or head or since:
-            raise DeclarationError("--missing cannot be combined", fix="lake log STREAM --missing")
+        check_alone("--missing", {"--check": check, "--head": head, "--since": since}, fix="lake log STREAM --missing")
         return _missing(shell, stream)
-    if (check and head) or (since and not check):
-        raise DeclarationError(
-            "--head and --check cannot be combined" if head else "--since needs --check",
-            fix="lake log STREAM --head, or lake log STREAM --check --since DIGEST",
-        )
+    if since is not None and not check:
+        raise DeclarationError("--since needs --check", fix=fix)
     if head:
+        check_alone("--head", {"--check": check}, fix)
         digest = head_of(shell.settings, stream)
         return shell.emit({"stream": stream, "head": digest}, digest)
     if check:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Shell, WholeNumber, common_options, table
+from lake.cli import Shell, WholeNumber, check_alone, common_options, table
 from lake.cli.recompute import CUT, TABLES, emit_recomputed, inputs_at, line_reporter
 from lake.errors import DeclarationError
 
@@ -121,15 +121,11 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
 
 
 def _check_target(edition: int | None, cut: int | None, *, resume: bool) -> None:
-    if edition is not None and (resume or cut is not None):
-        raise DeclarationError(
-            "--edition cannot be combined with --cut or --resume",
-            fix="lake publish --edition N; later lake publish --resume",
-        )
-    if resume and cut is not None:
-        raise DeclarationError(
-            "--resume cannot be combined with --cut", fix="lake publish --resume, then lake publish --cut N"
-        )
+    if edition is not None:
+        fix = "lake publish --edition N; later lake publish --resume"
+        check_alone("--edition", {"--cut": cut, "--resume": resume}, fix)
+    if resume:
+        check_alone("--resume", {"--cut": cut}, fix="lake publish --resume, then lake publish --cut N")
 
 
 @click.command()

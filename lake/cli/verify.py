@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lake.cli import Shell, common_options, table
+from lake.cli import Shell, WholeNumber, check_alone, common_options, table
 from lake.cli.recompute import ALL, TABLES, changed_rows, connect
-from lake.errors import DeclarationError, LawError
+from lake.errors import LawError
 
 if TYPE_CHECKING:
     from lake.engine.verify import Verdict
@@ -25,7 +25,7 @@ RECOMPUTED: Final = ("cut", "rows", "fingerprint", "differing", "why")
     "--shallow", is_flag=True, help="Trust the inputs of each table: recompute it from them, not from the logs."
 )
 @click.option(
-    "--edition", type=int, metavar="N", help="Only verify that edition N still is what was published; no JVM."
+    "--edition", type=WholeNumber(), metavar="N", help="Only verify that edition N still is what was published; no JVM."
 )
 @click.option("--source", metavar="STREAM", help="Compare tables over STREAM with what its source has at this moment.")
 @click.option(
@@ -58,17 +58,18 @@ def verify(
     lake verify --source orders
     lake verify --sink crm
     """
-    others = tables or everything or shallow or edition
+    others = {"tables": tables, "--all": everything, "--shallow": shallow, "--edition": edition}
     if sink is not None:
-        return _verify_sink(shell, sink, alone=not (others or source))
+        check_alone("--sink", others | {"--source": source}, fix=f"lake verify --sink {sink}")
+        return _verify_sink(shell, sink)
     shell.load()
     if source is not None:
-        return _verify_source(shell, source, alone=not others)
-    if tables and everything:
-        raise DeclarationError("tables and --all cannot be combined", fix="use only one of them")
+        check_alone("--source", others, fix=f"lake verify --source {source}")
+        return _verify_source(shell, source)
+    if tables:
+        check_alone("tables", {"--all": everything})
     if edition is not None:
-        if shallow:
-            raise DeclarationError("--shallow and --edition cannot be combined", fix="an edition is not recomputed")
+        check_alone("--edition", {"--shallow": shallow}, fix="an edition is not recomputed")
         return _verify_edition(shell, edition, tables)
     return _verify_tables(shell, tables, shallow=shallow)
 
@@ -88,11 +89,9 @@ def _verify_tables(shell: Shell, tables: Sequence[str], *, shallow: bool) -> Non
         raise LawError(f"not proved: {', '.join(wrong)}", where="; ".join(damage), fix=_fix(verdicts))
 
 
-def _verify_source(shell: Shell, stream: str, *, alone: bool) -> None:
+def _verify_source(shell: Shell, stream: str) -> None:
     from lake.publish.verify_source import verify_source
 
-    if not alone:
-        raise DeclarationError("--source cannot be combined", fix=f"lake verify --source {stream}")
     verdicts = verify_source(shell.load_project(), lambda: connect(shell), stream)
     if wrong := _emit_verdicts(shell, verdicts, RECOMPUTED, stream=stream):
         raise LawError(
@@ -101,12 +100,10 @@ def _verify_source(shell: Shell, stream: str, *, alone: bool) -> None:
         )
 
 
-def _verify_sink(shell: Shell, name: str, *, alone: bool) -> None:
+def _verify_sink(shell: Shell, name: str) -> None:
     from lake.sinks.kind import declared_sinks
     from lake.sinks.verify import verify_sink
 
-    if not alone:
-        raise DeclarationError("--sink cannot be combined", fix=f"lake verify --sink {name}")
     [sink] = declared_sinks(shell.settings, [name])
     edition, verdicts = verify_sink(shell.settings, sink)
     _emit_verdicts(shell, verdicts, ("rows", "fingerprint", "differing", "why"), sink=name, edition=edition)

@@ -199,7 +199,7 @@ def test_consumer_is_forgotten(things: Things) -> None:
     [
         (["--start-over"], "--start-over needs --consumer"),
         (["--forget"], "--forget needs --consumer"),
-        (["--forget", "--consumer", "crm", "--follow"], "--forget cannot be combined"),
+        (["--forget", "--consumer", "crm", "--follow"], "--forget and --follow cannot be combined"),
         (["--consumer", "crm", "--start-over", "--from-edition", "1"], "only from a snapshot"),
         (["--from-edition", "7"], "no edition 7: only edition 1 exists"),
     ],
