@@ -38,8 +38,6 @@ class _OpenGroup:
     size: int = 0
     waiting: list[tuple[asyncio.Future[GroupPlace], int]] = field(default_factory=list)
     decided: bool = False
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-    failed: Problem | None = None
 
 
 class Commits:
@@ -61,11 +59,11 @@ class Commits:
         return GroupPlace(self._next.number, len(self._next.lines))
 
     async def wait_for(self, number: int) -> None:
+        """Return when the group is on the disk. Raises Problem if the disk fails."""
         for group in (self._in_flight, self._next):
             if group is not None and group.number == number and group.waiting:
-                await group.settled.wait()
-                if group.failed is not None:
-                    raise group.failed
+                done, _ = group.waiting[0]
+                await asyncio.shield(done)
 
     async def put(self, records: Sequence[tuple[str, PostedRecord]], *, decided: bool = False) -> GroupPlace:
         """Commit the records of one request in order and in one group; return when they are on the disk.
@@ -131,13 +129,10 @@ class Commits:
             self._next.number = self._writer.last + 1
             return
         self.groups, self.records = self.groups + 1, self.records + written.records
-        group.settled.set()
         for done, first in group.waiting:
             done.set_result(GroupPlace(written.number, first))
 
     def _fail(self, group: _OpenGroup, fault: Problem) -> None:
-        group.failed = fault
-        group.settled.set()
         for done, _ in group.waiting:
             done.set_exception(fault)
             done.exception()  # marks it as retrieved: the client may have disconnected
