@@ -16,10 +16,8 @@ from lake.serve.commits import GroupPlace
 from lake.serve.decide.command_validation import Decision
 from lake.serve.describe import is_idempotent
 from lake.serve.source import place
-from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.log import Log
-from lake.store.log_head import by_source
 
 
 @dataclass(frozen=True)
@@ -144,9 +142,6 @@ def visible_groups(settings: Settings, source: str, stream: str, was: VisibleGro
     edition = editions.current_edition(settings)
     if edition is None or edition.number == was.edition:
         return was
-    batch, log = visible_batches(settings, edition).get(stream, 0), Log(settings, stream)
-    for position in delta.positions(log.path, log.app) if batch else ():
-        if position.data["batch"] <= batch:
-            newest = by_source(position.data).get(source)
-            return VisibleGroups(edition.number, int(newest.progress["upto"]) if newest else 0)
-    return VisibleGroups(edition.number)
+    batch = visible_batches(settings, edition).get(stream, 0)
+    newest = Log(settings, stream).head_at(batch).sources.get(source) if batch else None
+    return VisibleGroups(edition.number, int(newest.progress["upto"]) if newest else 0)

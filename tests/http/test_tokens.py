@@ -38,7 +38,8 @@ def logs(draw: Any) -> Commits:
             upto += taken
             web = CommittedDelivery("web", batch, ("readings",), {"spool": "s", "upto": upto}, batch)
             sources = {**sources, "web": web.as_json}
-        data = {"batch": batch, **({"sources": dict(sources)} if sources else {})}
+        head: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
+        data = {"batch": batch, **head, **({"sources": dict(sources)} if sources else {})}
         commits.insert(0, Position("log", batch, data, batch))
     return commits
 
