@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -21,6 +21,7 @@ import duckdb
 from lake.errors import DeclarationError
 from lake.read.locked_database import as_of
 from lake.read.sql import SCHEMAS, EditionReader
+from lake.session.duck import nodes
 from lake.store import duckdb_tables
 from lake.store.warehouse import LAYERS
 
@@ -78,7 +79,7 @@ def _check_nodes(query: str, tables: tuple[str, ...], relations: tuple[str, ...]
     names = {name.lower(): name for name in tables}
     named: dict[str, None] = {}
     in_from = set[int]()
-    for node in _nodes(tree):
+    for node in nodes(tree):
         if KINDS & node.keys() and (kind := node.get("class", node.get("type"))) not in NODES:
             raise _not_allowed(f"a {kind}", ALLOWED)
         match node.get("type"):
@@ -121,17 +122,6 @@ def _parsed(query: str) -> dict[str, Any] | None:
         row = con.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [query]).fetchone()
     tree: dict[str, Any] = json.loads(row[0]) if row else {}
     return None if tree.get("error", True) or len(tree["statements"]) != 1 else tree
-
-
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            yield node
-            waiting += reversed(node.values())
-        elif isinstance(node, list):
-            waiting += reversed(node)
 
 
 def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) -> str:

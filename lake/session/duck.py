@@ -84,7 +84,7 @@ def _calls(con: duckdb.DuckDBPyConnection, expression: str) -> Iterator[str]:
         selects = [statement["node"] for statement in parsed["statements"]]
         if len(selects) != 1 or len(selects[0]["select_list"]) != 1 or selects[0]["from_table"]["type"] != "EMPTY":
             raise ValueError("it is more than one expression")
-    for node in _nodes(selects[0]):
+    for node in nodes(selects[0]):
         if node.get("class") in {"SUBQUERY", "WINDOW", "STAR", "PARAMETER"}:
             raise ValueError(f"it has a {str(node['class']).lower()}")
         for name in [node.get("function_name"), *node.get("column_names", ())]:
@@ -92,11 +92,16 @@ def _calls(con: duckdb.DuckDBPyConnection, expression: str) -> Iterator[str]:
                 yield str(name).lower()
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, dict):
-        yield tree
-    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _nodes(part)
+def nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of DuckDB's tree of a query, each before those below it."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting += reversed(node.values())
+        elif isinstance(node, list):
+            waiting += reversed(node)
 
 
 def _call_fault(con: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str] | None:
