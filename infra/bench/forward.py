@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
@@ -51,7 +51,7 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
         pack_table(Warehouse(project.settings).log(stream).path, Log(project.settings, stream).head().position)
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
-            evaluation, began = Evaluation.of(inputs, declaration), time.monotonic()
+            evaluation, began = Evaluation.of(inputs, declaration), datetime.now(UTC)
             record_done(evaluation, write(evaluation, Rows(diffs[declaration.name]), verb="advance"), began)
         publish(project, inputs.cut, spark, lambda _: None)
     for declaration in project.tables.values():

@@ -18,7 +18,7 @@ from lake.cli.recompute import _instant
 from lake.config import Settings, load_settings
 from lake.engine.analysis import analyse
 from lake.engine.compare import compare, compare_local
-from lake.engine.explain.selector import parse_key, schema_at
+from lake.engine.explain.selector import parse_key
 from lake.engine.inputs import Inputs
 from lake.errors import DeclarationError
 from lake.ingest.events import void
@@ -194,7 +194,7 @@ def test_key_argument_is_a_value(project: Settings, value: str) -> None:
     publish(project, t=("gold", 0))
     declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
     table = Table(project, "gold", "t", "t")
-    keys = parse_key(declaration, schema_at(table, 0), [f"k={value}"])
+    keys = parse_key(declaration, table.schema(0), [f"k={value}"])
     assert table.rows_of(keys, 0).to_pylist() == [{"k": value, "n": 1}]
 
 
@@ -203,7 +203,7 @@ def test_key_argument_names_a_key_column(project: Settings, column: str) -> None
     write(project, "gold", "t", "SELECT 'a' AS k, 1::BIGINT AS n")
     declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(DeclarationError, match="among its key columns"):
-        parse_key(declaration, schema_at(Table(project, "gold", "t", "t"), 0), [f"{column}=a"])
+        parse_key(declaration, Table(project, "gold", "t", "t").schema(0), [f"{column}=a"])
 
 
 @pytest.mark.parametrize("place", ["1:0:0 OR true", "1:0:0; DROP TABLE t", "1:0", "1:0:'0'", "1:0:0\n--"])

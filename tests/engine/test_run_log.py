@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lake.config import Settings
 from lake.store import delta
+from lake.store.table_log import metadata_of
 from lake.store.warehouse import Warehouse
 from tests.checks import answer
 from tests.shop import contract, declare, empty, job
@@ -19,7 +20,7 @@ WIDER = job("newest", 'Latest("id", sequence="at")', 'log("thing")', returns='ro
 def commit_times(settings: Settings) -> list[float]:
     """Return the times of the table's commits with a position, the oldest first, in seconds."""
     path = Warehouse(settings).table("silver", "newest").path
-    times = [commit["timestamp"] / 1000 for commit in delta.commits(path) if delta.metadata_of(commit)]
+    times = [commit["timestamp"] / 1000 for commit in delta.commits(path) if metadata_of(commit)]
     return times[::-1]
 
 

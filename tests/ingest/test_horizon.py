@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
+from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
@@ -280,10 +281,10 @@ def test_closing_of_idle_producers_is_reported_by_the_process_that_closed_them(
     contract_versions.register(rooms.settings, load_contract(rooms.settings, "reading"))
     [producers] = ingesting.find_idle_producers(rooms.settings, rooms.project.contracts.values(), {}, now)
 
-    def after_another(*about: Any, **options: Any) -> BatchCounts:
+    def after_another(settings: Settings, spark: Any, contract: Contract, deliver: Any, now: datetime) -> BatchCounts:
         if not is_first:
-            append(*about[:3], lambda _: Closing(now), **options)
-        return append(*about, **options)
+            append(settings, spark, contract, lambda _: Closing(now), now=now)
+        return append(settings, spark, contract, deliver, now=now)
 
     monkeypatch.setattr(ingesting, "append", after_another)
     producers.close(no_spark, drained=True, now=now)
