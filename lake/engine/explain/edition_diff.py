@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lake.engine.engines import by_either
@@ -226,10 +227,8 @@ class CauseSearch:
     ) -> list[tuple[InputCauses, ...]]:
         frames = [self._changes(source, head) for source in declaration.inputs]
         images = [image for of_row in rows for image in of_row if image is not None]
-        by_image = iter(trace_changes(self.inputs, declaration, frames, images, few) if images else ())
-        findings = [
-            _merged_images([next(by_image) for image in of_row if image is not None], len(frames)) for of_row in rows
-        ]
+        by_image = trace_changes(self.inputs, declaration, frames, images, few) if images else [[] for _ in frames]
+        findings = [_merged_images(of_input, rows) for of_input in by_image]
 
         def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
             return self._parents(parent, head, shown, few.fewer())
@@ -267,10 +266,14 @@ class CauseSearch:
         return causes
 
 
-def _merged_images(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
-    # By their text: NaN differs from itself.
-    different = [{repr(finding[side]): finding[side] for finding in findings} for side in range(inputs)]
-    return [sum(of_side.values(), Finding()) for of_side in different]
+def _merged_images(findings: Sequence[Finding], rows: Sequence[Images]) -> list[Finding]:
+    """Return the different findings of each row's images, added."""
+    remaining, merged = iter(findings), []
+    for images in rows:
+        of_row = islice(remaining, sum(image is not None for image in images))
+        different = {repr(finding): finding for finding in of_row}  # by their text: NaN differs from itself
+        merged.append(sum(different.values(), Finding()))
+    return merged
 
 
 def _head_at(path: Address, version: int) -> TableHead | None:

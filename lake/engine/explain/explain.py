@@ -195,10 +195,12 @@ def attach_causes(
     findings: Sequence[Sequence[Finding]],
     parents: Callable[[Declaration, Sequence[Found]], list[Cause]],
 ) -> list[tuple[InputCauses, ...]]:
-    """Return the causes of each row, per input; `parents` explains rows of an input that is a table."""
+    """Return the causes of each row, per input; `parents` explains rows of an input that is a table.
+
+    `findings` are by input, then by row.
+    """
     sides = []
-    for number, source in enumerate(declaration.inputs):
-        of_rows = [finding[number] for finding in findings]
+    for source, of_rows in zip(declaration.inputs, findings, strict=True):
         shown = [entry for finding in of_rows for entry in finding.shown]
         causes = _event_causes(inputs, source, shown) if source.table is None else parents(source.table, shown)
         remaining = iter(causes)

@@ -30,11 +30,9 @@ WAS, IS = "was", "is"  # the images of a table's row before and after a change
 
 
 def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few: Few) -> list[list[Finding]]:
-    """Return, for each of `rows` (with state columns) and each input, the rows behind it."""
+    """Return, for each input and each of `rows` (with state columns), the rows behind it."""
     if not declaration.kind.row_by_row:
-        return _transpose(
-            [_view_lookup(inputs, declaration.kind, source, rows).findings(few) for source in declaration.inputs]
-        )
+        return [_view_lookup(inputs, declaration.kind, source, rows).findings(few) for source in declaration.inputs]
     keeping_late = replace(declaration, kind=declaration.kind.keeping_late)
     names = handed_on(inputs, keeping_late)
     frames = [
@@ -45,28 +43,26 @@ def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few:
     found = [_traced_lookup(declaration, sides, side, rows).findings(few) for side in range(len(sides))]
     void_events = [inputs.voided(source) for source in declaration.inputs]
     voided = _findings_by_key(inputs, keeping_late, void_events, rows, few, role=lambda _: f"'{VOIDED}'")
-    return _transpose([[a + b for a, b in zip(*pair, strict=True)] for pair in zip(found, voided, strict=True)])
+    return [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(found, voided, strict=True)]
 
 
 def trace_changes(
     inputs: Inputs, declaration: Declaration, frames: Sequence[DataFrame | None], rows: Sequence[Values], few: Few
 ) -> list[list[Finding]]:
-    """Return the signed changes in `frames` (None: no change) that concern each of `rows`.
+    """Return, for each of `frames` (None: no change) and each of `rows`, the signed changes that concern it.
 
     A row depends on the other rows of its key, so all changes of the key are returned, without roles.
     """
     kind = declaration.kind
     if not kind.row_by_row:
-        return _transpose(
-            [
-                [Finding() for _ in rows]
-                if frame is None
-                else _lookup_by_name(inputs, kind, source, frame, rows, role=_change_role(source)).findings(few)
-                for source, frame in zip(declaration.inputs, frames, strict=True)
-            ]
-        )
+        return [
+            [Finding() for _ in rows]
+            if frame is None
+            else _lookup_by_name(inputs, kind, source, frame, rows, role=_change_role(source)).findings(few)
+            for source, frame in zip(declaration.inputs, frames, strict=True)
+        ]
     keeping_late = replace(declaration, kind=kind.keeping_late)
-    return _transpose(_findings_by_key(inputs, keeping_late, frames, rows, few, role=_change_role))
+    return _findings_by_key(inputs, keeping_late, frames, rows, few, role=_change_role)
 
 
 def _view_lookup(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) -> Lookup:
@@ -74,10 +70,6 @@ def _view_lookup(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Value
     plain = {name: match[1] for name, sql in names.items() if (match := PLAIN.fullmatch(sql))}
     wanted = [{name: row[name] for name in plain if name in row} for row in rows]
     return _lookup_by_name(inputs, kind, source, narrowed(inputs, source, plain, wanted), rows)
-
-
-def _transpose(by_side: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
-    return [list(of_row) for of_row in zip(*by_side, strict=True)]
 
 
 def _change_role(source: Input) -> str:
