@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from lake import cost
+from lake.config import Settings
 from lake.engine import function, integrity
-from lake.engine.catalog import warn_of_spill
 from lake.engine.columns import Analysed, Given, drop_withheld, given_columns, leaf_frame, withheld
 from lake.engine.stored_rows import HIDDEN, StoredRows, event_order, ordered
 from lake.ingest import event_columns
@@ -18,7 +20,9 @@ from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.session import SessionFactory
+from lake.session.file_modes import free
 from lake.session.in_process.mode import in_process
+from lake.session.spark_session import is_here, local_dirs
 from lake.store import log_rows
 from lake.store.duckdb_tables import in_process_session
 from lake.store.ledger.cuts import Cut
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
+
+GB: Final = 1 << 30
 
 
 @dataclass
@@ -253,3 +259,18 @@ class Evaluation:
 
     def is_built(self) -> bool:
         return self.head is not None and self.inputs.project.is_built(self.declaration, self.head)
+
+
+def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) -> None:
+    """Warn if evaluating `size_of()` bytes may spill more than is free on this machine's disk."""
+    if not is_here(settings):
+        return
+    folders, size = local_dirs(settings), size_of()
+    folder = min(folders, key=free)
+    needed, left = size * cost.SPILLED_SHARE / len(folders), free(folder)
+    if needed > left:
+        logging.getLogger("lake").warning(
+            "%s: Spark may put %.1f GB on the disk while it evaluates %.1f GB of inputs, and %s has %.1f GB free: free"
+            ' some space, or have "spark.local.dir" in [tool.lake.spark.conf] name a folder on a larger disk',
+            *(table, needed / GB, size / GB, folder, left / GB),
+        )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lake.engine.catalog import not_at
 from lake.engine.explain import causes
 from lake.engine.inputs import Inputs
 from lake.engine.plan import load_suites
+from lake.engine.stored_rows import not_at
 from lake.engine.verbs import check_definition
 from lake.errors import DeclarationError, QualityError
 from lake.progress import OnProgress, step

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.config import Settings, SparkSettings
-from lake.engine.catalog import warn_of_spill
+from lake.engine.inputs import warn_of_spill
 from lake.session.spark_session import local_dirs
 from tests.shop import new_shop, order
 
