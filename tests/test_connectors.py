@@ -268,3 +268,18 @@ def test_unknown_connector_is_reported_with_a_similar_name() -> None:
     with pytest.raises(DeclarationError, match="unknown kind 'redsi'") as told:
         connector("lake.sinks", "redsi", "sinks/one.toml")
     assert told.value.fix == "did you mean 'redis'?"
+
+
+def test_append_with_decide_imports_only_kinds_that_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = empty(tmp_path / "shop")
+    declare(shop, contract("notes", {"id": "long"}))
+    shop.path("sources").mkdir()
+    shop.path("sources/a.toml").write_text('kind = "aaa"\n')
+    shop.path("notes.jsonl").write_text("{}\n")
+    install(monkeypatch, tmp_path / "package", {"lake.sources": {"aaa": "fake.absent:KIND"}})
+    call = ["append", "notes", str(shop.path("notes.jsonl")), "--decide", "--project", str(shop.project)]
+    for text, told in (("", "no source decides on events"), ("decide.other = 't'", "nothing decides on notes")):
+        shop.path("sources/web.toml").write_text(f'kind = "http"\nstreams = ["notes"]\n{text}\n')
+        done = CliRunner().invoke(command_line, call)
+        assert isinstance(done.exception, DeclarationError)
+        assert done.exception.what == told

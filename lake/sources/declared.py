@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from lake.config import Settings
-from lake.connectors import connector, connectors, kind_of, translated_import_errors
+from lake.connectors import connector, kind_of, translated_import_errors
 from lake.contracts import declared_files
 from lake.contracts.contract import Contract
 from lake.contracts.declared_files import DeclaredFile
-from lake.errors import DeclarationError, did_you_mean, install
+from lake.errors import DeclarationError, did_you_mean
 from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
 
 
@@ -51,12 +51,16 @@ def decided_by(settings: Settings, stream: str) -> str | None:
 
 
 def decider(settings: Settings) -> Decider:
-    """Raises DeclarationError if no installed kind has one."""
+    """Raises DeclarationError if no source decides on events, valid or not."""
     where = f"{settings.sources}/"
-    kinds = (source_kind(kind, where) for kind in connectors("lake.sources"))
+    names = {
+        str(file.options.get("kind")) for file in declared_files.sources(settings).texts if "decide" in file.options
+    }
+    kinds = (source_kind(name, where) for name in sorted(names))
     found = next((kind.decider for kind in kinds if kind.decider), None)
     if found is None:
-        raise DeclarationError("no installed kind of source decides on events", where=where, fix=install("serve"))
+        fix = 'a source of kind http does, with decide.STREAM = "a table"; see docs/how-to/commands.md'
+        raise DeclarationError("no source decides on events", where=where, fix=fix)
     return found
 
 
