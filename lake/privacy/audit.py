@@ -46,6 +46,9 @@ ROWS_AT_ONCE: Final = 10_000
 KEPT: Final = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
+"""Least bytes of a chunk that are searched again with the next one."""
+ESCAPED: Final = 6
+"""Bytes of a character's longest escape, `\\u0061`, per byte of the pattern."""
 
 Files: TypeAlias = Iterator[tuple[Address, int]]
 
@@ -202,25 +205,26 @@ def _files(place: Address) -> Files:
 
 def _has_value(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
     try:
-        if any(bytes_.search(chunk) for chunk in _chunks(file)):
+        overlap = max(OVERLAP, ESCAPED * len(bytes_.pattern))
+        if any(bytes_.search(chunk) for chunk in _chunks(file, overlap)):
             return True
-        return _rows_match(file, text) if PARQUET.search(file.name) else _escaped_text_matches(file, text)
+        return _rows_match(file, text) if PARQUET.search(file.name) else _escaped_text_matches(file, text, overlap)
     except UNREADABLE:
         left = file.head()
         return left is not None and left.size > 0
 
 
-def _escaped_text_matches(file: Address, text: re.Pattern[str]) -> bool:
-    texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
+def _escaped_text_matches(file: Address, text: re.Pattern[str], overlap: int) -> bool:
+    texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file, overlap) if b"\\" in chunk)
     return any(_matches(escaped, text) for escaped in texts)
 
 
-def _chunks(file: Address) -> Iterator[bytes]:
+def _chunks(file: Address, overlap: int) -> Iterator[bytes]:
     tail = b""
     with file.open() as packed, gzip.open(packed) if file.name.lower().endswith(".gz") else packed as opened:
         while chunk := opened.read(CHUNK):
             yield tail + chunk
-            tail = chunk[-OVERLAP:]
+            tail = (tail + chunk)[-overlap:]
 
 
 def _rows_match(file: Address, text: re.Pattern[str]) -> bool:

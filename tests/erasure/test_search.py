@@ -299,6 +299,19 @@ def test_proof_finds_a_value_across_chunk_boundaries(
         assert search_files(settings, {"margaret hamilton"}).found == (str(file),), before
 
 
+@pytest.mark.parametrize("escaped", [False, True])
+def test_proof_finds_a_long_word_across_chunk_boundaries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, escaped: bool
+) -> None:
+    monkeypatch.setattr(audit, "CHUNK", 1000)
+    settings, value = Settings(project=tmp_path), "margaret" * 700
+    file = settings.warehouse_path / "left.txt"
+    file.parent.mkdir(parents=True)
+    written = "".join(f"\\u{ord(character):04x}" for character in value) if escaped else value
+    file.write_text(f"{'-' * 4000} {written} {'-' * 1000}")
+    assert search_files(settings, {value}).found == (str(file),)
+
+
 def with_customer(contract: Contract, **facts: Any) -> Contract:
     return replace(contract, fields=tuple(replace(f, **facts) if f.name == "customer" else f for f in contract.fields))
 
