@@ -19,7 +19,7 @@ from lake.connect.opensearch.server import Document
 from lake.errors import LakeError, StartOver, Unavailable
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
-from lake.sinks.verify import verify_sink
+from lake.sinks.verify import repair, verify_sink
 from tests.servers.opensearch import OpenSearch
 from tests.sinks.walks import command, edition, every_type, identical, lake, sink
 
@@ -236,3 +236,38 @@ def test_unfinished_swap_is_finished_by_a_later_reader_of_the_position(
     with closing(cast(Target, search.open())) as target:
         assert finish(target.positions).next is None
     assert identical(project, search) == 2
+
+
+@pytest.mark.parametrize(
+    "setting", ['refresh_interval = "30s"', '"index.refresh_interval" = "30s"', 'index.refresh_interval = "30s"']
+)
+def test_settings_of_an_index_are_kept_with_and_without_their_prefix(
+    project: Settings, client: opensearchpy.OpenSearch, setting: str
+) -> None:
+    search = sink(project, "search", f"{URL}[tables.one]\n[tables.one.settings]\n{setting}\n")
+    for number in (1, 2):
+        edition(project, number, "id", one=every_type(3, shift=number))
+        deliver(project, search)
+    [about] = client.indices.get_settings(index="search-one").values()
+    assert about["settings"]["index"]["refresh_interval"] == "30s"
+
+
+def test_row_is_repaired_if_only_its_delete_is_refused_for_too_many_requests(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edition(project, 1, "id", one=every_type(3))
+    search = sink(project, "search", f"{URL}[tables.one]\n")
+    deliver(project, search)
+    with closing(cast(Target, search.open())) as target:
+        target.server.client.index(index="search-one", id="1", body={"id": 1}, params={"refresh": "true"})
+    monkeypatch.setattr(bulk, "PAUSES", (0, 0))
+    send, refused = bulk.OpenSearchServer._send_bulk, count()
+
+    def send_but_first(server: Any, alias: str, documents: Any, version: int) -> Any:
+        if len(documents) < 2 or next(refused):
+            return send(server, alias, documents, version)
+        return [{"status": bulk.TOO_MANY}, *(send(server, alias, documents[1:], version) or [])]
+
+    monkeypatch.setattr(bulk.OpenSearchServer, "_send_bulk", send_but_first)
+    repair(project, search)
+    assert identical(project, search) == 1

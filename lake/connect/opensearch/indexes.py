@@ -106,7 +106,14 @@ def index_body(table: TargetTable, where: str) -> dict[str, Any]:
     properties = {name: given.get(name) or _of(kind, name in table.identity) for name, kind in kinds.items()}
     described = {"table": table.name, "doc": table.doc}
     mappings = {"dynamic": False, "_meta": described, "properties": properties}
-    return {"settings": {"gc_deletes": "1h", **table.options["settings"]}, "mappings": mappings}
+    return {"settings": {"gc_deletes": "1h", **_without_prefix(table.options["settings"])}, "mappings": mappings}
+
+
+def _without_prefix(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Name settings without `index`, their prefix or the table that they may be in."""
+    within = settings.get("index", {})
+    named = {name.removeprefix("index."): value for name, value in settings.items() if name != "index"}
+    return {**(within if isinstance(within, dict) else {"index": within}), **named}
 
 
 def _of(kind: Any, is_key: bool = False) -> Mapping[str, Any]:

@@ -66,7 +66,11 @@ class OpenSearchServer(SinkServer):
         return f"OpenSearch at {parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 9200)}"
 
     def bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[FailedDocument]:
-        """Write documents unless a later version exists. Return the rejected ones."""
+        """Write documents unless a later version exists. Return the rejected ones.
+
+        Of several documents with one name only the last is sent: a retry of an earlier one would replace it.
+        """
+        documents = [*{document.name: document for document in documents}.values()]
         pauses, failed = iter(PAUSES), list[FailedDocument]()
         while documents:
             answer = self._send_bulk(alias, documents, version)
