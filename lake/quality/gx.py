@@ -1,7 +1,7 @@
 """Verdicts of Great Expectations from metrics that DuckDB counts exactly.
 
-The library validates arguments of new expectations, and decides unless no row fails or a value is within its bounds:
-its import takes seconds and 130 MB.
+The library validates arguments of new expectations, and decides about a value of the whole table that is not within its
+bounds: its import takes seconds and 130 MB.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError
+from lake.quality.columns import exact
 from lake.quality.row_tests import QUANTILES, CheckedRows, FailureCounts, exact_bounds, register_rows
 from lake.quality.statistics import JUDGED_BY
 from lake.quality.suite import Expectation
@@ -82,20 +83,9 @@ def judge(expectations: Sequence[Expectation], rows: CheckedRows) -> list[Expect
 
 
 def row_result(expectation: Expectation, count: FailureCounts) -> ExpectationResult:
-    met = not count.failed or is_met_by_share(expectation, count)
-    return ExpectationResult(expectation, met, count.rows, count.failed, examples=count.examples)
-
-
-def is_met_by_share(expectation: Expectation, count: FailureCounts) -> bool:
-    [judge] = build_judges([expectation])
-    metric = getattr(judge, "map_metric", "")
-    metrics = {
-        "table.row_count": count.rows,
-        "column_values.nonnull.unexpected_count": count.rows - count.considered,
-        f"{metric}.filtered_row_count": count.considered,
-        f"{metric}.unexpected_count": count.failed,
-    }
-    return _verdict(judge, metrics)
+    with expectation.convert_errors():
+        allowed = (1 - exact(expectation.kwargs.get("mostly", 1))) * count.considered
+    return ExpectationResult(expectation, count.failed <= allowed, count.rows, count.failed, examples=count.examples)
 
 
 def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
@@ -108,7 +98,7 @@ def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
         configuration = ExpectationConfiguration(expectation.type, {**expectation.kwargs, **bounded})
         try:
             judges.append(configuration.to_domain_obj())
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, ArithmeticError) as error:
             fix = "correct its kwargs: see docs.greatexpectations.io"
             faults.append(DeclarationError(f"{expectation}: {_reason(error)}", where=expectation.where, fix=fix))
     DeclarationError.raise_any(faults)
@@ -137,34 +127,31 @@ class LazyModule(ModuleType):
 def _table_result(expectation: Expectation, rows: CheckedRows) -> ExpectationResult:
     names = JUDGED_BY[expectation.type]
     with expectation.convert_errors():
-        exact = exact_bounds(expectation, rows.columns, names[-1])
+        bounds = exact_bounds(expectation, rows.columns, names[-1])
         metrics = rows.metrics(expectation, names)
-    ranges = exact.pop("ranges", None)
-    value = metrics[names[-1]]
-    if ranges is not None:  # the library lets a quantile be out of its range by a ten-thousandth
-        met = all(_within(value, *ends) for value, ends in zip(metrics[QUANTILES], ranges, strict=True))
-    else:
-        met = is_within_bounds(expectation, value, exact) or is_met_by_metrics(expectation, metrics, exact)
+        ranges = bounds.pop("ranges", None)
+        value = metrics[names[-1]]
+        if ranges is not None:  # the library lets a quantile be out of its range by a ten-thousandth
+            met = all(_within(value, *ends) for value, ends in zip(metrics[QUANTILES], ranges, strict=True))
+        else:
+            met = is_within_bounds(expectation, value, bounds) or is_met_by_metrics(expectation, metrics, bounds)
     return ExpectationResult(expectation, met, observed=rows.display(expectation, names[-1], value))
 
 
-def is_within_bounds(expectation: Expectation, value: Any, exact: Mapping[str, Any]) -> bool:
+def is_within_bounds(expectation: Expectation, value: Any, bounds: Mapping[str, Any]) -> bool:
     strict = any(expectation.kwargs.get(name) for name in ("strict_min", "strict_max"))
     between = expectation.type.endswith("_to_be_between") and not strict
-    return between and _within(value, *map(exact.get, BOUNDS))
+    return between and _within(value, *map(bounds.get, BOUNDS))
 
 
 def _within(value: Any, low: Any, high: Any) -> bool:
     return value is not None and value >= (value if low is None else low) and value <= (value if high is None else high)
 
 
-def is_met_by_metrics(expectation: Expectation, metrics: Mapping[str, Any], exact: dict[str, Any]) -> bool:
+def is_met_by_metrics(expectation: Expectation, metrics: Mapping[str, Any], bounds: dict[str, Any]) -> bool:
     [judge] = build_judges([expectation])
-    return _verdict(judge.copy(update=exact), metrics)
-
-
-def _verdict(judge: Judge, metrics: Mapping[str, Any]) -> bool:
-    result: Any = judge._validate(metrics=dict(metrics), runtime_configuration={"result_format": dict(FORMAT)})
+    configuration = {"result_format": dict(FORMAT)}
+    result: Any = judge.copy(update=bounds)._validate(metrics=dict(metrics), runtime_configuration=configuration)
     return bool(result["success"])
 
 

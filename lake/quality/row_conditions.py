@@ -63,7 +63,10 @@ class ExpectationTerms:
 
     @property
     def column_list(self) -> list[ExpectationColumn]:
-        return [self.columns[str(name)] for name in self.kwargs["column_list"]]
+        names = self.kwargs["column_list"]
+        if not isinstance(names, list) or not names:
+            raise UnsuitableExpectation(f"column_list {names!r} names no columns", 'write ["column", "column", …]')
+        return [self.columns[str(name)] for name in names]
 
     @property
     def checked_columns(self) -> list[ExpectationColumn]:
@@ -119,7 +122,8 @@ def _between_sql(column: ExpectationColumn, kwargs: Mapping[str, Any]) -> str:
 def pattern_fault(kwargs: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return (reason, fix) for an invalid regular expression or time format."""
     regular = "regular expressions are RE2's, without look-around and references to groups"
-    patterns = [kwargs.get("regex"), *(kwargs.get("regex_list") or ())]
+    listed = kwargs.get("regex_list")
+    patterns = [kwargs.get("regex"), *(listed if isinstance(listed, list) else ())]
     formats = [kwargs.get("strftime_format")]
     for query, texts, fix in (
         ("regexp_matches('', ?)", patterns, regular),
@@ -157,7 +161,14 @@ def _match_list_sql(terms: ExpectationTerms) -> str:
     joined = {"any": " OR ", "all": " AND "}.get(terms.kwargs.get("match_on") or "any")
     if joined is None:
         raise UnsuitableExpectation(f"match_on {terms.kwargs['match_on']!r} is unknown", "use any or all")
-    return f"({joined.join(_match_sql(terms.column, pattern) for pattern in terms.kwargs['regex_list'])})"
+    return f"({joined.join(_listed_matches(terms))})"
+
+
+def _listed_matches(terms: ExpectationTerms) -> list[str]:
+    patterns = terms.kwargs["regex_list"]
+    if not isinstance(patterns, list) or not patterns:
+        raise UnsuitableExpectation(f"regex_list {patterns!r} has no patterns", 'write ["pattern", "pattern", …]')
+    return [_match_sql(terms.column, pattern) for pattern in patterns]
 
 
 def _greater_sql(terms: ExpectationTerms) -> str:
@@ -246,7 +257,7 @@ ROW_CONDITIONS: Final[Mapping[str, Callable[[ExpectationTerms], str]]] = {
     "expect_column_values_to_not_match_regex": lambda terms: f"NOT {_match_sql(terms.column, terms.kwargs['regex'])}",
     "expect_column_values_to_match_regex_list": _match_list_sql,
     "expect_column_values_to_not_match_regex_list": lambda terms: " AND ".join(
-        f"NOT {_match_sql(terms.column, pattern)}" for pattern in terms.kwargs["regex_list"]
+        f"NOT {match}" for match in _listed_matches(terms)
     ),
     "expect_column_values_to_match_strftime_format": _strftime_sql,
     "expect_column_pair_values_a_to_be_greater_than_b": _greater_sql,

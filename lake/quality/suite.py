@@ -80,7 +80,7 @@ class Expectation:
             yield
         except UnsuitableExpectation as error:
             raise self._fault(str(error), error.fix) from None
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             what = f"its arguments have another form: {type(error).__name__} {error}"
             raise self._fault(what, "see docs.greatexpectations.io for the form of its arguments") from error
 
@@ -254,5 +254,6 @@ def _condition_columns(condition: Any) -> Iterable[str]:
     column = condition.get("column")
     if isinstance(column, Mapping):
         yield str(column.get("name"))
-    for part in condition.get("conditions", ()):
+    parts = condition.get("conditions")
+    for part in parts if isinstance(parts, list) else ():
         yield from _condition_columns(part)
