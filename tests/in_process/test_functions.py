@@ -381,7 +381,7 @@ WRITTEN = {
 """Functions that texts call by an operator or another name."""
 
 
-def test_every_name_of_a_function_is_one_of_spark(spark: SparkSession) -> None:
+def test_spark_has_every_function_that_duckdb_accepts(spark: SparkSession) -> None:
     named = {*FUNCTIONS, *aggregates.AGGREGATES, *aggregates.RANKS, *LISTS, *OVER_ITEMS}
     assert {name for name in named if name.isidentifier()} <= {row[0] for row in spark.sql("show functions").collect()}
 

@@ -68,7 +68,7 @@ class OpenSearchServer(SinkServer):
     def bulk(self, alias: str, documents: Sequence[Document], version: int) -> list[FailedDocument]:
         """Write documents unless a later version exists. Return the rejected ones.
 
-        Of several documents with one name only the last is sent: a retry of an earlier one would replace it.
+        Only the last of several documents with one name is sent: a retry of an earlier one would replace it.
         """
         documents = [*{document.name: document for document in documents}.values()]
         pauses, failed = iter(PAUSES), list[FailedDocument]()
