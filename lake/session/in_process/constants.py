@@ -47,33 +47,22 @@ def interval(kind: str, text: str, unit: str) -> Literal:
     return Literal(int(Decimal(number) * MICROSECONDS[unit]), type_)
 
 
-def negative(text: str) -> Literal:
-    positive = number(text)
-    if text.isdigit() and positive.value == 1 << 31:
-        return Literal(-positive.value, T.IntegerType())
-    if text.isdigit() and positive.value == 1 << 63:
-        return Literal(-int(positive.value), T.LongType())
-    if isinstance(positive.value, Decimal):  # minus would round to 28 digits
-        return Literal(positive.value.copy_negate(), positive.type)
-    return Literal(-positive.value, positive.type)
-
-
-def number(text: str) -> Literal:
+def number(text: str, sign: str = "") -> Literal:
     text = text.upper()
     if text.endswith("BD") or ("." in text and "E" not in text and text[-1] not in "DF"):
-        return decimal_literal(Decimal(text.removesuffix("BD")))
+        return decimal_literal(Decimal(sign + text.removesuffix("BD")))
     if text.endswith("L"):
-        return Literal(int(text[:-1]), T.LongType())
+        return Literal(int(sign + text[:-1]), T.LongType())
     if not text.isdigit():
         if text[-1] in "FSY":
             raise unsupported(f"the number {text}")
-        if math.isinf(value := float(text.removesuffix("D"))):
+        if math.isinf(value := float(sign + text.removesuffix("D"))):
             raise unsupported(f"the number {text}")
         return Literal(value, T.DoubleType())
-    whole = int(text)
-    if whole >= 1 << 63:
+    whole = int(sign + text)
+    if not -(1 << 63) <= whole < 1 << 63:
         return decimal_literal(Decimal(whole))
-    return Literal(whole, T.IntegerType() if whole < 1 << 31 else T.LongType())
+    return Literal(whole, T.IntegerType() if -(1 << 31) <= whole < 1 << 31 else T.LongType())
 
 
 def unescaped(text: str) -> str:

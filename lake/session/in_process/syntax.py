@@ -212,7 +212,7 @@ class Parser:
     def _unary(self) -> Node:
         if self.take("-"):
             if self.kind == "number":
-                return self._postfix(constants.negative(self.next()[1]))
+                return self._postfix(constants.number(self.next()[1], "-"))
             return Call("negative", (self._unary(),))
         return Call("positive", (self._unary(),)) if self.take("+") else self._postfix(self.primary())
 
