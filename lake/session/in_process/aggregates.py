@@ -101,15 +101,14 @@ def _average(values: Sequence[Value], over: str) -> Value:
 def sorted_set(value: Value, direction: str) -> Value:
     if isinstance(value.type, NESTED) or has_float(value.type):
         raise unsupported(f"a set of {value.type.simpleString()}")
-    listed = f"list(DISTINCT {value.sql} ORDER BY {value.sql} {direction}) FILTER (WHERE {value.sql} IS NOT NULL)"
-    return Value(f"coalesce({listed}, CAST([] AS {duckdb_type(T.ArrayType(value.type))}))", T.ArrayType(value.type))
+    return sorted_list(value, direction, "DISTINCT ")
 
 
-def sorted_list(value: Value, direction: str) -> Value:
+def sorted_list(value: Value, direction: str, distinct: str = "") -> Value:
     """Return an array of the values that are not null, in their order or, by DESC, the reverse."""
     nulls = "FIRST" if direction == "ASC" else "LAST"
     order = ", ".join(f"{key} {direction} NULLS {nulls}" for key in sort_keys(value))
-    listed = f"list({value.sql} ORDER BY {order}) FILTER (WHERE {value.sql} IS NOT NULL)"
+    listed = f"list({distinct}{value.sql} ORDER BY {order}) FILTER (WHERE {value.sql} IS NOT NULL)"
     return Value(f"coalesce({listed}, CAST([] AS {duckdb_type(T.ArrayType(value.type))}))", T.ArrayType(value.type))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, INT, LONG, TEXT, Function, sort_keys
+from lake.session.in_process.operators import BOOLEAN, INT, LONG, TEXT, Function, sort_keys, whole
 from lake.session.in_process.types import Value, cast, common_type, duckdb_type, has_float, is_integer, let, once
 
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType, T.NullType)
@@ -108,19 +108,13 @@ def _map_entries(values: Sequence[Value]) -> Value:
 def _element(values: Sequence[Value]) -> Value:
     """Return an element by a constant place from 0; there must be one."""
     of, key = values
-    return _at(of, max(_constant_place(key), -1) + 1)
+    return _at(of, max(whole(key), -1) + 1)
 
 
 def _element_at(values: Sequence[Value]) -> Value:
     """Return an element by a constant place from 1, or from the end by a negative one; there must be one."""
     of, key = values
-    return _at(of, _constant_place(key))
-
-
-def _constant_place(key: Value) -> int:
-    if not key.is_literal or not is_integer(key.type):
-        raise unsupported("an element at a computed place")
-    return int(key.sql)
+    return _at(of, whole(key))
 
 
 def _at(of: Value, place: int) -> Value:
@@ -267,7 +261,7 @@ def _extreme(pick: str) -> Function:
 
 def _slice(values: Sequence[Value]) -> Value:
     of, start, size = values
-    first, length = _constant_place(start), _constant_place(size)
+    first, length = whole(start), whole(size)
     if first < 1 or length < 0 or first + length > 1 << 31:
         raise unsupported("a part of an array at other places")
     element_type(of)
@@ -283,9 +277,9 @@ def _flattened(values: Sequence[Value]) -> Value:
 def _got(values: Sequence[Value]) -> Value:
     """Return an element by a constant place from 0, null if there is none."""
     of, key = values
-    if _constant_place(key) < 0:
+    if whole(key) < 0:
         raise unsupported("an element before the first")
-    return Value(f"{of.sql}[{_constant_place(key) + 1}]", element_type(of))
+    return Value(f"{of.sql}[{whole(key) + 1}]", element_type(of))
 
 
 def _compact(values: Sequence[Value]) -> Value:

@@ -254,11 +254,16 @@ def times(sign: str) -> Function:
     return compute
 
 
-def negative(values: Sequence[Value]) -> Value:
-    [value] = values
-    if not is_number(value.type):
-        raise unsupported(f"the negative of a {value.type.simpleString()}")
-    return Value(unless_wide(value, "(-{0})"), value.type)
+def of_number(template: str, *kinds: type[T.DataType]) -> Function:
+    """Return a function of a number of one of `kinds`."""
+
+    def compute(values: Sequence[Value]) -> Value:
+        [value] = values
+        if not isinstance(value.type, kinds):
+            raise unsupported(template.format(value.type.simpleString()))
+        return Value(unless_wide(value, template), value.type)
+
+    return compute
 
 
 def positive(values: Sequence[Value]) -> Value:
@@ -318,13 +323,6 @@ def pmod(values: Sequence[Value]) -> Value:
     return Value(once(rest.sql, lambda r: f"CASE WHEN {r} < 0 THEN ({r} + {by}) % {by} ELSE {r} END"), type_)
 
 
-def absolute(values: Sequence[Value]) -> Value:
-    [value] = values
-    if not (is_integer(value.type) or isinstance(value.type, T.DecimalType | T.DoubleType)):
-        raise unsupported(f"abs of a {value.type.simpleString()}")
-    return Value(unless_wide(value, "abs({0})"), value.type)
-
-
 def rounded(values: Sequence[Value]) -> Value:
     """Return a number with a constant number of places, half away from zero; a double is rounded by its text."""
     of, *places = values
@@ -364,11 +362,11 @@ def bits(sign: str) -> Function:
     return compute
 
 
-def inverted(values: Sequence[Value]) -> Value:
-    [value] = values
-    if not is_integer(value.type):
-        raise unsupported(f"bits of {value.type.simpleString()}")
-    return Value(f"(~{value.sql})", value.type)
+def whole(value: Value) -> int:
+    """Return an integer literal. Raises Unsupported for other values."""
+    if not value.is_literal or not is_integer(value.type):
+        raise unsupported(f"a computed number, {value.sql}")
+    return int(value.sql)
 
 
 def attempt(function: Function) -> Function:
@@ -378,8 +376,13 @@ def attempt(function: Function) -> Function:
         value, moved = function(values), (T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType)
         if not all(is_integer(each.type) or isinstance(each.type, moved) for each in (value, *values)):
             raise unsupported(f"an attempt at a {value.type.simpleString()}")
-        if "error(" in value.sql:  # of a value that Spark may accept
-            raise unsupported("an attempt at what DuckDB may refuse")
-        return Value(f"TRY({value.sql})", value.type)
+        return tried(value)
 
     return compute
+
+
+def tried(value: Value) -> Value:
+    """Return a value that is null where its expression fails."""
+    if "error(" in value.sql:  # of a value that Spark may accept
+        raise unsupported("an attempt at what DuckDB may refuse")
+    return Value(f"TRY({value.sql})", value.type)

@@ -11,7 +11,19 @@ from pyspark.sql import types as T
 
 from lake.session.in_process import dates
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, INT, LONG, TEXT, TIMESTAMP, Function, constant, text, typed
+from lake.session.in_process.operators import (
+    BOOLEAN,
+    INT,
+    LONG,
+    TEXT,
+    TIMESTAMP,
+    Function,
+    constant,
+    text,
+    tried,
+    typed,
+    whole,
+)
 from lake.session.in_process.types import Value, cast, is_integer, once
 from lake.text import literal, quoted
 
@@ -99,7 +111,7 @@ def padded(function: str) -> Function:
     def compute(values: Sequence[Value]) -> Value:
         of, size, *signs = values
         fill = constant(signs[0]) if signs else " "
-        if of.type != TEXT or not fill or _number(size) > LONGEST:
+        if of.type != TEXT or not fill or not 0 <= whole(size) <= LONGEST:
             raise unsupported(f"{function} of other values")
         return Value(f"{function}({of.sql}, {size.sql}, {literal(fill)})", TEXT)
 
@@ -108,21 +120,14 @@ def padded(function: str) -> Function:
 
 def repeated(values: Sequence[Value]) -> Value:
     of, times_ = values
-    if of.type != TEXT or _number(times_) > LONGEST:
+    if of.type != TEXT or not 0 <= whole(times_) <= LONGEST:
         raise unsupported("repeat of other values")
     return Value(f"repeat({of.sql}, {times_.sql})", TEXT)
 
 
-def _number(value: Value) -> int:
-    """Return a constant of at least zero. Raises Unsupported for other values."""
-    if not value.is_literal or not value.sql.isdigit():
-        raise unsupported(f"a computed number, {value.sql}")
-    return int(value.sql)
-
-
 def split_part(values: Sequence[Value]) -> Value:
     of, separator, place = values
-    if of.type != TEXT or not constant(separator) or not _number(place):
+    if of.type != TEXT or not constant(separator) or whole(place) < 1:
         raise unsupported("split_part of other values")
     return Value(f"split_part({of.sql}, {separator.sql}, {place.sql})", TEXT)
 
@@ -143,11 +148,7 @@ def like(values: Sequence[Value]) -> Value:
 
 
 def try_to_binary(values: Sequence[Value]) -> Value:
-    """Return the bytes of a text, null where its expression fails."""
-    made = by_utf8("encode", TEXT, BINARY)(values)
-    if "error(" in made.sql:
-        raise unsupported("an attempt at what DuckDB may refuse")
-    return Value(f"TRY({made.sql})", BINARY)
+    return tried(by_utf8("encode", TEXT, BINARY)(values))
 
 
 def by_utf8(function: str, given: T.DataType, made: T.DataType) -> Function:
