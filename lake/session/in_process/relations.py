@@ -60,29 +60,21 @@ class Relations:
         return self._translated[number]
 
     def _local_relation(self, of: pb.LocalRelation, name: str) -> Relation:
-        rows, made_of = of.data.decode(), frozenset[str]()
         if of.schema:
-            schema, rows = T.StructType.fromJson(json.loads(of.schema)), ""
-        else:
-            schema, made_of = self._held(rows)
-        columns = tuple(
-            OutputColumn(
-                f.name, nullable(f.dataType), f"c{n}", json.dumps(f.metadata) if f.metadata else "", made_of=made_of
-            )
-            for n, f in enumerate(schema)
-        )
-        return replace(_leaf(columns, rows, name), filtered_by=made_of)
+            return _leaf(T.StructType.fromJson(json.loads(of.schema)), "", name)
+        rows = of.data.decode()
+        schema, made_of = self._held(rows)
+        leaf = _leaf(schema, rows, name)
+        columns = tuple(replace(column, made_of=made_of) for column in leaf.columns)
+        return replace(leaf, columns=columns, filtered_by=made_of)
 
     def _read(self, of: pb.Read, name: str) -> Relation:
         """Return a leaf that reads no file; its columns are the ones that `Relation.scanned` names."""
         source = of.data_source
         if source.format != "json" or source.paths:
             raise unsupported("files")
-        columns = tuple(
-            OutputColumn(f.name, nullable(f.dataType), f"c{n}", made_of=frozenset({f.name}))
-            for n, f in enumerate(parsed_schema(source.schema))
-        )
-        return _leaf(columns, "", name)
+        leaf = _leaf(parsed_schema(source.schema), "", name)
+        return replace(leaf, columns=tuple(replace(c, made_of=frozenset({c.name})) for c in leaf.columns))
 
     def _project(self, of: pb.Project, name: str) -> Relation:
         rows = self.of(of.input)
@@ -96,16 +88,14 @@ class Relations:
 
     def _with_columns(self, of: pb.WithColumns, name: str) -> Relation:
         rows = self.of(of.input)
-        new = {alias.name[0]: Alias(node_of(alias.expr), alias.name[0], alias.metadata) for alias in of.aliases}
-        if len({each.lower() for each in new}) < len(of.aliases):
+        new: dict[str, Node] = {
+            alias.name[0].lower(): Alias(node_of(alias.expr), alias.name[0], alias.metadata) for alias in of.aliases
+        }
+        if len(new) < len(of.aliases):
             raise unsupported("two new columns of one name")
-        by_lower = {each.lower(): each for each in new}
-        nodes, used = list[Node](), set[str]()
-        for column in rows.columns:
-            replacing = by_lower.get(column.name.lower())
-            nodes.append(column if replacing is None else new[replacing])
-            used |= {replacing} if replacing else set()
-        nodes += [node for each, node in new.items() if each not in used]
+        nodes = [new.get(column.name.lower(), column) for column in rows.columns]
+        known = {column.name.lower() for column in rows.columns}
+        nodes += [node for each, node in new.items() if each not in known]
         return steps.selected(rows, nodes, name)
 
     def _with_columns_renamed(self, of: pb.WithColumnsRenamed, name: str) -> Relation:
@@ -222,7 +212,12 @@ class Relations:
         return replace(Statement(of.root.sql.query, tables, name).relation(), plans={})
 
 
-def _leaf(columns: tuple[OutputColumn, ...], rows: str, name: str) -> Relation:
+def _leaf(schema: T.StructType, rows: str, name: str) -> Relation:
+    """Return the rows held under the name `rows`, or none if it is empty."""
+    columns = tuple(
+        OutputColumn(f.name, nullable(f.dataType), f"c{n}", json.dumps(f.metadata) if f.metadata else "")
+        for n, f in enumerate(schema)
+    )
     if len({c.name.lower() for c in columns}) < len(columns):
         raise unsupported("rows with two columns of one name")
     shown = ", ".join(  # older files have other types
