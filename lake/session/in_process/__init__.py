@@ -2,5 +2,5 @@
 
 `session` is a session of Spark Connect without a server: a kind and a job's function are one text for both engines.
 `relations` translates a query of the protocol, `queries` one in SQL, both by `steps`, `expressions` and `functions`;
-`types` has its casts, and `syntax` parses SQL text.
+`types` has its casts, and `syntax` parses SQL text. Each of them raises Unsupported for what Spark alone evaluates.
 """

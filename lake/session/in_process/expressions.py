@@ -41,7 +41,6 @@ class Scope:
     variables: Mapping[str, Value] = field(default_factory=dict)
 
     def within(self, variables: Mapping[str, Value]) -> Scope:
-        """Return the scope within a lambda with these parameters."""
         return replace(self, variables={**self.variables, **variables})
 
     def column(self, name: Name) -> tuple[OutputColumn, tuple[str, ...]]:
@@ -83,7 +82,6 @@ def is_aggregate(node: Node) -> bool:
 
 
 def value_of(node: Node, scope: Scope) -> Value:
-    """Return the SQL of an expression. Raises Unsupported."""
     value = _value(node, scope)
     if len(value.sql) > LONGEST:
         raise unsupported("so long an expression")

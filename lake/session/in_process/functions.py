@@ -258,7 +258,6 @@ def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 o
 
 
 def call(name: str, values: Sequence[Value]) -> Value:
-    """Return the SQL of a function of one row. Raises Unsupported."""
     if name not in FUNCTIONS:
         raise unsupported(f"the function {name}")
     try:

@@ -46,7 +46,6 @@ OPERATORS: Final = {"!": "not", "=": "=="}
 
 
 def node_of(expression: pb.Expression) -> Node:
-    """Return the tree of an expression of the protocol. Raises Unsupported."""
     kind = expression.WhichOneof("expr_type")
     if kind not in _NODES:
         raise unsupported(f"the expression {kind}")

@@ -48,7 +48,6 @@ class Relations:
         self._translated[relation.common.plan_id] = kept
 
     def of(self, relation: pb.Relation) -> Relation:
-        """Return the translated relation. Raises Unsupported."""
         number = relation.common.plan_id
         if number not in self._translated:
             kind = relation.WhichOneof("rel_type") or ""

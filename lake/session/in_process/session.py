@@ -94,7 +94,6 @@ class InProcessSession(SparkSession):
         return self.held(from_arrow(rows.schema), _registering(rows), rows.num_rows)
 
     def held(self, schema: T.StructType, attach: Attach, rows: int) -> DataFrame:
-        """Return a frame of the `rows` rows that `attach` names, which are read only where a query needs them."""
         return DataFrame(self._hold(schema, attach, rows=rows), self)
 
     def mapped(self, rows: Frame, work: Callable[[pa.RecordBatch], pa.RecordBatch], out: T.StructType) -> DataFrame:
