@@ -107,9 +107,7 @@ def provide(
                 on_progress(f"fetching {len(wanted)} jars ...")
                 _fetch(wanted, fetched, ivy_settings)
             _verify(wanted, fetched, str(source or folder))
-            for jar in wanted:
-                (fetched / jar.file).replace(folder / jar.file)
-            _delete_earlier(jars, fetched, folder, file)
+            _replace(wanted, fetched, folder, file)
     except OSError as error:
         kind = DeclarationError if forbidden(error) else Unavailable
         raise full(error) or kind(
@@ -139,11 +137,13 @@ def _verify(jars: Sequence[Jar], fetched: Path, where: str) -> None:
         )
 
 
-def _delete_earlier(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:
-    """Delete the jars of the folder's previous list that are not listed any more, and put `file` in its place."""
+def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:
+    """Move the fetched jars into `folder`, and delete those of its previous list that are not in `file` any more."""
     before = folder / LIST.name
     old = listed(before) if before.is_file() else []
-    for jar in set(old) - set(jars):
+    for jar in jars:
+        (fetched / jar.file).replace(folder / jar.file)
+    for jar in set(old) - set(listed(file)):
         (folder / jar.file).unlink(missing_ok=True)
     shutil.copyfile(file, fetched / LIST.name)
     (fetched / LIST.name).replace(before)

@@ -67,10 +67,8 @@ def start(settings: Settings) -> SparkSession:
     The output of an embedded JVM goes to .lake/spark/driver.log. Raises DeclarationError if the jars are missing or a
     server refuses the token, and Unavailable if the session does not start; see `lake doctor`.
     """
-    if is_local(settings):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    else:  # of the executors
-        os.environ.setdefault("PYSPARK_PYTHON", settings.spark.conf.get("spark.pyspark.python", "python3"))
+    of_executors = settings.spark.conf.get("spark.pyspark.python", "python3")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable if is_local(settings) else of_executors)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     address = remote.server(settings)
     if _Started.session is not None:

@@ -39,7 +39,7 @@ def test_decimals_are_of_the_type_of_a_server(spark: SparkSession) -> None:
     served = ConnectSession.builder.remote(f"sc://localhost:{port}/;token={token}").create()
     with by_duckdb(server=True):
         mine = types(to_frame(in_process(), ROWS))
-        theirs = types(served.createDataFrame(ROWS))  # type: ignore[arg-type]
+        theirs = types(served.createDataFrame(ROWS))
     served.client.close()
     assert mine == theirs
 
