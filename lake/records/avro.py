@@ -15,7 +15,7 @@ import avro.schema
 import pyarrow as pa
 
 from lake.contracts.avro_text import parse
-from lake.records.avro_values import decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
+from lake.records.avro_values import LONG_BYTES, decoder, has_no_bytes, is_endless, map_of, parts, read_bytes, read_long
 from lake.records.decompression import EXPANSION, OVERSIZED, check_columns, expansion_fault, line_bytes
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, first_line, is_caused_by_content
 
@@ -24,7 +24,6 @@ CHECKSUM_BYTES: Final = 4
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 HEADER_BYTES: Final = 4 << 20
-LONG_BYTES: Final = 10
 BATCH_RECORDS: Final = 10_000
 BATCH_BYTES: Final = 8 << 20
 BATCH_VALUES: Final = 1_000_000

@@ -26,6 +26,7 @@ Decode: TypeAlias = Callable[[bytes, int], tuple[RawValue, int]]
 UUID_BYTES: Final = 16
 UNSCALED_BYTES: Final = 64  # of a decimal; 38 digits need 16
 LONG_BITS: Final = 64
+LONG_BYTES: Final = 10
 DIGITS: Final = Context(prec=1000)
 UNITS: Final = ("millis", "micros", "nanos")
 TIME_CONVERTERS: Final[dict[str, Callable[..., RawValue]]] = {
@@ -146,12 +147,12 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     at += 1
     number, shift = byte & 127, 7
-    while byte > 127:
+    while byte > 127 and shift < 7 * LONG_BYTES:
         byte = data[at]
         at += 1
         number |= (byte & 127) << shift
         shift += 7
-    if number >> LONG_BITS:
+    if byte > 127 or number >> LONG_BITS:
         raise ValueError("a number of more than 64 bits")
     return (number >> 1) ^ -(number & 1), at
 

@@ -240,6 +240,7 @@ def test_avro_reads_the_records_before_a_broken_block_and_reports_its_fault() ->
         (b"\x80", "the bytes end within a value"),
         (long(1) + b"ab", "a block has 1 bytes more than its 1 records"),
         (b"\xff" * 10 + b"\x01", "a number of more than 64 bits"),
+        (b"\xff" * 1_000, "a number of more than 64 bits"),
     ):
         found, detail = read_records(with_block(container(record(k="string"), [{"k": "x"}]), 1, block))
         assert (found, detail.partition(": ")[2]) == (
