@@ -53,9 +53,7 @@ def as_time(field: Field, semantic: str) -> Convert | None:
     if semantic in NOT_TIMESTAMPS:
         return partial(_reject, field.type, semantic)
     if semantic in UTC_TEXTS:
-        return (
-            None if field.type == "timestamp" and not semantic.endswith("Date") else partial(_without_utc, field.type)
-        )
+        return None if field.type == "timestamp" and not semantic.endswith("Date") else _without_utc
     return partial(_timestamp, field, unit) if unit else partial(_reject_digits, field.type)
 
 
@@ -83,10 +81,8 @@ def _reject_digits(kind: str, given: RawValue) -> RawValue:
     return given
 
 
-def _without_utc(kind: str, given: RawValue) -> RawValue:
-    if type(given) is not str or not (zone := UTC_ZONE.search(given)):
-        return given
-    return given[:10] if kind == "date" else given[: zone.start()]
+def _without_utc(given: RawValue) -> RawValue:
+    return UTC_ZONE.sub("", given) if type(given) is str else given
 
 
 def _timestamp(field: Field, unit: str, given: RawValue) -> RawValue:
