@@ -213,7 +213,12 @@ def _load_tables(
         if name not in declarations or graph[name] - tables.keys():
             continue
         declared, file = declarations[name]
-        for table in _with_parked(settings, declared, tables):
+        try:
+            with_parked = [*_with_parked(settings, declared, tables)]
+        except DeclarationError as fault:
+            faults.append(fault)
+            continue
+        for table in with_parked:
             if table.parked_of is not None and table.name in declarations:
                 what = f"has the name of the table where {name} parks rows"
                 faults.append(declarations[table.name][0].fault(what, fix="rename it, with its file"))

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.project.project import load
+from lake.project.project import load, sound
 from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quality.suite import Expectation
 from lake.store.ledger import checks
@@ -174,6 +174,17 @@ def test_parking_is_rejected_for_a_kind_without_rows(project: Settings, text: st
     with pytest.raises(DeclarationError, match=said) as fault:
         load(project)
     assert "quality/odd.json:1" in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"severity": "park"', '{"expectations": [{"type": "expect_parcels", "severity": "park"}]}']
+)
+def test_faulty_quality_file_leaves_the_other_tables_sound(project: Settings, text: str) -> None:
+    park(project, {})
+    project.path("quality/current_sale.json").write_text(text)
+    found, faults = sound(project)
+    assert [*found.tables] == ["first_sale"]
+    assert ["quality/current_sale.json:1" in str(fault) for fault in faults] == [True]
 
 
 def test_name_of_a_parked_table_is_reserved(project: Settings) -> None:
