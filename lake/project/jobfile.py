@@ -97,10 +97,15 @@ class JobFile:
         return _normal_text(self.tree)
 
     def parts(self) -> dict[str, str]:
-        """Return the parts of the fingerprint for people: kind, options and inputs as source, the rest as hashes."""
-        function = next(node for node in self.tree.body if _declares(node, self.path.stem))
-        decorator = next(node for node in function.decorator_list if isinstance(node, ast.Call))
-        kind, *inputs = decorator.args
+        """Return the parts of the fingerprint for people: kind, options and inputs as source, the rest as hashes.
+
+        All is the rest if the function is not decorated by a call that names kind and inputs.
+        """
+        functions = [node for node in self.tree.body if _declares(node, self.path.stem)]
+        calls = [(f, call.args) for f in functions for call in f.decorator_list if isinstance(call, ast.Call)]
+        if not calls or not calls[0][1]:
+            return {"rest of the file": _hash(self.tree.body)}
+        function, (kind, *inputs) = calls[0]
         rest = [node for node in self.tree.body if node is not function]
         parts = {
             "inputs": ", ".join(map(ast.unparse, inputs)),

@@ -273,3 +273,21 @@ def test_definition_is_compared_part_by_part(tmp_path: Path) -> None:
     changed = {part: (then.get(part), now.get(part)) for part in then | now if then.get(part) != now.get(part)}
     assert changed.pop("function") == (then["function"], now["function"])
     assert changed == {"kind option 2['sum']": ("Sum('a')", "Sum('b')"), "kind option late": (None, "'drop'")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'declare = table(Latest("id"), log("things"))\n\n@declare\ndef total(t):\n    return t\n',
+        'def total(t):\n    return t\n\ntotal = table(Latest("id"), log("things"))(total)\n',
+        '@table(kind=Latest("id"))\ndef total(t):\n    return t\n',
+    ],
+)
+def test_definition_of_a_job_in_another_form_is_its_text(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "total.py"
+    parts = []
+    for job in (text, text.replace("return t", "return t.distinct()"), f"# a comment\n{text}"):
+        file.write_text(HEAD + job)
+        parts.append(JobFile.read(file).parts())
+    assert [*parts[0]] == ["rest of the file"]
+    assert parts[1] != parts[0] == parts[2]
