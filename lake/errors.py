@@ -183,10 +183,14 @@ def unreached(error: BaseException, *, where: str = "") -> Unavailable | None:
     )
 
 
-def did_you_mean(name: str, names: Iterable[str], others: Iterable[str] = ()) -> str:
-    """Return a hint for a mistyped name: the nearest known one, or a list of them without the `others`."""
+def did_you_mean(name: str, names: Iterable[str], others: Iterable[str] = (), *, otherwise: str = "") -> str:
+    """Return a hint for a mistyped name: the nearest known one, or a list of them without the `others`.
+
+    Without a near one, the hint is also what to do `otherwise`.
+    """
     names = sorted(names)
     close = get_close_matches(name, [*names, *others], n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(names)}" if names else "there are none yet"
+    known = f"known: {', '.join(names)}" if names else ""
+    return ", or ".join(filter(None, (known, otherwise))) or "there are none yet"

@@ -255,7 +255,7 @@ def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:
         raise DeclarationError(
             f"no stream {stream!r}",
             where="schemas/",
-            fix=did_you_mean(stream, contracts) or "add schemas/<stream>.avsc",
+            fix=did_you_mean(stream, contracts, otherwise=f"add schemas/{stream}.avsc"),
         )
     return contracts[stream]
 

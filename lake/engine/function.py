@@ -187,7 +187,7 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
             if column not in rows.columns:
                 raise declaration.fault(
                     f"{rule.expectation} parks by {column!r}, which the function does not return",
-                    fix=did_you_mean(column, visible(rows.columns)) or "add it to the select",
+                    fix=did_you_mean(column, visible(rows.columns), otherwise="add it to the select"),
                 )
     kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
     never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]

@@ -227,6 +227,15 @@ def test_unknown_stream_is_reported_with_the_nearest_name() -> None:
         known_stream({"orders": contract()}, "order")
 
 
+def test_unknown_stream_without_a_near_name_may_be_added() -> None:
+    fixes = []
+    for contracts in ({}, {"orders": contract()}):
+        with pytest.raises(DeclarationError) as raised:
+            known_stream(contracts, "parcels")
+        fixes.append(raised.value.fix)
+    assert fixes == ["add schemas/parcels.avsc", "known: orders, or add schemas/parcels.avsc"]
+
+
 @pytest.mark.parametrize(
     ("text", "length"), [("1 day", timedelta(days=1)), ("90 minutes", timedelta(minutes=90)), ("x", None), (3, None)]
 )

@@ -140,7 +140,7 @@ def _faults_of_streams(options: Mapping[str, Any], contracts: Mapping[str, Contr
     taken: dict[str, str] = {}
     for stream, about in sorted(streams.items()):
         if stream not in contracts:
-            yield f"no stream {stream!r}", did_you_mean(stream, contracts) or "add schemas/<stream>.avsc"
+            yield f"no stream {stream!r}", did_you_mean(stream, contracts, otherwise=f"add schemas/{stream}.avsc")
         if not isinstance(about, Mapping):
             yield (
                 f"streams.{stream} must be a table",

@@ -76,7 +76,7 @@ def _stream_faults(streams: object, contracts: Mapping[str, Contract]) -> Iterat
     seen: dict[str, str] = {}
     for stream, table in streams.items():
         if stream not in contracts:
-            yield f"no stream {stream!r}", did_you_mean(stream, contracts) or "add schemas/<stream>.avsc"
+            yield f"no stream {stream!r}", did_you_mean(stream, contracts, otherwise=f"add schemas/{stream}.avsc")
         if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
             yield f"stream {stream!r}: invalid table {table!r}", 'write it as "schema.table"'
             continue
