@@ -99,9 +99,7 @@ class Lakehouse:
         position = table.position()
         rows = Scan(table.path, position.version if position else None).arrow().to_pylist()
         visible_rows = [{column: row[column] for column in visible(row)} for row in rows]
-        return sorted(
-            visible_rows, key=lambda row: [(row[c] is not None, str(row[c])) for c in declaration.kind.identity]
-        )
+        return sorted(visible_rows, key=lambda row: [_order(row[column]) for column in declaration.kind.identity])
 
     def check_laws(self, *, slices: int = 2) -> None:
         """Raise LawError unless, for every table:
@@ -182,6 +180,11 @@ def _check_locality(inputs: Inputs, declaration: Declaration, whole: DataFrame) 
             where=declaration.where,
             fix="widen the key, or map each input's rows to it: View(key, on={…})",
         )
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    """Return a sort key: nulls first, then values; lists and records by their text, as they may have nulls."""
+    return value is not None, str(value) if isinstance(value, list | dict) else value
 
 
 def _evaluated(inputs: Inputs, declaration: Declaration, partitions: int) -> DataFrame:
