@@ -35,7 +35,7 @@ class DeclaredFile:
     @property
     def values(self) -> dict[str, Any]:
         """Options with values from the environment. Raises DeclarationError if one is not set."""
-        return dict(_filled_in(self.options, self.where))
+        return {name: _filled_in(value, name, self.where) for name, value in self.options.items()}
 
 
 @dataclass(frozen=True)
@@ -121,19 +121,19 @@ def alerts(settings: Settings) -> DeclaredFolder:
     return DeclaredFolder("an alert", "docs/how-to/alerts.md", settings.path(settings.alerts), settings.project)
 
 
-def _filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """Messages never show values from the environment."""
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield name, dict(_filled_in(value, where))
-        elif isinstance(value, str) and value.startswith(ENVIRONMENT):
-            variable = value.removeprefix(ENVIRONMENT)
-            if variable not in os.environ:
-                raise DeclarationError(
-                    f"{name} comes from the environment variable {variable}, which is not set",
-                    where=where,
-                    fix=f"export {variable}=…",
-                )
-            yield name, FromEnvironment(os.environ[variable])
-        else:
-            yield name, value
+def _filled_in(value: Any, name: str, where: str) -> Any:
+    """Messages name an option, never its value from the environment."""
+    if isinstance(value, dict):
+        return {name: _filled_in(member, name, where) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_filled_in(item, name, where) for item in value]
+    if not isinstance(value, str) or not value.startswith(ENVIRONMENT):
+        return value
+    variable = value.removeprefix(ENVIRONMENT)
+    if variable not in os.environ:
+        raise DeclarationError(
+            f"{name} comes from the environment variable {variable}, which is not set",
+            where=where,
+            fix=f"export {variable}=…",
+        )
+    return FromEnvironment(os.environ[variable])
