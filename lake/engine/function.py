@@ -182,20 +182,21 @@ def _fault_of_braces(error: Exception) -> str:
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    for rule in declaration.parking:
-        for column in rule.columns:
+    for expectation in declaration.parking:
+        for column in expectation.columns or ():
             if column not in rows.columns:
                 raise declaration.fault(
-                    f"{rule.expectation} parks by {column!r}, which the function does not return",
+                    f"{expectation} parks by {column!r}, which the function does not return",
                     fix=did_you_mean(column, visible(rows.columns), otherwise="add it to the select"),
                 )
     kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
     never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
     exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
-    columns = sorted({column for rule in declaration.parking for column in rule.columns})
+    columns = sorted({column for expectation in declaration.parking for column in expectation.columns or ()})
     types = arrow_schema(rows.select(*columns).schema)
     failed = ", ".join(
-        f"CASE WHEN {rule.fails(types)} THEN {literal(rule.expectation)} END" for rule in declaration.parking
+        f"CASE WHEN {expectation.failure_sql(types, kind.zone)} THEN {literal(str(expectation))} END"
+        for expectation in declaration.parking
     )
     by = row_conditions.evaluate_sql(f"nullif(concat_ws('; ', {failed}), '')", types.names, "string")
     rows = rows.withColumn(BY, F.when(~F.expr(exempt), by))

@@ -12,8 +12,9 @@ from lake.errors import DeclarationError
 from lake.kinds.kind import Kind
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from lake.quality.suite import Expectation
 
 
 @dataclass(frozen=True)
@@ -27,30 +28,17 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Parking:
-    """Expectation on a function's rows: rows that fail it are parked.
-
-    `text` is part of the table's definition. `fails` returns the condition in DuckDB's SQL for rows of a schema.
-    """
-
-    expectation: str
-    columns: tuple[str, ...]
-    text: str
-    fails: Callable[[pa.Schema], str] = field(compare=False)
-
-
-@dataclass(frozen=True)
 class Declaration:
     """Derived table. It stays callable: a test can pass it small frames.
 
-    It holds the rows of its function that no `parking` excludes; or, of the table `parked_of`, the excluded ones.
+    Its rows are those of its function that meet each expectation of `parking`; of the table `parked_of`, the others.
     """
 
     name: str
     kind: Kind
     inputs: tuple[Input, ...]
     function: Callable[..., DataFrame | tuple[DataFrame, ...]] = field(compare=False)
-    parking: tuple[Parking, ...] = ()
+    parking: tuple[Expectation, ...] = ()
     parked_of: Declaration | None = None
 
     def __call__(self, *frames: DataFrame) -> Any:

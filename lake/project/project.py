@@ -9,7 +9,7 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
@@ -19,21 +19,17 @@ from lake.contracts.upcast import definition as upcast_definition
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.latest import First
 from lake.project import groups
-from lake.project.declaration import Declaration, Parking
+from lake.project.declaration import Declaration
 from lake.project.groups import Groups
 from lake.project.jobfile import JobFile, UpstreamFailed, importing, load_declaration
 from lake.quality.parking import PLACE, ROW, SUFFIX, definition_text
-from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
-from lake.quality.suite import Expectation, has_parking, load_suite
+from lake.quality.suite import has_parking, load_suite
 from lake.store.ledger import contract_versions
 from lake.store.ledger.editions import Edition, latest_edition
 from lake.store.table_head import HANDED_ON, Columns, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import LAYERS
 from lake.text import check_column_names
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FIELD: Final = "contract field "
 SOURCE: Final = "source"
@@ -164,7 +160,9 @@ class Project:
 
 
 def _parking(declaration: Declaration) -> dict[str, str]:
-    parts = {f"parking {number}": rule.text for number, rule in enumerate(declaration.parking, 1)}
+    zone = (declaration.parked_of or declaration).kind.zone
+    texts = (definition_text(expectation.type, expectation.kwargs, zone) for expectation in declaration.parking)
+    parts = {f"parking {number}": text for number, text in enumerate(texts, 1)}
     return parts if declaration.parked_of is None else parts | {"rows": "parked ones"}
 
 
@@ -258,7 +256,7 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
     inputs = tuple(s if s.table is None else replace(s, table=tables[s.name]) for s in declared.inputs)
     suite = load_suite(settings, declared.name) if has_parking(settings, declared.name) else None
     parking = () if suite is None else suite.parking
-    table = replace(declared, inputs=inputs, parking=tuple(_parking_rule(one, declared.kind.zone) for one in parking))
+    table = replace(declared, inputs=inputs, parking=parking)
     yield table
     if parking:
         if why := _cannot_park(table):
@@ -266,18 +264,6 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
                 f"{table.name}: {why}", where=parking[0].where, fix="use severity stop, or filter in the job"
             )
         yield replace(table, name=f"{table.name}{SUFFIX}", kind=PARKED, parked_of=table)
-
-
-def _parking_rule(expectation: Expectation, zone: str | None) -> Parking:
-
-    def failing(schema: pa.Schema) -> str:
-        with expectation.convert_errors():
-            return failure_sql(
-                expectation.type, ExpectationTerms(expectation.kwargs, expectation_columns(schema, zone))
-            )
-
-    text = definition_text(expectation.type, expectation.kwargs, zone)
-    return Parking(str(expectation), expectation.columns or (), text, failing)
 
 
 def _cannot_park(table: Declaration) -> str:

@@ -1,7 +1,5 @@
 """Expectations of severity `park`: rows that fail one go to `<table>__parked` instead of the table.
 
-    {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "min_value": 0}, "severity": "park"}
-
 They judge rows that the job's function returns, before the kind, and are part of the definition: a rebuild parks the
 same rows. Rows that delete, and those of broadcast events, are never parked. Parked rows have the columns of the
 function and those of COLUMN_COMMENTS.

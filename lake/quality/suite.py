@@ -1,15 +1,4 @@
-"""Quality files: `quality/<table>.json` declares expectations of a table, and the reaction to a failure.
-
-    {
-      "expectations": [
-        {
-          "type": "expect_column_values_to_be_between",
-          "kwargs": {"column": "flights", "min_value": 1},
-          "severity": "stop",
-          "doc": "a row exists because somebody flew"
-        }
-      ]
-    }
+"""Quality files: `quality/<table>.json` declares expectations of a table, and the reaction to a failure (EXAMPLE).
 
 Types are those of Great Expectations, and those of `expectation_types.SINCE`, which compare with the last edition.
 `severity` is `stop` (default: a failure prevents commit or publication), `warn` (reported and recorded) or `park`:
@@ -27,7 +16,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lake.config import Settings
 from lake.contracts.declared_text import DECODER, declared_text, json_text, parse_json
@@ -35,7 +24,16 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.quality import parking
 from lake.quality.columns import UnsuitableExpectation
 from lake.quality.expectation_types import ExpectationRule, known_types, rule_of
-from lake.quality.row_conditions import ROW_CONDITIONS, pattern_fault
+from lake.quality.row_conditions import (
+    ROW_CONDITIONS,
+    ExpectationTerms,
+    expectation_columns,
+    failure_sql,
+    pattern_fault,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Severity = Literal["stop", "warn", "park"]
 SEVERITIES: Final = ("stop", "warn", "park")
@@ -73,6 +71,11 @@ class Expectation:
         if self.rule.domain == "Batch" and not self.rule.counts_only_rows:
             return None
         return tuple(sorted({*named_columns(self.kwargs), *_condition_columns(self.kwargs.get("row_condition"))}))
+
+    def failure_sql(self, schema: pa.Schema, zone: str | None) -> str:
+        """Return the SQL condition of failing rows of `schema`, whose times are in `zone`. Raises DeclarationError."""
+        with self.convert_errors():
+            return failure_sql(self.type, ExpectationTerms(self.kwargs, expectation_columns(schema, zone)))
 
     @contextmanager
     def convert_errors(self) -> Iterator[None]:
