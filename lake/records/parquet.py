@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +28,6 @@ BATCH_BYTES: Final = 8 << 20
 MOST_ROWS: Final = 1_000_000
 ROWS_PER_BYTE: Final = 10
 ROW_GROUP_BYTES: Final = 1 << 30
-
-Thrift: TypeAlias = "bool | int | bytes | list[Thrift] | dict[int, Thrift]"
-Fields: TypeAlias = "dict[int, Thrift]"
 
 END_BYTES: Final = 8
 ROW_GROUPS: Final = 4
@@ -179,37 +176,30 @@ class RowGroup:
 
 
 def row_groups(stream: BinaryIO) -> list[RowGroup]:
-    """Raises FileFault if a column is encrypted."""
+    """Return the row groups of a file whose footer the library can read. Raises FileFault if a column is encrypted."""
     size = stream.seek(0, 2)
     stream.seek(size - END_BYTES)
     length = int.from_bytes(stream.read(4), "little")
     stream.seek(size - END_BYTES - length)
     footer = _CompactProtocol(stream.read(length)).struct()
-    return [_row_group(group) for group in _structs(footer[ROW_GROUPS])]
+    return [_row_group(group) for group in footer[ROW_GROUPS]]
 
 
-def _row_group(group: Fields) -> RowGroup:
-    chunks = tuple(map(_chunk, _structs(group[CHUNKS])))
-    return RowGroup(_integer(group[GROUP_ROWS]), _integer(group[GROUP_BYTES]), chunks)
+def _row_group(group: dict[int, Any]) -> RowGroup:
+    return RowGroup(_size(group[GROUP_ROWS]), _size(group[GROUP_BYTES]), tuple(map(_chunk, group[CHUNKS])))
 
 
-def _chunk(chunk: Fields) -> Chunk:
+def _chunk(chunk: dict[int, Any]) -> Chunk:
     metadata = chunk.get(CHUNK_METADATA)
     if CHUNK_ENCRYPTION in chunk or not isinstance(metadata, dict):
         raise FileFault("its columns are encrypted")
-    return Chunk(_integer(metadata[VALUES]), _integer(metadata[CHUNK_BYTES]))
+    return Chunk(_size(metadata[VALUES]), _size(metadata[CHUNK_BYTES]))
 
 
-def _integer(value: Thrift) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise FileFault(f"a footer with {value!r} for a size")
+def _size(value: int) -> int:
+    if value < 0:
+        raise FileFault(f"a footer with {value} for a size")
     return value
-
-
-def _structs(value: Thrift) -> list[Fields]:
-    if not isinstance(value, list):
-        raise FileFault(f"a footer with {value!r} for a list")
-    return [part for part in value if isinstance(part, dict)]
 
 
 class _CompactProtocol:
@@ -218,8 +208,8 @@ class _CompactProtocol:
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
-    def struct(self) -> Fields:
-        fields: Fields = {}
+    def struct(self) -> dict[int, Any]:
+        fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._signed()
@@ -227,7 +217,7 @@ class _CompactProtocol:
             fields[number] = head & 15 == 1 if is_boolean else self._value(head & 15)
         return fields
 
-    def _value(self, kind: int) -> Thrift:
+    def _value(self, kind: int) -> Any:
         match kind:
             case 1 | 2 | 3:  # a byte, or a boolean in a list
                 return self._bytes(1)
