@@ -24,8 +24,6 @@ from lake.store.log_head import GENERATION, by_source
 from lake.store.warehouse import Warehouse
 
 POLL_SECONDS: Final = 0.2
-POSTED: Final = "http"
-"""Kind of the sources whose events have tokens."""
 FIX: Final = "write stream@batch, such as flights@12, as lake append prints it"
 
 
@@ -85,12 +83,14 @@ def _check_source(settings: Settings, stream: str, name: str) -> None:
 
     A source that is no longer declared may have batches in the log.
     """
-    declared = {file.name: file.options.get("kind") for file in sources(settings).texts}
     logged = Log(settings, stream).head().sources.get(name)
-    if name not in declared and logged is None:
-        raise DeclarationError(f"no source {name!r}", where=f"{settings.sources}/", fix=did_you_mean(name, declared))
-    if declared.get(name, POSTED) != POSTED or (logged is not None and "upto" not in logged.progress):
-        raise DeclarationError(f"{name} is not of kind {POSTED}, so its events have no token", fix=FIX)
+    if logged is None:
+        declared = [file.name for file in sources(settings).texts]
+        if name not in declared:
+            fix = did_you_mean(name, declared)
+            raise DeclarationError(f"no source {name!r}", where=f"{settings.sources}/", fix=fix)
+    elif "upto" not in logged.progress:
+        raise DeclarationError(f"the source {name} takes no posted events, so its events have no token", fix=FIX)
 
 
 def wait(
