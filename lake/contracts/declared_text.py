@@ -7,7 +7,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from lake.contracts import literals
 from lake.errors import DeclarationError
@@ -33,7 +33,7 @@ def declared_text(file: Path, noun: str, *, where: str, fix: str) -> str:
 def parse_json(text: str, *, where: str, fix: str = "", line: int = 1) -> Any:
     """Raises DeclarationError with the line of the fault. `line` is that of the beginning of `text` in its file."""
     try:
-        return DECODER.decode(text)
+        return decoder().decode(text)
     except json.JSONDecodeError as error:
         what, line = f"not valid JSON: {error.msg}", line + error.lineno - 1
     except RecursionError:
@@ -52,7 +52,7 @@ def _end_of_fault(text: str) -> int:
     def has_fault(length: int) -> bool:
         with suppress(json.JSONDecodeError):
             try:
-                DECODER.decode(text[:length])
+                decoder().decode(text[:length])
             except _FaultyPart:
                 return True
         return False
@@ -94,9 +94,11 @@ def _reject_constant(text: str) -> NoReturn:
     raise _FaultyPart(text, f"not valid JSON: {text} is no number of JSON")
 
 
-DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_unique_members,
-    parse_int=_number,
-    parse_float=_number,
-    parse_constant=_reject_constant,
-)
+def decoder() -> json.JSONDecoder:
+    """Return a new one each time: this module goes to Spark's workers with a contract, and a decoder cannot."""
+    return json.JSONDecoder(
+        object_pairs_hook=_unique_members,
+        parse_int=_number,
+        parse_float=_number,
+        parse_constant=_reject_constant,
+    )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lake.config import Settings
-from lake.contracts.declared_text import DECODER, declared_text, json_text, parse_json
+from lake.contracts.declared_text import declared_text, decoder, json_text, parse_json
 from lake.errors import DeclarationError, did_you_mean
 from lake.quality import parking
 from lake.quality.columns import UnsuitableExpectation
@@ -183,7 +183,7 @@ def _elements_with_lines(text: str) -> Iterator[tuple[int, Any]]:
     start = _BEGINNING.search(text)
     at = start.end() if start else len(text)
     while (at := _end_of_gap(text, at)) < len(text) and text[at] != "]":
-        value, end = DECODER.raw_decode(text, at)
+        value, end = decoder().raw_decode(text, at)
         yield text.count("\n", 0, at) + 1, value
         at = end
 
