@@ -30,6 +30,13 @@ BATCH_ROWS: Final = 10_000
 NOTHING: Final = "SELECT NULL::VARCHAR AS change, NULL::VARCHAR AS before, NULL::VARCHAR AS after WHERE false"
 
 
+def stream(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """Return a reader of all batches but the first, which has the schema and no rows."""
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
+
+
 @dataclass(frozen=True)
 class NetChange:
     """`before` or `after` is None if it does not exist."""
@@ -93,10 +100,7 @@ class NetChanges:
 
     def arrow(self) -> pa.RecordBatchReader:
         """Return batches of `change`, and `before` and `after` as structs. Raises StorageError, also while read."""
-        import pyarrow as pa
-
-        batches = self._batches()
-        return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
+        return stream(self._batches())
 
     def __iter__(self) -> Iterator[NetChange]:
         for batch in self.arrow():

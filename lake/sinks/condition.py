@@ -15,7 +15,7 @@ import duckdb
 from lake.errors import DeclarationError, did_you_mean
 from lake.session.duck import connect
 from lake.session.spark_session import first_line
-from lake.sinks.sink import CHANGES, ChangeSource
+from lake.sinks.sink import CHANGES
 from lake.text import literal
 
 if TYPE_CHECKING:
@@ -65,14 +65,10 @@ class Condition:
                     yield matching
 
     def _matching(self, con: duckdb.DuckDBPyConnection, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa
-
         try:
-            result = con.from_arrow(pa.Table.from_batches([batch])).query("changes", self._sql)
-            parts = result.to_arrow_table().combine_chunks().to_batches()  # type: ignore[union-attr]  # it is a query
+            return query_batch(con, batch, self._sql)
         except duckdb.Error as error:
             raise self._fault(first_line(error)) from None
-        return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=batch.schema)
 
     def _fault(self, what: str) -> DeclarationError:
         return DeclarationError(
@@ -82,16 +78,13 @@ class Condition:
         )
 
 
-@dataclass(frozen=True)
-class FilteredChanges:
-    rows: ChangeSource
-    condition: Condition
+def query_batch(con: duckdb.DuckDBPyConnection, batch: pa.RecordBatch, sql: str) -> pa.RecordBatch:
+    """Return the result of a query of the table `changes`, which has the rows of `batch`."""
+    import pyarrow as pa
 
-    def batches(self) -> pa.RecordBatchReader:
-        import pyarrow as pa
-
-        batches = self.condition.of(self.rows.batches())
-        return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
+    result = con.from_arrow(pa.Table.from_batches([batch])).query("changes", sql)
+    rows = result.to_arrow_table().combine_chunks()  # type: ignore[union-attr]  # it is a query
+    return rows.to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema=rows.schema)
 
 
 def condition_of(on: Collection[str], when: str, where: str) -> Condition:

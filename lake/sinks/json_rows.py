@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from lake.errors import LakeError
+from lake.read.net_changes import stream
 from lake.session.duck import connect
 from lake.sinks.sink import TableChanges, TargetTable
 from lake.text import literal, quoted
@@ -51,10 +52,7 @@ def named_rows(
     Values not of their type become null. Raises `wrong(table, name)` if a name, unless None, differs from the row's
     identity.
     """
-    import pyarrow as pa
-
-    batches = _typed(table, rows, wrong)
-    return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
+    return stream(_typed(table, rows, wrong))
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

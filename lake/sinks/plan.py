@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.errors import DeclarationError, StartOver, did_you_mean
-from lake.read.net_changes import NetChanges, TableInEdition
+from lake.read.net_changes import NetChanges, TableInEdition, stream
 from lake.session.duck import connect
-from lake.sinks.condition import FilteredChanges
+from lake.sinks.condition import query_batch
 from lake.sinks.kind import DeclaredSink, DeclaredTable
-from lake.sinks.sink import ChangeSource, SinkDelivery, SinkPosition, TableChanges, TargetTable
+from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, TargetTable
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 from lake.text import literal, quoted
@@ -29,33 +30,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SelectedChanges:
-    """Changes of these columns (empty: all). Updates of other columns only are dropped."""
+class DeclaredChanges:
+    """Changes of a table's declared columns that satisfy its condition. Updates of other columns only are dropped."""
 
     net: NetChanges
-    columns: tuple[str, ...]
+    table: DeclaredTable
 
     def batches(self) -> pa.RecordBatchReader:
+        changes = stream(self._selected()) if self.table.columns or self._common else self.net.arrow()
+        return stream(self.table.condition.of(changes)) if self.table.condition else changes
+
+    def _selected(self) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        if not (self.columns or self._common):
-            return self.net.arrow()
-        batches = self._batches()
-        return pa.RecordBatchReader.from_batches(next(batches).schema, batches)
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
+        was, now = (_image(row, self._common or self.table.columns) for row in ("before", "after"))
+        sides = {"before": self.net.before, "after": self.net.after}
+        images = ", ".join(f"{_image(row, self._named(side))} AS {row}" for row, side in sides.items())
+        sql = f"SELECT change, {images} FROM changes WHERE change <> 'update' OR {was} IS DISTINCT FROM {now}"
+        changes = self.net.arrow()
         with connect() as con:
-            con.register("changes", self.net.arrow())
-            was, now = (_image(row, self._common or self.columns) for row in ("before", "after"))
-            sides = {"before": self.net.before, "after": self.net.after}
-            images = ", ".join(f"{_image(row, self._named(side))} AS {row}" for row, side in sides.items())
-            reader = con.sql(
-                f"SELECT change, {images} FROM changes WHERE change <> 'update' OR {was} IS DISTINCT FROM {now}"
-            ).to_arrow_reader(10_000)
-            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-            yield from reader
+            for batch in chain([pa.RecordBatch.from_pylist([], schema=changes.schema)], changes):
+                yield query_batch(con, batch, sql)
 
     @property
     def _common(self) -> list[str]:
@@ -63,23 +58,16 @@ class SelectedChanges:
         before, after = self.net.before, self.net.after
         if before is None or after is None or before.types == after.types:
             return []
-        return [column for column in self.columns or after.types if column in before.types]
+        return [column for column in self.table.columns or after.types if column in before.types]
 
     def _named(self, side: TableInEdition | None) -> list[str]:
         types = (side or self.net.after or self.net.before).types  # type: ignore[union-attr]  # one of them is there
-        return [column for column in self.columns or types if column in types]
+        return [column for column in self.table.columns or types if column in types]
 
 
 def _image(row: str, columns: Iterable[str]) -> str:
     fields = ", ".join(f"{literal(column)}: {row}.{quoted(column)}" for column in columns)
     return f"CASE WHEN {row} IS NOT NULL THEN {{{fields}}} END"
-
-
-def declared_changes(
-    settings: Settings, table: DeclaredTable, before: TableInEdition | None, after: TableInEdition
-) -> ChangeSource:
-    changes = SelectedChanges(NetChanges(settings, before, after), table.columns)
-    return FilteredChanges(changes, table.condition) if table.condition else changes
 
 
 @dataclass(frozen=True)
@@ -175,7 +163,7 @@ class DeliveryPlan:
         is_first = had is None and not self.resync
         if is_first and self.sink.begin == "now":
             before, whole = side, False
-        source = declared_changes(self.settings, table, None if whole else before, side)
+        source = DeclaredChanges(NetChanges(self.settings, None if whole else before, side), table)
         rejected = () if self.position is None else self.position.rejected
         keys = frozenset(row.key for row in rejected if row.table == table.name)
         described = whole or is_first or (had is not None and had[1] != far.description)

@@ -21,11 +21,10 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.connect.webhook.receiver import Receiver, WebhookMessage
 from lake.errors import LakeError, StartOver
-from lake.read.net_changes import TableInEdition
-from lake.sinks.condition import FilteredChanges
+from lake.read.net_changes import NetChanges, TableInEdition
 from lake.sinks.json_rows import json_rows
 from lake.sinks.kind import DeclaredSink, RetryResult
-from lake.sinks.plan import DeliveryPlan, declared_changes
+from lake.sinks.plan import DeclaredChanges, DeliveryPlan
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, UnfinishedDelivery
 from lake.store.ledger import editions, sent
 from lake.store.ledger.editions import Edition
@@ -256,8 +255,8 @@ def _digest(delivery: SinkDelivery) -> str:
     expected = delivery.expected.to_json() if delivery.expected else None
     tables = []
     for one in delivery.tables:
-        condition = repr(one.source.condition) if isinstance(one.source, FilteredChanges) else ""
-        tables.append((one.table.name, one.table.types, one.whole, condition))
+        condition = one.source.table.condition if isinstance(one.source, DeclaredChanges) else None
+        tables.append((one.table.name, one.table.types, one.whole, repr(condition) if condition else ""))
     return hashlib.sha256(json.dumps([expected, tables]).encode()).hexdigest()[:16]
 
 
@@ -301,7 +300,7 @@ class _Resender:
             return
         table, far, side = DeliveryPlan(self.settings, self.sink, None, new).table(first.table)
         before = TableInEdition.of(self.settings, table.name, old)
-        source = declared_changes(self.settings, table, before, side)
+        source = DeclaredChanges(NetChanges(self.settings, before, side), table)
         numbers = {row.key: row.number for row in rows}
         gone = dict.fromkeys(numbers)
         about = DeliveryInfo(self.sink.name, 0, new.number, new.cut, new.published_at)
