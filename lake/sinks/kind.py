@@ -76,8 +76,11 @@ class RetryingTarget(Target, Protocol):
     def give_up(self) -> RetryResult: ...
 
 
-OptionTable: TypeAlias = Mapping[str, tuple[type, Any]]
-"""Allowed keys of a TOML table: {key: (type, default)}. A default of None means required."""
+OptionTable: TypeAlias = Mapping[str, tuple[type | tuple[str, ...], Any]]
+"""Allowed keys of a TOML table: {key: (type, default)}. A default of None means required.
+
+The type may be a tuple of the allowed texts. A whole number must be at least 1, or its default if that is less.
+"""
 
 
 @dataclass(frozen=True)
@@ -111,11 +114,21 @@ def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> di
         value = given.get(key, default)
         if value is None:
             faults.append((f"{key} is missing", f"write {key} = …; {SEE}"))
-        elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            faults.append((f"{key}: expected {NOUNS[kind]}, found {type(value).__name__}", SEE))
+        else:
+            faults += _value_faults(key, value, kind, default)
         values[key] = value
     DeclarationError.raise_any(faults, where)
     return values
+
+
+def _value_faults(key: str, value: Any, kind: type | tuple[str, ...], default: Any) -> Iterator[tuple[str, str]]:
+    wanted: Any = str if isinstance(kind, tuple) else kind
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        yield f"{key}: expected {NOUNS[wanted]}, found {type(value).__name__}", SEE
+    elif isinstance(kind, tuple) and value not in kind:
+        yield f"{key}: found {value!r}", did_you_mean(value, kind)
+    elif wanted is int and value < (least := 1 if default is None else min(1, default)):
+        yield f"{key}: found {value}", f"give a number from {least} on"
 
 
 def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, DeclarationError]]:
@@ -137,11 +150,14 @@ def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[Dec
 def _read(settings: Settings, file: DeclaredFile) -> DeclaredSink:
     where, name = file.where, kind_of("lake.sinks", file.options, file.where)
     kind: SinkKind = connector("lake.sinks", name, where)
-    common: OptionTable = {"tables": (dict, None), "after_publish": (bool, False), "begin": (str, kind.begin)}
+    common: OptionTable = {
+        "tables": (dict, None),
+        "after_publish": (bool, False),
+        "begin": (get_args(Begin), kind.begin),
+    }
     given = {key: value for key, value in file.values.items() if key != "kind"}
     options = read_options({**common, **kind.options}, given, where)
     after_publish, begin = options.pop("after_publish"), options.pop("begin")
-    _must_be_one_of("begin", begin, get_args(Begin), where)
     tables = dict(_tables(kind, options.pop("tables"), where))
     _must_have_own_names(tables.values(), where)
     if begin == "now" and (mirrors := [table.name for table in tables.values() if table.mode == "mirror"]):
@@ -161,11 +177,15 @@ def _tables(kind: SinkKind, given: Mapping[str, Any], where: str) -> Iterator[tu
         place = f"{where}, table {name}"
         if not isinstance(options, dict):
             raise DeclarationError(f"expected a table, found {options!r}", where=place, fix=f"write [tables.{name}]")
-        common = {"name": (str, name), "columns": (list, []), "mode": (str, kind.modes[0])}
-        common |= {"on": (list, []), "when": (str, "")}
+        common: OptionTable = {
+            "name": (str, name),
+            "columns": (list, []),
+            "mode": (kind.modes, kind.modes[0]),
+            "on": (list, []),
+            "when": (str, ""),
+        }
         read = read_options({**common, **kind.table_options}, options, place)
         far, columns, mode = read.pop("name"), read.pop("columns"), read.pop("mode")
-        _must_be_one_of("mode", mode, kind.modes, place)
         if not all(isinstance(column, str) for column in columns) or len(set(columns)) < len(columns):
             raise DeclarationError(f"columns: expected names, each once, found {columns!r}", where=place, fix=SEE)
         condition = condition_of(read.pop("on"), read.pop("when"), place)
@@ -177,11 +197,6 @@ def _tables(kind: SinkKind, given: Mapping[str, Any], where: str) -> Iterator[tu
             )
         shaped = mode not in kind.loose
         yield name, DeclaredTable(name, far, tuple(columns), mode, read, shaped, condition)
-
-
-def _must_be_one_of(key: str, value: str, allowed: Collection[str], where: str) -> None:
-    if value not in allowed:
-        raise DeclarationError(f"{key}: found {value!r}", where=where, fix=did_you_mean(value, allowed))
 
 
 def _must_have_own_names(tables: Collection[DeclaredTable], where: str) -> None:

@@ -90,6 +90,3 @@ class SinkServer:
             yield "password: it is in the file", 'take it from the environment: "env:NAME"'
         if options["certificates"] and scheme != cls.tls:
             yield "certificates: the url is not of TLS", f"begin it with {cls.tls}://"
-        for name in ("at_once", "seconds"):
-            if options.get(name, 1) < 1:
-                yield f"{name}: found {options[name]}", "give a number from 1 on"

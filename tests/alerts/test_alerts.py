@@ -343,7 +343,7 @@ BAD = [
     (f'table = "t"\n{RECEIVER}message = "{{row.x}}"', "{row.x} stands for nothing"),
     (f'table = "t"\n{RECEIVER}format = "xml"', "format: found 'xml'"),
     (f'table = "t"\n{RECEIVER}batch = 3', "unknown key 'batch'"),
-    (f'measure = "lagg"\n{RECEIVER}', "unknown measure 'lagg'"),
+    (f'measure = "lagg"\n{RECEIVER}', "measure: found 'lagg'"),
     (f'measure = "stale"\nof = "t"\n{RECEIVER}', "of: stale is of the whole project"),
     (f'measure = "age"\nof = "t"\n{RECEIVER}', "of: age is of the whole project"),
     (f'measure = "lag"\n{RECEIVER}above = "much"', "above: expected a whole number"),

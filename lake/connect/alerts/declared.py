@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SEE: Final = "see docs/how-to/alerts.md"
 KIND: Final = "webhook"
-FORMATS: Final = ("event", "text")
 CONDITIONS: Final = ("stopped", "failed", "behind", "stale", "missing", "drift")
 """Counted as lines of `lake status --fail-if`; the other measures have values."""
 OF_PROJECT: Final = ("age", *CONDITIONS)
@@ -37,10 +36,10 @@ OF_ROWS: Final[OptionTable] = {
     "on": (list, ["insert", "update"]),
     "when": (str, ""),
 }
-OF_STATE: Final[OptionTable] = {"measure": (str, None), "of": (str, ""), "above": (int, 0)}
+OF_STATE: Final[OptionTable] = {"measure": (MEASURES, None), "of": (str, ""), "above": (int, 0)}
 COMMON: Final[OptionTable] = {
     "message": (str, ""),
-    "format": (str, "event"),
+    "format": (("event", "text"), "event"),
     "after_publish": (bool, False),
 }
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
@@ -134,7 +133,7 @@ def _read(settings: Settings, file: DeclaredFile) -> Alert:
     message = MessageTemplate(options["message"] or default, where)
     faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]
     DeclarationError.raise_any(faults)
-    receiver = partial(webhook.receiver_of, {**options, "batch": 1}, where)
+    receiver = partial(webhook.receiver_of, options, where)
     receiver()  # raises if the declaration is wrong
     if own is OF_STATE:
         return StateAlert(
@@ -165,12 +164,6 @@ def _target(settings: Settings, name: str, receiver: Callable[[], Receiver], for
 
 
 def _faults(options: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Iterator[DeclarationError]:
-    if options["format"] not in FORMATS:
-        fix = did_you_mean(options["format"], FORMATS)
-        yield DeclarationError(f"format: found {options['format']!r}", where=where, fix=fix)
-    if own is OF_STATE and options["measure"] not in MEASURES:
-        fix = did_you_mean(options["measure"], MEASURES)
-        yield DeclarationError(f"unknown measure {options['measure']!r}", where=where, fix=fix)
     if own is OF_STATE and options["of"] and options["measure"] in OF_PROJECT:
         yield DeclarationError(f"of: {options['measure']} is of the whole project", where=where, fix="leave out of")
     if own is OF_ROWS and not options["on"]:

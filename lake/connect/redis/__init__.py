@@ -289,5 +289,5 @@ KIND: Final = SinkKind(
     _open,
     modes=("mirror", "upsert"),
     options={**SERVER_OPTIONS, "at_once": (int, 10_000), "seconds": (int, 10)},
-    table_options={"form": (str, "json")},
+    table_options={"form": (("json", "hash"), "json")},
 )

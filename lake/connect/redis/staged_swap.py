@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import redis
 
 TABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-FORMS: Final = ("json", "hash")
 SPECIAL: Final = re.compile(r"[*?\[\]\\^]")
 
 
@@ -61,8 +60,6 @@ def check_table(table: TargetTable, where: str) -> None:
         raise DeclarationError(
             f"{table.name} cannot be called {table.far!r} in Redis", where=where, fix="use letters, digits, _, - and ."
         )
-    if (form := table.options["form"]) not in FORMS:
-        raise DeclarationError(f"{table.name}: form: found {form!r}", where=where, fix='write "json" or "hash"')
 
 
 def fields(row: str) -> dict[str, str]:

@@ -23,14 +23,14 @@ from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
 from lake.sinks.sink import Target
 from lake.text import parts_of
 
-NUMBERS: Final[Mapping[str, int]] = {"batch": 1, **asdict(WebhookLimits())}
-"""Options that must be at least 1, with their defaults."""
+LIMITS: Final[Mapping[str, int]] = asdict(WebhookLimits())
 OPTIONS: Final[OptionTable] = {
     "url": (str, None),
     "secret": (str, None),
     "headers": (dict, {}),
     "ordered": (bool, True),
-    **{name: (int, default) for name, default in NUMBERS.items()},
+    "batch": (int, 1),
+    **{name: (int, default) for name, default in LIMITS.items()},
 }
 KEEPS: Final = "its receiver keeps what it was sent"
 HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -45,15 +45,12 @@ def _open(declaration: SinkDeclaration) -> Target:
 
 def receiver_of(options: Mapping[str, Any], where: str) -> Receiver:
     DeclarationError.raise_any(_faults(options), where)
-    limits = WebhookLimits(**{name: options[name] for name in NUMBERS if name != "batch"})
+    limits = WebhookLimits(**{name: options[name] for name in LIMITS})
     headers = {name: str(value) for name, value in options["headers"].items()}
     return Receiver(where, str(options["url"]), str(options["secret"]), headers, limits)
 
 
 def _faults(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, default in NUMBERS.items():
-        if options[name] < 1:
-            yield f"{name} must be at least 1, found {options[name]}", f"its default is {default}"
     if not _is_url(options["url"]):
         yield "url is none of http or https", 'for example url = "https://crm.example.com/changes"'
     if not isinstance(options["secret"], FromEnvironment):

@@ -271,12 +271,7 @@ SET_HERE: Final[Mapping[str, str]] = {
 
 def _open(declaration: SinkDeclaration) -> Target:
     name, options, where = declaration.name, declaration.options, declaration.where
-    faults = [*faults_of_settings("client", options["client"], SET_HERE)]
-    for option in ("seconds", "transaction_seconds"):
-        if options[option] < 1:
-            what = f"{option} must be at least 1, found {options[option]}"
-            faults.append((what, f"its default is {OPTIONS[option][1]}"))
-    DeclarationError.raise_any(faults, where)
+    DeclarationError.raise_any(faults_of_settings("client", options["client"], SET_HERE), where)
     client = {setting: as_text(value) for setting, value in options["client"].items()}
     known = options["id"] or f"headwater-{name}"
     cluster = KafkaOptions(
