@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 
 from lake.connect.postgres.connection import NO_RIGHT, Connection, PostgresSession, fetch
 from lake.connect.postgres.source.messages import read_lsn
@@ -97,7 +97,6 @@ class PostgresServer(PostgresSession):
     def __init__(self, dsn: str, *, name: str, where: str) -> None:
         super().__init__(dsn, name=name, where=where)
         self._types: dict[int, PgType] = {}
-        self._streaming = False
 
     def place(self) -> ServerPosition:
         reused = self._open is not None
@@ -151,13 +150,9 @@ class PostgresServer(PostgresSession):
         """
         connection = self.connection
         parameters = [slot, upto, limit, quoted(publication)]
-        self._streaming = True
-        try:
-            with self.translated_errors(), connection.cursor() as cursor, cursor.copy(PEEK, parameters) as copy:
-                for (data,) in copy.rows():
-                    yield data
-        finally:
-            self._streaming = False
+        with self.translated_errors(), connection.cursor() as cursor, cursor.copy(PEEK, parameters) as copy:
+            for (data,) in copy.rows():
+                yield data
 
     @contextmanager
     def at_most(self, time: timedelta) -> Iterator[None]:
@@ -170,19 +165,15 @@ class PostgresServer(PostgresSession):
                 self.rows(limit, SESSION["statement_timeout"])
 
     def types(self, types: Sequence[int]) -> dict[int, PgType]:
+        """Ask by a connection of its own, since the session's may be streaming."""
         wanted = set(types) - self._types.keys() - BUILT_IN.keys()
         while wanted:
-            answer = [PgType(*row) for row in self._query_aside(TYPES, sorted(wanted))]
+            with self.translated_errors(), self.connect() as other:
+                answer = [PgType(*row) for row in fetch(other, TYPES, sorted(wanted))]
             self._types |= {number: PgType(number, 0, 0) for number in wanted} | {kind.id: kind for kind in answer}
             made_of = {part for kind in answer for part in (kind.base, kind.element) if part}
             wanted = made_of - self._types.keys() - BUILT_IN.keys()
         return self._types
-
-    def _query_aside(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
-        if not self._streaming:
-            return self.rows(sql, *parameters)
-        with self.translated_errors(), self.connect() as other:
-            return fetch(other, sql, *parameters)
 
     @contextmanager
     def export_snapshot(self, slot: str) -> Iterator[tuple[int, Connection]]:

@@ -96,7 +96,6 @@ class Transactions:
         self._reading, self._after, self._since = reading, after, since
         self._columns = RecordBuffer(spool)
         self._relations: dict[int, _StreamRelation | None] = {}
-        self._about: dict[int, str] = {}
         self._moment: CommitMoment | None = None
         self._tail, self._millis, self._shown, self._ordinal, self._skipping = "", 0, "", 0, False
         self.end, self.records, self.messages = after, 0, 0
@@ -135,7 +134,6 @@ class Transactions:
                 self._moment = CommitMoment(lsn, at, self._reading.era, xid)
                 self._tail, self._millis, self._shown = self._moment.tail, at // 1000, self._reading.place(lsn, "")
                 self._ordinal, self._skipping = 0, lsn < self._after
-                self._about.clear()
             case Commit():
                 if not self._skipping:
                     self.end = message.end
@@ -167,10 +165,7 @@ class Transactions:
         of, moment = self._relations[number], self._moment
         if of is None or moment is None or moment.lsn < of.since:
             return
-        about = self._about.get(number)
-        if about is None:
-            about = self._about[number] = of.head + self._tail
-        text = message(change, self._millis, about, self._ordinal)
+        text = message(change, self._millis, of.head + self._tail, self._ordinal)
         self._columns.put(of.stream, text, f"{self._shown}{self._ordinal}")
         self.records += 1
 
