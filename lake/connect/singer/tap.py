@@ -25,7 +25,6 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Final
 
 from lake.config import Settings
-from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.records.raw_values import NO_CHARACTER
 from lake.session import file_modes
@@ -337,7 +336,6 @@ def append_tapped(
 ) -> BatchCounts:
     from lake.ingest.source_ingestion import append_source
 
-    load_contract(settings, stream)
     source = command_line_tap(settings, f"tap_{stream}", stream, command)
     source.check_program()
     return append_source(

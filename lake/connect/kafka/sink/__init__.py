@@ -186,12 +186,6 @@ class KafkaTarget:
         transaction.send(self.place, key, value, [], partition=0)
 
     def rows(self, table: TargetTable) -> pa.RecordBatchReader:
-        if table.mode == "append":
-            raise DeclarationError(
-                f"the topic {table.far!r} has changes, no rows",
-                where=self.options.where,
-                fix="compare tables of mode mirror",
-            )
         return named_rows(table, self._rows(table))
 
     def _rows(self, table: TargetTable) -> Iterator[list[tuple[None, str]]]:
