@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, lambda *_: None)  # A handler is not inherited; an ignored signal is
     if is_brief(config):
         os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
-        os.environ.setdefault("HEADWATER_HISTORIES", "250")
+        os.environ.setdefault("HEADWATER_HISTORIES", "120")
     if find_spec("httpx"):
         from httpx import _config
 

@@ -14,7 +14,7 @@ from lake import cost
 from lake.config import Settings, SparkSettings
 from lake.engine.inputs import warn_of_spill
 from lake.session.spark_session import local_dirs
-from tests.shop import new_shop, order
+from tests.shop import contract, declare, empty, job
 
 Usage = namedtuple("Usage", ["total", "used", "free"])
 
@@ -83,13 +83,13 @@ def test_spill_warning_names_the_fullest_of_several_folders(
 def test_spill_is_estimated_once_for_each_complete_evaluation(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shop = new_shop(tmp_path)
     monkeypatch.setattr(cost, "SPILLED_SHARE", 1e12)
-    shop.settings = replace(shop.settings, in_process_rows=0)
-    shop.land_samples().run()
-    tables = sorted(message.partition(":")[0] for message in caplog.messages if "GB free" in message)
-    assert tables == ["current_order", "customer_daily"]
+    thing = contract("thing", {"id": "int", "at": "timestamp"}, id=["id"], time="at")
+    made = {"newest": job("newest", 'Latest("id", sequence="at")', 'log("thing")')}
+    shop = declare(empty(tmp_path / "shop", "in_process_rows = 0\n"), thing, jobs=made)
+    shop.land("thing", *({"id": number, "at": "2024-04-03T10:00:00Z"} for number in range(900))).run()
+    assert [message.partition(":")[0] for message in caplog.messages if "GB free" in message] == ["newest"]
     caplog.clear()
-    shop.land("orders", order(1001))
+    shop.land("thing", {"id": 1001, "at": "2024-04-03T10:00:00Z"})
     shop.run()
     assert not [message for message in caplog.messages if "GB free" in message], "few rows need no disk"

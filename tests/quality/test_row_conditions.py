@@ -181,7 +181,7 @@ def library_meets(expectation: Expectation, count: FailureCounts) -> bool:
     return bool(judge._validate(metrics=metrics, runtime_configuration={"result_format": "BOOLEAN_ONLY"})["success"])
 
 
-@pytest.mark.parametrize("mostly", [0, 0.5, 0.75, 1])
+@pytest.mark.parametrize("mostly", [0.75, *(pytest.param(share, marks=pytest.mark.long) for share in (0, 0.5, 1))])
 @pytest.mark.parametrize("type_", [name for name in known_types() if name in {*ROW_CONDITIONS, *oracle.UNIQUE}])
 def test_share_of_failing_rows_is_judged_as_by_the_library(type_: str, mostly: float) -> None:
     kwargs = next(kwargs for name, kwargs in suitable(CASES) if name == type_)
