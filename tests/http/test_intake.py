@@ -29,6 +29,7 @@ from lake.serve.problems import KINDS, Problem
 from lake.serve.source import find_declaration
 from tests import intake
 from tests.crash.intake import soak
+from tests.decide.accounts import accounts
 from tests.docs.pages import DOCS
 from tests.intake import LAKE, Client, request, spooled
 from tests.processes import LOOPBACK, PATIENCE, listening, until
@@ -273,12 +274,12 @@ def test_server_reports_wrong_declarations_before_it_listens(
     assert told in done.stderr
 
 
-@pytest.mark.parametrize("words", ["serve http", "append readings events.jsonl --decide"])
+@pytest.mark.parametrize("words", ["serve http", "append entries events.jsonl --decide"])
 def test_command_names_its_extra_when_it_is_not_installed(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = "import sys; sys.modules['starlette'] = sys.modules['uvicorn'] = None; from lake.cli import main; main()"
-    monkeypatch.chdir(shop(tmp_path / "shop").project)
+    monkeypatch.chdir(accounts(tmp_path / "shop").project)
     Path("events.jsonl").write_text("{}")
     done = subprocess.run([sys.executable, "-c", hidden, *words.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 2
