@@ -80,19 +80,24 @@ def _with_itself(rows: DataFrame) -> DataFrame:
     return rows.alias("x").join(few.alias("y"), F.expr("x.id <=> y.id and x.text <=> y.text"), "left_semi")
 
 
+def _ordered(rows: DataFrame, *first: str) -> list[str]:
+    """The columns of a total order: rows that differ in any column of one name have an order."""
+    return [*first, *(name for name in rows.columns if name not in first and rows.columns.count(name) == 1)]
+
+
 def _newest(rows: DataFrame) -> DataFrame:
-    order = Window.partitionBy("group").orderBy(F.desc(F.struct("part", "long", "id", "text")))
+    order = Window.partitionBy("group").orderBy(F.desc(F.struct(*_ordered(rows, "part", "long", "id", "text"))))
     return rows.withColumn("_nth", F.row_number().over(order)).where("_nth < 5").drop("_nth")
 
 
 def _last(rows: DataFrame) -> DataFrame:
-    order = Window.partitionBy("group").orderBy("id", "text", "part", "long")
+    order = Window.partitionBy("group").orderBy(*_ordered(rows, "id", "text", "part", "long"))
     upto = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return rows.withColumn("text", F.last("text", ignorenulls=True).over(upto))
 
 
 def _rows_of_a_window(rows: DataFrame) -> DataFrame:
-    order = Window.partitionBy("group").orderBy("id", "text", "part", "long")
+    order = Window.partitionBy("group").orderBy(*_ordered(rows, "id", "text", "part", "long"))
     around, behind = order.rowsBetween(-1, 2), order.rowsBetween(1, Window.unboundedFollowing)
     return rows.withColumns({"_most": F.max("id").over(around), "_behind": F.count("*").over(behind)})
 
