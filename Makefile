@@ -77,12 +77,12 @@ else
 endif
 
 quick: lint ## linters, then the tests that need no JVM and take less than a second: under a minute
-	$(PYTEST) -m "not long and not spark and not smoke and not slow" $(ARGS)
+	$(PYTEST) --ignore tests/source -m "not long and not spark and not smoke and not slow" $(ARGS)
 
 test: $(if $(S),setup,lint) $(call fetched,$(call used,$(SETUP))) ## linters, then the tests: under six minutes; S=kafka all that ask this server
 	$(call one_of,S,$(S),$(SERVERS))
 	$(call installed,$(call used,$(SETUP)))
-	$(if $(S),$(BIN)/pytest -m $(S),$(PYTEST)) $(ARGS)
+	$(if $(S),$(BIN)/pytest -m $(S),$(PYTEST) --ignore tests/source) $(ARGS)
 
 long: setup $(call fetched,$(call used,$(SETUP))) ## the further turns that make test leaves out; S=sinks those of tests/sinks
 	$(call one_of,S,$(S),$(FOLDERS))
@@ -103,12 +103,16 @@ bench: setup $(call fetched,$(call used)) ## the figures: flights beside hand-wr
 	$(call installed,$(call used))
 	$(BIN)/python -m infra.bench$(if $(W),.$(W)) $(ARGS)
 
-lint: setup ## ruff, mypy --strict, the layers, the words
+lint: .types .source ## ruff, mypy --strict, the layers, the words
+
+.types: setup
+	$(BIN)/mypy
+
+.source: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(PYTEST) -n0 tests/test_vocabulary.py tests/docs/test_words.py
+	$(PYTEST) tests/source
 
 docs: setup ## the documentation as a site, .lake/site/index.html: no page needs a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir $(SITE)

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,16 +72,13 @@ LONGEST = frozenset(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start a JVM, and further turns: all but the first case of a test with `turns`, and all tests of a
+    """Mark tests that start a JVM, and further turns: all but some cases of a test with `turns`, and all tests of a
     server except its smoke test. The longest tests come first, so that no process waits for another at the end.
     """
-    turned = set()
+    turned = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("turns"):
-            test = item.nodeid.partition("[")[0]
-            if test in turned:
-                item.add_marker("long")
-            turned.add(test)
+        if turns := item.get_closest_marker("turns"):
+            turned[item.nodeid.partition("[")[0], *turns.args].append(item)
         case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # A case of tests/bad_input
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures or (isinstance(case, dict) and case.get("spark")):
@@ -90,6 +88,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(name)
                 if not item.get_closest_marker("smoke"):
                     item.add_marker("long")
+    for (_, *count), cases in turned.items():
+        step = len(cases) / min(*count or [1], len(cases))
+        for case in {*cases} - {cases[int(n * step)] for n in range(round(len(cases) / step))}:
+            case.add_marker("long")
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 

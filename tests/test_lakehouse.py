@@ -20,6 +20,7 @@ def thing(things):
 '''
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("kind", "ordered"),
     [

@@ -108,6 +108,7 @@ def test_contract_with_every_option_is_accepted(project: Settings) -> None:
     assert faults(project, lake=ENVELOPE | {"subject": "person"}) == []
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("form", FORMS)
 def test_option_of_any_form_is_read_or_reported(project: Settings, form: str) -> None:
     for lake, path in MEMBERS:
@@ -122,6 +123,7 @@ def test_pair_of_options_of_any_form_is_read_or_reported(project: Settings) -> N
         check(project, lake=FULL | {one: first} | {other: second})
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("form", FORMS)
 def test_attribute_of_any_form_is_read_or_reported(project: Settings, form: str) -> None:
     number, plain = {"name": "number", "type": "long"}, {"lake": {"key": ["number"]}}

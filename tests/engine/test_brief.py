@@ -100,6 +100,7 @@ def spark_interprets(spark: SparkSession) -> bool:
     return spark.conf.get("spark.sql.codegen.wholeStage") == "false"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("most", "interprets"), [(cost.INTERPRETED_ROWS, True), (-1, False)])
 def test_cycle_of_few_events_generates_no_code(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, *, interprets: bool

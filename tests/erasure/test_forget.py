@@ -94,6 +94,7 @@ def log_rows(shop: Lakehouse) -> list[dict[str, Any]]:
     )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("most", [20_000, 1, 0])
 @pytest.mark.parametrize("searched", [None, [1], [1, 2], [3]])
 def test_log_reads_the_keys_of_its_people_only_for_few_events(

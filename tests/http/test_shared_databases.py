@@ -119,7 +119,7 @@ def shared(readers: ReaderCache, asked: EditionReader) -> SharedDatabase:
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(st.lists(st.tuples(st.sampled_from([*GRANTS]), st.sampled_from(QUERIES + WRONG)), min_size=2, max_size=12))
 def test_answer_of_a_shared_database_equals_that_of_a_new_one(site: Settings, asked: list[tuple[str, str]]) -> None:
     readers, alone = ReaderCache(), ReaderCache()
@@ -159,6 +159,7 @@ def test_readers_of_equal_tables_share_a_database(site: Settings) -> None:
     assert shared(readers, asked) is not shared(readers, replace(asked, is_limited=False))
 
 
+@pytest.mark.turns(9)
 @pytest.mark.parametrize("statement", WRONG)
 def test_statement_that_passed_every_check_would_leave_nothing_behind(site: Settings, statement: str) -> None:
     """The cursor keeps the state of a query from the next even if the sandbox let a statement pass."""
@@ -203,7 +204,7 @@ def test_query_over_the_memory_limit_closes_the_database_and_the_next_succeeds(s
 def test_disk_of_a_query_is_free_for_the_next(site: Settings) -> None:
     readers, asked = ReaderCache(), granted(site, "all")
     query = "select max(x) as x from (select row_number() over (order by hash(i)) as x from range(3000000) t(i))"
-    for _ in range(3):
+    for _ in range(2):
         assert answer(readers, asked, query)[0] == answer(readers, asked, query)[0]
         assert sum(file.stat().st_size for file in site.path(".lake/sql").rglob("*") if file.is_file()) == 0
     readers.close(but=0)

@@ -104,16 +104,16 @@ def by_rows_without_fallback(evaluation: Evaluation, rows: int, find: Any) -> An
     "window",
     [name if window is None else pytest.param(name, marks=pytest.mark.long) for name, window in WINDOWS.items()],
 )
+@pytest.mark.parametrize("share", [0.5, pytest.param(1.0, marks=pytest.mark.long)])
 def test_sketches_are_the_same_by_either_engine(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, window: str
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, window: str, share: float
 ) -> None:
     kind = Aggregate("key", MEASURES, window=WINDOWS[window])
     slices = [to_frame(spark, part) for part in parts(len(window), 4)]
     whole = state(laws.at_once(kind, slices))
     monkeypatch.setattr(laws, "by_rows", by_rows_without_fallback)
-    for share in (0.5, 1.0):
-        monkeypatch.setattr(laws, "SHARE_OF_DUCKDB", share)
-        assert state(laws.by_slices(kind, slices)) == whole
+    monkeypatch.setattr(laws, "SHARE_OF_DUCKDB", share)
+    assert state(laws.by_slices(kind, slices)) == whole
 
 
 def arguments() -> Iterator[tuple[float, float]]:

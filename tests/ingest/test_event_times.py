@@ -86,6 +86,7 @@ def time_files(settings: Settings) -> list[Path]:
     return sorted(settings.path(".lake/times").iterdir())
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_stored_times_equal_those_of_the_whole_log(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

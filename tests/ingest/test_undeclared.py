@@ -84,6 +84,7 @@ def test_redelivery_is_compared_with_undeclared_members(spark: SparkSession, pro
     assert (event["status"], event["addr"].zip) == ("open", "1")
 
 
+@pytest.mark.long
 def test_upcast_is_applied_by_tables_and_by_lake_sql_alike(spark: SparkSession, project: Settings) -> None:
     job = {"meter": shop.job("meter", 'Latest("id")', 'log("things")', returns='rows.select("id", "energy")')}
     lakehouse = shop.declare(project, things({"energy": "long", "unit": "string?"}, id=["id"]), jobs=job)

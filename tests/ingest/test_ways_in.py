@@ -667,6 +667,7 @@ def records(contract: Contract, name: str, data: bytes) -> list[str | dict[str, 
     return rows
 
 
+@pytest.mark.long
 def test_fields_and_members_declared_later_have_the_values_of_older_events(ingested_project: Settings) -> None:
     grown = declaration("nested_record_cannot_grow", addr=optional(record("addr_t", city="string?", zip="string?")))
     shop.declare(ingested_project, grown, declaration("unknown_field_not_in_identity", status="string?"))

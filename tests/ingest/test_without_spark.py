@@ -55,6 +55,7 @@ def test_batch_with_rejected_and_repeated_records_needs_no_spark(
     assert check_log(project, "readings").faults == []
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("identity", [["meter", "at"], None], ids=["by fields", "by position"])
 @pytest.mark.parametrize("second", ["a.jsonl", "./a.jsonl", "link.jsonl", "folder/a.jsonl"])
 def test_append_reads_a_file_once_however_it_is_named(

@@ -185,13 +185,13 @@ def test_slicing_check_detects_a_kind_that_absorbs_nothing(spark: SparkSession, 
     assert row.n == 1
 
 
+@pytest.mark.long
 def test_aggregate_measures_are_equal_in_any_slicing(spark: SparkSession) -> None:
     parts = histories(1)
     expected = model.aggregate(remaining_rows(parts), model.whole, model.exact)
     check(spark, Aggregate("key", EXACT), parts, expected, list(EXACT))
 
 
-@pytest.mark.long
 def test_additive_measures_subtract_removed_rows(spark: SparkSession) -> None:
     parts = histories(2)
     kind = Aggregate("key", ADDED)

@@ -142,6 +142,7 @@ class Trial:
         }
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("type_", TYPES)
 def test_measures_of_extreme_values_equal_those_of_fractions_in_any_slicing(spark: SparkSession, type_: str) -> None:

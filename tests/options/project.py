@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -163,10 +163,10 @@ def _dict(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{name!r}: {value}" for name, value in values.items()) + "}"
 
 
-def tables(*, bold: bool = False) -> list[Table]:
-    """Return the tables of all kinds; or the bold ones, the first of each, with fewest defaults."""
-    kinds = [name for name, made in classes().items() if issubclass(made, Kind)]
-    return [each for kind in kinds for each in (islice(_tables(kind), BOLD) if bold else _tables(kind))]
+def tables(*, bold: bool = False, kinds: Collection[str] = ()) -> list[Table]:
+    """Return the tables of the kinds (default: all); or the bold ones, the first of each, with fewest defaults."""
+    of = kinds or [name for name, made in classes().items() if issubclass(made, Kind)]
+    return [each for kind in of for each in (islice(_tables(kind), BOLD) if bold else _tables(kind))]
 
 
 def _tables(kind: str) -> Iterator[Table]:

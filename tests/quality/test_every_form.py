@@ -83,6 +83,7 @@ def members(type_: str) -> Iterator[str]:
             yield json.dumps({"type": type_, "kwargs": kwargs | {name: "FORM"}, "severity": "park"})
 
 
+@pytest.mark.turns(16)
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("type_", TYPES)
 def test_argument_of_any_form_is_judged_or_reported(tmp_path: Path, type_: str, step: int) -> None:

@@ -181,6 +181,7 @@ def library_meets(expectation: Expectation, count: FailureCounts) -> bool:
     return bool(judge._validate(metrics=metrics, runtime_configuration={"result_format": "BOOLEAN_ONLY"})["success"])
 
 
+@pytest.mark.turns(7)
 @pytest.mark.parametrize("mostly", [0.75, *(pytest.param(share, marks=pytest.mark.long) for share in (0, 0.5, 1))])
 @pytest.mark.parametrize("type_", [name for name in known_types() if name in {*ROW_CONDITIONS, *oracle.UNIQUE}])
 def test_share_of_failing_rows_is_judged_as_by_the_library(type_: str, mostly: float) -> None:
@@ -236,6 +237,7 @@ def test_unsuited_expectation_is_rejected_for_any_number_of_rows() -> None:
             judge_rows([expectation(case)], oracle.table(ROWS), ["id"])
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("seed", range(3))
 def test_gate_judges_rows_equally_in_slices(seed: int) -> None:
     """A value has no influence on the verdict about other rows."""

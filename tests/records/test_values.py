@@ -54,6 +54,7 @@ def compare(kind: str, all_texts: list[str]) -> None:
         assert same(found, expected), (kind, text, expected, found)
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("kind", texts.TYPES)
 def test_value_is_the_stated_one_for_generated_texts(kind: str) -> None:
     compare(kind, texts.some(random.Random(kind), 1500))

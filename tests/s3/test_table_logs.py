@@ -173,7 +173,7 @@ def table_properties(state: TableState | DeltaTable) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
-@pytest.mark.parametrize("most", [bucket_log.LISTED, 5])
+@pytest.mark.parametrize("most", [5, pytest.param(bucket_log.LISTED, marks=pytest.mark.long)])
 def test_table_log_equals_that_of_delta_rs(
     any_table: Address, seed: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

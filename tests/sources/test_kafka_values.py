@@ -136,6 +136,7 @@ def an_order(random: Random, depth: int = 2) -> tuple[dict[str, Any], dict[str, 
     return given, read
 
 
+@pytest.mark.turns(10)
 @pytest.mark.parametrize("seed", range(30))
 def test_avro_is_decoded_with_every_digit_and_microsecond(registry: Registry, client: Any, seed: int) -> None:
     with localcontext(Context(prec=60)):
@@ -231,6 +232,7 @@ def test_undecodable_value_is_rejected_with_its_reason(registry: Registry, clien
         decode_once(registry, spoil(serialized(client, ANY, {"s": "abc", "n": 300})))
 
 
+@pytest.mark.turns(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_corrupt_bytes_never_stop_the_stream(registry: Registry, client: Any, seed: int) -> None:
     random = Random(seed)

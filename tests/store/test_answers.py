@@ -180,6 +180,7 @@ def state(path: Address) -> tuple[int, list[dict[str, Any]]]:
     ]
 
 
+@pytest.mark.turns(12)
 @pytest.mark.parametrize(
     "fails",
     [CommitFailedError("Failed to commit transaction: 412"), OSError("Generic S3 error: connection closed")],
@@ -198,6 +199,7 @@ def test_commit_counts_once_when_its_response_is_lost(
     assert state(of(here)) == state(of(there))
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("what", COMMITS)
 def test_failed_commit_is_reported_as_unavailable_and_succeeds_on_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

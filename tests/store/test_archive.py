@@ -249,6 +249,7 @@ def test_archive_is_completed_by_the_same_command_after_a_kill(settings: Setting
         print(f"{len(points) + 2} kills")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("left", [0, 1, 200])
 def test_archive_recommits_a_part_when_its_commit_is_truncated(
@@ -375,6 +376,7 @@ def as_folder(file: Path) -> None:
     file.mkdir()
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("harm", HARMS)
 def test_check_reports_damage_to_an_archive(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str

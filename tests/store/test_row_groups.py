@@ -67,6 +67,7 @@ def codecs(path: Address) -> set[str]:
     return {file.row_group(0).column(column).compression for file in files for column in range(file.num_columns)}
 
 
+@pytest.mark.long
 @pytest.mark.turns
 @pytest.mark.parametrize("write", [by_delta_rs, without_a_position, by_spark])
 def test_files_have_small_row_groups_when_written_and_compacted(

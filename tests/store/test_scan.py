@@ -64,6 +64,7 @@ def test_spooled_parts_equal_one_table_and_are_read_at_most_two_ahead(
     assert to_arrow(frame.orderBy("n")) == to_arrow(to_frame(spark, rows))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("limits", "by_spark"),
     [

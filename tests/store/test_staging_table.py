@@ -63,6 +63,7 @@ def changes(spark: SparkSession, at: Address, version: int) -> list[tuple[int, s
     return sorted((row["k"], row["_change_type"]) for row in rows.collect())
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["t", "a b%ü {x}; --", "_bucket=7"])
 def test_staged_merge_changes_rows_and_feed_like_a_merge(spark: SparkSession, tmp_path: Path, name: str) -> None:
     at = table(tmp_path / name)

@@ -11,8 +11,9 @@ from types import FunctionType
 import pytest
 
 from lake.project.jobfile import JobFile
+from tests.source.trees import tree
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 UNREASONED = re.compile(r"# noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)*\s+\S)")
 
 
@@ -46,7 +47,7 @@ def test_tests_have_no_patience_of_their_own_and_assert_no_speed() -> None:
     """A machine may be busy: every test waits as long as `tests.processes` allows."""
     faults = []
     for path in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call):
                 waits = [word.value for word in node.keywords if word.arg and word.arg.endswith("timeout")]
                 if isinstance(node.func, ast.Attribute) and node.func.attr in {"wait", "result", "join", "flush"}:
@@ -67,7 +68,7 @@ def _number(node: ast.expr) -> float:
 def test_frames_are_created_with_their_types() -> None:
     """Spark Connect infers no types without rows, and either engine gives times without a zone the session's."""
     for path in (ROOT / "lake").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 assert node.func.attr != "createDataFrame" or len(node.args) == 2, f"{path}:{node.lineno}"
 

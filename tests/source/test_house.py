@@ -124,7 +124,6 @@ def test_house_counts_docstrings(figures: Figures) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_figures_of_this_repository_do_not_grow() -> None:
     figures = house(ROOT)
     counts = {name: len(value) if isinstance(value, list) else value or 0 for name, value in figures.items()}

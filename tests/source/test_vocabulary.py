@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from tests.vocabulary import FIRST, TEST_FIRST, found
+from tests.source.vocabulary import FIRST, TEST_FIRST, found
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("lake", "dags", "infra")
 TEMPLATES: Final = "lake/templates/"
 """Their docstrings describe tables to readers."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.vocabulary import FIRST, found
+from tests.source.vocabulary import FIRST, found
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = (
