@@ -241,15 +241,20 @@ class SourceIngestion:
 
     def commit(self, spooled: SpooledDelivery) -> None:
         for stream in spooled.streams or self.source.streams[:1]:
-            if stream in self.contracts or stream in self.source.streams:
+            if stream in self.contracts:
                 self._append(spooled, stream)
+            elif stream in self.source.streams and not _is_in_log(spooled, Log(self.settings, stream).head()):
+                load_contract(self.settings, stream)  # raises its fault
 
     def _append(self, spooled: SpooledDelivery, stream: str) -> None:
         def deliver(head: LogHead) -> SourceDelivery | None:
-            newest = head.sources.get(spooled.source)
-            has = newest is not None and newest.number >= spooled.number
-            return None if has else SourceDelivery(self.settings, spooled, stream)
+            return None if _is_in_log(spooled, head) else SourceDelivery(self.settings, spooled, stream)
 
         before = self.counts.get(stream) or BatchCounts(Log(self.settings, stream).head().batch)
         counts = append(self.settings, self.spark, self.contracts[stream], deliver, now=self.now)
         self.counts[stream] = counts.after(before) if counts.batch != before.batch else before
+
+
+def _is_in_log(spooled: SpooledDelivery, head: LogHead) -> bool:
+    newest = head.sources.get(spooled.source)
+    return newest is not None and newest.number >= spooled.number

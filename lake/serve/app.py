@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import LakeError, did_you_mean
+from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.records.single_reader import SingleReader
 from lake.serve import bodies, pages
 from lake.serve.access import Access
@@ -38,11 +38,16 @@ PARAMETERS: Final = {"wait", "timeout", "decide"}
 PATIENCE: Final = 30.0
 LONGEST: Final = 600.0
 """Seconds that ?wait=edition may take: by default PATIENCE, at most LONGEST."""
+FAULTY_SECONDS: Final = 600.0
+"""Retry-After of an event of a faulty stream."""
 
 
 @dataclass
 class Intake:
-    """Intake of one source. `validator` decides on streams that have a command rule; its `begin` has been called."""
+    """Intake of one source. `validator` decides on streams that have a command rule; its `begin` has been called.
+
+    Events of `faulty` streams are rejected.
+    """
 
     settings: Settings
     declared: DeclaredIntake
@@ -50,6 +55,7 @@ class Intake:
     access: Access
     writer: GroupWriter
     validator: CommandValidator | None = None
+    faulty: Mapping[str, DeclarationError] = field(default_factory=dict)
     commits: Commits = field(init=False)
     decisions: Decisions = field(init=False)
     decides: Collection[str] = field(init=False)
@@ -60,11 +66,14 @@ class Intake:
         self.decides = self.validator.rules if self.validator else ()
         self.pressure = Backpressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
-        self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
-        self.readers = {
-            stream: SingleReader(self.contracts[stream], self.settings.record_bytes)
+        self.headers = {
+            stream: [] if stream in self.faulty else named_headers(self.contracts[stream])
             for stream in self.declared.streams
-            if self.declared.check and stream not in self.decides
+        }
+        self.readers = {
+            contract.name: SingleReader(contract, self.settings.record_bytes)
+            for contract in self.accepted_contracts
+            if self.declared.check and contract.name not in self.decides
         }
 
     def stop(self) -> None:
@@ -132,6 +141,8 @@ class Intake:
 
     def _check(self, by_stream: dict[str, list[PostedRecord]], decides: bool) -> None:
         for stream, records in by_stream.items():
+            if stream in self.faulty:
+                raise Problem("faulty", f"{stream}: {self.faulty[stream]}", after=FAULTY_SECONDS)
             if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
                 what = f"{stream} takes an event's id from the request, and this request has none"
                 raise Problem("missing-id", what)
@@ -193,7 +204,7 @@ class Intake:
 
     @property
     def accepted_contracts(self) -> list[Contract]:
-        return [self.contracts[stream] for stream in self.declared.streams]
+        return [self.contracts[stream] for stream in self.declared.streams if stream not in self.faulty]
 
     def check_capacity(self) -> None:
         with self.pressure.request():

@@ -9,23 +9,23 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 from lake.config import Settings
-from lake.contracts.contract import Contract, known_stream, load_contracts
+from lake.contracts.contract import known_stream, sound_contracts
 from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
-from lake.project.project import load
+from lake.project.project import sound
 from lake.records.single_reader import SingleReader
 from lake.serve import bodies
 from lake.serve.access import Access
 from lake.serve.bodies import Reception, check_contracts
 from lake.serve.commits import Commits
 from lake.serve.decide.command_validation import CommandValidator
-from lake.serve.decide.rule import rules
+from lake.serve.decide.rule import faulty_streams, rules
 from lake.serve.decisions import Decisions, expected_version
 from lake.serve.intake_folder import GroupWriter
 from lake.serve.problems import KINDS, Problem
@@ -58,8 +58,7 @@ def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, An
     Raises Refused for a rejected event or another version, ContractError for a bad record, DeclarationError without a
     rule, Unavailable if the folder is in use.
     """
-    contracts = load_contracts(settings)
-    declared, ends = _deciding(settings, contracts, command.streams), time.monotonic() + PATIENCE
+    declared, ends = _deciding(settings, command.streams), time.monotonic() + PATIENCE
     while True:
         try:
             writer = intake_writer(settings, declared.name)
@@ -79,8 +78,11 @@ def append_decided(settings: Settings, command: DecisionRequest) -> dict[str, An
             writer.close()
 
 
-def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Sequence[str]) -> DeclaredIntake:
+def _deciding(settings: Settings, streams: Sequence[str]) -> DeclaredIntake:
+    contracts, faults = sound_contracts(settings)
     for stream in streams:
+        if stream in faults:
+            raise faults[stream]
         known_stream(contracts, stream)
     source = next(filter(None, (decided_by(settings, stream) for stream in streams)), None)
     if source is None:
@@ -100,9 +102,11 @@ def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Se
 async def _decide_here(
     settings: Settings, declared: DeclaredIntake, writer: GroupWriter, command: DecisionRequest
 ) -> dict[str, Any]:
-    project = load(settings)
+    project, _ = sound(settings)
+    faulty = faulty_streams(settings, declared, project.tables)
+    DeclarationError.raise_any(faulty[stream] for stream in command.streams if stream in faulty)
     commits = Commits(writer)
-    validator = CommandValidator(declared, rules(project, declared), looks_up=True)
+    validator = CommandValidator(declared, rules(project, declared, faulty), looks_up=True)
     decisions = Decisions(validator, commits)
     headers, several = _headers(command), len(command.streams) > 1
     received = datetime.now(UTC).isoformat(timespec="microseconds")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +27,15 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from lake.config import ServeSettings, Settings
-from lake.contracts.contract import load_contracts
+from lake.contracts.contract import Contract, sound_contracts
 from lake.errors import Unavailable
-from lake.project.project import load
+from lake.project.project import sound
 from lake.serve import pages
 from lake.serve.access import Access
 from lake.serve.app import Intake
 from lake.serve.connections import ACCEPTED_AT_ONCE, protocol
 from lake.serve.decide.command_validation import CommandValidator
-from lake.serve.decide.rule import rules
+from lake.serve.decide.rule import faulty_streams, rules
 from lake.serve.describe import openapi
 from lake.serve.problems import Problem, handle_problems
 from lake.serve.reading.app import ReadingApp
@@ -71,28 +72,35 @@ def serve(
     Raises DeclarationError for a wrong declaration, Unavailable if the port is in use or another process serves the
     source.
     """
-    declared = find_declaration_if_any(settings, source)
+    contracts, _ = sound_contracts(settings)
+    declared = find_declaration_if_any(settings, contracts, source)
     with _bound(host, port) as listening, ExitStack() as ends:
         url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
-        intake = _intake(settings, declared, url, ends) if declared else None
+        intake = _intake(settings, declared, contracts, url, ends) if declared else None
         site = Site(ReadingApp(settings), intake, shared=not is_loopback(host))
-        name, streams = (declared.name, declared.streams) if declared else (None, ())
+        name = declared.name if declared else None
+        streams = tuple(contract.name for contract in intake.accepted_contracts) if intake else ()
         token_file = intake.access.token_file if intake else None
         serving = Serving(url, name, streams, os.getpid(), token_file, site.shared)
         site.ready = lambda: ready(serving)
         _run(site.app, settings.serve, listening, stop=site.stop)
 
 
-def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitStack) -> Intake:
-    contracts = load_contracts(settings)
+def _intake(
+    settings: Settings, declared: DeclaredIntake, contracts: Mapping[str, Contract], url: str, ends: ExitStack
+) -> Intake:
     access = Access.of(settings, declared)
-    validator = CommandValidator(declared, rules(load(settings), declared)) if declared.decide else None
+    project = sound(settings)[0] if declared.decide else None
+    faulty = faulty_streams(settings, declared, project.tables if project else ())
+    validator = CommandValidator(declared, rules(project, declared, faulty)) if project else None
+    for stream, fault in faulty.items():
+        logging.getLogger("lake").warning("no events of %s are taken: %s", stream, fault)
     writer = intake_writer(settings, declared.name)
     ends.callback(writer.close)
     if validator is not None:
         validator.begin()
         ends.enter_context(_published_address(settings, declared.name, url))
-    return Intake(settings, declared, contracts, access, writer, validator=validator)
+    return Intake(settings, declared, contracts, access, writer, validator, faulty)
 
 
 @contextmanager

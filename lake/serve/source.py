@@ -11,13 +11,13 @@ import logging
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts import declared_files
-from lake.contracts.contract import Contract, load_contracts, sound_contracts, streams_of
+from lake.contracts.contract import Contract, streams_of
 from lake.errors import DeclarationError, did_you_mean
 from lake.serve.backpressure import IntakeLimits
 from lake.serve.intake_folder import Group, GroupWriter, IntakeFolder
@@ -35,6 +35,7 @@ LIMITS: Final = frozenset(each.name for each in fields(IntakeLimits))
 class DeclaredIntake:
     """Declared HTTP source. `tokens` and `secrets` are names of environment variables by stream.
 
+    `streams` have a contract, valid or not: the source goes on from the logs of all of them.
     `decide`: the table whose Fold validates events, by stream. `check`: reject records that violate a contract.
     """
 
@@ -146,9 +147,9 @@ def place(number: int, ordinal: int) -> str:
 
 
 def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
-    options, contracts, where = declaration.options, declaration.contracts, declaration.where
-    DeclarationError.raise_any(_faults(options, contracts), where)
-    streams = tuple(options.get("streams", sorted(contracts)))
+    options, known, where = declaration.options, streams_of(declaration.settings), declaration.where
+    DeclarationError.raise_any(_faults(options, known), where)
+    streams = tuple(options.get("streams", known))
     tokens, secrets = (_variables(options.get(key, {}), streams) for key in ("token", "secret"))
     return DeclaredIntake(
         declaration.name,
@@ -175,17 +176,17 @@ def _number(after: Progress | None) -> int:
     return int(after["upto"]) if after is not None else 0
 
 
-def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+def _faults(options: Mapping[str, Any], known: Sequence[str]) -> Iterator[tuple[str, str]]:
     attributes = {"kind", "streams", "token", "secret", "decide", "check", *LIMITS}
     for key in options.keys() - attributes:
         yield f"unknown key {key!r}", did_you_mean(key, attributes)
-    streams = options.get("streams", sorted(contracts))
+    streams = options.get("streams", known)
     if not isinstance(streams, list) or not all(isinstance(stream, str) for stream in streams) or not streams:
         yield f"invalid streams: {streams!r}", 'write a list of names, such as ["orders"], or leave it out for all'
         streams = []
     for stream in streams:
-        if stream not in contracts:
-            yield f"no stream {stream!r}", did_you_mean(stream, contracts)
+        if stream not in known:
+            yield f"no stream {stream!r}", did_you_mean(stream, known)
     for key in sorted(LIMITS.intersection(options)):
         least = 0 if key in {"rate", "free_bytes"} else 1
         if isinstance(options[key], bool) or not isinstance(options[key], int) or options[key] < least:
@@ -219,19 +220,20 @@ def _variables(given: Any, streams: Iterable[str]) -> dict[str, str]:
     return {stream: name[1] for stream, name in found.items() if name}
 
 
-def find_declaration_if_any(settings: Settings, name: str | None) -> DeclaredIntake | None:
+def find_declaration_if_any(
+    settings: Settings, contracts: Mapping[str, Contract], name: str | None
+) -> DeclaredIntake | None:
     """As `find_declaration`; None if no name is given and the project has no HTTP source.
 
     Faults of sources of other kinds are logged.
     """
-    contracts, _ = sound_contracts(settings)
     sources, faults = sound_sources(settings, contracts)
     stopping = _possible_intakes(settings, faults)
     for source in faults.keys() - stopping.keys():
         logging.getLogger("lake").warning("%s: %s", source, faults[source])
     if name is None and not stopping and not any(source.kind == KIND for source in sources.values()):
         return None
-    return find_declaration(settings, load_contracts(settings), name)
+    return find_declaration(settings, contracts, name)
 
 
 def _possible_intakes(settings: Settings, faults: Mapping[str, DeclarationError]) -> dict[str, DeclarationError]:

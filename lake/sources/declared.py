@@ -13,7 +13,7 @@ from functools import partial
 from lake.config import Settings
 from lake.connectors import connector, kind_of, translated_import_errors
 from lake.contracts import declared_files
-from lake.contracts.contract import Contract
+from lake.contracts.contract import Contract, streams_of
 from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
 from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
@@ -81,8 +81,8 @@ def _read(settings: Settings, contracts: Mapping[str, Contract], file: DeclaredF
     with translated_import_errors("lake.sources", kind, where) as entry:
         source_kind: SourceKind = entry.load()
         source = source_kind.open(SourceDeclaration(file.name, options, where, contracts, settings))
-    unknown = (stream for stream in source.streams if stream not in contracts)
-    DeclarationError.raise_any(
-        ((f"unknown stream {stream!r}", did_you_mean(stream, contracts)) for stream in unknown), where
-    )
+    known = streams_of(settings)
+    unknown = (stream for stream in source.streams if stream not in known)
+    faults = ((f"unknown stream {stream!r}", did_you_mean(stream, known)) for stream in unknown)
+    DeclarationError.raise_any(faults, where)
     return DeclaredSource(file.name, kind, source.streams, where, lambda: source)

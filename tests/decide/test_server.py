@@ -16,9 +16,11 @@ import httpx
 import pytest
 
 from lake.config import Settings
-from lake.errors import Unavailable
+from lake.errors import LakeError, Unavailable
 from lake.ingest.events import void
 from lake.read.wait import parse_tokens
+from lake.serve.append_decided import append_decided
+from lake.sources.source import DecisionRequest
 from lake.store import duckdb_tables
 from lake.store.log_head import GENERATION
 from tests import intake
@@ -220,6 +222,25 @@ def test_server_that_cannot_decide_does_not_start(tmp_path: Path) -> None:
     assert (process.returncode, told["exit_code"]) == (2, 2)
     assert "an undecided event is pending: wrong type: amount: 1.001" in told["what"]
     assert "take decide out of sources/web.toml" in told["fix"]
+
+
+@pytest.mark.parametrize(
+    ("file", "statuses"),
+    [("schemas/orders.avsc", [202, 503]), ("jobs/silver/order.py", [202, 503]), ("jobs/silver/other.py", [202, 202])],
+)
+def test_faulty_declaration_stops_only_decisions_that_need_it(tmp_path: Path, file: str, statuses: list[int]) -> None:
+    installed()
+    settings = accounts(tmp_path / "bank")
+    settings.path(file).write_text("not valid")
+    events = {"entries": {"account": 1, "amount": "1.00"}, "orders": {"order_id": "a", "what": "placed"}}
+    with intake.serving(settings.project) as serving:
+        http = Http(settings, serving)
+        answers = [http.post(event, stream, "?decide", idempotency_key="a") for stream, event in events.items()]
+    assert [answer.status_code for answer in answers] == statuses
+    for (stream, event), status in zip(events.items(), statuses, strict=True):
+        command = DecisionRequest((stream,), json.dumps(event).encode(), "b")
+        with nullcontext() if status == 202 and stream == "entries" else pytest.raises(LakeError):
+            append_decided(settings, command)
 
 
 def test_append_command_answers_equally_with_and_without_a_server(tmp_path: Path) -> None:

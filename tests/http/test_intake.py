@@ -274,6 +274,25 @@ def test_server_reports_wrong_declarations_before_it_listens(
     assert told in done.stderr
 
 
+@pytest.mark.parametrize("options", ["", "streams = ['notes', 'readings']\n"])
+def test_faulty_contract_stops_only_its_stream(tmp_path: Path, options: str) -> None:
+    installed()
+    settings = shop(tmp_path / "shop", options)
+    faulty = settings.path("schemas/notes.avsc")
+    faulty.write_text(faulty.read_text().replace('"key"', '"kee"'))
+    with intake.serving(settings.project) as serving:
+        http = Http(settings, serving)
+        assert http.post({"station": "a", "number": 1}).status_code == 202
+        for stream, body in (("notes", {"number": 1}), ("", {"readings": [{"number": 2}], "notes": [{"number": 1}]})):
+            answer = http.post(body, stream)
+            assert (answer.status_code, answer.json()["type"]) == (503, "/problems#faulty")
+            assert "unknown fact 'kee'" in answer.json()["detail"]
+        assert http.post({"number": 1}, "notes", authorization="Bearer wrong").status_code == 401
+        assert [*http.get("/openapi.json").json()["paths"]].count("/streams/notes") == 0
+    assert serving.process.stderr is not None
+    assert serving.process.stderr.read().count("no events of notes are taken") == 1
+
+
 @pytest.mark.parametrize("words", ["serve http", "append entries events.jsonl --decide"])
 def test_command_names_its_extra_when_it_is_not_installed(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,16 +8,19 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake.config import Settings
-from lake.contracts.contract import load_contracts
-from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.contracts.contract import load_contracts, sound_contracts
+from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
+from lake.ingest.ingest import ingest_named
 from lake.serve import source as http
 from lake.serve.intake_folder import GroupWriter, IntakeFolder
 from lake.serve.source import HttpSource
@@ -261,7 +264,7 @@ def test_faulty_source_of_another_kind_is_reported_and_does_not_stop_the_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, web: str | None, kafka: str, found: str | None
 ) -> None:
     settings = _with_sources(tmp_path, web=web, other=kafka)
-    declared = http.find_declaration_if_any(settings, None)
+    declared = http.find_declaration_if_any(settings, load_contracts(settings), None)
     assert (declared and declared.name) == found
     [record] = caplog.records
     assert record.message.startswith("other: ")
@@ -272,7 +275,34 @@ def test_faulty_source_that_may_be_of_kind_http_stops_the_server(tmp_path: Path,
     for web in (None, "kind = 'http'"):
         settings = _with_sources(tmp_path / str(bool(web)), web=web, other=text)
         with pytest.raises(DeclarationError, match=r"other\.toml"):
-            http.find_declaration_if_any(settings, None)
+            http.find_declaration_if_any(settings, load_contracts(settings), None)
+
+
+@pytest.mark.parametrize("options", ["", "streams = ['notes', 'readings']"])
+def test_faulty_contract_stops_only_deliveries_that_have_its_events(tmp_path: Path, options: str) -> None:
+    settings = shop(tmp_path / "shop", options)
+
+    def failures() -> dict[str, LakeError]:
+        failed = dict[str, LakeError]()
+        ingest_named(settings, Mock(side_effect=Unavailable("no Spark here")), ["web"], on_failure=failed.__setitem__)
+        return failed
+
+    def post() -> None:
+        with closing(GroupWriter(IntakeFolder.of(settings, "web"))) as writer:
+            writer.put(lines(1, stream="notes"), 1)
+
+    post()
+    assert failures() == {}
+    contract = settings.path("schemas/notes.avsc")
+    text = contract.read_text()
+    contract.write_text(text.replace('"key"', '"kee"'))
+    contracts, faults = sound_contracts(settings)
+    assert sound_sources(settings, contracts)[0]["web"].streams == ("notes", "readings")
+    assert failures().keys() == {"notes"}
+    post()
+    assert failures()["web"].what == faults["notes"].what
+    contract.write_text(text)
+    assert failures() == {}
 
 
 def _with_sources(folder: Path, **texts: str | None) -> Settings:

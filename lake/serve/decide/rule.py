@@ -12,7 +12,7 @@ declaration in `decide` is valid only if
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lake.config import Settings
 from lake.contracts import evolution, origins
-from lake.contracts.contract import Contract
+from lake.contracts.contract import Contract, sound_contracts
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
@@ -37,6 +37,7 @@ from lake.serve.source import DeclaredIntake
 from lake.sources.declared import sound_sources
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
+from lake.store.warehouse import LAYERS
 
 ID: Final = ("http", "id")
 Key = tuple[Any, ...]
@@ -110,10 +111,25 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def rules(project: Project, source: DeclaredIntake) -> dict[str, CommandRule]:
-    decide = source.decide.items()
-    DeclarationError.raise_any(fault for stream, table in decide for fault in _faults(project, source, stream, table))
-    return {stream: _rule(project, stream, table) for stream, table in decide}
+def rules(project: Project, source: DeclaredIntake, faulty: Collection[str] = ()) -> dict[str, CommandRule]:
+    """Return the rules of streams that are not `faulty`. Raises DeclarationError with all faults of these rules."""
+    decide = {stream: table for stream, table in source.decide.items() if stream not in faulty}
+    DeclarationError.raise_any(
+        fault for stream, table in decide.items() for fault in _faults(project, source, stream, table)
+    )
+    return {stream: _rule(project, stream, table) for stream, table in decide.items()}
+
+
+def faulty_streams(settings: Settings, source: DeclaredIntake, tables: Collection[str]) -> dict[str, DeclarationError]:
+    """Return the faults of streams whose contract, or whose rule's table, is faulty. `tables` are the sound ones."""
+    _, faults = sound_contracts(settings)
+    faulty = {stream: faults[stream] for stream in source.streams if stream in faults}
+    for stream, table in source.decide.items():
+        files = [f"jobs/{layer}/{table}.py" for layer in LAYERS if settings.path(f"jobs/{layer}/{table}.py").exists()]
+        if table not in tables and files:
+            what = f"{table}, which decides on {stream}, is faulty"
+            faulty.setdefault(stream, DeclarationError(what, where=files[0], fix="see its faults with lake plan"))
+    return faulty
 
 
 def _rule(project: Project, stream: str, table: str) -> CommandRule:
