@@ -137,12 +137,13 @@ class Suite:
 
 
 def has_parking(settings: Settings, table: str) -> bool:
-    """Return whether an expectation may park; the file is not validated."""
+    """Return whether an expectation may park; the file is not validated. An escape may be a letter of the word."""
     file = settings.path("quality") / f"{table}.json"
     try:
-        return file.is_file() and b'"park"' in file.read_bytes()
+        content = file.read_bytes() if file.is_file() else b""
     except OSError:
         return False
+    return b'"park"' in content or b"\\u" in content
 
 
 def load_suite(settings: Settings, table: str) -> Suite | None:
@@ -157,11 +158,9 @@ def read_suite(file: Path) -> Suite:
     document = parse_json(text, where=where, fix=EXAMPLE)
     if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
         raise DeclarationError('not {"expectations": [...]}', where=where, fix=EXAMPLE)
-    faults = [
-        DeclarationError(f"unknown member {name!r}", where=where, fix='known: "expectations"')
-        for name in sorted(document.keys() - {"expectations"})
-    ]
-    expectations = []
+    unknown = sorted(document.keys() - {"expectations"})
+    DeclarationError.raise_any(((f"unknown member {name!r}", 'known: "expectations"') for name in unknown), where)
+    faults, expectations = list[DeclarationError](), list[Expectation]()
     for line, value in _elements_with_lines(text):
         wrong = list(_faults(value, f"{where}:{line}"))
         faults += wrong
@@ -175,14 +174,13 @@ def read_suite(file: Path) -> Suite:
     return Suite(file.stem, tuple(each for each in expectations if each not in parked), parked)
 
 
-_BEGINNING = re.compile(r'(?<!\\)"expectations"\s*:\s*\[')
 _GAP = re.compile(r"[\s,]*")
 
 
 def _elements_with_lines(text: str) -> Iterator[tuple[int, Any]]:
-    start = _BEGINNING.search(text)
-    at = start.end() if start else len(text)
-    while (at := _end_of_gap(text, at)) < len(text) and text[at] != "]":
+    """Yield the elements of the list in an object of one member, each with its line."""
+    at = text.index("[", text.index(":")) + 1
+    while text[at := _end_of_gap(text, at)] != "]":
         value, end = decoder().raw_decode(text, at)
         yield text.count("\n", 0, at) + 1, value
         at = end

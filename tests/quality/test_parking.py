@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
@@ -185,6 +186,23 @@ def test_faulty_quality_file_leaves_the_other_tables_sound(project: Settings, te
     found, faults = sound(project)
     assert [*found.tables] == ["first_sale"]
     assert ["quality/current_sale.json:1" in str(fault) for fault in faults] == [True]
+
+
+def escaped(text: str) -> str:
+    """Return the JSON text with all letters of its strings as escapes."""
+    return re.sub("[a-z]", lambda letter: f"\\u{ord(letter[0]):04x}", text)
+
+
+@pytest.mark.parametrize("word", ["expectations", "type", "kwargs", "severity", "park", "column"])
+def test_escaped_word_of_a_quality_file_counts_like_a_plain_one(project: Settings, word: str) -> None:
+    park(project, PARKING)
+    plain = load(project)
+    file = project.path("quality/current_sale.json")
+    file.write_text(file.read_text().replace(f'"{word}"', f'"{escaped(word)}"'))
+    found = load(project)
+    assert found.tables.keys() == plain.tables.keys()
+    lines = [(each.type, each.kwargs, each.where) for each in plain.tables["current_sale"].parking]
+    assert [(each.type, each.kwargs, each.where) for each in found.tables["current_sale"].parking] == lines
 
 
 def test_name_of_a_parked_table_is_reserved(project: Settings) -> None:
