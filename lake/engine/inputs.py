@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +22,7 @@ from lake.kinds.kind import Kind
 from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.session import SessionFactory
-from lake.session.file_modes import free
+from lake.session.file_modes import device, free
 from lake.session.in_process.mode import in_process
 from lake.session.spark_session import is_here, local_dirs
 from lake.store import log_rows
@@ -262,15 +264,17 @@ class Evaluation:
 
 
 def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) -> None:
-    """Warn if evaluating `size_of()` bytes may spill more than is free on this machine's disk."""
+    """Warn of each disk of this machine with less free space than evaluating `size_of()` bytes may spill to it."""
     if not is_here(settings):
         return
-    folders, size = local_dirs(settings), size_of()
-    folder = min(folders, key=free)
-    needed, left = size * cost.SPILLED_SHARE / len(folders), free(folder)
-    if needed > left:
-        logging.getLogger("lake").warning(
-            "%s: Spark may put %.1f GB on the disk while it evaluates %.1f GB of inputs, and %s has %.1f GB free: free"
-            ' some space, or have "spark.local.dir" in [tool.lake.spark.conf] name a folder on a larger disk',
-            *(table, needed / GB, size / GB, folder, left / GB),
-        )
+    every, size, by_device = local_dirs(settings), size_of(), defaultdict[int, list[Path]](list)
+    for folder in every:
+        by_device[device(folder)].append(folder)
+    for folders in by_device.values():
+        needed, left = size * cost.SPILLED_SHARE * len(folders) / len(every), free(folders[0])
+        if needed > left:
+            logging.getLogger("lake").warning(
+                "%s: Spark may put %.1f GB on the disk while it evaluates %.1f GB of inputs, and %s has %.1f GB free:"
+                ' free some space, or have "spark.local.dir" in [tool.lake.spark.conf] name a folder on a larger disk',
+                *(table, needed / GB, size / GB, folders[0], left / GB),
+            )

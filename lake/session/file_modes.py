@@ -84,6 +84,11 @@ def free(path: Path) -> int:
     return shutil.disk_usage(nearest(path)).free
 
 
+def device(path: Path) -> int:
+    """Return the number of the file system of `path`, which need not exist."""
+    return nearest(path).stat().st_dev
+
+
 def flush(paths: Iterable[Path]) -> None:
     """Flush the content of files, and the names in folders, whichever process changed them."""
     paths = list(paths)

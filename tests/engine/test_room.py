@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.config import Settings, SparkSettings
+from lake.engine import inputs
 from lake.engine.inputs import warn_of_spill
 from lake.session.spark_session import local_dirs
 from tests.shop import contract, declare, empty, job
@@ -56,15 +57,25 @@ def test_spill_warning_names_the_folder_and_the_size(
         assert all(path.exists() for path in seen)
 
 
-@pytest.mark.parametrize(("small", "told"), [(5 << 30, False), (4 << 30, True)])
+@pytest.mark.parametrize(
+    ("devices", "left", "told"),
+    [
+        ((1, 2), (9, 5), []),
+        ((1, 2), (9, 4), ["b has 4.0 GB"]),
+        ((1, 2), (4, 3), ["a has 4.0 GB", "b has 3.0 GB"]),
+        ((1, 1), (10, 10), []),
+        ((1, 1), (9, 9), ["a has 9.0 GB"]),
+    ],
+)
 @pytest.mark.parametrize("variable", [False, True])
-def test_spill_warning_names_the_fullest_of_several_folders(
+def test_spill_warning_names_each_disk_that_is_too_small(
     project: Settings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    small: int,
+    devices: tuple[int, int],
+    left: tuple[int, int],
     *,
-    told: bool,
+    told: list[str],
     variable: bool,
 ) -> None:
     for name in ("a", "b", "declared"):
@@ -73,11 +84,13 @@ def test_spill_warning_names_the_fullest_of_several_folders(
     conf = {"spark.local.dir": str(project.project / "declared") if variable else folders}
     if variable:
         monkeypatch.setenv("SPARK_LOCAL_DIRS", folders)
-    left = {"a": 9 << 30, "b": small}
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 40, 0, left.get(path.name, 0)))
+    free, numbers = dict(zip("ab", left, strict=True)), dict(zip("ab", devices, strict=True))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 40, 0, free[path.name] << 30))
+    monkeypatch.setattr(inputs, "device", lambda path: numbers[path.name])
     monkeypatch.setattr(cost, "SPILLED_SHARE", 2.0)
     warn_of_spill(replace(project, spark=SparkSettings(conf=conf)), "day_total", lambda: 5 << 30)
-    assert [f"{project.project}/b has 4.0 GB free" in message for message in caplog.messages] == [True] * told
+    assert len(caplog.messages) == len(told)
+    assert all(f"{project.project}/{of} free" in message for message, of in zip(caplog.messages, told, strict=True))
 
 
 def test_spill_is_estimated_once_for_each_complete_evaluation(
