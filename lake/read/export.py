@@ -12,7 +12,7 @@ import shutil
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from threading import Thread
@@ -193,27 +193,13 @@ def _output_file(output: Path | None) -> Iterator[IO[bytes]]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
-    try:
-        target = output.resolve(strict=False)
-    except (OSError, RuntimeError):
-        raise DeclarationError("--output is a link that leads back to itself", where=str(output)) from None
+    target = _link_target(output)
     if is_device(target):
         with report_write_errors(str(output), device=True), target.open("wb") as out:
             yield out
         return
-    part = target.with_name(f".lake-{secrets.token_hex(8)}.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with report_write_errors(str(output)):
-        descriptor = os.open(part, flags, 0o666)
-        try:
-            with os.fdopen(descriptor, "wb") as out:
-                yield out
-                out.flush()
-                os.fsync(descriptor)
-            part.replace(target)
-        finally:
-            with suppress(FileNotFoundError):
-                part.unlink()
+    with report_write_errors(str(output)), _replacement(target) as part, part.open("xb") as out:
+        yield out
 
 
 @contextmanager
@@ -243,7 +229,7 @@ def write_database(
     """
     named = [reader.table(name) for name in names] or [*map(reader.table, reader.edition.tables)]
     tables = [*{table.name: table for table in named}.values()]
-    with report_write_errors(str(file)), _replacing(file) as part:
+    with report_write_errors(str(file)), _replacement(_database_file(file)) as part:
         try:
             with closing(connect_spilling(reader.settings, str(part))) as con:
                 con.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
@@ -302,13 +288,8 @@ def _copy_table(
     return rows
 
 
-@contextmanager
-def _replacing(file: Path) -> Iterator[Path]:
-    """Yield a file that replaces `file` or a link's target, in its own folder: DuckDB writes files beside it."""
-    try:
-        target = file.resolve(strict=False)
-    except (OSError, RuntimeError):
-        raise DeclarationError("the file is a link that leads back to itself", where=str(file)) from None
+def _database_file(file: Path) -> Path:
+    target = _link_target(file)
     if target.is_dir() or is_device(target):
         raise DeclarationError("a database is a file of its own", where=str(file), fix="name a file")
     if not target.parent.is_dir():
@@ -319,6 +300,19 @@ def _replacing(file: Path) -> Iterator[Path]:
             where=f"{target}.wal",
             fix="close it there, or name another file",
         )
+    return target
+
+
+def _link_target(file: Path) -> Path:
+    try:
+        return file.resolve(strict=False)
+    except (OSError, RuntimeError):
+        raise DeclarationError("the file is a link that leads back to itself", where=str(file)) from None
+
+
+@contextmanager
+def _replacement(target: Path) -> Iterator[Path]:
+    """Yield a file that replaces `target` if the block succeeds, in its own folder: DuckDB writes files beside it."""
     folder = target.with_name(f".lake-{secrets.token_hex(8)}.part")
     folder.mkdir(mode=0o700)
     try:
