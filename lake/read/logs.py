@@ -7,7 +7,10 @@ event's contract are read from `_extra` by the same Python as in Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from duckdb.func import ARROW, SPECIAL
 
 from lake.config import Settings
 from lake.contracts import evolution, origins
@@ -16,7 +19,7 @@ from lake.contracts.evolution import steps_of_log
 from lake.contracts.fields import DUCKDB, Field, duckdb_type
 from lake.contracts.origins import ExtraMember
 from lake.contracts.upcast import upcast_sql
-from lake.read.relation import FILE, Function, SystemRelation, rows_sql
+from lake.read.relation import FILE, SystemRelation, rows_sql
 from lake.store import log_rows
 from lake.store.dialects import MEMBERS, DuckDBDialect
 from lake.store.ledger.cuts import Cut
@@ -26,6 +29,9 @@ from lake.store.snapshot import Column
 from lake.store.voids import not_voided_sql, voids_between
 from lake.store.warehouse import Warehouse
 from lake.text import literal, quoted
+
+if TYPE_CHECKING:
+    import duckdb
 
 SCHEMA: Final = "log"
 FUNCTION: Final = "_members_of_{}"
@@ -57,7 +63,7 @@ def relation(settings: Settings, contract: Contract, cut: Cut) -> SystemRelation
         _query(files, contracts, f"_batch <= {upto} AND {void}"),
         Warehouse(settings).root,
         tuple(files),
-        functions=value_functions(contracts),
+        create_functions=partial(create_functions, contracts),
     )
 
 
@@ -88,19 +94,20 @@ def null_note(field: Field, contracts: Sequence[Contract]) -> str:
     return ""
 
 
-def value_functions(contracts: Sequence[Contract]) -> tuple[Function, ...]:
+def create_functions(contracts: Sequence[Contract], con: duckdb.DuckDBPyConnection) -> None:
+    """Create the function that `fields_sql` calls, if any."""
     from lake.records.extra_members import read_members  # with Arrow
 
     members = _members(contracts)
     if not members:
-        return ()
+        return
     kinds = ", ".join(f"m{number} {duckdb_type(member.shape)}" for number, member in enumerate(members))
     name, takes = FUNCTION.format(contracts[-1].name), ("INTEGER", "VARCHAR")
 
     def work(versions, extras):  # type: ignore[no-untyped-def]  # DuckDB evaluates annotations
         return read_members(members, versions, extras)
 
-    return (Function(name, work, takes, f"STRUCT({kinds})"),)
+    con.create_function(name, work, [*takes], f"STRUCT({kinds})", type=ARROW, null_handling=SPECIAL)
 
 
 def fields_sql(contracts: Sequence[Contract], events: str, own: Sequence[str]) -> str:

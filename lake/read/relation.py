@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import duckdb
-from duckdb.func import ARROW, SPECIAL
 
 from lake.errors import StorageError
 from lake.store import delta
@@ -16,21 +15,7 @@ from lake.store.snapshot import Column
 from lake.store.storage import Address
 from lake.text import literal, quoted
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 FILE: Final = "_file"
-
-
-@dataclass(frozen=True)
-class Function:
-    name: str
-    work: Callable[..., pa.Array]
-    takes: Sequence[str]
-    gives: str
-
-    def make(self, con: duckdb.DuckDBPyConnection) -> None:
-        con.create_function(self.name, self.work, [*self.takes], self.gives, type=ARROW, null_handling=SPECIAL)
 
 
 @dataclass(frozen=True)
@@ -38,7 +23,7 @@ class SystemRelation:
     """View `schema.name` of `query`, DuckDB SQL over `files` of the warehouse at `root`.
 
     A `copied` one is read before the connection is locked: a query cannot reach its files. An `optional` one is
-    skipped if unreadable.
+    skipped if unreadable. `create_functions` creates the functions of its query; `con` must be closed afterwards.
     """
 
     schema: str
@@ -50,7 +35,7 @@ class SystemRelation:
     files: tuple[str, ...] = ()
     copied: bool = False
     optional: bool = False
-    functions: tuple[Function, ...] = ()
+    create_functions: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None
 
     @property
     def title(self) -> str:
@@ -73,8 +58,7 @@ class SystemRelation:
         home, kind = f"{quoted(self.schema)}.{quoted(self.name)}", "TABLE" if self.copied else "VIEW"
         with suppress(duckdb.Error) if self.optional else nullcontext():
             con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
-            for function in self.functions:  # `con` must be closed afterwards
-                function.make(con)
+            self.create_functions(con)
             con.execute(f"CREATE {kind} {home} AS {self.query}")
             con.execute(f"CREATE VIEW {quoted(self.title)} AS FROM {home}")
             con.execute(f"COMMENT ON {kind} {home} IS {literal(self.doc)}")

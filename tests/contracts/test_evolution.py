@@ -74,8 +74,7 @@ def by_duckdb(contracts: Sequence[Contract], rows: Sequence[dict[str, Any]]) -> 
     with duckdb.connect() as con:
         con.register("texts", table)
         typed = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in kinds.items())
-        for function in logs.value_functions(contracts):
-            function.make(con)
+        logs.create_functions(contracts, con)
         values = ", ".join(field.name for field in newest)
         events = logs.fields_sql(contracts, f"(SELECT {typed} FROM texts)", ["n", "_version"])
         query = f"SELECT {values} FROM {events} ORDER BY n"

@@ -196,8 +196,7 @@ def test_sql_reads_later_members_of_a_record_in_events_of_every_version(seed: in
     with duckdb.connect() as con:
         con.register("events", events)
         con.execute("CREATE TABLE stored AS SELECT *, 1 AS id FROM events")
-        for function in logs.value_functions(contracts):
-            function.make(con)
+        logs.create_functions(contracts, con)
         rows = logs.fields_sql(contracts, "stored", ["n", "_version"])
         found = con.sql(f"SELECT addr FROM {rows} ORDER BY n").to_arrow_table()["addr"].to_pylist()
     assert [plain(shapes[-1], value) for value in found] == wanted
