@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import shutil
 import subprocess
@@ -112,7 +109,7 @@ def test_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
     tokens, links = ReaderTokens(settings), UrlSigner(b"k" * 32)
     first, _ = reader_grants.grant(settings, "r1", ["*"])
     link = FileLink("w/file", first.id, "gold", "types", 1 << 40)
-    opened = links.verify(*links.sign(link).split("?sp=r&sig="))
+    opened = links.verify(links.sign(link).removesuffix("?sp=r"))
     assert tokens.covers(opened.grant, opened.schema, opened.table)
     reader_grants.revoke(settings, "r1")
     second, _ = reader_grants.grant(settings, "r1", ["*"])
@@ -122,12 +119,10 @@ def test_address_names_the_grant_and_not_the_reader(tmp_path: Path) -> None:
     assert not fresh.covers("r1", "gold", "types")
 
 
-def test_signed_address_without_a_grant_is_rejected() -> None:
-    links = UrlSigner(b"k" * 32)
-    content = b'["w/file","r1","gold","types",1099511627776]'
-    signature = base64.urlsafe_b64encode(hmac.new(links.key, b"file\0" + content, hashlib.sha256).digest()).decode()
+def test_address_signed_by_another_key_is_rejected() -> None:
+    link = FileLink("w/file", "r1", "gold", "types", 1 << 40)
     with pytest.raises(Problem, match="no address of this server"):
-        links.verify(base64.urlsafe_b64encode(content).decode().rstrip("="), signature.rstrip("="))
+        UrlSigner(b"k" * 32).verify(UrlSigner(b"l" * 32).sign(link).removesuffix("?sp=r"))
 
 
 @pytest.mark.http

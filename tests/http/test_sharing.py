@@ -131,16 +131,8 @@ def test_address_is_valid_for_a_while_for_its_reader_and_cannot_be_forged(tmp_pa
         part = httpx.get(url, headers={"range": "bytes=4-9"})
         assert (part.status_code, part.content) == (206, whole.content[4:10])
         assert httpx.head(url).headers["content-length"] == str(len(whole.content))
-        said, _, signature = url.rpartition("/")[2].partition("?sp=r&sig=")
-        base = url.rpartition("/")[0]
-        for made_up in (
-            f"{said}?sig={signature[:-2]}AA",
-            f"{said[:-4]}AAAA?sig={signature}",
-            said,
-            f"{said}?sig=",
-            "x?sig=y",
-            "é?sig=é",
-        ):
+        base, _, link = url.removesuffix("?sp=r").rpartition("/")
+        for made_up in (f"{link[:-8]}AAAAAAA=", f"{link[:40]}AAAA{link[44:]}", link[:-4], "x", "é"):
             answer = httpx.get(f"{base}/{made_up}")
             assert (answer.status_code, answer.json()["errorCode"]) == (403, "EXPIRED")
         reader_grants.revoke(site.settings, "ada")

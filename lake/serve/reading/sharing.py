@@ -109,7 +109,7 @@ class Sharing:
         raise Problem("not-shared", "changes are not shared: read one version, then another; or lake changes")
 
     async def file(self, request: Request) -> Response:
-        link = self.context.links.verify(str(request.path_params["link"]), request.query_params.get("sig", ""))
+        link = self.context.links.verify(str(request.path_params["link"]))
         if not await asyncio.to_thread(self.context.tokens.covers, link.grant, link.schema, link.table):
             raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
         path = self.context.public_files.path(link.place)
