@@ -79,7 +79,8 @@ class RetryingTarget(Target, Protocol):
 OptionTable: TypeAlias = Mapping[str, tuple[type | tuple[str, ...], Any]]
 """Allowed keys of a TOML table: {key: (type, default)}. A default of None means required.
 
-The type may be a tuple of the allowed texts. A whole number must be at least 1, or its default if that is less.
+The type may be a tuple of the allowed texts. A text may be empty only by default. A whole number must be at least 1, or
+its default if that is less.
 """
 
 
@@ -106,27 +107,31 @@ NOUNS: Final = {str: "a text", int: "a whole number", bool: "true or false", lis
 SEE: Final = "see docs/how-to/sinks.md"
 
 
-def read_options(table: OptionTable, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Raises one DeclarationError with all faults."""
+def read_options(table: OptionTable, given: Mapping[str, Any], where: str, see: str = SEE) -> dict[str, Any]:
+    """Return the values of all keys. Raises one DeclarationError with all faults; `see` names their page."""
     faults = [(f"unknown key {key!r}", did_you_mean(key, table)) for key in given if key not in table]
     values = {}
     for key, (kind, default) in table.items():
         value = given.get(key, default)
         if value is None:
-            faults.append((f"{key} is missing", f"write {key} = …; {SEE}"))
+            faults.append((f"{key} is missing", f"write {key} = …; {see}"))
         else:
-            faults += _value_faults(key, value, kind, default)
+            faults += _value_faults(key, value, kind, default, see)
         values[key] = value
     DeclarationError.raise_any(faults, where)
     return values
 
 
-def _value_faults(key: str, value: Any, kind: type | tuple[str, ...], default: Any) -> Iterator[tuple[str, str]]:
+def _value_faults(
+    key: str, value: Any, kind: type | tuple[str, ...], default: Any, see: str
+) -> Iterator[tuple[str, str]]:
     wanted: Any = str if isinstance(kind, tuple) else kind
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        yield f"{key}: expected {NOUNS[wanted]}, found {type(value).__name__}", SEE
+        yield f"{key}: expected {NOUNS[wanted]}, found {type(value).__name__}", see
     elif isinstance(kind, tuple) and value not in kind:
         yield f"{key}: found {value!r}", did_you_mean(value, kind)
+    elif value == "" != default:
+        yield f"{key}: found an empty text", see
     elif wanted is int and value < (least := 1 if default is None else min(1, default)):
         yield f"{key}: found {value}", f"give a number from {least} on"
 

@@ -111,7 +111,7 @@ BAD = [
         for rest in INVALID
     ),
     ("webhook", f'url = "http://x/"\nsecret = "{SECRET}"', "", "secret must come from the environment"),
-    ("webhook", 'url = "http://x/"\nsecret = "env:NO_SECRET_AT_ALL"', "", "secret is none of Standard Webhooks"),
+    ("webhook", 'url = "http://x/"\nsecret = "env:NO_SECRET_AT_ALL"', "", "secret: found an empty text"),
     ("webhook", f"{GOOD}batch = 0", "", "batch: found 0"),
     ("webhook", f"{GOOD}parallel = -1", "", "parallel: found -1"),
     ("webhook", f"{GOOD}attempts = true", "", "attempts: expected a whole number, found bool"),

@@ -29,7 +29,7 @@ def options(bootstrap: str, *contracts: Contract, topics: Mapping[str, Any], **s
     """Return the options of a file; `topics` is [streams], each the name of a topic or a table."""
     streams = {name: {"topic": about} if isinstance(about, str) else about for name, about in topics.items()}
     known = {contract.name: contract for contract in contracts} or {name: stream(name) for name in streams}
-    whole = {"kind": "kafka", "bootstrap": bootstrap, "seconds": 20, "streams": streams} | said
+    whole = {"bootstrap": bootstrap, "seconds": 20, "streams": streams} | said
     return options_of("shop", whole, known, WHERE)
 
 

@@ -19,7 +19,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from lake.connect.postgres.source.messages import read_lsn
-from lake.connect.postgres.source.options import read_options
+from lake.connect.postgres.source.options import postgres_options
 from lake.connect.postgres.source.reader import PostgresSource as Source
 from lake.connect.postgres.source.values import PLACEHOLDER
 from lake.contracts.contract import Contract, read_contract
@@ -110,7 +110,7 @@ class Shop:
             "slot": self.slot,
             "streams": streams,
         } | options
-        source = Source(read_options("shop", said, self.contracts, "sources/shop.toml"))
+        source = Source(postgres_options("shop", said, self.contracts, "sources/shop.toml"))
         self.sources.append(source)
         return source
 

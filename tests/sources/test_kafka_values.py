@@ -292,7 +292,7 @@ def test_silent_registry_is_unavailable_and_a_refusing_registry_is_reported(
     ],
 )
 def test_field_of_a_key_is_text_or_json_with_all_digits(value: str, fact: str | None) -> None:
-    topic = KafkaTopic("orders", "orders", key="json", facts=frozenset({"kafka.key.a", "kafka.key.z"}))
+    topic = KafkaTopic("orders", "orders", "json", "json", facts=frozenset({"kafka.key.a", "kafka.key.z"}))
     reader = TopicReader(topic, TopicOffsets("id", {}), of_json, of_json)
     key = f' {{"x": {{"a": 0}}, "a": {value}}}\n'.encode()
     message = Message(topic="orders", partition=0, offset=3, key=key, value=b"{}", headers=[])
@@ -303,7 +303,7 @@ def test_field_of_a_key_is_text_or_json_with_all_digits(value: str, fact: str | 
 
 @pytest.mark.parametrize("key", ["[1]", "7", "{", "[" * 100_000])
 def test_key_that_is_no_object_rejects_its_record(key: str) -> None:
-    topic = KafkaTopic("orders", "orders", key="json", facts=frozenset({"kafka.key.a"}))
+    topic = KafkaTopic("orders", "orders", "json", "json", facts=frozenset({"kafka.key.a"}))
     message = Message(topic="orders", partition=0, offset=3, key=key.encode(), value=b"{}", headers=[])
     [text], _, _ = TopicReader(topic, TopicOffsets("id", {}), of_json, of_json).columns([message], 0)
     assert text.as_py().startswith("cannot be decoded: kafka.key.a: not ")

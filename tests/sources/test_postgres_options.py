@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lake.connect.postgres.source.options import read_options
+from lake.connect.postgres.source.options import postgres_options
 from lake.connect.postgres.source.reader import PostgresSource
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError
@@ -23,29 +23,29 @@ SECRET = "s3cret"
 
 
 def test_postgres_options_have_defaults() -> None:
-    source = PostgresSource(read_options("my_shop", WELL, CONTRACTS, "sources/my_shop.toml"))
+    source = PostgresSource(postgres_options("my_shop", WELL, CONTRACTS, "sources/my_shop.toml"))
     options = source.options
     assert (options.slot, options.snapshot, options.changes) == ("lake_my_shop", True, 100_000)
     assert source.streams == ("orders",)
     source.close()
-    read_options("my_shop", WELL | {"streams": {"other": "public.orders"}}, CONTRACTS, "sources/my_shop.toml")
+    postgres_options("my_shop", WELL | {"streams": {"other": "public.orders"}}, CONTRACTS, "sources/my_shop.toml")
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"publicaton": "x"}, "unknown option 'publicaton'"),
+        ({"publicaton": "x"}, "unknown key 'publicaton'"),
         ({"dsn": None}, "dsn is missing"),
-        ({"publication": ""}, "publication is missing"),
+        ({"publication": ""}, "publication: found an empty text"),
         ({"dsn": f"host=x password={SECRET}"}, "dsn has a password"),
         ({"dsn": f"host=x password = '{SECRET}'"}, "dsn has a password"),
         *(({"dsn": f"postgresql://me:{SECRET}{sign}@host/db"}, "dsn has a password") for sign in ("", *"/?#[]@:%& ")),
         ({"dsn": f"postgresql://host/db?password={SECRET}"}, "dsn has a password"),
         ({"dsn": f"host=x sslpassword={SECRET}"}, "dsn has a password"),
         ({"slot": "With-Dash"}, "invalid slot 'With-Dash'"),
-        ({"snapshot": 1}, "invalid snapshot 1"),
-        ({"changes": 0}, "invalid changes 0"),
-        ({"changes": True}, "invalid changes True"),
+        ({"snapshot": 1}, "snapshot: expected true or false, found int"),
+        ({"changes": 0}, "changes: found 0"),
+        ({"changes": True}, "changes: expected a whole number, found bool"),
         ({"streams": {}}, "no streams"),
         ({"streams": {"order": "public.orders"}}, "no stream 'order'"),
         ({"streams": {"orders": "orders"}}, "invalid table 'orders'"),
@@ -55,7 +55,7 @@ def test_postgres_options_have_defaults() -> None:
 )
 def test_postgres_options_report_a_fault(change: dict[str, Any], told: str) -> None:
     with pytest.raises(DeclarationError) as error:
-        read_options("shop", WELL | change, CONTRACTS, "sources/shop.toml")
+        postgres_options("shop", WELL | change, CONTRACTS, "sources/shop.toml")
     assert told in str(error.value)
     assert error.value.where == "sources/shop.toml"
     assert error.value.fix
@@ -63,18 +63,20 @@ def test_postgres_options_report_a_fault(change: dict[str, Any], told: str) -> N
 
 
 def test_postgres_options_report_all_faults_at_once() -> None:
-    with pytest.raises(DeclarationError, match="4 faults"):
-        read_options(
-            "shop", {"slot": "", "changes": -1, "streams": {"orders": "public.orders"}}, CONTRACTS, "sources/shop.toml"
-        )
+    for change, count in (
+        ({"dsn": None, "publication": 3, "slot": "", "changes": -1}, 4),
+        ({"dsn": f"password={SECRET}", "slot": "A-B", "streams": {"order": "o"}}, 4),
+    ):
+        with pytest.raises(DeclarationError, match=f"{count} faults"):
+            postgres_options("shop", WELL | change, CONTRACTS, "sources/shop.toml")
 
 
 def test_postgres_password_comes_from_the_environment() -> None:
     dsn = FromEnvironment(f"host=x password={SECRET}")
-    read_options("shop", WELL | {"dsn": dsn}, CONTRACTS, "sources/shop.toml")
+    postgres_options("shop", WELL | {"dsn": dsn}, CONTRACTS, "sources/shop.toml")
 
 
 def test_postgres_options_reject_a_contract_without_changes() -> None:
     plain = replace(CONTRACTS["orders"], envelope=None)
     with pytest.raises(DeclarationError, match="reads no changes"):
-        read_options("shop", WELL, {"orders": plain}, "sources/shop.toml")
+        postgres_options("shop", WELL, {"orders": plain}, "sources/shop.toml")

@@ -128,7 +128,7 @@ def _read(settings: Settings, file: DeclaredFile) -> Alert:
         from lake.connect import webhook
     receiving = {name: about for name, about in webhook.OPTIONS.items() if name not in {"batch", "ordered"}}
     own = OF_ROWS if "table" in given else OF_STATE
-    options = read_options({**COMMON, **own, **receiving}, given, where)
+    options = read_options({**COMMON, **own, **receiving}, given, where, SEE)
     default = "{alert}: {change} of {key} in {table}" if own is OF_ROWS else "{alert}: {state}: {what}"
     message = MessageTemplate(options["message"] or default, where)
     faults = [*message.faults(_ROWS if own is OF_ROWS else _STATE), *_faults(options, own, where)]

@@ -10,10 +10,16 @@ from typing import Any, Final
 from lake.contracts.contract import Contract
 from lake.contracts.declared_files import FromEnvironment
 from lake.errors import DeclarationError, did_you_mean
+from lake.sinks.kind import OptionTable, read_options
 from lake.text import has_password
 
-KNOWN: Final = ("dsn", "publication", "slot", "snapshot", "changes", "streams")
-CHANGES: Final = 100_000
+OPTIONS: Final[OptionTable] = {
+    "dsn": (str, None),
+    "publication": (str, None),
+    "snapshot": (bool, True),
+    "changes": (int, 100_000),
+    "streams": (dict, None),
+}
 SLOT: Final = r"[a-z0-9_]{1,63}"
 
 
@@ -32,12 +38,12 @@ class PostgresOptions:
     changes: int
 
 
-def read_options(
+def postgres_options(
     name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str
 ) -> PostgresOptions:
     """Raises one DeclarationError with all faults."""
     slot = f"lake_{re.sub('[^a-z0-9_]', '_', name.lower())}"[:63]
-    values = {"slot": slot, "snapshot": True, "changes": CHANGES, **options}
+    values = read_options({**OPTIONS, "slot": (str, slot)}, options, where, "see docs/how-to/postgres.md")
     DeclarationError.raise_any(_faults(values, contracts), where)
     tables = values.pop("streams")
     own_contracts = {stream: contracts[stream] for stream in tables}
@@ -45,32 +51,21 @@ def read_options(
 
 
 def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
-    for option in options.keys() - set(KNOWN):
-        yield f"unknown option {option!r}", did_you_mean(option, KNOWN)
-    for option in ("dsn", "publication"):
-        if not isinstance(options.get(option), str) or not options[option]:
-            yield f"{option} is missing, or is not text", f'{option} = "…"'
-    if _has_password(options.get("dsn")):  # which is never shown
+    if _has_password(options["dsn"]):  # which is never shown
         yield "dsn has a password in it", 'put the whole string into the environment: dsn = "env:SHOP_DSN"'
-    slot = options["slot"]
-    if not isinstance(slot, str) or not re.fullmatch(SLOT, slot):
-        yield f"invalid slot {slot!r}", "use up to 63 of a to z, 0 to 9 and _"
-    if not isinstance(options["snapshot"], bool):
-        yield f"invalid snapshot {options['snapshot']!r}", "use true or false"
-    changes = options["changes"]
-    if not isinstance(changes, int) or isinstance(changes, bool) or changes < 1:
-        yield f"invalid changes {changes!r}", "use a whole number of at least 1"
-    yield from _stream_faults(options.get("streams"), contracts)
+    if not re.fullmatch(SLOT, options["slot"]):
+        yield f"invalid slot {options['slot']!r}", "use up to 63 of a to z, 0 to 9 and _"
+    yield from _stream_faults(options["streams"], contracts)
 
 
-def _has_password(dsn: object) -> bool:
-    if not isinstance(dsn, str) or isinstance(dsn, FromEnvironment):
+def _has_password(dsn: str) -> bool:
+    if isinstance(dsn, FromEnvironment):
         return False
     return has_password(dsn) or re.search(r"\b(?:ssl)?password\s*=", dsn) is not None
 
 
-def _stream_faults(streams: object, contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
-    if not isinstance(streams, dict) or not streams:
+def _stream_faults(streams: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+    if not streams:
         yield "no streams", '[streams] with a line for each, such as orders = "public.orders"'
         return
     seen: dict[str, str] = {}
