@@ -35,7 +35,7 @@ class DeclaredFile:
     @property
     def values(self) -> dict[str, Any]:
         """Options with values from the environment. Raises DeclarationError if one is not set."""
-        return {name: _filled_in(value, name, self.where) for name, value in self.options.items()}
+        return {name: filled_in(value, name, self.where) for name, value in self.options.items()}
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ def alerts(settings: Settings) -> DeclaredFolder:
     return DeclaredFolder("an alert", "docs/how-to/alerts.md", settings.path(settings.alerts), settings.project)
 
 
-def _filled_in(value: Any, name: str, where: str) -> Any:
-    """Messages name an option, never its value from the environment."""
+def filled_in(value: Any, name: str, where: str) -> Any:
+    """Return an option with each `env:NAME` in it replaced. Messages name the option, never its value."""
     if isinstance(value, dict):
-        return {name: _filled_in(member, name, where) for name, member in value.items()}
+        return {name: filled_in(member, name, where) for name, member in value.items()}
     if isinstance(value, list):
-        return [_filled_in(item, name, where) for item in value]
+        return [filled_in(item, name, where) for item in value]
     if not isinstance(value, str) or not value.startswith(ENVIRONMENT):
         return value
     variable = value.removeprefix(ENVIRONMENT)

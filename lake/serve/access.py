@@ -12,9 +12,10 @@ from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
 from lake.config import Settings
+from lake.contracts.declared_files import ENVIRONMENT, filled_in
 from lake.errors import DeclarationError
 from lake.serve.problems import Problem
-from lake.serve.source import DeclaredIntake, from_environment
+from lake.serve.source import DeclaredIntake
 from lake.serve.tokens import bearer_token, generated_token
 from lake.session import file_modes
 
@@ -33,8 +34,9 @@ class Access:
 
         Raises DeclarationError if a variable is unset, a secret is malformed, or others can read the token file.
         """
-        tokens = {stream: from_environment(name, declared.where) for stream, name in declared.tokens.items()}
-        webhooks = {stream: _webhook(name, declared.where) for stream, name in declared.secrets.items()}
+        tokens = _from_environment("token", declared.tokens, declared.where)
+        secrets = _from_environment("secret", declared.secrets, declared.where)
+        webhooks = {stream: _webhook(stream, secret, declared.where) for stream, secret in secrets.items()}
         rest = [stream for stream in declared.streams if stream not in tokens]
         file = file_modes.scratch(settings, "http") / f"{declared.name}.token" if rest else None
         if file is not None:
@@ -71,9 +73,16 @@ def _equal(shown: str, token: str) -> bool:
     return compare_digest(shown.encode(), token.encode())
 
 
-def _webhook(variable: str, where: str) -> Webhook:
+def _from_environment(option: str, by_stream: Mapping[str, str], where: str) -> dict[str, str]:
+    secrets: dict[str, str] = filled_in({**by_stream}, option, where)
+    empty = [by_stream[stream].removeprefix(ENVIRONMENT) for stream, secret in secrets.items() if not secret]
+    DeclarationError.raise_any(((f"{option}: {name} is empty", f"export {name}=…") for name in empty), where)
+    return secrets
+
+
+def _webhook(stream: str, secret: str, where: str) -> Webhook:
     try:
-        return Webhook(from_environment(variable, where))
+        return Webhook(secret)
     except (ValueError, RuntimeError):
         fix = "write it as its sender shows it: whsec_ and base64"
-        raise DeclarationError(f"{variable} is not a secret of Standard Webhooks", where=where, fix=fix) from None
+        raise DeclarationError(f"the secret of {stream} is none of Standard Webhooks", where=where, fix=fix) from None

@@ -8,8 +8,6 @@ read}.
 from __future__ import annotations
 
 import logging
-import os
-import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,6 +16,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts import declared_files
 from lake.contracts.contract import Contract, streams_of
+from lake.contracts.declared_files import ENVIRONMENT
 from lake.errors import DeclarationError, did_you_mean
 from lake.serve.backpressure import IntakeLimits
 from lake.serve.intake_folder import Group, GroupWriter, IntakeFolder
@@ -26,14 +25,13 @@ from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceRec
 from lake.store.log import source_position
 
 BATCH_BYTES: Final = 64 << 20
-FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 KIND: Final = "http"
 LIMITS: Final = frozenset(each.name for each in fields(IntakeLimits))
 
 
 @dataclass(frozen=True)
 class DeclaredIntake:
-    """Declared HTTP source. `tokens` and `secrets` are names of environment variables by stream.
+    """Declared HTTP source. `tokens` and `secrets` are `env:NAME` by stream.
 
     `streams` have a contract, valid or not: the source goes on from the logs of all of them.
     `decide`: the table whose Fold validates events, by stream. `check`: reject records that violate a contract.
@@ -150,7 +148,7 @@ def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
     options, known, where = declaration.options, streams_of(declaration.settings), declaration.where
     DeclarationError.raise_any(_faults(options, known), where)
     streams = tuple(options.get("streams", known))
-    tokens, secrets = (_variables(options.get(key, {}), streams) for key in ("token", "secret"))
+    tokens, secrets = (_by_stream(options.get(key, {}), streams) for key in ("token", "secret"))
     return DeclaredIntake(
         declaration.name,
         streams,
@@ -162,14 +160,6 @@ def read_declaration(declaration: SourceDeclaration) -> DeclaredIntake:
         dict(options.get("decide", {})),
         options.get("check", True),
     )
-
-
-def from_environment(variable: str, where: str) -> str:
-    if not (secret := os.environ.get(variable, "")):
-        raise DeclarationError(
-            f"the environment variable {variable} is not set", where=where, fix=f"export {variable}=…"
-        )
-    return secret
 
 
 def _number(after: Progress | None) -> int:
@@ -194,7 +184,7 @@ def _faults(options: Mapping[str, Any], known: Sequence[str]) -> Iterator[tuple[
     for key in ("token", "secret"):
         by_stream = _by_stream(options.get(key, {}), streams)
         yield from _faults_of_others(key, by_stream, streams)
-        if by_stream.keys() & {*streams} - _variables(by_stream, streams).keys():
+        if not all(str(value).startswith(ENVIRONMENT) for value in by_stream.values()):
             yield f"{key} must come from the environment", f'write {key} = "env:NAME", and set the environment variable'
     tables = options.get("decide", {})
     if isinstance(tables, Mapping) and all(isinstance(table, str) for table in tables.values()):
@@ -213,11 +203,6 @@ def _faults_of_others(key: str, named: Iterable[str], streams: Collection[str]) 
 
 def _by_stream(given: Any, streams: Iterable[str]) -> Mapping[str, Any]:
     return given if isinstance(given, Mapping) else dict.fromkeys(streams, given)
-
-
-def _variables(given: Any, streams: Iterable[str]) -> dict[str, str]:
-    found = {stream: FROM_ENVIRONMENT.fullmatch(str(value)) for stream, value in _by_stream(given, streams).items()}
-    return {stream: name[1] for stream, name in found.items() if name}
 
 
 def find_declaration_if_any(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import re
 import shutil
 import socket
@@ -259,9 +260,10 @@ def test_tokens_come_from_the_environment_per_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words", "told"),
     [
-        ("token = 'env:NOT_SET'\n", [], "the environment variable NOT_SET is not set"),
+        ("token = 'env:NOT_SET'\n", [], "token comes from the environment variable NOT_SET, which is not set"),
+        ("token = 'env:EMPTY'\n", [], "token: EMPTY is empty"),
         ("", ["other"], "no source 'other'"),
-        ("secret = 'env:HOME'\n", [], "HOME is not a secret of Standard Webhooks"),
+        ("secret = 'env:HOME'\n", [], "the secret of notes is none of Standard Webhooks"),
     ],
 )
 def test_server_reports_wrong_declarations_before_it_listens(
@@ -269,7 +271,8 @@ def test_server_reports_wrong_declarations_before_it_listens(
 ) -> None:
     settings = shop(tmp_path / "shop", options)
     command = [str(LAKE), "serve", "http", *words, "--project", str(settings.project), "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = os.environ | {"EMPTY": ""}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
 
