@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lake.contracts.fields import UNCHANGED, Field
+from lake.contracts.fields import UNCHANGED
 from lake.contracts.reasons import CONTROL, Reason
 from lake.records.debezium_values import NoChange, Row, RowConverter, row_schema
-from lake.records.json_value import BLANKS, Members, NotJson, decode_without_loss, decoder, encode, plain, read_json
+from lake.records.json_value import BLANKS, Members, NotJson, decode_without_loss, decoder, plain, read_json
 from lake.records.raw_values import ABSENT, RawValue
-from lake.records.unknown_members import has_records, undeclared_members
 from lake.records.values import excerpt
 
 if TYPE_CHECKING:
@@ -49,7 +48,10 @@ MOST_SCHEMAS: Final = 64
 
 @dataclass(slots=True)
 class DebeziumChange:
-    """`lacking` are fields that it may lack. If the message is no change, only `verdict` is set: reason and detail."""
+    """Change as members by name, aliases included. `lacking` are fields that it may lack.
+
+    If the message is no change, only `verdict` is set: reason and detail.
+    """
 
     members: Mapping[str, RawValue] = field(default_factory=dict)
     extra: Row | None = None
@@ -106,12 +108,12 @@ class Envelope:
         self._path_fields = [field for field in fields if field.path]
         self._unchanged = next((field.name for field in contract.fields if field.path == UNCHANGED), None)
         by_name = {name: field.name for field in self._row_fields for name in field.names}
+        self._row_names = tuple(by_name)
         at_paths = [(*field.path, field.name) for field in self._path_fields if _is_column(field.path)]
         self._field_of = {column: name for image, column, name in at_paths if image == "after"} | by_name
         self._known = {
             op: by_name.keys() | {column for image, column, _ in at_paths if image == own} for op, own in ROWS.items()
         }
-        self._with_records = [field for field in self._row_fields if has_records(field)]
         columns = frozenset(field.name for field in fields if not field.path or _is_column(field.path))
         self._lacking = {"t": columns, "d": columns - set(contract.key)}
         self._placeholder = Placeholder(contract.placeholder)
@@ -159,7 +161,7 @@ class Envelope:
             row = self._hide(hidden, row, op)
             change = change | {ROWS[op]: row}
         row = columns.converted(row)
-        members: Row = {field.name: _row_value(field, row) for field in self._row_fields}
+        members: Row = {name: row.get(name, ABSENT) for name in self._row_names}
         members |= {field.name: columns.at_path(field, change) for field in self._path_fields}
         lacking = self._lacking.get(op, NO_FIELDS)
         if self._unchanged is not None:
@@ -179,14 +181,9 @@ class Envelope:
         return row
 
     def _undeclared(self, op: str, row: Row) -> Row | None:
-        extra = {}
-        if op in self._known and not row.keys() <= self._known[op]:
-            extra = {name: given for name, given in row.items() if name not in self._known[op]}
-        for nested in self._with_records:
-            for name in nested.names:
-                if name in row and (kept := undeclared_members(nested, row[name])):
-                    extra[name] = kept
-        return extra or None
+        if op not in self._known or row.keys() <= self._known[op]:
+            return None
+        return {name: given for name, given in row.items() if name not in self._known[op]}
 
 
 def _is_column(path: tuple[str, ...]) -> bool:
@@ -222,16 +219,6 @@ def _table(change: Row) -> str:
     return ".".join([name if type(name) is str else plain(name) for name in names if name is not None])
 
 
-def _row_value(field: Field, row: Row) -> RawValue:
-    if not field.aliases:
-        return row.get(field.name, ABSENT)
-    given = [row[name] for name in field.names if name in row]
-    values = {encode(value): value for value in given if value is not None}
-    if len(values) > 1:
-        raise NoChange(Reason.UNPARSEABLE, f"{field.name} is there under two names")
-    return next(iter(values.values()), None) if given else ABSENT
-
-
 class MessageDecoder:
     """Decoder of messages, a batch at a time. Each is one JSON value in UTF-8, or blank. Pickled without its cache.
 
@@ -260,7 +247,7 @@ class MessageDecoder:
         for index, change in enumerate(opened):
             for name in change.lacking:
                 optional[name].add(index)
-        names = [field.name for field in self._envelope.contract.fields]
+        names = [name for field in self._envelope.contract.fields for name in field.names]
         columns = {name: [change.members.get(name, ABSENT) for change in opened] for name in names}
         return Members(columns, [change.extra for change in opened], broken, optional)
 
