@@ -136,17 +136,8 @@ def _read(settings: Settings, file: DeclaredFile) -> Alert:
     receiver = partial(webhook.receiver_of, options, where)
     receiver()  # raises if the declaration is wrong
     if own is OF_STATE:
-        return StateAlert(
-            file.name,
-            options["measure"],
-            options["of"],
-            options["above"],
-            message,
-            options["format"],
-            where,
-            receiver,
-            options["after_publish"],
-        )
+        own_options = {name: options[name] for name in (*OF_STATE, "format", "after_publish")}
+        return StateAlert(file.name, message=message, where=where, receiver=receiver, **own_options)
     condition = condition_of(options["on"], options["when"], where)
     table = DeclaredTable(options["table"], options["table"], mode="append", shaped=False, condition=condition)
     form = partial(_row_body, file.name, message, options["format"])
