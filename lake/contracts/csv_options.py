@@ -43,13 +43,10 @@ class CsvOptions:
         null, encoding = given.get("null", []), given.get("encoding", "utf-8")
         return cls(
             given.get("delimiter", ""),
-            given.get("quote", '"'),
-            (null,) if isinstance(null, str) else tuple(null),
-            tuple(given.get("columns", ())),
-            "" if codecs.lookup(encoding).name in {"utf-8", "utf-8-sig"} else encoding,
-            given.get("skip", 0),
-            given.get("escape", ""),
-            given.get("trim", False),
+            null=(null,) if isinstance(null, str) else tuple(null),
+            columns=tuple(given.get("columns", ())),
+            encoding="" if codecs.lookup(encoding).name in {"utf-8", "utf-8-sig"} else encoding,
+            **{name: given[name] for name in ("quote", "skip", "escape", "trim") if name in given},
         )
 
 
