@@ -240,7 +240,8 @@ class SourceIngestion:
         self.reader.acknowledge(progress)
 
     def commit(self, spooled: SpooledDelivery) -> None:
-        for stream in spooled.streams or self.source.streams[:1]:
+        streams = spooled.streams or self.source.streams[:1]
+        for stream in sorted(streams, key=lambda stream: stream not in self.contracts):  # valid ones first
             if stream in self.contracts:
                 self._append(spooled, stream)
             elif stream in self.source.streams and not _is_in_log(spooled, Log(self.settings, stream).head()):

@@ -26,6 +26,7 @@ from lake.serve.intake_folder import GroupWriter, IntakeFolder
 from lake.serve.source import HttpSource
 from lake.sources.declared import sound_sources
 from lake.sources.source import Gap, Lag
+from lake.store.log import Log
 from lake.store.log_head import GENERATION
 from tests.servers.http import shop
 from tests.spool import Kept
@@ -287,11 +288,12 @@ def test_faulty_contract_stops_only_deliveries_that_have_its_events(tmp_path: Pa
         ingest_named(settings, Mock(side_effect=Unavailable("no Spark here")), ["web"], on_failure=failed.__setitem__)
         return failed
 
-    def post() -> None:
+    def post(*streams: str) -> None:
         with closing(GroupWriter(IntakeFolder.of(settings, "web"))) as writer:
-            writer.put(lines(1, stream="notes"), 1)
+            for stream in streams:
+                writer.put(lines(1, stream=stream), 1)
 
-    post()
+    post("notes")
     assert failures() == {}
     contract = settings.path("schemas/notes.avsc")
     text = contract.read_text()
@@ -299,8 +301,9 @@ def test_faulty_contract_stops_only_deliveries_that_have_its_events(tmp_path: Pa
     contracts, faults = sound_contracts(settings)
     assert sound_sources(settings, contracts)[0]["web"].streams == ("notes", "readings")
     assert failures().keys() == {"notes"}
-    post()
+    post("notes", *contracts)
     assert failures()["web"].what == faults["notes"].what
+    assert [Log(settings, stream).head().batch for stream in contracts] == [1] * len(contracts)
     contract.write_text(text)
     assert failures() == {}
 

@@ -56,6 +56,19 @@ def test_json_of_every_sign_is_that_of_spark(spark: SparkSession) -> None:
     assert_same(spark, rows, "to_json(array(x))", "to_json(named_struct('ñ\"{}', x, 'd', array(x, null)))")
 
 
+def test_json_of_maps_is_that_of_spark(spark: SparkSession) -> None:
+    """In the order of their entries, with null values."""
+    texts = [{}, {"b": "1", "a": None}, {'"\\/ñ😀\n': 'x"', "": ""}, None]
+    nested = [{"x": {"l": [1, None], "m": {"k": 1.5}}, "y": None}, {}, None, {"z": {"l": None, "m": None}}]
+    part = pa.struct([("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.float64()))])
+    made = {"x": pa.array(texts, pa.map_(pa.string(), pa.string())), "y": pa.array(nested, pa.map_(pa.string(), part))}
+    of_struct = "to_json(named_struct('x', x, 'items', array(y)))"
+    assert_same(spark, pa.table({"id": range(4)} | made), "to_json(x)", "to_json(y)", of_struct)
+    assert not answered(
+        pa.table({"id": [1], "x": pa.array([{1: "a"}], pa.map_(pa.int64(), pa.string()))}), ["to_json(x)"]
+    )
+
+
 @pytest.mark.turns
 @pytest.mark.parametrize(
     ("function", "other"), [("lower", OTHER_LOWER), ("upper", OTHER_UPPER)], ids=["lower", "upper"]

@@ -192,9 +192,9 @@ def sha2(values: Sequence[Value]) -> Value:
 
 
 def to_json(values: Sequence[Value]) -> Value:
-    """Return a struct or list as Spark's JSON: without null parts of structs, times by millisecond."""
+    """Return a struct, list or map as Spark's JSON: without null parts of structs, times by millisecond."""
     [of] = values
-    if not isinstance(of.type, T.StructType | T.ArrayType):
+    if not isinstance(of.type, T.StructType | T.ArrayType | T.MapType):
         raise unsupported(f"to_json of a {of.type.simpleString()}")
     return Value(_json(of), TEXT)
 
@@ -213,6 +213,14 @@ def _json(of: Value, depth: int = 0) -> str:  # noqa: PLR0911 one return a kind
             item = f"json{depth}"
             part = f"coalesce({_json(Value(item, of.type.elementType), depth + 1)}, 'null')"
             return f"'[' || array_to_string(list_transform({of.sql}, lambda {item}: {part}), ',') || ']'"
+        case T.MapType(keyType=T.StringType()):
+            item = f"json{depth}"
+            key = _json(Value(f"{item}.key", of.type.keyType))
+            value = f"coalesce({_json(Value(f'{item}.value', of.type.valueType), depth + 1)}, 'null')"
+            parts = f"list_transform(map_entries({of.sql}), lambda {item}: {key} || ':' || {value})"
+            return f"CASE WHEN {of.sql} IS NOT NULL THEN '{{' || array_to_string({parts}, ',') || '}}' END"
+        case T.MapType():
+            raise unsupported("a map of other keys as JSON")
         case T.StringType():
             return f"CAST(to_json({of.sql}) AS VARCHAR)"
         case T.DateType():
