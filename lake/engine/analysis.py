@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
@@ -72,7 +72,7 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
         check_clocks(inputs, declaration)
         for rows in sides:
             check_column_names(rows.columns)
-        check_sides(declaration, sides, frames)
+        check_sides(declaration, sides, frames, texts=inputs.project.texts)
         evaluated = inputs.evaluated(declaration, sides)
         columns = evaluated.columns
         check_column_names(columns)
@@ -167,12 +167,20 @@ def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: 
     return handed_on
 
 
-def check_sides(declaration: Declaration, sides: Sequence[DataFrame], inputs: Sequence[DataFrame]) -> None:
-    """Raise DeclarationError for rows that could differ next time, or that the kind rejects."""
+def check_sides(
+    declaration: Declaration,
+    sides: Sequence[DataFrame],
+    inputs: Sequence[DataFrame],
+    texts: Callable[[], Iterable[str]] = tuple,
+) -> None:
+    """Raise DeclarationError for rows that could differ next time, or that the kind rejects.
+
+    `texts` returns those of the job files.
+    """
     kind, faults = declaration.kind, list[tuple[str, str]]()
     for rows in sides:
         plan = logical_plan(rows)
-        faults += _not_deterministic(plan)
+        faults += _not_deterministic(plan, texts)
         if kind.row_by_row:
             faults += [
                 (
@@ -188,12 +196,19 @@ def check_sides(declaration: Declaration, sides: Sequence[DataFrame], inputs: Se
     DeclarationError.raise_any(declaration.fault(what, fix=fix) for what, fix in dict.fromkeys(faults))
 
 
-def _not_deterministic(plan: str) -> Iterator[tuple[str, str]]:
-    for called in sorted({match[1].lower() for match in CALLED.finditer(plan)} & NONDETERMINISTIC):
+def _not_deterministic(plan: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:
+    if _nondeterministic(plan):  # a plan shows texts without quotes, as if they were calls
+        for text in sorted(filter(_nondeterministic, texts()), key=len, reverse=True):
+            plan = plan.replace(text, "")
+    for called in sorted(_nondeterministic(plan)):
         yield f"{called} is not deterministic", "derive it from the event"
     for view in sorted(set(VIEW.findall(plan))):
         what = f"reads {view.replace('`', '')}, which is not one of its inputs"
         yield what, "import its function and name it as an input: @table(…, carrier_daily)"
+
+
+def _nondeterministic(text: str) -> frozenset[str]:
+    return NONDETERMINISTIC & {match[1].lower() for match in CALLED.finditer(text)}
 
 
 def _not_local(kind: Kind, plan: str) -> Iterator[tuple[str, str]]:

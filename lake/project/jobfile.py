@@ -21,7 +21,7 @@ from traceback import extract_tb
 from typing import Any, Final, TypeGuard
 
 from lake.contracts.declared_text import declared_text
-from lake.contracts.determinism import NONDETERMINISTIC
+from lake.contracts.determinism import NONDETERMINISTIC, code_of, texts_of
 from lake.errors import DeclarationError, did_you_mean
 from lake.project.declaration import Declaration
 
@@ -33,6 +33,12 @@ ORDER_DEPENDENT: Final = frozenset(
 SORTERS: Final = frozenset({"sort_array", "array_sort"})
 # Sketches whose answer depends on the order of updates.
 SKETCHES: Final = re.compile(r"^(kll_sketch|hll_sketch|hll_union|theta_|approx_percentile|percentile_approx)")
+
+# Functions of PySpark whose texts are values or names.
+VALUES: Final = frozenset(
+    {"alias", "col", "contains", "endswith", "fillna", "ilike", "isin", "like", "lit", "otherwise", "rlike"}
+    | {"startswith", "when", "withColumn", "withColumnRenamed"}
+)
 
 READABLE: Final = "a job is a Python file in UTF-8 that declares one table"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
@@ -148,29 +154,62 @@ class JobFile:
                 else:
                     yield "." * node.level + name, node.lineno
 
-    def _calls(self) -> Iterator[tuple[str, int, str]]:
+    @property
+    def texts(self) -> set[str]:
+        """Texts in the file, and those in its SQL."""
+        written = {text for text, _, _ in self._texts()}
+        return written | {text for sql in written for text in texts_of(sql)}
+
+    def _texts(self) -> Iterator[tuple[str, int, ast.AST]]:
+        """Yield (text, line, parent) of all texts but docstrings; a sum of texts, or a text with braces, is one."""
         documented = {id(text) for text in _docstrings(self.tree)}
-        parents = {id(child): node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call):
-                parent = parents.get(id(node))
-                yield _name(node.func), node.lineno, _name(parent.func) if isinstance(parent, ast.Call) else ""
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
-                yield from ((called, node.lineno, inside) for called, inside in _sql_calls(node.value))
-            elif isinstance(node, ast.Attribute) and node.attr == "_ingested_at":
-                yield "_ingested_at", node.lineno, ""
+        for parent in ast.walk(self.tree):
+            for node in ast.iter_child_nodes(parent):
+                if isinstance(node, ast.expr) and id(node) not in documented and not _joins_texts(parent):
+                    text = _written(node)
+                    if text:
+                        yield text, node.lineno, parent
+
+    def _calls(self) -> Iterator[tuple[str, int, str]]:
+        for parent in ast.walk(self.tree):
+            for node in ast.iter_child_nodes(parent):
+                if isinstance(node, ast.Call):
+                    yield _name(node.func), node.lineno, _called(parent)
+                elif isinstance(node, ast.Attribute) and node.attr == "_ingested_at":
+                    yield "_ingested_at", node.lineno, ""
+        for text, line, parent in self._texts():
+            if "_ingested_at" in text:
+                yield "_ingested_at", line, ""
+            if _called(parent) == "call_function":
+                yield text.lower(), line, ""
+            elif not isinstance(parent, ast.Compare) and _called(parent) not in VALUES:
+                yield from ((called, line, inside) for called, inside in _sql_calls(text))
 
     def _fault(self, line: int, what: str, fix: str) -> DeclarationError:
         return DeclarationError(f"{self.path.stem}: {what}", where=f"{self.where}:{line}", fix=fix)
 
 
+def _joins_texts(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add))
+
+
+def _written(node: ast.AST) -> str:
+    """Return a text as far as it is written, with a space for each part that is computed; "" if it is no text."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_written(part) or " " for part in parts)
+        case ast.BinOp(left, ast.Add(), right):
+            return (_written(left) or " ") + (_written(right) or " ")
+    return ""
+
+
 def _sql_calls(text: str) -> Iterator[tuple[str, str]]:
-    if "_ingested_at" in text:
-        yield "_ingested_at", ""
-    yield from ((match[1].lower(), "") for match in _BARE.finditer(text))
-    before = ""
-    for match in _CALL.finditer(text):
-        directly = before and text[: match.start()].rstrip().endswith("(")
+    sql, before = code_of(text), ""
+    yield from ((match[1].lower(), "") for match in _BARE.finditer(sql))
+    for match in _CALL.finditer(sql):
+        directly = before and sql[: match.start()].rstrip().endswith("(")
         yield match[1].lower(), before if directly else ""
         before = match[1].lower()
 
@@ -180,6 +219,10 @@ def _may_import(name: str) -> bool:
     if top in _FORBIDDEN_MODULES:
         return False
     return top in {"pyspark", "lake", "jobs", "__future__"} or top in sys.stdlib_module_names
+
+
+def _called(node: ast.AST) -> str:
+    return _name(node.func) if isinstance(node, ast.Call) else ""
 
 
 def _name(node: ast.expr) -> str:

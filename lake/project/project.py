@@ -103,6 +103,10 @@ class Project:
         revision = self._revision(declaration, columns)
         return self.files[declaration.name].fingerprint(kind.name, revision, *fields, *borrowed, *parking)
 
+    def texts(self) -> set[str]:
+        """Return the texts of all job files."""
+        return {text for file in self.files.values() for text in file.texts}
+
     def is_built(self, declaration: Declaration, head: TableHead) -> bool:
         return head.fingerprint == self.fingerprint(declaration, head.columns)
 

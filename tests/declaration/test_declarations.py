@@ -14,6 +14,7 @@ import pytest
 
 import lake
 from lake.config import Settings, load_settings
+from lake.contracts.determinism import NONDETERMINISTIC
 from lake.errors import DeclarationError
 from lake.project.jobfile import JobFile
 from lake.project.project import load
@@ -105,6 +106,52 @@ def test_faulty_job_is_rejected_with_its_file(things: Settings, function: str, t
     message = refusal(things)
     assert told in message
     assert "newest.py" in message
+
+
+LOOKS_LIKE_A_CALL = (
+    """t.where("name = 'see {function}()'")""",
+    """t.where('name = "see {function}()"')""",
+    """t.where(f"name = 'see {function}()' and id > {{least}}")""",
+    """t.where("name = '" + name + " {function}()'")""",
+    """t.where(r"name = r'\\' or name = 'see {function}()'")""",
+    """t.where("id > 1 -- not {function}()")""",
+    """t.where("id > 1 /* not {function}() */")""",
+    """t.where("`{function}()` > 1")""",
+    """t.selectExpr("id as `{function}()`", "id AS {function}")""",
+    """t.where(F.col("{function}()") == "{function}()")""",
+    """t.withColumn("{function}()", F.lit("{function}()").alias("{function}()"))""",
+)
+CALLS = (
+    """F.{function}()""",
+    """F.call_function("{function}")""",
+    """t.where("id > {function}()")""",
+    """t.where("name = 'it''s' and id > {function} ( )")""",
+    """t.where(f"name = '{{name}}' and id > {function}() and name <> '{{other}}'")""",
+    """t.where("name = '" + name + "' and id > {function}() and name <> '" + other + "'")""",
+    """t.where("id > {function}/* today */()")""",
+    """t.where("id > `{function}`()")""",
+    """t.where("id > 1 -- more\\nand id > {function}()")""",
+    """F.when(F.expr("id > {function}()"), "yes")""",
+)
+
+
+@pytest.mark.parametrize("code", LOOKS_LIKE_A_CALL)
+def test_text_name_and_comment_that_look_like_a_call_are_accepted(tmp_path: Path, code: str) -> None:
+    assert not called(tmp_path, code)
+
+
+@pytest.mark.parametrize("code", CALLS)
+def test_call_of_each_nondeterministic_function_is_rejected(tmp_path: Path, code: str) -> None:
+    assert called(tmp_path, code) == {f"{function} is not deterministic" for function in FUNCTIONS}
+
+
+FUNCTIONS = sorted(name for name in NONDETERMINISTIC if name.islower())
+
+
+def called(folder: Path, code: str) -> set[str]:
+    file = folder / "t.py"
+    file.write_text("\n".join(code.format(function=function) for function in FUNCTIONS))
+    return {fault.what.removeprefix("t: ") for fault in JobFile.read(file).faults()}
 
 
 @pytest.mark.parametrize(

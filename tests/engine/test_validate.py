@@ -19,7 +19,9 @@ from lake.testing import Lakehouse
 from tests import shop
 
 EVENT_LOG = "log('events')"
-EVENTS = shop.contract("events", {"id": "long", "at": "timestamp", "size": "double"}, time="at")
+WITH_FUNCTIONS = f"from pyspark.sql import functions as F\n{shop.HEAD}"
+FIELDS = {"id": "long", "at": "timestamp", "size": "double", "note": "string"}
+EVENTS = shop.contract("events", FIELDS, time="at")
 
 
 def declare(settings: Settings, kind: str, *inputs: str, returns: str = "rows", head: str = shop.HEAD) -> Lakehouse:
@@ -77,7 +79,7 @@ def test_column_created_by_the_kind_is_rejected(spark: SparkSession, project: Se
 @pytest.mark.parametrize(
     ("kind", "returns", "told"),
     [
-        ("Enrich('id', AsOf('id', time='at'), time='at')", "rows, rows1", "'size' is a column of two inputs"),
+        ("Enrich('id', AsOf('id', time='at'), time='at')", "rows, rows1", "'note' is a column of two inputs"),
         ("Enrich('id', AsOf('id', time='since'), time='at')", "rows, rows1", "no column 'since' for events"),
         ("Enrich('id', AsOf('id', time='at'), time='at')", "rows", "returns 1 frames, but its Enrich has 2 inputs"),
         ("Join('id', left='line')", "rows, rows1", "no column 'line' for events (identity)"),
@@ -93,6 +95,31 @@ def test_fault_between_inputs_is_reported_with_its_line(
         analyse(Inputs(lambda: spark, loaded, cut(loaded)), loaded.tables["t"])
     assert told in str(error.value)
     assert "jobs/silver/t.py:4" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "returns",
+    [
+        """rows.where("note = 'see now()'")""",
+        """rows.where("note = 'it\\\\'s uuid()' -- rand()")""",
+        """rows.withColumn("copy", F.lit("see now()"))""",
+        """rows.where(F.col("note") == "uuid()").selectExpr("id as `now()`").selectExpr("`now()` as id")""",
+    ],
+)
+def test_plan_with_a_text_that_looks_like_a_call_is_accepted(
+    spark: SparkSession, project: Settings, returns: str
+) -> None:
+    declare(project, "Latest('id')", returns=returns, head=WITH_FUNCTIONS)
+    loaded = load(project)
+    analysis.analyse(Inputs(lambda: spark, loaded, cut(loaded)), loaded.tables["t"])
+
+
+def test_plan_with_a_computed_call_is_rejected(spark: SparkSession, project: Settings) -> None:
+    returns = """rows.where("note = 'see now()'").where("{}() > at".format("now"))"""
+    declare(project, "Latest('id')", returns=returns)
+    loaded = load(project)
+    with pytest.raises(DeclarationError, match="now is not deterministic"):
+        analysis.analyse(Inputs(lambda: spark, loaded, cut(loaded)), loaded.tables["t"])
 
 
 def test_faulty_declaration_reads_nothing_and_stops_no_other_table(spark: SparkSession, project: Settings) -> None:
