@@ -131,6 +131,22 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
     )
 
 
+NO_MEMORY: Final = ("MemoryError", "annot allocate memory")
+"""Words in errors of Python, Arrow, Java and the kernel."""
+
+
+def out_of_memory(error: BaseException) -> Unavailable | None:
+    """Return the error to raise if `error`, of any library, means that this machine or a Spark task lacks memory."""
+    reason, _ = _reason_and_file(error, NO_MEMORY)
+    if not reason and not isinstance(error, MemoryError):
+        return None
+    line = next((line for line in str(error).splitlines() if not reason or reason in line), "")
+    return Unavailable(
+        f"not enough memory{line and f': {line.strip()[:300]}'}",
+        fix="free some and try again, if need be with a smaller `batch_files`; committed work is kept",
+    )
+
+
 FORBIDDEN: Final = ("Read-only file system", "Permission denied", "Operation not permitted", "readonly database")
 """Messages of the kernel in errors of any library; the last is SQLite's."""
 

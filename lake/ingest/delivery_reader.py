@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import BLANK, CONTROL, Reason
-from lake.errors import ContractError, DeclarationError, LakeError, Unavailable
+from lake.errors import ContractError, DeclarationError, LakeError, Unavailable, out_of_memory
 from lake.ingest import crashed_readers, horizon
 from lake.ingest.batch import NO_EVENTS, Batch
 from lake.ingest.delivery import Delivery, FileDelivery, records_of
@@ -105,7 +105,7 @@ class DeliveryReader:
 
     def after_failure(self, error: Exception, delivery: Delivery, earlier: str) -> tuple[Delivery, str]:
         raise_if_gone(error)
-        if fault := delivery.fault_of_store(error):
+        if fault := delivery.fault_of_store(error) or out_of_memory(error):
             raise fault from error
         left = delivery.without_changed()
         if left != delivery:

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from lake.errors import LakeError, full, unreached
+from lake.errors import LakeError, full, out_of_memory, unreached
 
 ABSENT: Final = msgspec.UNSET
 NO_CHARACTER: Final = "\uffff"
@@ -69,7 +69,7 @@ class WrongValue(ValueError):
 
 def is_caused_by_content(error: Exception) -> bool:
     """Return whether an error was caused by a file's bytes, not by a storage, this machine or a deleted file."""
-    of_machine = isinstance(error, OSError) and error.errno in OF_MACHINE
+    of_machine = out_of_memory(error) or (isinstance(error, OSError) and error.errno in OF_MACHINE)
     return not (of_machine or isinstance(error, FileNotFoundError | LakeError) or unreached(error) or full(error))
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import duckdb
 
 from lake.config import Settings, load_settings
-from lake.errors import DELETED, EXPIRED, LakeError, Unavailable, forbidden, full, unreached
+from lake.errors import DELETED, EXPIRED, LakeError, Unavailable, forbidden, full, out_of_memory, unreached
 from lake.session import duck, file_modes
 from lake.session.spark_session import first_line, lost
 from lake.store.locks import activity
@@ -89,7 +89,7 @@ def _system_fault(error: BaseException) -> LakeError | None:
 
 def _out_of_memory(error: BaseException, settings: Settings | None) -> LakeError | None:
     if not isinstance(error, duckdb.OutOfMemoryException) or settings is None:
-        return None
+        return out_of_memory(error)
     return LakeError(
         f"client_memory, {settings.client_memory:,} bytes, is not enough here: {first_line(error)}",
         where=str(settings.project / "pyproject.toml"),

@@ -9,12 +9,15 @@ import random
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
-from lake.errors import LakeError
+from lake.errors import LakeError, Unavailable
 from lake.ingest import landing
+from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import File, in_range, mark_as_json, mark_of
 from lake.ingest.ingest import ingest
 from lake.store import duckdb_tables
@@ -118,6 +121,27 @@ def test_ingest_continues_with_other_streams_after_an_unexpected_error(
     assert asked[-1] == "zz"
     with pytest.raises(RuntimeError, match="odd"):
         ingest(project, lambda: pytest.fail("Spark is not needed"), contracts)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), pa.ArrowMemoryError("malloc of size 64 failed"), RuntimeError("worker: MemoryError")]
+)
+def test_file_that_is_read_without_memory_stays_in_its_folder(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    file = project.path("landing/aa/a.jsonl")
+    file.write_text('{"id": 1}\n')
+
+    def read(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(FileDelivery, "read", read)
+        with pytest.raises(Unavailable, match="not enough memory"):
+            ingest(project, lambda: cast("SparkSession", object()), load_contracts(project))
+    assert file.exists()
+    counts = ingest(project, lambda: pytest.fail("Spark is not needed"), load_contracts(project))
+    assert (counts["aa"].read, counts["aa"].accepted) == (1, 1)
 
 
 def test_archive_continues_after_a_file_that_cannot_be_moved(
