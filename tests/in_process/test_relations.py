@@ -24,6 +24,12 @@ def _other(rows: DataFrame) -> DataFrame:
 STEPS: dict[str, Step] = {
     "where": lambda rows, _: rows.where("long > 0 or text is null"),
     "where by a column": lambda rows, _: rows.where(F.col("int").isNotNull() & ~(rows["id"] == 3)),
+    "where among no values": lambda rows, _: rows.where(~F.col("text").isin() & ~F.col("int").isin([])),
+    "groups by no column": lambda rows, _: rows.crossJoin(rows.groupBy().agg(F.sum("int").alias("_all"))),
+    "order by no column": lambda rows, _: rows.orderBy([]),
+    "window in no order": lambda rows, _: rows.withColumn(
+        "_most", F.max("int").over(Window.partitionBy("group").orderBy())
+    ),
     "with a column": lambda rows, _: rows.withColumn("long", F.expr("coalesce(int, id)")),
     "with columns": lambda rows, _: rows.withColumns({"a": F.lit(1), "text": F.concat(F.col("text"), F.lit("!"))}),
     "select all": lambda rows, _: rows.select("*", F.struct("id", F.col("at").alias("of")).alias("place")),

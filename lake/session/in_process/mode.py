@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -77,8 +77,25 @@ def by_duckdb(*, server: bool = False) -> Iterator[None]:
 
 @cache
 def _ask_the_context() -> None:
-    """Replace the question by which pyspark.sql.functions choose, which has one answer for the whole process."""
+    """Replace the question by which pyspark.sql.functions choose, which has one answer for the whole process.
+
+    Methods of frames refuse lists without columns, which Connect's protocol takes for all columns.
+    """
     from pyspark.sql import utils
+    from pyspark.sql.connect.dataframe import DataFrame
     from pyspark.sql.utils import is_remote
 
     vars(utils).update(is_remote=lambda: _by_duckdb.get() or is_remote())
+    for name in ("dropna", "fillna", "join"):
+        setattr(DataFrame, name, _without_empty_lists(getattr(DataFrame, name)))
+
+
+def _without_empty_lists(method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> DataFrame:
+        lists = [given for given in (*args, *kwargs.values()) if isinstance(given, list | tuple)]
+        if not all(lists) and not replaces_server():
+            only_spark("a list without columns")
+        return method(*args, **kwargs)
+
+    return call

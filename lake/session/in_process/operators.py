@@ -146,6 +146,8 @@ def among(values: Sequence[Value]) -> Value:
     first, *others = alike(values)
     if isinstance(first.type, T.StructType | T.ArrayType):
         raise unsupported("in over nested values")
+    if not others:
+        return Value("false", BOOLEAN)
     return Value(f"({first.sql} IN ({', '.join(value.sql for value in others)}))", BOOLEAN)
 
 

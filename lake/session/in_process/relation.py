@@ -75,14 +75,16 @@ class Relation:
         return frozenset().union(*(c.made_of for c in self.columns), *(step.filtered_by for step in self.plan()))
 
     def query(self) -> str:
-        """Return the SQL of all rows, under their names in Spark."""
+        """Return the SQL of all rows, under their names in Spark. Raises Unsupported for rows without columns."""
+        if not self.columns:
+            raise unsupported("rows without columns")
         listed = {each.name: each for each in _from_the_leaves(self)}
         shown = ", ".join(f"{column.sql} AS {quoted(column.name)}" for column in self.columns)
         steps = ",\n".join(f"{name} AS ({relation.sql})" for name, relation in listed.items())
         if not self.order:
-            return f"WITH {steps}\nSELECT {shown or 'NULL'} FROM {self.name}"
+            return f"WITH {steps}\nSELECT {shown} FROM {self.name}"
         placed = f"(SELECT *, row_number() OVER (ORDER BY {self.order}) AS place FROM {self.name}) AS in_order"
-        return f"WITH {steps}\nSELECT {shown or 'NULL'} FROM {placed} ORDER BY in_order.place"
+        return f"WITH {steps}\nSELECT {shown} FROM {placed} ORDER BY in_order.place"
 
 
 def _from_the_leaves(relation: Relation) -> Iterator[Relation]:
