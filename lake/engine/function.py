@@ -10,8 +10,8 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
-from traceback import extract_tb
+from functools import cache, wraps
+from traceback import extract_tb, walk_tb
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -25,14 +25,22 @@ from lake.quality.parking import BY, PLACE, ROW
 from lake.session.spark_session import first_line, raise_if_gone
 from lake.text import literal
 
+OWN_COLUMNS: Final = "make it in the function, in each of its calls: DuckDB and Spark have columns of different types"
 BRACES: Final = "pass it by name, as in spark.sql('… {rows} …', rows=rows); write braces that are text as {{ and }}"
 PYSPARK: Final = "pyspark"
+CachedFunction: Final = type(cache(len))
 _UNKNOWN: Final = re.compile(r"UNRESOLVED_COLUMN.* name `(?:\w+`\.`)?(\w+)`")
 
 
 def call(declaration: Declaration, inputs: Sequence[DataFrame]) -> list[DataFrame]:
-    """Call the function; return a frame for each input, or the one of a View. Raises DeclarationError."""
+    """Call the function; return a frame for each input, or the one of a View. Raises DeclarationError.
+
+    Cached functions of the job run again: they may return columns or frames of another session.
+    """
     kind = declaration.kind
+    for value in [*declaration.function.__globals__.values()]:
+        if isinstance(value, CachedFunction):
+            value.cache_clear()
     try:
         result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in inputs))
     except Exception as error:
@@ -150,12 +158,23 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
         what, fix = f"no column {unknown[1]!r}", did_you_mean(unknown[1], visible(columns))
     elif _is_of_braces(error):
         what, fix = _fault_of_braces(error), BRACES
+    elif _is_of_kept_column(error):
+        what, fix = "it uses an expression of columns that an earlier call has made", OWN_COLUMNS
     else:
         what, fix = f"{type(error).__name__}: {first_line(error)}", "correct that line; --debug shows the stack trace"
     raised = declaration.fault(f"{of} fails: {what}", fix=fix)
     if frames:
         raised.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
     return raised
+
+
+def _is_of_kept_column(error: Exception) -> bool:
+    """Return whether an embedded Spark got a column that was made while DuckDB called the function."""
+    from pyspark.sql.connect.column import Column
+    from pyspark.sql.utils import is_remote
+
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return not is_remote() and any(isinstance(v, Column) for frame in frames for v in frame.f_locals.values())
 
 
 def _is_of_braces(error: Exception) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -120,6 +122,66 @@ def test_plan_with_a_computed_call_is_rejected(spark: SparkSession, project: Set
     loaded = load(project)
     with pytest.raises(DeclarationError, match="now is not deterministic"):
         analysis.analyse(Inputs(lambda: spark, loaded, cut(loaded)), loaded.tables["t"])
+
+
+KEPT = f"""
+from functools import cache, lru_cache
+{WITH_FUNCTIONS}
+class Kept:
+    column = None
+
+    @classmethod
+    def made(cls):
+        cls.column = F.col("size") > 1 if cls.column is None else cls.column
+        return cls.column
+
+@cache
+def cached():
+    return F.col("size") > 1
+
+@lru_cache(maxsize=9)
+def above(least):
+    return F.col("size") > least
+"""
+
+
+@pytest.mark.parametrize("is_spark_first", [True, False])
+@pytest.mark.parametrize("column", ["cached()", "above(1)", "cached() & above(2)"])
+def test_column_of_a_cached_function_is_made_for_each_engine(
+    spark: SparkSession, project: Settings, column: str, is_spark_first: bool
+) -> None:
+    declare(project, "Latest('id')", returns=f"rows.where({column})", head=KEPT)
+    loaded = load(project)
+    inputs = Inputs(lambda: spark, loaded, cut(loaded))
+    if is_spark_first:
+        analysis.analyse(inputs, loaded.tables["t"])
+    with duckdb_may_refuse():
+        analysis.analyse(replace(inputs.in_process, analysed={}), loaded.tables["t"])
+    analysis.analyse(replace(inputs, analysed={}), loaded.tables["t"])
+
+
+@pytest.mark.parametrize(
+    "returns",
+    [
+        "rows.where(Kept.made())",
+        "rows.withColumn('big', Kept.made())",
+        "rows.where(Kept.made() & (F.col('id') > 0))",
+        "rows.where((F.col('id') > 0) & Kept.made())",
+        "rows.withColumn('big', F.when(Kept.made(), 1))",
+        "rows.select('*', F.struct(Kept.made()).alias('big'))",
+    ],
+)
+def test_column_kept_by_the_module_is_reported_with_its_line(
+    spark: SparkSession, project: Settings, returns: str
+) -> None:
+    declare(project, "Latest('id')", returns=returns, head=KEPT)
+    loaded = load(project)
+    inputs = Inputs(lambda: spark, loaded, cut(loaded))
+    with duckdb_may_refuse():
+        analysis.analyse(replace(inputs.in_process, analysed={}), loaded.tables["t"])
+    with pytest.raises(DeclarationError, match="an expression of columns that an earlier call has made") as error:
+        analysis.analyse(inputs, loaded.tables["t"])
+    assert "make it in the function" in str(error.value)
 
 
 def test_faulty_declaration_reads_nothing_and_stops_no_other_table(spark: SparkSession, project: Settings) -> None:
