@@ -32,6 +32,7 @@ MANY_ROWS: Final = re.compile(
     r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
 )
 """Operators that combine several rows."""
+SUBQUERY: Final = re.compile(r"\b(?:list|exists|scalar-subquery)#\d+ \[")
 RECURSION: Final = re.compile(r"\bUnionLoop\b")
 UNION: Final = re.compile(r"^[\s:+\-]*Union", re.MULTILINE)
 LIMIT: Final = re.compile(r"^[\s:+\-]*(GlobalLimit|Sample|Offset|Tail)\b", re.MULTILINE)
@@ -187,13 +188,17 @@ def check_sides(
                     f"the function of a {kind.name} must map each row on its own, found {operator}",
                     "aggregate with the kind, or declare a View",
                 )
-                for operator in sorted({match[1] for match in MANY_ROWS.finditer(plan)})
+                for operator in sorted(_operators_of_many_rows(plan))
             ]
         else:
             faults += _not_local(kind, plan)
             faults += [(what, DECIMALS) for what in _float_sums([rows, *inputs], plan)]
     faults += [(fault.what, fault.fix) for fault in kind.faults(*sides)]
     DeclarationError.raise_any(declaration.fault(what, fix=fix) for what, fix in dict.fromkeys(faults))
+
+
+def _operators_of_many_rows(plan: str) -> set[str]:
+    return {match[1] for match in MANY_ROWS.finditer(plan)} | ({"a subquery"} if SUBQUERY.search(plan) else set())
 
 
 def _not_deterministic(plan: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:

@@ -39,6 +39,18 @@ def recursive(things: DataFrame) -> DataFrame:
     )
 
 
+SUBQUERIES = (
+    "select * from {things} where id in (select id from {things})",
+    "select * from {things} where id not in (select id from {things} where size > 1)",
+    "select * from {things} a where exists (select 1 from {things} b where b.id = a.id)",
+    "select *, (select id from {things}) as other from {things}",
+)
+
+
+def selecting(sql: str) -> Callable[[DataFrame], DataFrame]:
+    return lambda things: things.sparkSession.sql(sql, things=things)
+
+
 @pytest.mark.parametrize(
     ("kind", "function", "told"),
     [
@@ -55,6 +67,7 @@ def recursive(things: DataFrame) -> DataFrame:
         (Latest("id"), lambda t: t.orderBy("at").limit(3), "must map each row on its own"),
         (Latest("id"), lambda t: t.join(t.select("id"), "id"), "must map each row on its own"),
         (Latest("id"), lambda t: t.withColumn("n", F.expr("row_number() over (order by at)")), "each row on its own"),
+        *((Latest("id"), selecting(sql), "each row on its own, found a subquery") for sql in SUBQUERIES),
     ],
 )
 def test_nondeterministic_plan_is_rejected(spark: SparkSession, kind: Any, function: Any, told: str) -> None:
