@@ -20,6 +20,8 @@ from lake.session.in_process.relation import Relation
 from lake.session.in_process.syntax import Parser
 from lake.session.in_process.tree import Alias, Call, Literal, Name, Node, OutputColumn, Star, parts_of, with_parts
 
+IN_SUBQUERY: Final = "in subquery"
+"""Name of a call of a value and the number of a subquery; not a function, so that its value alone is unsupported."""
 JOINS: Final = ("join", "inner", "cross", "left", "right", "full", "semi", "anti")
 
 
@@ -29,6 +31,7 @@ class Statement(Parser):
     def __init__(self, text: str, tables: Mapping[str, Relation], name: str) -> None:
         super().__init__(text)
         self.tables = dict(tables)
+        self.subqueries = list[Relation]()
         self.names = (f"{name}_{number}" for number in count())
 
     @property
@@ -84,7 +87,7 @@ class Statement(Parser):
         self.need("from")
         rows = self.source()
         if self.take("where"):
-            rows = steps.filtered(rows, self.expression(), next(self.names))
+            rows = self.filtered(rows, self.expression())
         by = [_grouping(node, items, rows) for node in self.terms_by("group", self.expression)]
         having = [_with_items(self.expression(), items, rows)] if self.take("having") else []
         nodes = expanded(items, rows.scope)
@@ -98,6 +101,24 @@ class Statement(Parser):
             rows = steps.filtered(rows, condition, next(self.names))
         rows = steps.selected(rows, nodes, next(self.names))
         return steps.distinct(rows, next(self.names)) if is_distinct else rows
+
+    def _among(self, node: Node) -> Node:
+        begin = [text.lower() for _, text in self.tokens[self.at : self.at + 3]]
+        if begin[:2] != ["in", "("] or begin[2:] not in (["select"], ["with"]):
+            return super()._among(node)
+        self.need("in", "(")
+        self.subqueries.append(self.query())
+        self.need(")")
+        return Call(IN_SUBQUERY, (node, Literal(len(self.subqueries) - 1, T.IntegerType())))
+
+    def filtered(self, rows: Relation, node: Node) -> Relation:
+        """Return the rows that meet a condition. Only its conjuncts may be `in` of a subquery."""
+        match node:
+            case Call("and", (left, right)) if self.subqueries:
+                return self.filtered(self.filtered(rows, left), right)
+            case Call(name, (of, Literal(value=number))) if name == IN_SUBQUERY:
+                return steps.among(rows, of, self.subqueries[number], next(self.names))
+        return steps.filtered(rows, node, next(self.names))
 
     def united(self, left: Relation, right: Relation) -> Relation:
         if len(left.columns) != len(right.columns):

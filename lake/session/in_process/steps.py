@@ -21,8 +21,9 @@ from lake.session.in_process.expressions import (
     order_keys,
     value_of,
 )
+from lake.session.in_process.lists import NESTED
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import comparison
+from lake.session.in_process.operators import alike, comparison
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.tree import (
     Alias,
@@ -46,6 +47,20 @@ def filtered(rows: Relation, node: Node, name: str) -> Relation:
     scope = rows.scope
     sql = f"SELECT * FROM {rows.name} WHERE {_condition(value_of(node, scope))}"
     return Relation(name, sql, rows.columns, (rows,), rows.plans, filtered_by=columns_read([node], scope))
+
+
+def among(rows: Relation, node: Node, others: Relation, name: str) -> Relation:
+    """Return the rows for which the value of `node` is one of `others`, which have one column."""
+    scope, value = rows.scope, value_of(node, rows.scope)
+    types = {value.type, *(column.type for column in others.columns)}
+    if any(isinstance(type_, NESTED) or is_float(type_) for type_ in types) or len({*map(_kind, types)}) > 1:
+        raise unsupported("in of a query of such values")
+    if len(others.columns) != 1:
+        raise unsupported("in of a query of several columns")
+    one, other = alike([value, *(Value(column.sql, column.type) for column in others.columns)])
+    sql = f"SELECT * FROM {rows.name} WHERE {one.sql} IN (SELECT {other.sql} FROM {others.name})"
+    read = columns_read([node], scope) | _made_of(others.columns)
+    return Relation(name, sql, rows.columns, (rows, others), rows.plans, operator="Join", filtered_by=read)
 
 
 def aliased(rows: Relation, alias: str, name: str) -> Relation:
