@@ -36,10 +36,10 @@ def write_all(evaluation: Evaluation, rows: Rows, *, verb: str, engine: str = SP
         table.create(arrow_types(rows), description=declaration.doc)
     suite = judge(evaluation, rows)
     counts = Counts() if rows.in_memory is None else Counts(inserted=rows.in_memory.num_rows)
-    head = _next(evaluation, verb, counts, suite, content_proof.of_rows(table, rows))
+    content = content_proof.of_rows(table, rows)
+    head = replace(_next(evaluation, verb, counts, suite, content), engine=engine)
     comments = meanings(evaluation.inputs, declaration, head.columns)
-    committed = replace(head, engine=engine).committed
-    position = commit.replace(table, rows, evaluation.identity, committed, meanings=comments)
+    position = commit.replace(table, rows, evaluation.identity, head.committed, meanings=comments)
     written = TableHead.of(position)
     # The number of rows that Spark has written is in the statistics of the files.
     return replace(written, counts=Counts(table.rows(position.version))) if rows.in_memory is None else written
@@ -49,11 +49,10 @@ def write(evaluation: Evaluation, diff: Rows, *, verb: str, engine: str = SPARK)
     table, identity = evaluation.table, evaluation.identity
     suite, counts = judge(evaluation, diff), Counts.of(diff)
     content = content_proof.after_diff(table, evaluation.since, diff, identity, again=verb == "rebuild")
-    head = _next(evaluation, verb, counts, suite, content)
+    head = replace(_next(evaluation, verb, counts, suite, content), engine=engine)
     declaration = evaluation.declaration
     commit.describe(table, declaration.doc, meanings(evaluation.inputs, declaration, head.columns))
-    committed = replace(head, engine=engine).committed
-    position = commit.commit(table, content_proof.without_hashes(diff), counts, identity, committed)
+    position = commit.commit(table, content_proof.without_hashes(diff), counts, identity, head.committed)
     pack_table(table.path, position)
     return TableHead.of(position)
 

@@ -42,7 +42,7 @@ from lake.store.keys import open_store
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable, kept_editions
-from lake.store.ledger.runs import Run, failing, record_run
+from lake.store.ledger.runs import Run, failing, record_run, seconds_since
 from lake.store.locks import activity
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
@@ -218,8 +218,7 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]] | None
 
 
 def _record(settings: Settings, stream: str, began: datetime, **counts: int) -> None:
-    seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
-    record_run(settings, Run("forget", stream, None, "done", counts, began, seconds))
+    record_run(settings, Run("forget", stream, None, "done", counts, began, seconds_since(began)))
 
 
 GRACE: Final = timedelta(hours=1)
