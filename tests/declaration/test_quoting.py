@@ -188,6 +188,7 @@ def test_defaults_and_symbols_are_data(project: Settings, spark: SparkSession, l
     assert [event[f"d{i}"] for i in range(len(NASTY))] == NASTY
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("value", NASTY)
 def test_key_argument_is_a_value(project: Settings, value: str) -> None:
     write(project, "gold", "t", f"SELECT {literal(value)} AS k, 1::BIGINT AS n UNION ALL SELECT 'other', 2")
@@ -213,6 +214,7 @@ def test_event_place_consists_of_three_numbers(project: Settings, place: str) ->
         void(project, "readings", [place], reason="; --")
 
 
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("label", NASTY)
 def test_cut_label_is_a_text(project: Settings, label: str) -> None:
     declare(project)

@@ -143,7 +143,7 @@ def test_keys_are_equal_when_evaluated_from_the_log_part_with_their_times(
     assert less  # Which ones depends on the files: their events are of any time
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("zone", ["Pacific/Apia", "Europe/London", "Asia/Manila", "America/Sao_Paulo", "UTC"])
 def test_window_rows_are_near_the_time_that_it_declares(spark: SparkSession, zone: str) -> None:
     """Times from local solar time to years without a rule, and each clock change."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import permutations
 from random import Random
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ from lake.kinds.columns import visible
 from lake.publish.cut import pick_cut
 from lake.testing import Commands, Lakehouse
 from tests import shop
+from tests.checks import spark_forbidden
 
 pytestmark = pytest.mark.long
 
@@ -344,10 +345,6 @@ def states(lakehouse: Lakehouse, connect: Callable[[], SparkSession]) -> dict[st
     return {each.table: each.state for each in plan(lakehouse.project, (), connect)}
 
 
-def no_session() -> NoReturn:
-    raise AssertionError("a session was asked for")
-
-
 def grown(job: Job) -> str:
     """Return the plan of a table whose log has a field more than it was built with."""
     if job.input != THINGS:
@@ -392,13 +389,13 @@ def test_column_uses_are_equal_by_every_command(
     for name in jobs:
         assert changes_of(backfilled(things, name)) == {}
     assert unproved(things) == []
-    assert states(things, no_session) == now
+    assert states(things, spark_forbidden) == now
 
     deployed = commands.lake("deploy", at=things)
     assert deployed.code == 0, deployed.err
     things = declare(project, note_x=NOTE)
     as_modelled("note_x")
-    assert {*states(things, no_session).values()} == {"unchanged"}
+    assert {*states(things, spark_forbidden).values()} == {"unchanged"}
     land(thing(10, note_x="o"), thing(1, k=9, note_x="p"))
     as_modelled("note_x")
     assert changes_of(rebuilt(things)) == {}
@@ -429,7 +426,7 @@ def test_published_column_is_dropped_only_by_an_explicit_deploy(
 
     assert commands.lake("rebuild", "whole", "--yes", at=things).code == 0
     things = declare(project)
-    [_, child] = plan(things.project, (), no_session)
+    [_, child] = plan(things.project, (), spark_forbidden)
     assert child.state == "changed"
     assert child.changes == ("column whole.k: integer → long", "column whole.price: decimal(9,2) → none")
     things.land("things", thing(2, k=5))

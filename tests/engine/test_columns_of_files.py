@@ -165,7 +165,6 @@ def same_alone(inputs: Inputs, declaration: Declaration, first: float) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_tables_are_equal_when_unused_columns_are_not_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[set[str]], seed: int
@@ -190,7 +189,7 @@ def test_tables_are_equal_when_unused_columns_are_not_read(
         assert same_alone(inputs, declaration, chance.random()), declaration.name
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("names", [["newest", "owners"], ["folded", "runs"]])
 def test_key_lookup_reads_only_the_columns_in_use(
     spark: SparkSession, tmp_path: Path, read: list[set[str]], names: list[str]

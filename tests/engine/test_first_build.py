@@ -32,6 +32,7 @@ from lake.store import delta
 from lake.store.ledger.cuts import Cut, latest_cut
 from lake.store.ledger.runs import last_runs
 from lake.store.table_head import DUCKDB, SPARK
+from tests.checks import spark_forbidden
 from tests.shop import HEAD, declare, empty, job
 from tests.shop import contract as contract_of
 
@@ -40,10 +41,6 @@ ONLY_SPARK = {"current_search", "post_word", "search_match"}
 
 
 AT = Cut(1, {}, 0, datetime(2024, 1, 1, tzinfo=UTC))
-
-
-def no_session() -> SparkSession:
-    raise AssertionError("a session of Spark was started")
 
 
 def meters(settings: Settings) -> Project:
@@ -87,7 +84,7 @@ def test_build_by_duckdb_stores_what_one_by_spark_does(
     assert at is not None
     for name in by_duckdb.tables if every else ("history", "aggregate", "fold_python", "join"):
         declaration = by_duckdb.tables[name]
-        assert advance(Inputs(no_session, by_duckdb, at), declaration).engine == DUCKDB, name
+        assert advance(Inputs(spark_forbidden, by_duckdb, at), declaration).engine == DUCKDB, name
         with monkeypatch.context() as patch:
             patch.setattr("lake.engine.advance.by_rows", by_spark)
             assert advance(Inputs(lambda: spark, other, at), other.tables[name]).engine == SPARK
@@ -108,18 +105,18 @@ def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
     at = latest_cut(both[0].settings)
     assert at is not None
     repaired = []
-    for project, connect in zip(both, (no_session, lambda: spark), strict=True):
-        advance(Inputs(no_session, project, at), project.tables[name])
+    for project, connect in zip(both, (spark_forbidden, lambda: spark), strict=True):
+        advance(Inputs(spark_forbidden, project, at), project.tables[name])
         path = project.table(project.tables[name]).path
         DeltaTable(path.url).delete("meter = 'M7'")
         DeltaTable(path.url).update(updates={"meter": "'nobody'"}, predicate="meter = 'M8'")
         with monkeypatch.context() as patch:
-            if connect is not no_session:
+            if connect is not spark_forbidden:
                 patch.setattr("lake.engine.rebuild.by_rows", by_spark)
             done = rebuild(Inputs(connect, project, at), project.tables[name])
         assert done.inserted
         assert done.deleted
-        assert done.engine == (DUCKDB if connect is no_session else SPARK)
+        assert done.engine == (DUCKDB if connect is spark_forbidden else SPARK)
         repaired.append(((done.inserted, done.updated, done.deleted), stored(project, name)))
     assert repaired[0] == repaired[1]
 

@@ -157,7 +157,6 @@ def system_tables(lake: Lakehouse) -> tuple[Any, ...]:
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize("tables", [("current", "per_client"), EVERY], ids=["two tables", "every kind"])
 def test_tables_are_equal_within_and_beyond_the_memory_limits(
     spark: SparkSession,

@@ -93,6 +93,7 @@ def test_spill_warning_names_each_disk_that_is_too_small(
     assert all(f"{project.project}/{of} free" in message for message, of in zip(caplog.messages, told, strict=True))
 
 
+@pytest.mark.long
 def test_spill_is_estimated_once_for_each_complete_evaluation(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

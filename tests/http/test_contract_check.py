@@ -37,7 +37,6 @@ def objects(make: Any, chance: random.Random) -> Iterator[str]:
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize("count", [RECORDS // 4, RECORDS])
 def test_intake_rejects_the_same_records_as_the_log_for_the_same_reasons(
     tmp_path: Path, spark: SparkSession, count: int

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +27,7 @@ from lake.sources.declared import sound_sources
 from lake.sources.source import Gap, Lag
 from lake.store.log import Log
 from lake.store.log_head import GENERATION
+from tests.checks import spark_forbidden
 from tests.servers.http import shop
 from tests.spool import Kept
 
@@ -285,7 +285,7 @@ def test_faulty_contract_stops_only_deliveries_that_have_its_events(tmp_path: Pa
 
     def failures() -> dict[str, LakeError]:
         failed = dict[str, LakeError]()
-        ingest_named(settings, Mock(side_effect=Unavailable("no Spark here")), ["web"], on_failure=failed.__setitem__)
+        ingest_named(settings, spark_forbidden, ["web"], on_failure=failed.__setitem__)
         return failed
 
     def post(*streams: str) -> None:

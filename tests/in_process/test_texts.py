@@ -69,7 +69,7 @@ def test_json_of_maps_is_that_of_spark(spark: SparkSession) -> None:
     )
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "other"), [("lower", OTHER_LOWER), ("upper", OTHER_UPPER)], ids=["lower", "upper"]
 )

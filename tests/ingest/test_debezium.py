@@ -326,7 +326,6 @@ EXPECTED_MOMENTS = [
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @samples
 @pytest.mark.parametrize(
     ("name", "declared"),

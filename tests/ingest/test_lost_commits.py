@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from lake.config import load_settings
 from lake.engine.advance import _is_current
@@ -70,12 +69,8 @@ def evaluation(shop: Project, head: TableHead, inputs: Inputs) -> Evaluation:
     return Evaluation(inputs, shop.tables[ORDER], shop.table(shop.tables[ORDER]), head)
 
 
-def no_session() -> SparkSession:
-    return cast("SparkSession", None)
-
-
 def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
-    return Inputs(no_session, shop, Cut(number, batches, voids, datetime.now(UTC)))
+    return Inputs(no_spark, shop, Cut(number, batches, voids, datetime.now(UTC)))
 
 
 def append_batch(shop: Project, batch: int, *marks: Mark) -> None:

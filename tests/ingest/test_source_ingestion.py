@@ -165,7 +165,6 @@ KILLS = [
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize(("module", "name", "after", "nth"), KILLS)
 def test_next_run_after_a_crash_has_every_delivery_once_and_divides_none(  # noqa: PLR0917  a case
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: bool, nth: int

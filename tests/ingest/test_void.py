@@ -27,7 +27,7 @@ from lake.store.table_head import DUCKDB
 from lake.store.voids import Void, all_voids
 from lake.testing import Lakehouse
 from lake.text import DUCKDB as DIALECT
-from tests.checks import answer
+from tests.checks import answer, spark_forbidden
 from tests.shop import contract, declare
 
 CONTRACT = contract("sales", {"shop": "string", "pieces": "int"})
@@ -69,10 +69,6 @@ def lake(lakehouse: Lakehouse) -> Lake:
 @pytest.fixture
 def lakehouse(spark: SparkSession, project: Settings) -> Lakehouse:
     return declare(project, CONTRACT, jobs=JOBS)
-
-
-def no_session() -> SparkSession:
-    raise AssertionError("Spark is asked")
 
 
 def sales(**pieces: int) -> list[dict[str, object]]:
@@ -125,7 +121,7 @@ def test_void_of_a_target_named_twice_is_recorded_once(project: Settings, target
 
 def test_tables_of_a_log_with_voids_need_no_spark(lakehouse: Lakehouse, lake: Lake) -> None:
     def run() -> list[tuple[dict[str, object], ...]]:
-        done = pipeline.run(lakehouse.settings, no_session, lambda _: None)
+        done = pipeline.run(lakehouse.settings, spark_forbidden, lambda _: None)
         assert {table.engine for table in done.tables} == {DUCKDB}
         return [tuple({"shop": row["shop"], "pieces": row["pieces"]} for row in lakehouse.table(name)) for name in JOBS]
 
@@ -342,7 +338,6 @@ def over(rows):
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize(
     "declared",
     [

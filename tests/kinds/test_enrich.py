@@ -70,7 +70,6 @@ def test_enrich_joins_a_late_event_with_the_version_of_its_time(spark: SparkSess
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize(
     ("how", "expected"),
     [

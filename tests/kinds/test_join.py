@@ -37,7 +37,6 @@ def pairs(table: DataFrame) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize(
     ("how", "expected"), [("inner", NEAR), ("left", NEAR | ALONE), ("full", NEAR | ALONE | ALONE_RIGHT)]
 )
@@ -81,7 +80,6 @@ CHANGES = [  # Second, side, new value, and the row of an inner, a left and a fu
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
 def test_join_of_tables_matches_rows_by_key_as_in_kafka(spark: SparkSession, how: How) -> None:
     """Each second is a key of its own; its last change is that of the second."""

@@ -143,7 +143,6 @@ class Trial:
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize("type_", TYPES)
 def test_measures_of_extreme_values_equal_those_of_fractions_in_any_slicing(spark: SparkSession, type_: str) -> None:
     trial = Trial(type_)
@@ -193,6 +192,7 @@ def test_value_too_large_is_one_fault_with_its_key_in_any_slicing(spark: SparkSe
 FLOATS: Final = (None, -0.0, 0.0, math.nan, math.inf, -math.inf, 1.5, -1.5, 1.7976931348623157e308, 5e-324, -5e-324)
 
 
+@pytest.mark.long
 def test_measures_of_floats_have_one_zero_in_any_slicing(spark: SparkSession) -> None:
     chance = random.Random(0)
     histories = {key: history(chance, FLOATS) for key in range(KEYS)}

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
 
 from lake.cli import Shell, upkeep
 from lake.config import load_settings
@@ -42,7 +41,7 @@ from lake.store.table_log import delta_table
 from lake.store.tables import Table
 from lake.store.upkeep import compaction, vacuum
 from lake.store.warehouse import Warehouse
-from tests.checks import present
+from tests.checks import present, spark_forbidden
 from tests.processes import other_process
 
 pytestmark = pytest.mark.slow
@@ -80,10 +79,6 @@ def live(project: Project, name: str) -> Table:
     return project.table(project.tables[name])
 
 
-def no_session() -> SparkSession:
-    raise AssertionError("no log is compacted here")
-
-
 def keep(
     project: Project,
     *,
@@ -97,7 +92,7 @@ def keep(
     def say(text: str) -> None:
         on_progress(text)
 
-    return maintain(load(project.settings), no_session, policy, say)
+    return maintain(load(project.settings), spark_forbidden, policy, say)
 
 
 def rows(project: Project, edition: int) -> list[tuple[Any, ...]]:
@@ -138,7 +133,7 @@ def test_maintain_keeps_the_edition_of_a_consumer_until_it_is_too_old(project: P
         [("delete", 2), ("insert", 4)],
     )
     hasty = replace(project, settings=replace(project.settings, keep_consumer_days=0.0))
-    assert maintain(hasty, no_session, Policy(editions=1, days=0, size=1 << 30), print).expired == [2]
+    assert maintain(hasty, spark_forbidden, Policy(editions=1, days=0, size=1 << 30), print).expired == [2]
     with pytest.raises(StartOver, match="edition 2 has expired"):
         next(subscribe(project.settings, "current_order", consumer="crm"))
 
@@ -169,7 +164,7 @@ def test_maintain_expires_old_editions_except_the_pinned_one(project: Project) -
 def test_maintain_keeps_young_editions(project: Project) -> None:
     publish_versions(project, times=3)
     policy = Policy(editions=1, days=1, size=1)
-    done = maintain(project, no_session, policy, lambda _: None)
+    done = maintain(project, spark_forbidden, policy, lambda _: None)
     assert (done.expired, done.kept) == ([], [3, 2, 1])
 
 
@@ -253,7 +248,7 @@ def test_maintain_compacts_at_most_its_bytes_and_at_least_one_place(
     publish_versions(project, times=2)  # Leaves two tables of two entries
     cuts.record_cut(project.settings, {"orders": 1}, 0), cuts.record_cut(project.settings, {"orders": 2}, 0)
     policy = Policy(editions=1, days=9, size=1)
-    left = [maintain(project, no_session, policy, lambda _: None) for _ in range(4)]
+    left = [maintain(project, spark_forbidden, policy, lambda _: None) for _ in range(4)]
     assert [(sum(bool(place.compacted) for place in done.places), done.left) for done in left] == [
         (1, 2),
         (1, 1),
@@ -359,7 +354,7 @@ def test_retired_table_is_dropped_days_after_its_last_edition(
     assert keep(project, editions=2).dropped == []
     policy = Policy(editions=1, days=1, size=1)
     editions.expire_editions(project.settings, [1])
-    assert maintain(project, no_session, policy, lambda _: None).dropped == [], "it was written today"
+    assert maintain(project, spark_forbidden, policy, lambda _: None).dropped == [], "it was written today"
     assert keep(project).dropped == ["gone"]
     assert not gone.exists()
 

@@ -78,7 +78,6 @@ def ordered(rows: dict[Any, Any]) -> list[Any]:
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize("seed", range(8))
 def test_copy_of_a_consumer_equals_the_edition_through_crashes(
     things: Things, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -25,10 +25,11 @@ from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.testing import Commands, Lakehouse
 from tests import archived
+from tests.checks import spark_forbidden
 from tests.kills import killed_at_request
 from tests.s3.wire import SOON, Fault, nth_write, wired
 from tests.servers.s3 import S3
-from tests.store.test_archive import asked, no_spark, quiet, rows
+from tests.store.test_archive import asked, quiet, rows
 
 
 @pytest.mark.long
@@ -39,7 +40,7 @@ def test_archived_batches_in_another_bucket_are_read_with_the_log(s3: S3, tmp_pa
     archived.compact(settings)
     before, told, path = rows(settings), asked(settings), Log(settings, "readings").path
     for through in (2, 4):
-        archive(settings, no_spark, "readings", through, dry_run=False, on_progress=quiet)
+        archive(settings, spark_forbidden, "readings", through, dry_run=False, on_progress=quiet)
         assert (rows(settings), asked(settings)) == (before, told)
         assert check_log(settings, "readings").faults == []
     buckets = {urlsplit(file).netloc for file in Scan(path).files()}
@@ -52,7 +53,7 @@ def test_archived_batches_in_another_bucket_are_read_with_the_log(s3: S3, tmp_pa
     assert [found.subject for found in examined(settings) if found.ok] == ["cold", "archived batches"]
     nowhere = replace(settings, cold="s3://no-such-bucket/old")
     with pytest.raises(Unavailable, match="there is no such bucket"):
-        archive(nowhere, no_spark, "readings", 4, dry_run=True, on_progress=quiet)
+        archive(nowhere, spark_forbidden, "readings", 4, dry_run=True, on_progress=quiet)
     [found] = doctor._cold(nowhere)
     assert (found.ok, found.found) == (False, "there is no such bucket (s3://no-such-bucket/old)")
     gone = next(file for file in files if "/old/" in file)

@@ -15,7 +15,6 @@ from typing import Any, Final
 import duckdb
 import pytest
 from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
 
 from lake.cli import lake
 from lake.config import Settings, load_settings
@@ -43,13 +42,9 @@ from lake.testing import Commands, Kill, Lakehouse
 from lake.testing.fault_injection import TRACE
 from tests import archived
 from tests.archived import append, compact
-from tests.checks import fault
+from tests.checks import fault, spark_forbidden
 
 Rows = list[str]
-
-
-def no_spark() -> SparkSession:
-    raise AssertionError("few rows are no matter for Spark")
 
 
 def quiet(_: object) -> None:
@@ -57,7 +52,7 @@ def quiet(_: object) -> None:
 
 
 def run(settings: Settings, through: int, *, dry_run: bool = False) -> Archived:
-    return archive(settings, no_spark, "readings", through, dry_run=dry_run, on_progress=quiet)
+    return archive(settings, spark_forbidden, "readings", through, dry_run=dry_run, on_progress=quiet)
 
 
 def rows(settings: Settings, version: int | None = None, bounds: Mapping[str, tuple[int, int]] | None = None) -> Rows:
@@ -337,7 +332,7 @@ def deleted_files(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> int:
     before, unneeded = stored(), vacuum.unneeded
     with monkeypatch.context() as patched:
         patched.setattr(vacuum, "unneeded", lambda path, **_: unneeded(path, keep=(), since=delta.version(path)))
-        maintain(load(settings), no_spark, Policy(editions=1, days=0, size=1 << 30), quiet)
+        maintain(load(settings), spark_forbidden, Policy(editions=1, days=0, size=1 << 30), quiet)
     return before - stored()
 
 

@@ -68,7 +68,6 @@ def codecs(path: Address) -> set[str]:
 
 
 @pytest.mark.long
-@pytest.mark.turns
 @pytest.mark.parametrize("write", [by_delta_rs, without_a_position, by_spark])
 def test_files_have_small_row_groups_when_written_and_compacted(
     spark: SparkSession, tmp_path: Path, write: Callable[[SparkSession, Address], None]

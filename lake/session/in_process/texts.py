@@ -217,8 +217,8 @@ def _json(of: Value, depth: int = 0) -> str:  # noqa: PLR0911 one return a kind
             item = f"json{depth}"
             key = _json(Value(f"{item}.key", of.type.keyType))
             value = f"coalesce({_json(Value(f'{item}.value', of.type.valueType), depth + 1)}, 'null')"
-            parts = f"list_transform(map_entries({of.sql}), lambda {item}: {key} || ':' || {value})"
-            return f"CASE WHEN {of.sql} IS NOT NULL THEN '{{' || array_to_string({parts}, ',') || '}}' END"
+            entries = f"list_transform(map_entries({of.sql}), lambda {item}: {key} || ':' || {value})"
+            return f"CASE WHEN {of.sql} IS NOT NULL THEN '{{' || array_to_string({entries}, ',') || '}}' END"
         case T.MapType():
             raise unsupported("a map of other keys as JSON")
         case T.StringType():
