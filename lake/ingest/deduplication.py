@@ -37,7 +37,10 @@ from lake.text import literal as duckdb_literal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NO_HOUR, HOUR = "cast(NULL AS timestamp) AS hour", "date_trunc('hour', _time) AS hour"
+REPEATED_IDS: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
+BUCKETS: Final = "SELECT DISTINCT _bucket, NULL::TIMESTAMPTZ AS hour FROM narrow"
+HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
+
 # Delta truncates the times in a file's statistics to milliseconds.
 MEETING: Final = """
     SELECT {folder} || '/' || path AS path, "partition._bucket" AS bucket,
@@ -172,23 +175,31 @@ class RedeliverySearch:
         return [void for void in all_voids(self.settings, self.contract.name) if void.frees(self.before)]
 
     @cached_property
-    def _narrow(self) -> DataFrame:
-        """The batch's `_bucket`, `_id`, `_time`; in this process if they are few."""
-        narrow = self.events.select("_bucket", "_id", "_time")
-        return to_frame(duckdb_tables.in_process_session(), to_arrow(narrow)) if self.small else narrow
+    def _narrow(self) -> pa.Table:
+        return self.events.select("_bucket", "_id", "_time").toArrow()
 
     def _repeated_ids(self) -> Rows:
-        repeated = self._narrow.groupBy("_bucket", "_id").count().where("count > 1")
-        return Rows(repeated.select("_bucket", "_id")).within(self._limit)
+        if self.small:
+            return Rows(self._query(REPEATED_IDS))
+        return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:
         """Return the batch's `_bucket`, `hour`.
 
         `hour` is null if hours are many, or clocks are corrected: a re-delivery may then have another time.
         """
-        hours = Rows(self._narrow.selectExpr("_bucket", NO_HOUR if self.contract.clock else HOUR).distinct())
-        known = hours.within(self._limit).in_memory
-        return self._narrow.selectExpr("_bucket", NO_HOUR).distinct().toArrow() if known is None else known
+        if self.small:
+            return self._query(BUCKETS if self.contract.clock else HOURS)
+        hour = "cast(NULL AS timestamp)" if self.contract.clock else "date_trunc('hour', _time)"
+        hours = self._local(self.events.selectExpr("_bucket", f"{hour} AS hour").distinct())
+        if hours.in_memory is not None:
+            return hours.in_memory
+        return self.events.selectExpr("_bucket", "cast(NULL AS timestamp) AS hour").distinct().toArrow()
+
+    def _query(self, query: str) -> pa.Table:
+        with duckdb_tables.connection() as con:
+            con.register("narrow", self._narrow)
+            return con.sql(query).to_arrow_table()
 
     def _stored_events(self) -> DataFrame | None:
         path = self._path
@@ -222,7 +233,7 @@ class RedeliverySearch:
         same = f"""_batch < {self.before}
             AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
         with delta.opened(path) as table, duckdb_tables.open_files(TableFiles(path, table, paths)) as (con, _):
-            con.register("narrow", to_arrow(self._narrow))
+            con.register("narrow", self._narrow)
             [[count]] = con.sql(f"SELECT count(*) FROM t WHERE {same}").fetchall()
             share = count / (sum(files["num_records"].to_pylist()) or 1)
             if share * sum(files["size_bytes"].to_pylist()) > cost.LOADED_BYTES:
