@@ -113,6 +113,7 @@ lint: .types .source ## ruff, mypy --strict, the layers, the words
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 	$(PYTEST) tests/source
+	@$(BIN)/pytest --collect-only >/dev/null # else both processes of the tests rewrite all assertions, while mypy runs here
 
 docs: setup ## the documentation as a site, .lake/site/index.html: no page needs a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir $(SITE)

@@ -26,7 +26,8 @@ from tests.kills import UNDER
 from tests.processes import PATIENCE, free_port
 from tests.shop import empty
 
-pytest_plugins = [f"tests.servers.{name}" for name in servers.NAMES]
+SERVERS = frozenset(servers.NAMES)
+pytest_plugins = [f"tests.servers.{name}" for name in SERVERS]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -77,17 +78,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     turned = defaultdict(list)
     for item in items:
-        if turns := item.get_closest_marker("turns"):
+        marks = {mark.name: mark for mark in item.iter_markers()}
+        if turns := marks.get("turns"):
             turned[item.nodeid.partition("[")[0], *turns.args].append(item)
         case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # A case of tests/bad_input
-        fixtures = getattr(item, "fixturenames", ())
+        fixtures = {*getattr(item, "fixturenames", ())}
         if "spark" in fixtures or (isinstance(case, dict) and case.get("spark")):
             item.add_marker("spark")
-        for name in servers.NAMES:
-            if name in fixtures or item.get_closest_marker(name):
-                item.add_marker(name)
-                if not item.get_closest_marker("smoke"):
-                    item.add_marker("long")
+        for name in SERVERS & {*fixtures, *marks}:
+            item.add_marker(name)
+            if "smoke" not in marks:
+                item.add_marker("long")
     for (_, *count), cases in turned.items():
         step = len(cases) / min(*count or [1], len(cases))
         for case in {*cases} - {cases[int(n * step)] for n in range(round(len(cases) / step))}:
