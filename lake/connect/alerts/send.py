@@ -43,7 +43,7 @@ FIRING, RESOLVED = "firing", "resolved"
 
 @dataclass(frozen=True)
 class AlertResult:
-    """`messages` are the first of those sent, or to send, as text."""
+    """`messages` are the first bodies to send; only a preview has any."""
 
     alert: str
     about: str
@@ -64,7 +64,7 @@ class Measurements:
         return status(*sound(self.settings))
 
     def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
-        """Return value, None if there is none; description; and subject."""
+        """Return value (None: there is none), description and subject."""
         values = [each for each in _values(self.status, alert.measure) if alert.of in {"", each[2]}]
         if alert.measure in CONDITIONS:
             return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.REASON_LENGTH], ""
@@ -178,7 +178,7 @@ def _preview_state(settings: Settings, alert: StateAlert, values: Measurements) 
 
 
 def _next(alert: StateAlert, before: Episode | None, values: Measurements) -> Episode | None:
-    """Return the current episode, or a new one if no message of the one before is pending."""
+    """Return the current episode; a new one begins once no message of the one before is pending."""
     value, what, of = values.measured(alert)
     holds = value is not None and value > alert.above
     at = values.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -110,7 +110,7 @@ def index_body(table: TargetTable, where: str) -> dict[str, Any]:
 
 
 def _without_prefix(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Name settings without `index`, their prefix or the table that they may be in."""
+    """Settings may be named `index.NAME`, or NAME in a table `index`."""
     within = settings.get("index", {})
     named = {name.removeprefix("index."): value for name, value in settings.items() if name != "index"}
     return {**(within if isinstance(within, dict) else {"index": within}), **named}

@@ -78,10 +78,8 @@ class OpenSearchServer(SinkServer):
                 if len(documents) == 1:
                     return [*failed, FailedDocument(documents[0], {"reason": "it is larger than a request may be"})]
                 half = len(documents) // 2
-                return [
-                    *failed,
-                    *(f for some in (documents[:half], documents[half:]) for f in self.bulk(alias, some, version)),
-                ]
+                first, second = documents[:half], documents[half:]
+                return [*failed, *self.bulk(alias, first, version), *self.bulk(alias, second, version)]
             again = []
             for document, item in zip(documents, answer, strict=True):
                 status, error = item.get("status", 200), item.get("error") or {}

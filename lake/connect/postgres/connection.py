@@ -17,7 +17,7 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 PASSING: Final = frozenset({"08", "53", "57", "58"})
 """Classes of SQLSTATE that may pass: connection, resources, operator intervention, system."""
 DIVIDED: Final = re.compile(r"\w+://(?:[^/@]*@)?+[^?@]*@")
-"""URL in whose user or password a reserved sign begins the host or database for libpq, which its errors would name."""
+"""URL with a reserved sign in its user or password: libpq's errors would show what follows, as host or database."""
 NO_RIGHT: Final = "42501"
 SETTINGS: Final[Mapping[str, str]] = {
     "client_encoding": "UTF8",

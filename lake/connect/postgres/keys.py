@@ -61,7 +61,7 @@ class KeyDatabase:
 
     @contextmanager
     def transaction(self, *, writes: bool = False) -> Iterator[Transaction]:
-        """PostgreSQL serializes the transactions that write."""
+        """`writes` changes nothing: PostgreSQL locks each row that is written."""
         with self._connected() as connection, connection.transaction():
             connection.execute(f"SET LOCAL search_path = {SCHEMA}".encode())
             yield _PostgresStatements(connection)

@@ -16,8 +16,6 @@ from lake.store.storage import Storage, StorageKind
 
 
 class S3(StorageKind):
-    """The kind of storage of buckets."""
-
     scheme = "s3"
     settings = S3Settings
     folder_url = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")

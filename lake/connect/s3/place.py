@@ -52,7 +52,7 @@ class Place:
 
 
 def place(settings: Settings, url: str) -> Place:
-    """Return the bucket of a URL of an object store. Raises DeclarationError for an invalid endpoint."""
+    """Raises DeclarationError for an invalid endpoint."""
     storage = settings.storage if isinstance(settings.storage, S3Settings) else S3Settings()
     env = os.environ
     endpoint = storage.endpoint or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL", "")
@@ -125,7 +125,7 @@ def read_error(error: BaseException, where: str) -> LakeError | None:
 
 
 def access_error(text: str, where: str) -> Unavailable | None:
-    """Return the error for a missing or forbidden bucket, if `text` of a store reports one."""
+    """Return the error if `text` of a store reports a missing bucket, a refused key, or that there is no key."""
     if bucket := missing_bucket(text, where):
         return bucket
     if _DENIED.search(text):

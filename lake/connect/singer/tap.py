@@ -309,7 +309,7 @@ def _open(declaration: SourceDeclaration) -> TapSource:
     if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
         fix = 'write a list of words, as in command = ["tap-x", "--config", "x.json"]'
         faults.append((f"invalid command: {command!r}", fix))
-    elif any(word == "--state" for word in command):
+    elif "--state" in command:
         faults.append(("the command has --state", "leave it out: it is added"))
     if not isinstance(streams, Mapping) or not all(isinstance(each, str) for each in streams.values()) or not streams:
         fix = 'write below [streams] a line for each: orders = "what the tap calls it"'

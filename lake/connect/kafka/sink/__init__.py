@@ -68,8 +68,6 @@ class StoredPosition:
 
 @dataclass
 class KafkaTarget:
-    """Its transactional id is the `group` of the options."""
-
     options: KafkaOptions
     transaction_seconds: int
     create: bool
@@ -115,7 +113,7 @@ class KafkaTarget:
         return replace(stored.position, tables=tables)
 
     def _stored(self, *, decided: bool = False) -> StoredPosition | None:
-        """If `decided`, no transaction may be open in its topic."""
+        """Raises Unavailable if `decided` and a transaction is open in its topic."""
         if self.place not in self.topics.ids([self.place]):
             return None
         here = self.topics.when_decided(self.place)
@@ -145,14 +143,8 @@ class KafkaTarget:
             for changes in delivery.tables:
                 _TableSender(self.topics, transaction, changes, delivery).send()
             position = delivery.position()
-            topics = {
-                changes.table.name: (
-                    changes.table.far,
-                    there[changes.table.far].id,
-                    there[changes.table.far].partitions,
-                )
-                for changes in delivery.tables
-            }
+            tables = [changes.table for changes in delivery.tables]
+            topics = {table.name: (table.far, there[table.far].id, there[table.far].partitions) for table in tables}
             self._send_position(transaction, StoredPosition(self.topics.id, topics, position))
         self.topics.when_decided(self.place)
         return position

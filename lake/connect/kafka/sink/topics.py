@@ -268,7 +268,6 @@ class KafkaTransaction:
             raise self._as_error(self._fault)
 
     def _retry(self, work: Callable[[float], None]) -> None:
-        """Repeat a call until it succeeds, makes no progress for too long, or cannot succeed."""
         left, heard = len(self._producer), time.monotonic()
         while True:
             try:

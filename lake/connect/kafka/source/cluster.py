@@ -94,10 +94,7 @@ class Cluster:
         self._consumer, self._admin = self.client(Consumer, FETCHING, reading), self.client(AdminClient, {}, {})
 
     def client(self, kind: Callable[..., T], defaults: Mapping[str, Any], ours: Mapping[str, Any]) -> T:
-        """Declared settings may change the `defaults`, not `ours`. Raises DeclarationError for a setting that is
-        rejected.
-        """
-
+        """Declared settings override `defaults`, not `ours`. Raises DeclarationError if librdkafka rejects one."""
         declared = {name: str(value) for name, value in self.options.client.items()}
         about = {"bootstrap.servers": self.options.bootstrap, "error_cb": self._on_error}
         try:
@@ -131,7 +128,6 @@ class Cluster:
                 self._admin.poll(POLL_SECONDS)
 
     def _topics(self, names: list[str]) -> dict[str, TopicState]:
-
         wait, described = self.options.seconds, self._described(names)
         latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # so is the client
         places = [TopicPartition(name, part.id) for name in names for part in described[name].partitions]
@@ -156,7 +152,6 @@ class Cluster:
                 raise self.unavailable(f"the topic {name!r} was recreated while it was being read")
 
     def _described(self, names: list[str]) -> dict[str, Any]:
-
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self.options.seconds)
         return {name: self._answer(asked[name], f"the topic {name!r}: ") for name in names}
 
@@ -174,7 +169,6 @@ class Cluster:
                 raise self.unavailable(f"no records received from {_shown(wanted)} after offset {at}")
 
     def _consumed(self, wanted: Range, at: int) -> tuple[list[Message], int]:
-
         got = self._consumer.consume(min(BATCH, wanted.end - at), POLL_SECONDS)
         upto = self._consumer.position([TopicPartition(wanted.topic, wanted.partition)])[0].offset
         messages = []
@@ -187,7 +181,6 @@ class Cluster:
         return messages, max(upto, at)
 
     def _ended(self, error: KafkaError, message: Message, wanted: Range) -> int:
-
         if error.code() == KafkaError._PARTITION_EOF:
             return message.offset() or 0
         if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
@@ -202,8 +195,7 @@ class Cluster:
         raise self.as_error(error, f"{_shown(wanted)}: ")
 
     def oldest(self, waiting: Sequence[Range]) -> float | None:
-        """Return a timestamp in Unix seconds."""
-
+        """Return the time of the oldest record in Unix seconds; None if no record has one."""
         if not waiting:
             return None
         self._consumer.assign([TopicPartition(each.topic, each.partition, each.first) for each in waiting])
@@ -254,7 +246,6 @@ class Cluster:
         self.last_error = error
 
     def _answer(self, future: Future[T], about: str = "") -> T:
-
         end = time.monotonic() + self.options.seconds
         while True:
             try:

@@ -45,9 +45,7 @@ Barrier: TypeAlias = Mapping[int, int]
 
 @dataclass(frozen=True)
 class TopicOffsets:
-    """`ranges` are the newest ones read. `era` counts restarts of the offsets. `generation` is that of records before
-    the first of `barriers`.
-    """
+    """`ranges`: the newest read. `era` counts restarts of offsets. `generation`: of records before all `barriers`."""
 
     id: str
     ranges: Mapping[int, tuple[int, int]]
@@ -160,9 +158,9 @@ def gaps(position: KafkaOffsets, cluster: str, here: Mapping[str, TopicState], *
             faults.append(Gap(what, where=where, fix=f"{give_up} takes all that the new one has as new"))
             continue
         for partition, bounds in sorted(topic.partitions.items()):
-            if what := _gap(position.first(name, partition, bounds), bounds):
-                on = _at(position.first(name, partition, bounds), bounds)
-                fix = f"{give_up} goes on at {on}, without what is gone"
+            first = position.first(name, partition, bounds)
+            if what := _gap(first, bounds):
+                fix = f"{give_up} goes on at {_at(first, bounds)}, without what is gone"
                 faults.append(Gap(f"partition {partition} of the topic {name!r}: {what}", where=where, fix=fix))
     return faults
 
@@ -210,13 +208,12 @@ def before_barriers(position: KafkaOffsets, waiting: Sequence[Range]) -> list[Ra
 
 
 def plan_ranges(waiting: Sequence[Range], most: int) -> list[Range]:
-    """Share about `most` offsets between partitions; unused shares go to the others."""
     lengths = shares([each.end - each.first for each in waiting], most)
     return [each._replace(end=each.first + length) for each, length in zip(waiting, lengths, strict=True)]
 
 
 def shares(wanted: Sequence[int], most: int) -> list[int]:
-    """Give each what it wants or an equal share, at least 1."""
+    """Give each what it wants or an equal share, at least 1; unused parts of shares go to the others."""
     given = [0] * len(wanted)
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     for place, i in enumerate(order):

@@ -41,7 +41,7 @@ class Commit(NamedTuple):
 
 
 class RelationColumn(NamedTuple):
-    """`type` is its OID in pg_type; `of_identity`: old rows have it. `large`: updates may omit its value, if known."""
+    """`type` is its OID. Old rows have it if `of_identity`; updates may omit it if `large`, which may be unknown."""
 
     name: str
     type: int

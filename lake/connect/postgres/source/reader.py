@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
 IDLE: Final = timedelta(minutes=1)
 IDLE_BYTES: Final = 256 << 20
-"""The position advances after this time or log although no change concerns us. Until then each read decodes them again,
-and the server retains them.
-"""
+"""If no change concerns us, the position advances only after this time or log; till then each read decodes it again."""
 COUNTED: Final = 10_000
 COUNTING: Final = timedelta(seconds=2)
 """Time limit for counting waiting messages."""

@@ -53,7 +53,7 @@ class ChangeContext:
 
 @dataclass
 class RecordBuffer:
-    """Records added to a spool by the thousand, since single ones are too slow."""
+    """Buffer of records: to add single ones to a spool is too slow."""
 
     spool: Spool
     _waiting: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
@@ -88,9 +88,7 @@ class _StreamRelation:
 
 
 class Transactions:
-    """`since` has the LSN of each stream's copy; streams not copied yet are absent. `end` is after the last whole
-    transaction.
-    """
+    """`since` has the LSN of the copy of each copied stream. `end` is after the last whole transaction."""
 
     def __init__(self, reading: ChangeContext, spool: Spool, *, after: int, since: Mapping[str, int]) -> None:
         self._reading, self._after, self._since = reading, after, since
