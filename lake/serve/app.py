@@ -87,7 +87,6 @@ class Intake:
         ]
 
     async def post(self, request: Request) -> Response:
-        """Accept events of the stream in the path, or of several streams in the body."""
         received, waits, decides = _now(), _wait_seconds(request), _decides(request)
         stream = request.path_params.get("stream")
         if stream is None and not self.access.has_any_token(request.headers):

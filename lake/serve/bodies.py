@@ -58,8 +58,6 @@ class PostedRecord:
 
 @dataclass(frozen=True)
 class Reception:
-    """Time at which a request was `received`, and the limits of its records."""
-
     received: str
     record_bytes: int
     max_records: int

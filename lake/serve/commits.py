@@ -20,7 +20,7 @@ RETRY_SECONDS: Final = 10.0
 
 @dataclass(frozen=True)
 class GroupPlace:
-    """Group `number` with a request's records, which begin at ordinal `first`."""
+    """Group of a request's records, which begin at ordinal `first`."""
 
     number: int
     first: int

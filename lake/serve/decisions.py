@@ -125,7 +125,7 @@ class Decisions:
         return commands
 
     async def _load_states(self, commands: Sequence[Command]) -> None:
-        """Load the state of all keys. The caller must decide before it awaits anything else."""
+        """The caller must decide before it awaits anything else."""
         try:
             while True:
                 if not self.begun:

@@ -104,7 +104,7 @@ def openapi(contracts: Iterable[Contract], decides: Collection[str], reading: Ma
 
 
 def schema(contract: Contract) -> dict[str, Any]:
-    """Return the JSON Schema of a record. Unknown fields are allowed: they are stored."""
+    """Unknown fields are allowed: they are stored."""
     if contract.envelope:
         return {"type": "object", "description": f"A {contract.envelope} change message. {contract.doc}"}
     fields = posted_fields(contract)

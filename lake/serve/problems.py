@@ -87,7 +87,7 @@ def handle_problems(answer: Endpoint, as_problem: Callable[[Exception], Problem]
 
 
 def problem_of(error: BaseException) -> Problem:
-    """Return the Problem for an exception of a read. Faults of the server are logged; their paths are not shown."""
+    """Faults of the server are logged; their paths are not shown."""
     if isinstance(error, Problem):
         return error
     if _is_out_of_memory(error) or _is_out_of_memory(error.__context__):

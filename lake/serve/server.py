@@ -246,10 +246,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_header(header: str) -> bool:
-    """Return whether an untrusted Host header names this machine.
-
-    A browser sends the name in the page's address, so a foreign name that resolves to this machine (DNS rebinding)
-    fails.
-    """
+    """Return False for a foreign name that resolves to this machine (DNS rebinding): the `header` is untrusted."""
     host = HOST.fullmatch(header)
     return host is not None and is_loopback(host[1] or host[2])

@@ -120,9 +120,7 @@ def ready(settings: Settings, *, port: int, patience: float) -> str:
 
 @dataclass
 class _Catalogue:
-    """Views in the server: those of the `shown` edition, once it `is_made`. If that fails, the server runs without
-    them.
-    """
+    """Views in the server, of the `shown` edition once it `is_made`. If that fails, the server runs without them."""
 
     settings: Settings
     remote: str
@@ -191,7 +189,7 @@ def _token(settings: Settings) -> tuple[str, Path | None]:
 
 @contextmanager
 def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the server's process until the block ends. The token reaches it by its environment alone."""
+    """The token reaches the process by its environment alone."""
     home = Path(str(files("pyspark")))
     environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "MASTER"}}
     environment |= {
@@ -226,7 +224,7 @@ def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Wait until `port` answers or the process ends, however long that takes; report that it does not yet."""
+    """Wait without a time limit, unless the process ends."""
     began, reported = time.monotonic(), 1
     while process.poll() is None:
         try:

@@ -38,10 +38,9 @@ class Accepted(NamedTuple):
 
 @dataclass
 class KeyState:
-    """State of a key before its next event.
+    """State of a key after groups up to `upto` of the log, and up to `group` in all.
 
-    `state` is None and `version`, the place of the last event, "" before the first; `ids` are the accepted events by
-    id. It includes groups up to `upto` from the log, and up to `group` in all.
+    Before the first event, `state` is None and `version`, the place of the last event, is "".
     """
 
     state: State | None = None

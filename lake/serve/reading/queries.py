@@ -116,7 +116,7 @@ def edition_headers(reader: EditionReader, cut: int) -> dict[str, str]:
 
 
 def _attachment(name: str) -> str:
-    """Return the header of a file to save (RFC 6266). Headers are ASCII, names of tables may be of any script."""
+    """Headers are ASCII, but names of tables may be of any script (RFC 6266)."""
     return f'attachment; filename="{name}"' if name.isascii() else f"attachment; filename*=UTF-8''{quote(name)}"
 
 

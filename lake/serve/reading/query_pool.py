@@ -60,7 +60,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls) -> WorkerProcess:
-        """Start a worker, and wait until it is ready. Raises OSError, WorkerEnded."""
+        """Return once it is ready. Raises OSError, WorkerEnded."""
         pipe = asyncio.subprocess.PIPE
         worker = cls(await asyncio.create_subprocess_exec(*COMMAND, stdin=pipe, stdout=pipe, limit=1 << 20))
         try:
@@ -297,7 +297,7 @@ class QueryPool:
 
 @asynccontextmanager
 async def stop_on_disconnect(request: Request, work: RunningQuery) -> AsyncIterator[None]:
-    """Stop the query if the client disconnects while the block runs. The request's body must have been read."""
+    """The request's body must have been read."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":

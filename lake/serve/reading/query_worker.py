@@ -150,7 +150,7 @@ class ReaderCache:
         return replace(cached, may_read=reader.may_read)
 
     def close(self, *, but: int) -> None:
-        """Close all, but this many used last."""
+        """Close all readers except the last `but` used."""
         closed = max(len(self._readers) - but, 0)
         for reader in self._readers[:closed]:
             assert reader.database is not None

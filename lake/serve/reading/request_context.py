@@ -71,7 +71,7 @@ class AccessLog:
             self._writing = None
 
     async def book(self, *, now: bool = False) -> None:
-        """Move the journal's lines to the table if that is due, or `now`. A failure is retried after BOOK_SECONDS."""
+        """Move the journal's lines to the table if that is due, or `now`. A failure is retried when due."""
         due = time.monotonic() - self._booked >= BOOK_SECONDS or self.journal.lines >= BOOK_LINES
         if now or due:
             self._booked = time.monotonic()
@@ -91,8 +91,6 @@ class AccessLog:
 
 @dataclass
 class RequestContext:
-    """Services of one server, on its event loop."""
-
     settings: Settings
     tokens: ReaderTokens
     editions: EditionCache

@@ -209,7 +209,6 @@ def _moment(text: str) -> datetime:
 
 
 def protocol_problem(error: Exception) -> Problem:
-    """Add the protocol's members `errorCode` and `message`."""
     problem = problem_of(error)
     problem.more |= {"errorCode": problem.kind.upper().replace("-", "_"), "message": problem.detail}
     return problem
