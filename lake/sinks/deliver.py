@@ -65,8 +65,8 @@ class DeliveryOutcome:
 def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
     """With `resync`, replace all rows.
 
-    Raises DeclarationError if its tables do not match the edition, StartOver if a resync is required, Unavailable if it
-    does not answer or another process is delivering.
+    Raises DeclarationError if the sink's tables do not match the edition, StartOver if a resync is required,
+    Unavailable if the target does not answer or another process is delivering.
     """
     began = datetime.now(UTC)
     with (

@@ -73,7 +73,6 @@ class SinkServer:
 
     @classmethod
     def is_readable(cls, url: str) -> bool:
-        """Return whether the client can read the URL."""
         return parts_of(url) is not None
 
     @classmethod

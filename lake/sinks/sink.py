@@ -152,7 +152,6 @@ class TableChanges:
 
 
 def overtaken(what: str, where: str = "") -> Unavailable:
-    """Return the error of a deliverer that another one has overtaken."""
     return Unavailable(what, where=where, fix="run one `lake deliver` for each target, and try again")
 
 

@@ -53,7 +53,7 @@ WRONG: Final = {
 
 @dataclass(frozen=True)
 class TargetVerdict:
-    """`why` is the reason of `unproven`.
+    """`why` explains `unproven`, or counts the rows that the target cannot store.
 
     `differences` lists the first rows: identity, and `change`: missing, extra, repeated, or differs.
     """
