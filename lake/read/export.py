@@ -235,10 +235,8 @@ def write_database(
                 con.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
                 if note := reader.across_cuts([table.name for table in tables]):
                     on_progress(f"warning {note}")
-                return {
-                    table.name: _copy_table(con, reader, table, on_progress)
-                    for table in _create_schemas(con, reader.edition, tables)
-                }
+                _create_schemas(con, reader.edition, tables)
+                return {table.name: _copy_table(con, reader, table, on_progress) for table in tables}
         except duckdb.Error as error:
             if "space left" in str(error) or str(part) in str(error):
                 what = str(error).partition("\n")[0].replace(str(part), str(file))
@@ -254,7 +252,7 @@ def write_database(
             raise
 
 
-def _create_schemas(con: duckdb.DuckDBPyConnection, edition: Edition, tables: list[Published]) -> Iterator[Published]:
+def _create_schemas(con: duckdb.DuckDBPyConnection, edition: Edition, tables: list[Published]) -> None:
     con.execute(f"CREATE SCHEMA {quoted(ABOUT)}")
     con.execute(
         f"CREATE TABLE {quoted(ABOUT)}.edition AS"
@@ -267,7 +265,6 @@ def _create_schemas(con: duckdb.DuckDBPyConnection, edition: Edition, tables: li
             con.execute(f"INSERT INTO {quoted(ABOUT)}.cuts VALUES ($1, $2)", [table.name, edition.cut_of(table.name)])
     for layer in sorted({table.layer for table in tables}):
         con.execute(f"CREATE SCHEMA {quoted(layer)}")
-    yield from tables
 
 
 def _copy_table(

@@ -103,7 +103,7 @@ class SharedDatabase:
         return self._query()
 
     def result(self, con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
-        """Return the result of `query` on a cursor. A repeated query is not bound again."""
+        """A repeated query is not bound again. `con` is of `cursor`."""
         if query in self._results:
             return self._results[query]
         result = run_query(con, query)
@@ -163,7 +163,7 @@ class AnswerFile:
 
     @contextmanager
     def pipe(self) -> Iterator[int]:
-        """Yield the reading end of a pipe, which ends with the block. Close it."""
+        """Yield the reading end of a pipe, which the caller closes. It is written until the block ends."""
         read_end, write_end = os.pipe()
         with self._lock:
             os.dup2(write_end, self._number, inheritable=False)

@@ -96,7 +96,7 @@ class PublicFiles:
         return (Warehouse(self._settings).root.local if root == "w" else _folder(self._settings)) / within
 
     def _own_files(self, table: Published) -> list[PublicFile] | None:
-        """Return the table's own files; None if they are remote, or one has other columns or types."""
+        """Return None if they are remote, or one has other columns or types."""
         columns = sorted((column.name, column.type) for column in table.columns)
         root = Warehouse(self._settings).root
         if root.on_disk is None:

@@ -176,7 +176,7 @@ class SqlCompleter(Completer):
         self.conversation = conversation
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield candidates; keywords keep the typed case."""
+        """Keywords keep the typed case."""
         word = document.get_word_before_cursor(pattern=re.compile(r"\w+"))
         text = document.text
         if not word and not complete_event.completion_requested:
@@ -259,7 +259,7 @@ def _show(lines: Sequence[str], *, pages: bool) -> None:
 
 
 def _history(settings: Settings) -> History:
-    """Return earlier queries, in a file private to this user; in memory if the project is not writable."""
+    """Use a file private to this user; memory if the project is not writable."""
     file = settings.path(".lake/sql_history")
     try:
         file.parent.mkdir(exist_ok=True, mode=file_modes.ALONE)

@@ -161,7 +161,6 @@ class EditionReader:
             return con.sql(query)
 
     def result(self, con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
-        """Return the result of `query` on the connection for it."""
         if self.database is None or self.titles(query):
             return run_query(con, query)
         return self.database.result(con, query)

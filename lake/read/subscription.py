@@ -224,7 +224,7 @@ class _ConsumerPosition:
 
 
 def forget_consumer(settings: Settings, name: str, table: str) -> None:
-    """Delete a consumer: no edition is kept for it. Raises DeclarationError."""
+    """Keep no edition for a consumer any more. Raises DeclarationError if there is none of that name."""
     if not consumers.forget(settings, name, table):
         names = (consumer.name for consumer in consumers.consumers(settings) if consumer.table == table)
         raise DeclarationError(f"no consumer {name!r} of {table}", fix=did_you_mean(name, names))
