@@ -103,8 +103,6 @@ class CommandGroup(click.Group):
 
 
 class FiniteNumber(click.FloatRange):
-    """Number of at least 0, or above it if `above`, and at most `most`."""
-
     def __init__(self, *, above: bool = False, most: float | None = None) -> None:
         super().__init__(min=0, min_open=above, max=most)
 
@@ -116,8 +114,6 @@ class FiniteNumber(click.FloatRange):
 
 
 class WholeNumber(click.IntRange):
-    """Whole number of at least `least` that fits 64 bits."""
-
     name = "integer"
 
     def __init__(self, least: int = 0) -> None:

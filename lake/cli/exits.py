@@ -55,7 +55,7 @@ def interrupt_queries_only() -> None:
 
 
 def exit_code(error: BaseException) -> int | None:
-    """Return the exit code, or None without a signal. First wait until Spark has cancelled its jobs."""
+    """Return None without a signal. Waits at most PATIENCE until Spark has cancelled its jobs."""
     ended = _SignalState.final or next((cause for cause in _causes(error) if isinstance(cause, CommandSignal)), None)
     if ended is None:
         return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else None

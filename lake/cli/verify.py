@@ -136,7 +136,7 @@ def _fix(verdicts: Sequence[Verdict]) -> str:
 
 
 def _emit_verdicts(shell: Shell, verdicts: Sequence[Any], columns: Sequence[str], **about: Any) -> list[str]:
-    """Print the verdicts of any comparison; return the tables that are not identical."""
+    """Return the tables that are not identical."""
     rows = [asdict(verdict) for verdict in verdicts]
     lines = table(rows, "table", "verdict", *columns)
     for row in rows:
