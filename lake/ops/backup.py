@@ -60,8 +60,9 @@ class Backup:
 def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: OnProgress) -> Backup:
     """Copy the warehouse into `folder`, which must be empty or absent, and the key store into the file `keys`.
 
-    Raises DeclarationError if one of them exists or is inside the other, StorageError if a table is damaged,
-    Unavailable if a disk is full or the past of a table is ended meanwhile. Then the copy is removed.
+    Raises DeclarationError if `folder` is within the warehouse, `keys` exists or is within `folder`, or there is no key
+    store; StorageError if a table is damaged; Unavailable if a disk is full or the past of a table is ended meanwhile.
+    Then the copy of the warehouse is removed.
     """
     with recording(project.settings, "backup", WAREHOUSE) as counts:
         done = _backup(project, folder, keys, on_progress)

@@ -67,9 +67,7 @@ def follow(settings: Settings, spark: SessionFactory, on_progress: OnProgress, *
 
 @dataclass(frozen=True)
 class CycleInputs:
-    """Versions of all tables, landed files, and sizes and times of the project's files: what decides a cycle, but for
-    sources and the clock.
-    """
+    """All that decides whether a cycle has work, except sources and the clock. `declared`: (size, ns) by file."""
 
     versions: dict[str, int | None]
     landed: list[Entry]
@@ -106,7 +104,7 @@ class _Following:
     at: float = 0.0
 
     def cycle(self) -> Cycle | None:
-        """Run a cycle, unless nothing can be new. One in which nothing is new is not reported."""
+        """Return None, without a cycle, if nothing can be new. A cycle that finds nothing new is not reported."""
         began, lines, is_idle = CycleInputs.now(self.settings), list[str](), False
         if began == self.idle and time.monotonic() - self.at < IDLE_SECONDS:
             return None

@@ -139,7 +139,7 @@ def as_mermaid(graph: Graph) -> Iterator[str]:
 
 
 def as_dot(graph: Graph) -> Iterator[str]:
-    """Yield the graph in the language of Graphviz: https://graphviz.org/doc/info/lang.html."""
+    """Language of Graphviz: https://graphviz.org/doc/info/lang.html."""
     yield "digraph tables {"
     yield "  rankdir=LR; node [shape=box];"
     for node in graph.nodes.values():

@@ -93,7 +93,7 @@ class Upkeep:
 
 
 def maintain(project: Project, spark: SessionFactory, policy: Policy, on_progress: OnProgress) -> Upkeep:
-    """A session of `spark` is started only to compact a log. Tables that another writer holds wait for the next call.
+    """Start a session only to compact a log or a large table. Tables that another writer holds wait for the next call.
 
     Raises LawError if a compaction changed rows.
     """
