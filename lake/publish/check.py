@@ -70,7 +70,7 @@ def check(
 
 
 def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, int | None]], cut: int) -> list[Check]:
-    """Judge versions of tables, and record the checks; after an error those made before it."""
+    """After an error, the checks made before it are recorded."""
     made: list[tuple[Table, Check]] = []
     try:
         for table, suite, version in tables:

@@ -90,19 +90,16 @@ def pin(settings: Settings, number: int | None) -> Edition:
 def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
     """Count the changed rows of tables that differ from the edition before.
 
-    All rows of a table that was rebuilt count as inserted.
+    All rows of a table that is new, or was built in another folder, count as inserted.
     """
-    before = edition_before(settings, edition.number)
-    changed = {}
-    for name, table in edition.tables.items():
-        counts = _between(settings, before.tables.get(name) if before else None, table)
-        if counts is not None:
-            changed[name] = counts
-    return changed
+    previous = edition_before(settings, edition.number)
+    before = previous.tables if previous else {}
+    counts = {name: _between(settings, before.get(name), table) for name, table in edition.tables.items()}
+    return {name: changed for name, changed in counts.items() if changed is not None}
 
 
 def _between(settings: Settings, old: EditionTable | None, new: EditionTable) -> Counts | None:
-    """Count the rows changed between two versions of a table; None if the rows are the same."""
+    """Return None if the rows are the same."""
     in_place = old is not None and old.path == new.path
     commits = list(_commits(settings, new, old.version if old is not None and in_place else -1))
     counts = Counts(

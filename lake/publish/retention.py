@@ -51,7 +51,7 @@ class Needed:
     def now(
         cls, project: Project, *, days: float = 0, also: Iterable[Edition] = (), but: Collection[int] = ()
     ) -> Needed:
-        """Return the current needs: kept editions, `also` these, `but` not those; in a bucket, all of the last `days`.
+        """Return the current needs: of kept editions, `also` of these, `but` not of those.
 
         A process that begins later reads the newest state and kept editions.
         """
