@@ -108,10 +108,7 @@ class Report:
 
 
 def prove(project: Project, stream: str, subject: str, values: Collection[str]) -> Report:
-    """Search every file for a person's `values` and the subject, and write the report beside the key store.
-
-    Raises DeclarationError if the stream has no personal fields, or no events of that person.
-    """
+    """Search for `values` and the subject; write the report beside the key store. Raises as `find_person` does."""
     contract, token = find_person(project, stream, subject)
     searched, left_out = searchable_values(contract, subject, values)
     file = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
@@ -122,9 +119,7 @@ def prove(project: Project, stream: str, subject: str, values: Collection[str]) 
 
 
 def search_files(settings: Settings, values: Collection[str]) -> Proof:
-    """Search the warehouse, its surroundings, and its owner's files. Raises StorageError if archived batches are
-    missing.
-    """
+    """Raises StorageError if archived batches are missing."""
     if not values:
         return Proof(0, 0, 0, (), ())
     text = re.compile(whole_word({guise for value in values for guise in _spellings(value)}))
@@ -184,10 +179,8 @@ def _spellings(value: str) -> Iterator[str]:
     cut = value.encode()[:DELTA_RS_KEEPS].decode(errors="ignore")
     for text in (value, value[:SPARK_KEEPS], cut):
         yield from map(re.escape, _written(text))
-    if cut != value:
-        yield from (
-            f'{re.escape(text)}[^"]{{1,4}}' for text in _written(cut[:-1])
-        )  # one character has at most four bytes
+    if cut != value:  # one character has at most four bytes
+        yield from (f'{re.escape(text)}[^"]{{1,4}}' for text in _written(cut[:-1]))
 
 
 def _written(text: str) -> set[str]:

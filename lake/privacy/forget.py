@@ -103,7 +103,7 @@ def _personal_values(
 
 @dataclass(frozen=True)
 class Preview:
-    """Effects of forgetting `person` (a token): `fields` of their `events` become null, and so on."""
+    """`person` is a token. `fields` of their `events` would become null."""
 
     stream: str
     person: str

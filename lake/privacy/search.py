@@ -153,10 +153,8 @@ def _values(raw: str, names: Collection[str]) -> list[str]:
     def members(pairs: list[tuple[str, Any]]) -> None:
         values.extend(str(value) for name, value in pairs if name.lower() in names and value is not None)
 
-    try:
+    with suppress(ValueError, RecursionError):
         json.loads(raw, object_pairs_hook=members, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):
-        return values
     return values
 
 
