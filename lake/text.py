@@ -240,9 +240,7 @@ def without_login(address: str) -> str:
 
 
 def parts_of(address: str) -> SplitResult | None:
-    """Return the parts of a URL; None if clients cannot read it, as with a port above 65535 or the host `a..b`, or a
-    reserved sign in its user or password divides it.
-    """
+    """Return None if clients cannot read it: port 70000, host `a..b`, or a reserved sign in its user or password."""
     try:
         parts = urlsplit(address)
         host, port = (parts.hostname or "").encode("idna").decode("idna"), parts.port
