@@ -27,7 +27,7 @@ from tests.processes import PATIENCE, free_port
 from tests.shop import empty
 
 SERVERS = frozenset(servers.NAMES)
-pytest_plugins = [f"tests.servers.{name}" for name in SERVERS]
+pytest_plugins = [f"tests.servers.{name}" for name in servers.NAMES]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from itertools import groupby
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
@@ -267,10 +266,9 @@ def warn_of_spill(settings: Settings, table: str, size_of: Callable[[], int]) ->
     """Warn of each disk of this machine with less free space than evaluating `size_of()` bytes may spill to it."""
     if not is_here(settings):
         return
-    every, size, by_device = local_dirs(settings), size_of(), defaultdict[int, list[Path]](list)
-    for folder in every:
-        by_device[device(folder)].append(folder)
-    for folders in by_device.values():
+    every, size = sorted(local_dirs(settings), key=device), size_of()
+    for _, together in groupby(every, device):
+        folders = [*together]
         needed, left = size * cost.SPILLED_SHARE * len(folders) / len(every), free(folders[0])
         if needed > left:
             logging.getLogger("lake").warning(
