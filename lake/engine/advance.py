@@ -29,8 +29,8 @@ from lake.store.voids import ERASURES
 def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     """Bring one table to the cut in one commit; do nothing if it is there already.
 
-    Raises DeclarationError for a changed definition or an input behind the cut, QualityError, and Unavailable if
-    another writer was first.
+    Raises DeclarationError for a changed definition or an input behind the cut, QualityError if the gate stops it, and
+    Unavailable if another writer was first.
     """
     return run_verb("advance", inputs, declaration, _advance)
 

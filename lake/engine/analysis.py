@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 MANY_ROWS: Final = re.compile(
     r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
 )
-"""Operators that combine several rows."""
 SUBQUERY: Final = re.compile(r"\b(?:list|exists|scalar-subquery)#\d+ \[")
 RECURSION: Final = re.compile(r"\bUnionLoop\b")
 UNION: Final = re.compile(r"^[\s:+\-]*Union", re.MULTILINE)
@@ -176,7 +175,7 @@ def check_sides(
 ) -> None:
     """Raise DeclarationError for rows that could differ next time, or that the kind rejects.
 
-    `texts` returns those of the job files.
+    `texts` returns the texts in the job files.
     """
     kind, faults = declaration.kind, list[tuple[str, str]]()
     for rows in sides:
@@ -231,7 +230,7 @@ def logical_plan(frame: DataFrame) -> str:
 
 
 def unions(frame: DataFrame) -> int:
-    """Count the unions in a plan; a recursive query has one too."""
+    """Return the number of unions in the plan; a recursive query has one too."""
     return len(UNION.findall(logical_plan(frame)))
 
 

@@ -32,10 +32,9 @@ PLACE: Final = re.compile(r"\b_(\d+)_(\d+)#\d+")
 
 @dataclass(frozen=True)
 class Analysed:
-    """Result of an analysis.
+    """`read`: columns read of each input. `columns` of the table: {column: type}.
 
-    `read`: columns read of each input. `columns` of the table: {column: type}. `handed_on`: {input: {column of the
-    table: unchanged column of the input}}.
+    `handed_on`: {input: {column of the table: unchanged column of the input}}.
     """
 
     read: Given

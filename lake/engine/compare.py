@@ -33,7 +33,7 @@ _TWICE: Final = "several rows of one identity: "
 def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFrame:
     """Return the rows to insert, update and delete so that `old` becomes `rows`: their columns, and CHANGE.
 
-    Both have the same columns and one row per `identity`. A deleted row shows its old values.
+    Both have the same columns and one row per `identity`. A deleted row has its old values.
     """
     from pyspark.sql import functions as F
 
@@ -128,8 +128,7 @@ def fault_of(declaration: Declaration, error: Exception) -> DuplicateIdentity | 
 def fingerprints(*frames: DataFrame) -> list[str]:
     """Return the fingerprints of `frames` with the same columns, from one job.
 
-    A fingerprint is the number of rows and the sum of their xxHash64. The halves of the hash are summed apart, so that
-    no sum overflows below 2^31 rows.
+    A fingerprint is the number of rows and the sum of their xxHash64, in halves: no sum overflows below 2^31 rows.
     """
     columns = frames[0].columns
     sums = [_sums(frame, columns, number) for number, frame in enumerate(frames)]

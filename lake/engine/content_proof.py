@@ -26,7 +26,7 @@ from lake.store.warehouse import Warehouse
 
 
 def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
-    """Return the fingerprint of a table about to be written; None if Spark has its rows."""
+    """Return the fingerprint of a table about to be written; None if Spark has its rows or its key cannot be read."""
     with suppress(DeclarationError):  # a key store that cannot be read is reported by those that need it
         return None if rows.in_memory is None else of_arrow(rows.in_memory, table.content_key)
     return None
@@ -35,7 +35,7 @@ def of_rows(table: Table, rows: Rows) -> Fingerprint | None:
 def after_diff(
     table: Table, head: TableHead, diff: Rows, identity: Sequence[str], *, again: bool
 ) -> Fingerprint | None:
-    """Return the fingerprint after `diff` to `head`, or None; with `again`, read the table for it."""
+    """Return the fingerprint after `diff` to `head`, None if unknown; with `again`, read the table for it."""
     if diff.in_memory is None:
         return None
     with suppress(DeclarationError):
@@ -50,7 +50,7 @@ def after_diff(
 
 
 def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
-    """Return the fingerprint that `head` or an edition records; None if another tool has written since."""
+    """Return the fingerprint that `head` or an edition records; None if neither does, or another tool wrote since."""
     if head.version != delta.version(table.path):
         return None
     if content := head.content:

@@ -28,10 +28,9 @@ R = TypeVar("R")
 def duckdb_may_refuse(settings: Settings | None = None) -> Iterator[None]:
     """Evaluate the block by DuckDB, in place of the Spark of `settings` (default: an embedded one).
 
-    Raises Unsupported if it fails and Spark may not, as for an unknown function.
-
-    So does any exception of a job's function: it may need a session of Spark, or make an expression too deep for this
-    process. Errors of tables and files are raised as they are.
+    Raises Unsupported if it fails and Spark may not: for an unknown function, and for any exception of a job's
+    function, which may need a session of Spark or be too deep an expression for this process. Errors of tables and
+    files are raised as they are.
     """
     try:
         with by_duckdb(server=settings is not None and bool(server(settings))):
@@ -45,7 +44,7 @@ def duckdb_may_refuse(settings: Settings | None = None) -> Iterator[None]:
 
 
 def by_either(settings: Settings, connect: SessionFactory, work: Callable[[SessionFactory], R]) -> R:
-    """Return the result of `work`, which reads only, with a session of this process; if need be with Spark's."""
+    """Return the result of `work`, which reads only, by DuckDB in this process; by Spark if DuckDB cannot."""
     try:
         with duckdb_may_refuse(settings):
             session = in_process_session()
@@ -57,11 +56,9 @@ def by_either(settings: Settings, connect: SessionFactory, work: Callable[[Sessi
 def by_rows(
     evaluation: Evaluation, rows: int, find: Callable[[Evaluation], R], *, limit: int = sys.maxsize
 ) -> tuple[R, str, Exception | None]:
-    """Return what `find` returns: by DuckDB in this process if the `rows` it reads are few and it knows how.
+    """Return the result of `find`, its engine, and why DuckDB could not evaluate few rows, if so.
 
-    Few are at most `limit` and at most the setting `in_process_rows`; with 0 none are. Spark does the rest.
-
-    The result is followed by its engine, and by why DuckDB did not evaluate few rows.
+    DuckDB evaluates at most `limit` rows, and at most the setting `in_process_rows` (0: none), Spark the rest.
     """
     settings = evaluation.inputs.project.settings
     why, limit = None, min(limit, settings.in_process_rows)

@@ -94,7 +94,7 @@ def _events_at(inputs: Inputs, source: Input, place: Place) -> Sequence[str]:
 
 
 def _events_behind(inputs: Inputs, declaration: Declaration) -> Sequence[str]:
-    """Return the event, or the events behind the row of a table, on which the evaluation fails, if it is found."""
+    """Return the event on which the evaluation fails, or the events behind such a row of a table; () if not found."""
     if len({source.name for source in declaration.inputs}) != len(declaration.inputs):
         return ()
     if inputs.rows(declaration) > cost.BLAMED_ROWS:
@@ -126,7 +126,6 @@ def _first_failing(inputs: Inputs, declaration: Declaration, source: Input) -> P
 
 
 def _fails(inputs: Inputs, declaration: Declaration, source: Input, count: int) -> bool:
-    """Return whether the evaluation fails with only the first `count` rows of `source`."""
     frames = [inputs.whole(each) for each in declaration.inputs]
     side = declaration.inputs.index(source)
     frames[side] = _numbered(frames[side]).where(f"_number <= {count}").drop("_number")

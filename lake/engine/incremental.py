@@ -95,7 +95,7 @@ def _key(table: Table) -> str | None:
 
 
 def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
-    """Return the correct rows of the keys: absorbed if the kind can, evaluated for keys marked as AGAIN."""
+    """Return the correct rows of the keys: absorbed if the kind can, but for keys marked as AGAIN."""
     kind, local = evaluation.kind, old.in_memory is not None
     if affected.changes is None:
         rows = evaluation.all_rows() if affected.rows is None else evaluated_keys(evaluation, affected.rows)

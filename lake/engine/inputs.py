@@ -68,7 +68,7 @@ class Inputs(StoredRows):
 
     @cached_property
     def in_process(self) -> Inputs:
-        """The same inputs, read, analysed and evaluated by DuckDB in this process."""
+        """The same inputs, evaluated by DuckDB in this process."""
         session = in_process_session()
         return replace(self, connect=lambda: session, cached={}, _evaluated={}, _no_rows={})
 
@@ -94,7 +94,7 @@ class Inputs(StoredRows):
         return visible_columns(self.no_rows(source).schema.json())
 
     def has(self, declaration: Declaration) -> bool:
-        """Return whether the table's rows at the cut are read: it is there, and it is not recomputed."""
+        """Return whether the table is at the cut and not recomputed, so that its rows are read."""
         return not self._is_recomputed(declaration) and super().has(declaration)
 
     def _is_recomputed(self, declaration: Declaration) -> bool:
@@ -230,7 +230,6 @@ class Evaluation:
 
     @property
     def in_process(self) -> Evaluation:
-        """The same evaluation by DuckDB in this process."""
         return replace(self, inputs=self.inputs.in_process)
 
     @property

@@ -98,8 +98,6 @@ def _damage(evaluation: Evaluation) -> str | None:
 def recompute(
     evaluation: Evaluation, find: Callable[[Evaluation], PendingChange], began: datetime, *, verb: str, dry_run: bool
 ) -> Recomputed:
-    """Find the change of the table by either engine, and commit it unless this is a `dry_run`."""
-
     def change_of(by_engine: Evaluation) -> PendingChange:
         change = find(by_engine)
         return replace(change, rows=change.rows.collected())

@@ -41,7 +41,7 @@ def is_as_built(evaluation: Evaluation) -> bool:
 
 
 def check_columns(evaluation: Evaluation) -> None:
-    """Raise DeclarationError if an input table has lost a column that is read."""
+    """Raise DeclarationError as `check_clocks` does, or if an input table has lost a column that is read."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     check_clocks(inputs, declaration)
     columns = evaluation.since.columns

@@ -55,7 +55,7 @@ def run_verb(
     *,
     dry_run: bool = False,
 ) -> D:
-    """Return the result of `work` on a table, under its lease; `work` also gets the time at which the verb began.
+    """Return the result of `work` on a table, under its lease; `work` gets the time at which the verb began.
 
     Its progress is reported, and its failure is recorded unless this is a `dry_run`. Errors name the line of the job,
     and the events behind them.
@@ -79,7 +79,7 @@ def check_definition(project: Project, declaration: Declaration, head: TableHead
 
 
 def record_done(evaluation: Evaluation, head: TableHead, began: datetime, why: Exception | None = None) -> Advanced:
-    """Record the run and return its result; `why` DuckDB did not evaluate the rows."""
+    """Record the run and return its result. `why`: the error for which DuckDB did not evaluate few rows."""
     inputs, seconds = evaluation.inputs, seconds_since(began)
     counts: dict[str, Any] = asdict(head.counts)
     name = evaluation.declaration.name
@@ -97,7 +97,7 @@ def after_inputs(
     work: Callable[[Declaration], T],
     on_progress: Callable[[T], None],
 ) -> list[T]:
-    """Return the results of `work` on `tables`, in dependency order; as many run at a time as the settings allow.
+    """Return the results of `work` on `tables`, in dependency order, `tables_at_once` in parallel.
 
     Tables derived from one that fails fail too. Raises the faults of declarations together, else the first failure.
     """

@@ -58,7 +58,7 @@ def write(evaluation: Evaluation, diff: Rows, *, verb: str, engine: str = SPARK)
 
 
 def judge(evaluation: Evaluation, rows: Rows) -> str | None:
-    """Check `rows` by the row-local expectations; return the hash of the suite that they meet.
+    """Check `rows` by the row-local expectations; return the hash of the suite, None without one or if it only warned.
 
     Raises QualityError with the events behind the rows.
     """

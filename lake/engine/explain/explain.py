@@ -166,7 +166,7 @@ def _evaluate_rows(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -
 
 
 def _inputs_at(connect: SessionFactory, project: Project, cut: Cut) -> Inputs:
-    """Return inputs at an old cut: tables of which nothing is kept there are evaluated from the logs."""
+    """Return inputs at an old cut; tables that are not kept there are evaluated from the logs."""
     tables = {name: project.table(declaration) for name, declaration in project.tables.items()}
     heads = {name: table.readable_head_at(cut.number) for name, table in tables.items()}
     versions = {name: head.version for name, head in heads.items() if head is not None}
@@ -195,9 +195,9 @@ def attach_causes(
     findings: Sequence[Sequence[Finding]],
     parents: Callable[[Declaration, Sequence[Found]], list[Cause]],
 ) -> list[tuple[InputCauses, ...]]:
-    """Return the causes of each row, per input; `parents` explains rows of an input that is a table.
+    """Return the causes of each row, per input, from `findings` by input, then by row.
 
-    `findings` are by input, then by row.
+    `parents` explains rows of an input that is a table.
     """
     sides = []
     for source, of_rows in zip(declaration.inputs, findings, strict=True):
