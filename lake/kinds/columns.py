@@ -102,8 +102,7 @@ def with_one_zero(rows: DataFrame) -> DataFrame:
     for field in rows.schema:
         name = quoted(field.name, SPARK)
         value = one_zero(name, field.dataType)
-        as_is = value == name
-        columns.append(F.col(name) if as_is else F.expr(value).alias(field.name, metadata=field.metadata))
+        columns.append(F.col(name) if value == name else F.expr(value).alias(field.name, metadata=field.metadata))
     return rows.select(*columns)
 
 

@@ -41,10 +41,7 @@ def newest_of(key: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class TimeBounds:
-    """Bounds of the times of a key's rows.
-
-    In column `on` they are at most `before` before and `after` after the key's column.
-    """
+    """Times of a key's rows in column `on`: at most `before` before and `after` after the key's column."""
 
     on: str
     before: timedelta = timedelta(0)
@@ -236,8 +233,7 @@ class Kind(ABC):
         return self
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """Return the given rows, of some keys of input number `side`, once for each row of the table that they go
-        into.
+        """Return `rows`, of some keys of input number `side`, once for each row of the table that they go into.
 
         Adds INTO and ROLE. The rows must be prepared by the kind `keeping_late`, which drops no late rows.
         """

@@ -42,9 +42,10 @@ Find = Callable[[int], SearchResult]
 
 
 class RestOfPattern(NamedTuple):
-    """Properties of the rest of a pattern, for each row and the end.
+    """Rest of a pattern, from each row and from the end.
 
-    The earliest end from there, and the time of the last row that a failing search examines; empty without times.
+    ends: the earliest end
+    seen: the time of the last row that a failing search examines; empty without times
     """
 
     ends: list[int]
@@ -220,7 +221,7 @@ class LinearMatcher:
             count = next(count for count in choices if after.ends[row + count] <= stop)
             if self.times:
                 self._record_seen(after.seen[row + each] for each in choices[: choices.index(count)])
-                last = self._last_examined(link.step, row, link.runs[row]) if step.greedy else row + count - 1
+                last = self._last_examined(step, row, link.runs[row]) if step.greedy else row + count - 1
                 self._record_seen([self.times[last]] if last >= row else [])
             counts[link.number] = count
             row += count

@@ -101,5 +101,5 @@ class Stddev(Variance):
 
 
 def _nonzero(of: str, type_: str) -> StateColumn:
-    """Null for zero, so that a sum of no rows is always alike."""
+    """Return the sum, null for zero, so that a sum of no rows is always alike."""
     return StateColumn(f"nullif(cast({signed_sum(of)} as {type_}), 0)", f"nullif(cast({ADD} as {type_}), 0)")

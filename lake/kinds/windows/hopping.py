@@ -76,7 +76,7 @@ class Hopping(AlignedWindow):
         return stepped
 
     def _starts_one_by_one(self, last: str) -> str:
-        """Before a start lies that of the window which contains the instant before it."""
+        """Find these starts backwards: the window before one contains the last instant before it."""
         most = self.length // self.every + self.length // DAY + 2
         earlier = self._starts.columns("timestamp_micros(_starts[0] - 1)")[START]
         step = f"(_starts, _k) -> concat(array(unix_micros({earlier})), _starts)"
