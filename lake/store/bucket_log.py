@@ -1,11 +1,8 @@
 """Delta log of a table in a bucket: listed once, and each commit read once.
 
-delta-rs itself reads every commit since the newest checkpoint twice, once more for a transaction, and a checkpoint in
-eleven requests. Here it opens a temporary local copy of the log. A table of N commits since its checkpoint costs a
-listing and N reads when first opened, later a listing and the new commits.
-
-delta-rs also commits in such a copy, which has the table's files if the commit reads rows and they are small. The
-result is uploaded, the commit by put-if-absent.
+delta-rs itself reads every commit since the newest checkpoint twice, and a checkpoint in eleven requests. Here it
+reads a temporary local copy of the log, and commits in it; the result is uploaded, the commit by put-if-absent. The
+copy has the table's files too, if the commit reads rows and they are small.
 """
 
 from __future__ import annotations
@@ -95,7 +92,7 @@ class BucketLog(TableLog):
             content = self._contents.get(version)
             if content is None:
                 content = commit_file(self.path, version).read()
-                if version in self._commits and version >= self._base(version):
+                if version in self._commits:
                     self._contents[version] = content
             return content
 

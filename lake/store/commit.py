@@ -44,14 +44,7 @@ def commit(table: Table, diff: Rows, counts: Counts, identity: Sequence[str], po
     return confirm(table.location, position, _beaten(table))
 
 
-def replace(
-    table: Table,
-    rows: Rows,
-    identity: Sequence[str],
-    position: Position,
-    *,
-    meanings: Meanings,
-) -> Position:
+def replace(table: Table, rows: Rows, identity: Sequence[str], position: Position, *, meanings: Meanings) -> Position:
     """Replace all rows, columns and `meanings`. Raises as `commit` does."""
     with only_writer(table.location, position, _beaten(table)):
         if rows.in_memory is not None:

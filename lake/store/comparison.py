@@ -85,7 +85,7 @@ def after_images(
 
 
 def map_columns(schema: str) -> dict[str, Kind]:
-    """Return the types of columns that have maps, of a schema in JSON."""
+    """Return the types of those columns of a JSON schema that contain maps."""
     return {name: kind for name, kind in fields_of_json(schema) if _has_map(kind)}
 
 

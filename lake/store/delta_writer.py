@@ -128,7 +128,7 @@ def changing(
 ) -> Iterator[tuple[DeltaTable, CommitProperties]]:
     """Yield the table and the properties for one commit that changes it and repeats the position `again`.
 
-    Not for appends, see `add`. `goes_back` allows to restore an older version. Raises as `read_back` does.
+    Not for appends, see `add`. `goes_back` allows restoring an older version. Raises as `read_back` does.
     """
     writer = again.writer if again else new_writer()
     metadata = {"userMetadata": again.metadata} if again else _anonymous(writer)

@@ -29,7 +29,7 @@ class SparkDialect:
         self._columns = {member: f"{MEMBERS}.m{number}" for number, member in enumerate(carried)}
 
     def value(self, field: Field, places: Origins) -> str:
-        """Return the value of `field` in an event of any version."""
+        """Return SQL of the value of `field` in an event of any version."""
         plain: dict[str, None] = {}
         mixed: dict[str, list[int]] = {}
         for number, found in enumerate(places, 1):
@@ -162,11 +162,9 @@ class SparkDialect:
 
     def each(self, value: str, item: str, at: str, body: str, *, of_map: bool) -> str:
         """Put `body` in place of each `item`, whose index or key is `at`."""
-        return (
-            f"transform_values({value}, ({at}, {item}) -> {body})"
-            if of_map
-            else (f"transform({value}, ({item}, {at}) -> {body})")
-        )
+        if of_map:
+            return f"transform_values({value}, ({at}, {item}) -> {body})"
+        return f"transform({value}, ({item}, {at}) -> {body})"
 
 
 class DuckDBDialect(SparkDialect):
@@ -178,7 +176,7 @@ class DuckDBDialect(SparkDialect):
         return False
 
     def first(self, values: Sequence[tuple[bool, str]]) -> str:
-        """A sealed `_extra` may have the value of any member, so values after the first one are unknown."""
+        """A sealed `_extra` may have any member, so only values before the first of `_extra` are known."""
         known = takewhile(lambda value: not value[0], values)
         sealed = "coalesce(_extra, '') <> '' AND NOT json_valid(_extra)"
         before = f"coalesce({', '.join(['NULL', *(sql for _, sql in known)])})"

@@ -25,8 +25,8 @@ _flushed: Final[dict[Address, tuple[int, Entry | None]]] = {}
 def flush(path: Address, since: Callable[[], int] | None = None) -> None:
     """Flush every commit to the table: its files, then the commit, then the folders of both.
 
-    A process that has not flushed the table yet begins after version `since`. Raises StorageError if a file of a commit
-    is missing or truncated, Unavailable if the disk is full.
+    A process that has not flushed the table yet begins after version `since`, by default before the newest checkpoint.
+    Raises StorageError if a file of a commit is missing or truncated, Unavailable if the disk is full.
     """
     newest = None if path.storage.is_durable else delta.newest_version(path)
     if newest is None:

@@ -76,7 +76,7 @@ class LedgerTable:
                 return position.txn
 
     def _tidy(self, settings: Settings, head: delta.Position) -> None:
-        """Compact the files if the commit on top of `head` is a COMPACT_EVERY-th one. The caller holds the lease."""
+        """The caller holds the lease."""
         if (head.txn + 1) % COMPACT_EVERY == 0:
             with delta_writer.changing(self.location(settings).path) as (table, properties):
                 table.optimize.compact(commit_properties=properties)
@@ -118,7 +118,7 @@ def columns_of(record: type) -> dict[str, str]:
 
 
 def instant(value: str | datetime) -> datetime:
-    """Return the instant in a table's state, a text, or in its rows."""
+    """Return a time from the state of a table, which has it as text, or from its rows."""
     return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 

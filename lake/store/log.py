@@ -87,7 +87,7 @@ class Log(Located):
         return LogHead.of(self.stream, position or delta.start(self.app))
 
     def must_reach(self, batch: int) -> LogHead:
-        """Raise StorageError if the newest commit was lost: the head is before `batch`."""
+        """Return the head. Raises StorageError if it is before `batch`: the newest commit was lost."""
         newest = self.head()
         if newest.batch < batch:  # another process may have committed it meanwhile
             invalidate(self.path)
@@ -185,7 +185,7 @@ class Log(Located):
     def key_store(self) -> KeyStore:
         """Return the key store that the log was sealed with; create it if nothing has been sealed yet.
 
-        Raises DeclarationError if it is another one, or an older copy, that lacks keys.
+        Raises DeclarationError if keys are missing: it is another one, or an older copy.
         """
         recorded = self.head().keys
         store = open_store(self.settings, make=not recorded)
@@ -239,9 +239,9 @@ class Log(Located):
         return LogHead.of(self.stream, confirm(self.location, position, beaten))
 
     def flush(self) -> None:
-        """Flush the newest batch and its contracts to disk, before it is acknowledged outside.
+        """Flush the newest batch to disk, before it is acknowledged outside.
 
-        The tables beside the log are flushed before its commit. Raises StorageError if a file of the batch is missing
+        The tables beside the log are flushed by `flush_beside`. Raises StorageError if a file of the batch is missing
         or truncated.
         """
         durable.flush(self.path, lambda: next((head.version for head in islice(self.backwards(), 1, 2)), -1))

@@ -37,7 +37,7 @@ def begin(project: Path | None, command: str) -> Settings:
 
 
 def end() -> None:
-    """Undo `begin`. The process's exit does so too."""
+    """Remove this process from the list of those at work. Its exit does so too."""
     activity.end()
 
 
@@ -81,7 +81,7 @@ def _system_fault(error: BaseException) -> LakeError | None:
     if not isinstance(error, OSError) or error.filename is None:
         return None
     return Unavailable(
-        f"{error.strerror or 'a file cannot be read or written'}",
+        error.strerror or "a file cannot be read or written",
         where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else str(error.filename),
         fix="check that it exists, that this user may read and write it and that the disk has room; then try again",
     )

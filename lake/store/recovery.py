@@ -56,7 +56,7 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
 
 @view()
 def last_cut(settings: Settings) -> int:
-    """Return the greatest number, also from editions and tables if the ledger has lost some."""
+    """Return the greatest number of a cut, also from editions and tables if the ledger has lost some."""
     tables = _tables(settings, Warehouse(settings).book("editions"))
     numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
     numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
@@ -97,7 +97,7 @@ def has_void(settings: Settings, number: int) -> bool:
 
 
 def last_edition(settings: Settings) -> int:
-    """Return the greatest number, also from the table beside that of the editions."""
+    """Return the greatest number of an edition, also from the table `numbers`."""
     return max(_editions(settings))
 
 

@@ -72,7 +72,6 @@ class Rows:
         return rows.join(wanted, same(rows, wanted, self.columns), "left_semi")
 
     def join_frame(self, spark: SparkSession) -> DataFrame:
-        """Return the right side of a join, broadcast if the rows are in this process."""
         from pyspark.sql import functions as F
 
         frame = self.frame(spark)

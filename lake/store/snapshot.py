@@ -47,7 +47,7 @@ TYPES: Final = {**DUCKDB, "long": "BIGINT", "integer": "INTEGER", "short": "SMAL
 
 @dataclass(frozen=True)
 class Column:
-    """Visible column of DuckDB's `type`; `comment` is its meaning. Both texts may be ""."""
+    """Visible column of DuckDB's `type`; `comment` is its meaning. `comment` and `unit` may be ""."""
 
     name: str
     type: str

@@ -58,7 +58,7 @@ def upcast(rows: DataFrame, contract: Contract, steps: Sequence[UpcastStep]) -> 
 
 def with_undeclared(rows: DataFrame, contracts: Sequence[Contract]) -> DataFrame:
     if len(contracts) == 1:
-        return rows  # it has nothing else, and is in that spelling
+        return rows  # `_extra` has only undeclared members then, as canonical JSON
     known = by_names(field for contract in contracts for field in contract.fields)
     return rows.withColumn("_extra", by_python("string", partial(without_declared, known), ["_extra"]))
 

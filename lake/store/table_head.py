@@ -126,7 +126,6 @@ class TableHead:
 
     @property
     def origin(self) -> int:
-        """Version with the same rows: an older one if this commit only repeats its head."""
         return self.position.origin
 
     @property

@@ -97,9 +97,9 @@ def is_complete(commit: Address) -> bool:
     kinds = Counter(kind for kind, _ in actions)
     info: dict[str, Any] = next((action for kind, action in actions if kind == "commitInfo"), {})
     added, removed = (_counted(info, names) for names in (ADDED, REMOVED))
-    # For a DELETE or a MERGE, delta-rs also counts files of the change feed.
     if kinds["protocol"] and signpost(commit) is not None:
         return False
+    # For a DELETE or a MERGE, delta-rs also counts files of the change feed.
     has_files = kinds["add"] + kinds["cdc"] >= added and kinds["remove"] >= removed
     data = metadata_of(info)
     needed = {"txn"} if "app" in data and not data.get("repeated") else set()

@@ -81,6 +81,6 @@ def _names_in(folder: Address) -> frozenset[str]:
         with suppress(FileNotFoundError):
             known = frozenset(entry.name.removesuffix("/") for entry in folder.list())
         known = known or frozenset()
-        if view and folder.storage.is_remote:  # a folder is listed again, so tables of other processes are found
+        if view and folder.storage.is_remote:  # a local folder is listed each time, to find tables of other processes
             view.folders[folder.url] = known
     return known

@@ -77,7 +77,6 @@ class Void:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether a whole delivery is void."""
         return self.bucket is None
 
     def delivery_sql(self, quote: str) -> str:
@@ -99,7 +98,7 @@ NUMBERED: Final = (VOIDS, ERASURES)
 
 
 def of_file_sql(file: str, quote: str) -> str:
-    """Return whether an event is of `file`: its `_source` is the name, or the name and a line, as `a.jsonl:12`."""
+    """Return SQL, true if an event is of `file`: its `_source` is the name, or the name and a line, as `a.jsonl:12`."""
     name, lined = literal(file, quote), literal(f"{file}:", quote)
     without_line = "rtrim('0123456789', _source)" if quote == SPARK else "rtrim(_source, '0123456789')"
     return f"(_source = {name} OR (_source <> {lined} AND {without_line} = {lined}))"
@@ -140,7 +139,7 @@ def only_voided(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
 def record(
     settings: Settings, targets: Iterable[tuple[str, Target]], *, reason: str, at: datetime, heads: Mapping[str, int]
 ) -> list[Void]:
-    """Append a void for each of `targets`, events of streams, in one commit; `heads` are their newest batches.
+    """Append a void for each of `targets`, events of streams, in one commit; `heads`: the newest batch of each stream.
 
     Raises DeclarationError if one is void already.
     """

@@ -58,7 +58,7 @@ class Location:
 
 
 class Located(ABC):
-    """A log or a derived table: it has the path, the app id and the lease of its location."""
+    """A log or a derived table."""
 
     @property
     @abstractmethod
@@ -112,7 +112,7 @@ class Warehouse:
         return self.root / "manifests" / f"{number}.json"
 
     def leased(self, lease: str) -> list[Location]:
-        """Return the tables written under a lease; a derived table's in each layer, which its name lacks."""
+        """Return the tables written under a lease; a derived table's in each layer: the lease does not name it."""
         writer, _, name = lease.partition(".")
         names = [name, "numbers"] if lease == "meta.editions" else [name]
         kinds = [kind for kind in KINDS if WRITTEN_AS[kind] == writer]

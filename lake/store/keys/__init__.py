@@ -1,7 +1,7 @@
 """Key store: one key for each person of each stream, outside the tables, in a SQLite file or in PostgreSQL.
 
-Without it nobody can read personal values of the tables. Persons are identified by tokens, which a secret makes that
-never changes. A destroyed key leaves the token without a key, so it is never made again.
+Without it nobody can read personal values of the tables. Persons are identified by tokens, which are made by a secret
+that never changes. A destroyed key leaves the token without a key, so it is never made again.
 """
 
 from __future__ import annotations

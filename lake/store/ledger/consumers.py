@@ -73,7 +73,10 @@ def consumer(settings: Settings, name: str, table: str) -> Consumer:
 
 
 def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None:
-    """Record that the consumer is given the changes up to `edition`; None if that expired meanwhile."""
+    """Record that the consumer is given the changes up to `edition`; None if that expired meanwhile.
+
+    Raises Unavailable as `acknowledge` does.
+    """
     with _CONSUMERS.hold_lease(settings):
         if not editions.is_kept(settings, edition):
             return None
@@ -81,13 +84,13 @@ def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None
 
 
 def acknowledge(settings: Settings, before: Consumer) -> Consumer:
-    """Record that the consumer has what it was offered. Raises Unavailable if another process did so meanwhile."""
+    """Record that the consumer has the edition it was offered. Raises Unavailable if its state changed meanwhile."""
     with _CONSUMERS.hold_lease(settings):
         return _changed(settings, "acknowledge", before, replace(before, edition=before.offered, offered=None))
 
 
 def begin(settings: Settings, before: Consumer, edition: int | None) -> Consumer:
-    """Set the consumer to `edition`, as if it had it; None: to a snapshot of the current edition."""
+    """Set the consumer to `edition`, as if it had it; None: to a snapshot. Raises Unavailable as `acknowledge` does."""
     with _CONSUMERS.hold_lease(settings):
         return _changed(settings, "begin", before, replace(before, edition=edition, offered=None))
 

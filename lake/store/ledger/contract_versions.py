@@ -36,5 +36,4 @@ def register(settings: Settings, contract: Contract) -> tuple[Contract, ...]:
 
 @cache
 def _read(text: str, file: str) -> Contract:
-    """Parse a stored contract, once a process: it never changes."""
     return read_contract(text, file=file)

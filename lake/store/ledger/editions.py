@@ -99,8 +99,7 @@ def get_edition(settings: Settings, number: int) -> Edition:
 def edition_at(settings: Settings, cut: int) -> Edition:
     """Return the newest edition of `cut` or an earlier one. Raises DeclarationError if there is none or it expired.
 
-    No table of it is beyond `cut`, and each is as near as it was ever published: a group that is released gets the cut
-    of its edition.
+    Its tables are at `cut` or before, as near to it as in any edition: a released group gets the cut of its edition.
     """
     if edition := _first(settings, "cut <= ? ORDER BY number DESC", cut):
         _must_be_kept(EDITIONS.head(settings), edition.number)
@@ -109,7 +108,7 @@ def edition_at(settings: Settings, cut: int) -> Edition:
 
 
 def cut_of(settings: Settings, edition: Edition | None, table: str) -> int:
-    """Return the cut at which readers of an edition see `table`; 0 if they do not see it or its group yet."""
+    """Return the cut at which readers of an edition see `table`; 0 without an edition, or if its group is not in it."""
     if edition is None or (settings.publish.groups and table not in edition.tables):
         return 0
     return edition.cut_of(table)
@@ -154,7 +153,7 @@ def is_kept(settings: Settings, number: int) -> bool:
 
 
 def expired_since(settings: Settings, number: int) -> list[Edition]:
-    """Return those that running readers may still use: they expired since edition `number` was published."""
+    """Return the editions that running readers may still use: they expired since `number` was published."""
     entries = EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
     parts = [part for entry in entries for part in parse_nested(entry["tables"])]
     return [_edition(row) for row in EDITIONS.find(settings, "action = 'publish'") if _within(row["number"], parts)]

@@ -43,7 +43,7 @@ class Undelivered:
     at: datetime = NEVER
 
     def now(self, **what: Any) -> Undelivered:
-        """Return it as of now, later than before even if the clock was set back: its newest row is what holds."""
+        """Return it as of now, but later than before even if the clock was set back: the newest row counts."""
         return replace(self, at=max(datetime.now(UTC), self.at + timedelta(microseconds=1)), **what)
 
 

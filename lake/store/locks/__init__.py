@@ -112,7 +112,7 @@ class FolderLease(Lease):
     epoch: int = 0
 
     def record(self, epoch: int = 0) -> None:
-        """Write the holder, and the number of its lease in a bucket, for messages to those that wait."""
+        """Write the holder, and the number of its lease in a bucket: for messages, and for the next process."""
         with suppress(OSError):
             self.file.write_text(replace(self.holder, epoch=epoch).json)
 

@@ -89,7 +89,7 @@ def moment(settings: Settings) -> Moment:
 
 @atexit.register
 def end() -> None:
-    """The next `others` deletes the files of a process that was killed."""
+    """Delete this process's files. Those of a killed process are deleted by the next `others`."""
     _notes.clear()
     while _files:
         _, (descriptor, name) = _files.popitem()

@@ -208,10 +208,10 @@ _bucket_leases: Final[dict[tuple[FolderLeases, Storage], BucketLeases]] = {}  # 
 
 @contextmanager
 def lease(settings: Settings, name: str, *, seconds: float | None = None, hosts: bool = True) -> Iterator[Lease]:
-    """Hold the lease `name` while the block runs. Re-entrant in a thread. First set a truncated commit aside.
+    """Hold the lease `name` while the block runs. Re-entrant in a thread.
 
-    Without `hosts`, other hosts are not kept out of a bucket: of two hosts that commit, one fails. Raises LeaseHeld
-    after `seconds` of waiting, by default `settings.lease_seconds`.
+    A truncated commit of its tables is set aside first. Without `hosts`, other hosts are not kept out of a bucket: of
+    two hosts that commit, one fails. Raises LeaseHeld after `seconds` of waiting, by default `settings.lease_seconds`.
     """
     key = (get_ident(), settings.warehouse_path, name)
     if outer := _held.get(key):

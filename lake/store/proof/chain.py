@@ -125,7 +125,7 @@ def heads_at(path: Address, heads: Sequence[LogHead], times: Span) -> list[LogHe
 
 
 def changes(path: Address, heads: Sequence[LogHead]) -> Iterator[str]:
-    """Yield, by bucket, where files of the log at `path` differ from what the commits of `heads` recorded.
+    """Yield, by bucket, how files of the log at `path` differ from what the commits of `heads` recorded.
 
     Files without events of these batches are not read. Archived parts are read with the log; `path` may be such a part.
     """

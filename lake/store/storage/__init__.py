@@ -30,8 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Entry:
-    """Listed file `name` of `size` bytes, last changed at `time` (seconds since 1970), or folder, whose name ends in
-    `/`.
+    """Listed file of `size` bytes, last changed at `time` (seconds since 1970); or folder, whose name ends in `/`.
 
     `tag` identifies the content, if the storage has tags. Size and time of folders are meaningless.
     """
@@ -131,7 +130,7 @@ class StorageKind(StorageAccess, Protocol):
 
 
 class LocalFolder(Storage):
-    """Files of this machine: a URL is an absolute path. Symbolic links below a folder are skipped."""
+    """Files of this machine: a URL is an absolute path. A deep listing skips symbolic links."""
 
     is_durable = is_remote = False
     options = None

@@ -20,7 +20,7 @@ ROUNDS: Final = 50
 
 
 def check_folder(folder: Path, setting: str, use: Use) -> str:
-    """Return what was found of a local folder. Raises LakeError if this user may not use it."""
+    """Describe the use that a local folder allows. Raises LakeError if this user may not use it."""
     another = f"or set `{setting}` to another folder"
     user = os.environ.get("USER") or f"user {os.getuid()}"
     if use in {"read", "move"}:
@@ -41,7 +41,7 @@ def check_folder(folder: Path, setting: str, use: Use) -> str:
 
 
 def check_objects(folder: Address, use: Use) -> str:
-    """Return what was found of a folder of objects. Raises LakeError if the storage refuses the use."""
+    """Describe the use that a folder of objects allows. Raises LakeError if the storage refuses the use."""
     try:
         with suppress(FileNotFoundError):
             next(folder.list(), None)

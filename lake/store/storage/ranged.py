@@ -74,7 +74,7 @@ class Ranged(Positioned):
     """File whose end is read at once, the rest on demand."""
 
     def __init__(self, storage: Parts, url: str) -> None:
-        """Read the end. Raises FileNotFoundError."""
+        """Raises FileNotFoundError."""
         self._storage, self._url = storage, url
         self.known = _end(storage, url)
         super().__init__(url, self.known.size)

@@ -131,7 +131,7 @@ def _is_small(count: int, size: int) -> bool:
 
 
 def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | None = None) -> None:
-    """Record those parts in the log and, with a `writer`, remove their batches from it.
+    """Record the parts `named` in the log and, with a `writer`, remove their batches from it.
 
     The caller holds the lease, and has verified the parts. Raises Unavailable if another writer was first, LawError if
     the files of later batches have other rows than those that they replace.

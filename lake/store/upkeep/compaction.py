@@ -1,11 +1,9 @@
 """Compaction: the rows of a log or table in fewer files, verified to be the same rows.
 
-`lake maintain` makes large files of all. Writers pack the small files of their commits once there are CROWDED of them,
-so the cost of a commit does not grow.
-
-The commit changes no row, so it repeats the table's position: numbers, cuts and change feed are unaffected. Logs are
-compacted by Spark, which spills what exceeds its memory, in the order of event time; all else by delta-rs, in Z-order
-of identity or key.
+`lake maintain` makes large files of all; writers pack the small files of their commits once there are CROWDED of them.
+Spark, which spills what exceeds its memory, compacts logs, in the order of event time or key, and large tables;
+delta-rs compacts all else. Tables are in Z-order of identity. The commit changes no row, so it repeats the table's
+position: numbers, cuts and change feed are unaffected.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 TARGET_BYTES: Final = 128 << 20
 SMALL_FILES: Final = 8
-"""More than twice the needed files and this number are too many: by then the rewritten bytes have doubled."""
+"""Files above twice the needed number at which a group is compacted: by then the rewritten bytes have doubled."""
 SLICES: Final = 64
 """Time spans into which a bucket of a log with event time is cut, in files of PACKED_BYTES to TARGET_BYTES."""
 PACKED_BYTES: Final = 8 << 20
@@ -87,9 +85,10 @@ def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
 
 
 def pack_table(path: Address, position: Position | None = None) -> None:
-    """Pack the small files of a table, or of buckets of a log, if there are many; but no rows of another tool.
+    """Pack the small files of a table, or of buckets of a log, if there are many.
 
-    The caller holds the table's lease. Raises as `compact_table`.
+    Does nothing if another tool committed after `position`. The caller holds the table's lease. Raises as
+    `compact_table` does.
     """
     crowded = [part.bucket for part in file_groups(path) if part.crowded]
     if crowded and (position is None or position.version == delta.version(path)):
@@ -107,7 +106,7 @@ def compact_table(
 ) -> Compacted:
     """Compact the files of less than `target` bytes by delta-rs; the caller holds the table's lease.
 
-    With `identity`, all files, in its order; with `buckets`, only those of a log. Raises LawError if the rows have
+    With `identity`, all files, in its Z-order; with `buckets`, only those of a log. Raises LawError if the rows have
     changed; the table is then restored.
     """
     version, again = delta.version(path), position.again() if position else None

@@ -1,10 +1,8 @@
 """Deletion of files of a Delta table that nothing needs any more: vacuum, and truncation of its history.
 
 deltalake lists the files that the newest version lacks. Files of kept versions and of the change feed are excluded, and
-the rest is deleted without a commit, so a table's versions are those of its rows.
-
-After a truncation (`begin_anew`, then `truncate`) nothing reveals earlier rows. Their values are also in files of the
-change feed, and in the column statistics of old commits and checkpoints.
+the rest is deleted without a commit, so a table's versions are those of its rows. After a truncation (`begin_anew`,
+then `truncate`) nothing reveals earlier rows, whose values are also in the column statistics of old commits.
 """
 
 from __future__ import annotations
@@ -39,12 +37,11 @@ UNNAMED: Final = timedelta(days=1)
 
 
 def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedelta = UNNAMED) -> dict[Address, int]:
-    """Return files, with sizes, that no version of `keep`, none from `since` on, and no change feed after it reads.
+    """Return the files, with sizes, that no version of `keep`, none from `since` on, and no later change feed reads.
 
     Files that no commit names are returned once they are `unnamed` old. The caller holds the lease: no writer has new
     ones.
     """
-    # Removed files count as named, whether they still exist or not.
     stale = delta_table(path).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
     needed = _needed(path, sorted({*keep, since}), since)
     files = {path / entry.name: entry for entry in path.list(deep=True)}
@@ -57,7 +54,7 @@ def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedel
 
 
 def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
-    """Return the files of the versions `keep`, in order, of all from `since` on, and of the change feed after it.
+    """Return the files of the versions `keep` (sorted), of all from `since` on, and of the change feed after it.
 
     One walk over the commits, because listing the files of each version takes 10 ms a version.
     """
@@ -78,7 +75,7 @@ def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
 
 
 def _may_be_committed(path: Address, files: Mapping[Address, float], moment: datetime) -> set[Address]:
-    """Return those `files` made after `moment` that no commit names. A commit is never older than its files."""
+    """Return those `files` made after `moment` that no commit adds or removes. No commit is older than its files."""
     after = moment.timestamp()
     young = {file for file, time in files.items() if not file.name.endswith(".crc") and time > after}
     for version in range(delta.version(path), -1, -1):
