@@ -129,7 +129,6 @@ def _keys_of_few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Seq
 
 
 def _unless_many(evaluation: Evaluation, keys: Rows) -> AffectedKeys:
-    """Return `keys` if in memory and few compared with the table's rows, else ALL."""
     if keys.is_empty:
         return NOTHING
     most = cost.AFFECTED_SHARE * evaluation.table.rows(evaluation.since.version)

@@ -216,7 +216,6 @@ def _nondeterministic(text: str) -> frozenset[str]:
 
 
 def _not_local(kind: Kind, plan: str) -> Iterator[tuple[str, str]]:
-    """Yield (what, fix) of operators that make rows depend on other keys."""
     if not kind.recursive and RECURSION.search(plan):
         what = "the query is recursive, so its rows do not depend on one key"
         yield what, 'View(key=(), identity="…", recursive=True)'

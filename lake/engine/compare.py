@@ -98,7 +98,6 @@ def check_identity(declaration: Declaration, rows: Rows) -> Rows:
 
 
 def failing_on_duplicates(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
-    """Return `rows`, such that reading them fails if two have one identity."""
     from pyspark.sql import functions as F
 
     by = [quoted(name, SPARK) for name in identity]

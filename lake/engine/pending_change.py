@@ -63,7 +63,6 @@ def first_build(evaluation: Evaluation) -> PendingChange:
 
 
 def change_of_all(evaluation: Evaluation) -> PendingChange:
-    """Return the change of the whole table; rows are compared only if fingerprints differ."""
     table = evaluation.table
     rows, old = evaluation.all_rows(), table.read(evaluation.spark, table.version())
     is_by_spark = in_process(evaluation.spark) is None
@@ -99,7 +98,6 @@ def change_by_diff(evaluation: Evaluation, diff: Rows) -> PendingChange:
 
 
 def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Return added, removed and retyped columns: {name: description}."""
     removed = {name: f"removed ({kind})" for name, kind in old.items() if name not in new}
     added = {name: f"added ({kind})" for name, kind in new.items() if name not in old}
     retyped = {name: f"{old[name]} → {kind}" for name, kind in new.items() if old.get(name, kind) != kind}
@@ -107,7 +105,6 @@ def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, 
 
 
 def comparable(old: DataFrame, new: DataFrame) -> list[str]:
-    """Return the common columns whose values can be compared: of one type, or numbers."""
     before = dict(old.dtypes)
 
     def alike(name: str, kind: str) -> bool:

@@ -100,7 +100,6 @@ class _Planning:
 
     @cached_property
     def changed(self) -> set[str]:
-        """Tables with another definition, or an input that has lost a column they read."""
         return {
             name
             for name, head in self.heads.items()

@@ -71,7 +71,6 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
 
 
 def _change(evaluation: Evaluation) -> PendingChange:
-    """Return the change of the table; all its rows if the stored ones cannot be read."""
     if evaluation.head is None:
         return first_build(evaluation)
     try:

@@ -94,7 +94,6 @@ class StoredRows:
         return source.table is None and self.project.contracts[source.name].broadcast is not None
 
     def horizons(self, declaration: Declaration) -> tuple[datetime | None, ...]:
-        """Return the `horizon` of each input; none if the kind does not need them."""
         return tuple(map(self.horizon, declaration.inputs)) if declaration.kind.needs_time else ()
 
     def horizon(self, source: Input) -> datetime | None:

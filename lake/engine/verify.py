@@ -59,7 +59,6 @@ def verify_all(
     shallow: bool = False,
     on_progress: Callable[[Verdict], None],
 ) -> list[Verdict]:
-    """Verify the named tables (default: all)."""
     picked, proved = project.pick(names), dict[str, int]()
     damaged = integrity.faults(project, picked)
     cuts = {table.name: head.cut for table in picked if (head := project.table(table).head())}

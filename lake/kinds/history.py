@@ -161,10 +161,7 @@ class History(DumpedRows):
         return versions.unionByName(rows.where("not is_current").select(*versions.columns))
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """A delete belongs to the version that it closes.
-
-        Effects of dumps and truncates do not show in a key's own rows.
-        """
+        """A delete belongs to the version that it closes. Dumps and truncates do not show in a key's own rows."""
         rows = only_events(rows)
         if self.snapshots or self.truncate:
             return super().traced(rows)

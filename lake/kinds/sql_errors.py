@@ -24,7 +24,6 @@ class NoRoom:
 
 
 def no_room(error: BaseException) -> NoRoom | None:
-    """Return the number that `error` reports as too large, if any."""
     if (found := raised_facts(NO_ROOM, error)) is None:
         return None
     facts, key = found

@@ -111,10 +111,7 @@ def _row_groups(rows: int, size: int, compression: str = "SNAPPY", level: int | 
 
 
 def add(path: Address, rows: pa.Table | Table, **how: Any) -> None:
-    """Append `rows` in one commit without a position, in one attempt; `how` are options of deltalake.
-
-    Raises as `read_back` does.
-    """
+    """Append `rows` in one commit without a position, in one attempt. Raises as `read_back` does."""
     writer = new_writer()
     how |= {"commit_properties": CommitProperties(custom_metadata=_anonymous(writer), max_commit_retries=0)}
     how |= {"mode": "append", "writer_properties": _row_groups(rows.num_rows, rows.nbytes)}

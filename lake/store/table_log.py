@@ -112,7 +112,7 @@ class TableLog(ABC):
 
 
 def delta_table(path: Address, version: int | None = None) -> DeltaTable:
-    """Return the table as delta-rs opens it. Raises TableNotFoundError."""
+    """Raises TableNotFoundError."""
     return DeltaTable(path.url, version=version, storage_options=path.storage.options)
 
 

@@ -99,7 +99,6 @@ class Table(Located):
         return next((head for head in later if head.cut == cut), None)
 
     def readable_head_at(self, cut: int) -> TableHead | None:
-        """Return the head at a cut unless its version has been deleted."""
         head = self.head_at(cut)
         return None if head is None or Scan(self.path, head.version).is_deleted() else head
 

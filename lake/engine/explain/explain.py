@@ -63,10 +63,7 @@ class ExplainedRow:
 
 @dataclass(frozen=True)
 class RowExplanation:
-    """Requested rows of `table`: their number, and those explained.
-
-    `version` is the table's Delta version at `cut`, None if it is not built there.
-    """
+    """`count` rows have the `key`; `rows` are those explained. `version` is None if the table is not built at `cut`."""
 
     table: str
     kind: str

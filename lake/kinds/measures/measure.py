@@ -62,8 +62,6 @@ class Total:
 
 
 class Measure(ABC):
-    """Column of an Aggregate."""
-
     retracts: ClassVar[bool]
     """True if a deleted row can be subtracted."""
 

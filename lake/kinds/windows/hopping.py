@@ -127,7 +127,6 @@ class Cumulative(AlignedWindow):
 
 
 def _explode(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFrame:
-    """Repeat `rows` for each of the SQL array `elements`, with `columns` made from the ELEMENT."""
     rows = rows.withColumn(ELEMENT, F.explode(F.expr(elements)))
     return rows.withColumns({name: F.expr(sql) for name, sql in columns.items()}).drop(ELEMENT)
 

@@ -182,10 +182,7 @@ def prefetch(objects: Iterable[Object]) -> None:
 
 
 def copy_all(objects: Iterable[Object], folder: Path) -> dict[Object, Path]:
-    """Copy objects into a local `folder`, in pieces; return the copies.
-
-    Raises FileNotFoundError if one is gone or replaced.
-    """
+    """Copy objects into a local `folder`; return the copies. Raises FileNotFoundError if one is gone or replaced."""
     copies = {one: folder / str(number) for number, one in enumerate(objects)}
     with ThreadPoolExecutor(COPIES_AT_ONCE) as pool:
         list(pool.map(_copy, copies, copies.values()))
