@@ -167,7 +167,7 @@ class History(DumpedRows):
             return super().traced(rows)
         over = f"over ({self._partition} order by {AT})"
         state = self._state(visible(rows.columns))
-        # Before AT, which may be the name of one of their columns.
+        # Before AT: it reads columns of the function, one of which may have that name.
         rows = rows.withColumn(INSTANT, F.expr(self._instant))
         steps = {
             AT: place(*self.sequence),

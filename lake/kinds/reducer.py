@@ -18,7 +18,7 @@ from lake.kinds.sql import rounding
 from lake.text import field_type, type_parts
 
 REFUSED: Final = "refused"  # the number of a key's refused events
-REASON: Final = "reason"  # the reason for a refusal
+REASON: Final = "reason"
 REFUSALS: Final = "_refusals"  # the refused events in the state of an SQL fold
 HELD: Final = "_held"  # the state from which a key's fold continues; null at its start
 
