@@ -54,12 +54,11 @@ class Declaration:
 
     @property
     def where(self) -> str:
-        """`jobs/gold/carrier_daily.py:12`"""
         return f"jobs/{self.layer}/{self.file.name}:{self.function.__code__.co_firstlineno}"
 
     @property
     def doc(self) -> str:
-        """First paragraph of the function's docstring, in one line: the table's comment in the catalogue."""
+        """The table's comment in the catalogue: one line."""
         if self.parked_of is not None:
             return f"A row that {self.parked_of.name} does not take, and the expectations that it fails."
         paragraph = (self.function.__doc__ or "").strip().split("\n\n")[0]
@@ -67,7 +66,6 @@ class Declaration:
 
     @property
     def comments(self) -> dict[str, str]:
-        """`column: meaning` lines of the docstring's body."""
         lines = (self.function.__doc__ or "").split("\n\n", 1)[-1].splitlines()
         pairs = (line.strip().partition(": ") for line in lines)
         return {name: meaning for name, colon, meaning in pairs if colon and name.isidentifier()}

@@ -25,7 +25,6 @@ from lake.contracts.determinism import NONDETERMINISTIC, code_of, texts_of
 from lake.errors import DeclarationError, did_you_mean
 from lake.project.declaration import Declaration
 
-# Aggregates whose value depends on the order in which rows happen to come.
 ORDER_DEPENDENT: Final = frozenset(
     {"first", "last", "first_value", "last_value", "any_value", "mode"}
     | {"collect_list", "array_agg", "listagg", "string_agg"}
@@ -92,10 +91,7 @@ class JobFile:
         return {name for name, _ in self._imports() if name.startswith("jobs.")}
 
     def fingerprint(self, *more: str) -> str:
-        """Return a hash of the syntax tree without docstrings and comments, and of `more`.
-
-        The tree is written in its own form, because `ast.dump` differs between Python versions.
-        """
+        """Return a hash of the syntax tree without docstrings and comments, and of `more`."""
         return hashlib.sha256("\n".join([self._normal_tree, *more]).encode()).hexdigest()[:16]
 
     @cached_property
@@ -105,7 +101,7 @@ class JobFile:
     def parts(self) -> dict[str, str]:
         """Return the parts of the fingerprint for people: kind, options and inputs as source, the rest as hashes.
 
-        All is the rest if the function is not decorated by a call that names kind and inputs.
+        If no call that decorates the function names kind and inputs, the whole file is one part.
         """
         functions = [node for node in self.tree.body if _declares(node, self.path.stem)]
         calls = [(f, call.args) for f in functions for call in f.decorator_list if isinstance(call, ast.Call)]
@@ -156,7 +152,6 @@ class JobFile:
 
     @property
     def texts(self) -> set[str]:
-        """Texts in the file, and those in its SQL."""
         written = {text for text, _, _ in self._texts()}
         return written | {text for sql in written for text in texts_of(sql)}
 
@@ -257,7 +252,7 @@ def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def _normal_text(node: Any) -> str:
-    """Return a syntax tree as text that is the same for every Python version that can parse it."""
+    """Return text that, unlike that of `ast.dump`, is the same for every Python version that can parse the code."""
     if isinstance(node, list):
         return "[" + ",".join(map(_normal_text, node)) + "]"
     if not isinstance(node, ast.AST):

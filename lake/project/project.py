@@ -35,7 +35,7 @@ FIELD: Final = "contract field "
 SOURCE: Final = "source"
 PARKED: Final = First((PLACE, ROW))
 NESTED_PREFIXES: Final = ("array<", "struct<", "map<", "{")
-"""Prefixes of nested types: as a contract has them, and as Delta has them in JSON."""
+"""As a contract has them, and as Delta has them in JSON."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,13 @@ class Project:
         """Return a hash of all that decides the table's rows: job file, its imports other than inputs, kind's version,
         and the contract fields that it reads, by the `columns` of a table's head.
         """
-        kind = declaration.kind
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
         borrowed = [self.files[name].fingerprint() for name in self._borrowed(declaration)]
         parking = [f"{name} {text}" for name, text in _parking(declaration).items()]
         revision = self._revision(declaration, columns)
-        return self.files[declaration.name].fingerprint(kind.name, revision, *fields, *borrowed, *parking)
+        return self.files[declaration.name].fingerprint(declaration.kind.name, revision, *fields, *borrowed, *parking)
 
     def texts(self) -> set[str]:
-        """Return the texts of all job files."""
         return {text for file in self.files.values() for text in file.texts}
 
     def is_built(self, declaration: Declaration, head: TableHead) -> bool:
@@ -195,9 +193,7 @@ def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
 def _load_tables(
     settings: Settings, contracts: Mapping[str, Contract], faulty: Collection[str] = ()
 ) -> tuple[Project, list[DeclarationError]]:
-    """Return the sound tables, and the faults, except of tables over `faulty` streams. Unreadable files are reported
-    alone.
-    """
+    """Load tables other than those over `faulty` streams. Faults of declarations are added only if no file has one."""
     files, faults = _read_files(settings)
     by_path = {file.path: file for file in files}
     wrong = {file.path: [*file.faults()] for file in files}
