@@ -100,8 +100,6 @@ AS_DECLARED: Final = ("time", "buckets", "broadcast", "dump", "subject", "envelo
 
 @dataclass(frozen=True)
 class MaxRefused:
-    """Limit for rejected records; exceeded only if both bounds are."""
-
     share: float = 0.1
     records: int = 20
 
@@ -142,8 +140,6 @@ class Clock:
 
 @dataclass(frozen=True)
 class Contract:
-    """`identity`: whether `id`, the content or the position identifies an event."""
-
     name: str
     doc: str
     file: str
@@ -224,7 +220,6 @@ def load_contract(settings: Settings, stream: str) -> Contract:
 
 
 def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, DeclarationError]]:
-    """Return the valid contracts by stream, and the error of each invalid one."""
     contracts: dict[str, Contract] = {}
     faults: dict[str, DeclarationError] = {}
     for path in sorted(settings.path("schemas").glob("*.avsc")):

@@ -63,7 +63,6 @@ class DeclaredFolder:
                 yield DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), self._where(file))
 
     def sound(self, read: Callable[[DeclaredFile], T]) -> tuple[dict[str, T], dict[str, DeclarationError]]:
-        """Return what `read` makes of valid files by name, and the error of each invalid one."""
         found: dict[str, T] = {}
         faults: dict[str, DeclarationError] = {}
         for file in self.files:
@@ -74,11 +73,10 @@ class DeclaredFolder:
         return found, faults
 
     def chosen(self, read: Callable[[DeclaredFile], T], wanted: Collection[str]) -> list[T]:
-        """Raises DeclarationError for unknown and invalid ones."""
+        """Return all if none are `wanted`. Raises DeclarationError for unknown and invalid ones."""
         _, noun = self.noun.split()
         known = self.names
-        unknown = [name for name in wanted if name not in known]
-        if unknown:
+        if unknown := [name for name in wanted if name not in known]:
             raise DeclarationError.all(
                 [DeclarationError(f"unknown {noun} {name!r}", fix=did_you_mean(name, known)) for name in unknown]
             )

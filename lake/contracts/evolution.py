@@ -53,7 +53,7 @@ def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Cont
 
 
 def steps_of_log(contracts: Sequence[Contract]) -> tuple[UpcastStep, ...]:
-    """Versions declared with a step from the start do not need it."""
+    """Limit each step to versions without it; events of other versions were written in its form."""
     steps = []
     for step in contracts[-1].upcast:
         older = enumerate(contracts[:-1], 1)

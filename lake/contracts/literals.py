@@ -51,8 +51,7 @@ def read(ddl: str, text: str) -> Any:
             case "date":
                 return date.fromisoformat(text)
             case _:
-                moment = datetime.fromisoformat(text)
-                return _zoned(moment, kind)
+                return _zoned(datetime.fromisoformat(text), kind)
     except (ValueError, OverflowError):
         return None
 
