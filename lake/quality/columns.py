@@ -235,7 +235,7 @@ def nearest_double(number: Fraction) -> float:
 
 
 def display(key: Fraction) -> int | str:
-    """Return a number for people and JSON, rounded to 28 digits if its expansion is infinite."""
+    """Return a number for people and JSON."""
     return int(key) if key.denominator == 1 else _decimal_text(key)
 
 

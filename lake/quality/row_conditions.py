@@ -214,13 +214,12 @@ def _comparison_sql(a: ExpectationColumn, operator: Operator, b: ExpectationColu
 
 
 def _equality_sql(a: ExpectationColumn, b: ExpectationColumn) -> str:
-    """Nulls are equal, and NaNs."""
     nan = f" OR (isnan({a.double}) AND isnan({b.double}))" if FLOAT in {a.kind, b.kind} else ""
     return f"coalesce({_comparison_sql(a, '=', b)}{nan}, {a.sql} IS NULL AND {b.sql} IS NULL)"
 
 
 def _sum_equals_sql(terms: ExpectationTerms) -> str:
-    """Compare a sum with its total; doubles are added in column order if one is a float."""
+    """Doubles are added in column order if one column is a float."""
     import pyarrow as pa
 
     columns, total = terms.column_list, (terms.kwargs["sum_total"], "sum_total")

@@ -133,7 +133,6 @@ class ColumnValues:
         return self.values_at([max(ceil(exact(share) * self.count) - 1, 0)])[0]
 
     def interpolated_quantile(self, share: Fraction) -> Key | None:
-        """Interpolate linearly between the two nearest values."""
         if not self.count or not self.is_number:
             return nan if self.count else None
         position = share * (self.count - 1)
@@ -143,10 +142,7 @@ class ColumnValues:
         return self.round_to_double(low + (position - floor(position)) * (high - low))
 
     def power_sums(self) -> PowerSums:
-        """Add up m * base**e exactly: the bits of a double give m and e, a decimal has m digits.
-
-        m is split at LIMB into a and b, so that products and sums fit DuckDB's HUGEINT.
-        """
+        """Add up m * base**e exactly, m split at LIMB: the bits of a double give m and e, a decimal has m digits."""
         if self.column.require_kind(*NUMBERS).kind == FLOAT:
             found = self.rows("SELECT DISTINCT CAST(v AS DOUBLE) FROM v WHERE NOT isfinite(v)")
             special = frozenset(nan if isnan(value) else value for (value,) in found)

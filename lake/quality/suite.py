@@ -63,7 +63,7 @@ class Expectation:
 
     @property
     def is_row_local(self) -> bool:
-        """True if it judges each row by itself; a share (`mostly`) concerns the whole table."""
+        """A share (`mostly`) concerns the whole table."""
         return self.rule.is_row_local and self.every_row
 
     @cached_property
@@ -196,7 +196,7 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
 
 
 def _element_faults(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield (what, fix) of each fault of an element of `expectations`."""
+    """Yield (what, fix)."""
     if not isinstance(value, dict):
         yield f"an expectation must be an object, found {json_text(value)}", f"members: {', '.join(MEMBERS)}"
         return
