@@ -58,7 +58,7 @@ class Lakehouse:
 
     @property
     def project(self) -> Project:
-        """The project; another process may have deployed since."""
+        """A copy with empty caches: another process may have deployed since."""
         return replace(self._loaded)
 
     @property
@@ -210,9 +210,8 @@ def depends_on_batches(inputs: Inputs, declaration: Declaration) -> bool:
         if source.table is None:
             by_place = contracts[source.name].identity == "position"
             left = rows.drop(*ARRIVAL_COLUMNS, *(["_id"] if by_place else []))
-            rows = inputs.spark.createDataFrame(
-                [], left.schema
-            )  # otherwise a filter could still find the dropped columns
+            # A filter could still find columns that are only dropped.
+            rows = inputs.spark.createDataFrame([], left.schema)
         frames.append(rows)
     try:
         return not all(side.schema for side in inputs.sides(declaration, frames))
