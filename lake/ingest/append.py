@@ -127,7 +127,6 @@ def _read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
     delivery: Delivery,
     now: datetime,
 ) -> BatchCounts:
-    """Read the delivery, by DuckDB in this process if it is small and DuckDB knows how, and commit its events."""
     why: str | None = None
     if delivery.size <= cost.READ_BYTES and settings.in_process_rows > 0:
         try:
@@ -193,8 +192,7 @@ def unreadable_files(settings: Settings, head: LogHead) -> dict[str, str]:
 
 
 def check_files_exist(files: Sequence[Path]) -> None:
-    missing = [str(file) for file in files if not file.is_file()]
-    if missing:
+    if missing := [str(file) for file in files if not file.is_file()]:
         raise DeclarationError("no such file", where=", ".join(missing), fix="name a file, or - for standard input")
 
 

@@ -184,10 +184,7 @@ class RedeliverySearch:
         return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:
-        """Return the batch's `_bucket`, `hour`.
-
-        `hour` is null if hours are many, or clocks are corrected: a re-delivery may then have another time.
-        """
+        """`hour` is null if hours are many, or clocks are corrected: a re-delivery may then have another time."""
         if self.small:
             return self._query(BUCKETS if self.contract.clock else HOURS)
         hour = "cast(NULL AS timestamp)" if self.contract.clock else "date_trunc('hour', _time)"

@@ -160,7 +160,7 @@ def printable(name: str) -> str:
 
 
 def archived_name(mark: Mark) -> str:
-    """Return the archive's name of a file from or to a bucket. A copy's time and tag do not identify it."""
+    """Return a name that identifies the file in an archive; the time and tag of a copy from or to a bucket do not."""
     name, size, mtime, *tag = mark
     last = Path(name).name
     plain = last if "\\" not in last else "".join(Path(last).suffixes[-2:])  # escaped, hence not the name

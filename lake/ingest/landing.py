@@ -62,7 +62,6 @@ def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
 
 
 def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address:
-    """Return the stream's folder in `where`."""
     address = address_of(settings, where) / stream
     return address.on_disk or address
 

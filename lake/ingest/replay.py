@@ -124,11 +124,8 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
             k for k, kind in wanted.items() if not isinstance(record, dict) or not isinstance(record.get(k), kind)
         ]
         if lacking:
-            raise DeclarationError(
-                f"a record lacks {', '.join(lacking)}: {json_text(record)[:200]}",
-                where=str(file),
-                fix=REPAIRS,
-            )
+            what = f"a record lacks {', '.join(lacking)}: {json_text(record)[:200]}"
+            raise DeclarationError(what, where=where, fix=REPAIRS)
     return records
 
 

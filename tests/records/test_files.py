@@ -86,13 +86,13 @@ def test_truncated_or_damaged_packed_file_is_rejected_as_a_whole(packing: str, s
 
 
 def test_packed_file_that_expands_too_much_is_rejected() -> None:
-    bomb = gzip.compress(b"x\n" + b"1\n" * (1 << 18))
+    bomb = gzip.compress(b"x\n" + b"1\n" * (1 << 19))
     size = f"{len(bomb):,}"
     fault = f"oversized: unpacked, its {size} bytes are more than 100 times as many"
     assert file_records(bomb, "a.csv.gz")[-1] == fault
     line = gzip.compress(b"x" * (17 * RECORD_BYTES), 0)
     assert file_records(line, "a.jsonl.gz") == ["oversized: a line of more than 1,048,576 bytes"]
-    text = b"x\n" + b"1\n" * (1 << 17) + b"x" * (17 * RECORD_BYTES)
+    text = b"x\n" + b"1\n" * (1 << 18) + b"x" * (17 * RECORD_BYTES)
     fault = "oversized: a line of more than 1,048,576 bytes, or a quote that is not closed"
     assert file_records(text, "a.csv")[-1] == fault
 
