@@ -69,10 +69,9 @@ def arrow_type(field: Field) -> pa.DataType:
 
 
 def column(field: Field, given: Sequence[RawValue] | pa.Array) -> tuple[pa.Array, dict[int, str]]:
-    """Return the column of `field`, in which null, absent and wrong values are null, and details of wrong ones by
-    index.
+    """Return the column of `field`; null, absent and wrong values are null in it.
 
-    A detail is "at: 12:30 is not timestamp".
+    Details of wrong values are by index: "at: 12:30 is not timestamp".
     """
     if isinstance(given, pa.Array):
         ready = _from_arrow(field, given)

@@ -53,9 +53,7 @@ class RecordReader:
         self._messages = MessageDecoder(Envelope(contract)) if contract.envelope else None
         self._readers = tuple(FieldReader(field, in_envelope=self._messages is not None) for field in contract.fields)
         self._declared = tuple(field for field in contract.fields if not field.is_fact)
-        self.names = tuple(name for field in self._declared for name in field.names)
-        if self._messages:
-            self.names = ()
+        self.names = () if self._messages else tuple(name for field in self._declared for name in field.names)
         nested = (field for field in self._declared if has_records(field) and not field.path)
         self._nested = tuple((name, field) for field in nested for name in field.names)
         self._by_names = by_names(self._declared)

@@ -135,7 +135,7 @@ def _offset(zone: str, local: datetime) -> timedelta | None:
 
 
 def offset_of(sign: str, hours: int, minutes: int, seconds: int = 0) -> timedelta | None:
-    """Return None beyond 18 hours."""
+    """Return None beyond 18 hours, and for minutes or seconds above 59."""
     offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
     if minutes > 59 or seconds > 59 or offset > FARTHEST:
         return None
@@ -180,7 +180,7 @@ Parts: TypeAlias = Mapping[str, int]
 
 
 def format_reader(form: TextForm) -> Callable[[RawValue], datetime | None]:
-    """The function returns UTC; None if a value does not match."""
+    """The reader returns a time in UTC, without a zone; None for a value that does not match."""
     if form.format in EPOCHS:
         return lambda given: _since_1970(given, form.format.removeprefix("epoch-"))
     pattern, runs = _compiled(form.format)
