@@ -26,7 +26,7 @@ LAKE: Final = (sys.executable, "-P", "-c", "from lake.cli import main; main()")
 
 
 def java_options(folder: Path) -> str:
-    """Return the options of a JVM with the jars in `folder`; none if there is no whole archive."""
+    """Return the options of a JVM with the jars in `folder`, "" if there is no whole archive."""
     archive = folder / ARCHIVE
     with suppress(OSError):
         if archive.stat().st_size == _record(folder).get("bytes"):
@@ -93,7 +93,6 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _digest(folder: Path) -> str:
-    """Return a digest of the list of jars, of Spark's version and of Java's."""
     java = Path(jars.java()).resolve()
     files = (folder / jars.LIST.name, java.parent.parent / "release")
     parts = [version("pyspark").encode(), str(java).encode(), *(file.read_bytes() for file in files if file.is_file())]

@@ -73,9 +73,7 @@ def expression_fault(expression: str, type_: str, row: str) -> tuple[str, str] |
 
 
 def _calls(con: duckdb.DuckDBPyConnection, expression: str) -> Iterator[str]:
-    """Yield the functions that are called, also by macros, in lower case. Raises ValueError if the expression is
-    invalid.
-    """
+    """Yield the functions called, also by macros, in lower case. Raises ValueError for an invalid expression."""
     for text in (expression, f"({expression})"):  # the first form finds closing brackets, the second trailing names
         [[serialized]] = con.execute("SELECT json_serialize_sql($1)", [f"SELECT {text}"]).fetchall()
         parsed = json.loads(serialized)

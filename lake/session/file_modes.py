@@ -68,7 +68,7 @@ def readers(settings: Settings) -> Path:
 
 
 def cold(settings: Settings, folder: Path) -> None:
-    """Create the local folder for archived batches of a log; an existing one stays unchanged."""
+    """Create the local folder for archived batches of a log, with the permissions of `warehouse`."""
     _folder(folder, SHARED if settings.group else ALONE, _group(settings))
 
 
@@ -85,7 +85,7 @@ def free(path: Path) -> int:
 
 
 def device(path: Path) -> int:
-    """Return the number of the file system of `path`, which need not exist."""
+    """`path` need not exist."""
     return nearest(path).stat().st_dev
 
 

@@ -1,9 +1,7 @@
 """Jars that Spark needs for Delta: the pinned list `jars.txt`, and a folder with exactly its jars.
 
-Those of a kind of object storage are on its own list, and in a folder below that is named as its scheme.
-
-They are fetched by Spark's Ivy, with its settings or a given file, or copied from a folder. Each is checked against its
-SHA-256 before it is put where Spark finds it.
+Those of an object storage are on its own list, in a folder below that is named as its scheme. Each jar is checked
+against its SHA-256 before it is put where Spark finds it.
 """
 
 from __future__ import annotations
@@ -24,13 +22,10 @@ from lake.config import StorageAccess
 from lake.errors import DeclarationError, LakeError, Unavailable, forbidden, full
 
 LIST: Final = Path(__file__).parents[1] / "jars.txt"
-
 FIX: Final = "lake setup"
 
 
 class Jar(NamedTuple):
-    """One line of the list: a jar with its coordinates and digest."""
-
     sha256: str
     group: str
     artifact: str
@@ -48,12 +43,10 @@ def listed(file: Path = LIST) -> list[Jar]:
 
 
 def faults(folder: Path, jars: Sequence[Jar]) -> list[str]:
-    """Return the reasons why `folder` does not hold exactly `jars`."""
     return [*_missing_or_wrong(folder, jars), *(f"{name} is not on the list" for name in unlisted(folder, jars))]
 
 
 def unlisted(folder: Path, jars: Sequence[Jar]) -> list[str]:
-    """Return the names of other jars in `folder` than `jars`."""
     return sorted({file.name for file in folder.glob("*.jar")} - {jar.file for jar in jars})
 
 

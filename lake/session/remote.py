@@ -32,12 +32,12 @@ def server(settings: Settings) -> str:
 
 
 def token_file(settings: Settings) -> Path:
-    """Return the file where `lake serve connect` stores its token and this project's commands read it."""
+    """`lake serve connect` writes it, and this project's commands read it."""
     return settings.path(".lake/spark/connect.token")
 
 
 def connected(settings: Settings, address: str) -> SparkSession:
-    """Return a session of the server at `address`, which has responded."""
+    """Raises Unavailable if the server does not respond, DeclarationError for a wrong address or token."""
     host, port = _endpoint(address)
     _load_token(settings, address, host, port)
     try:
@@ -77,7 +77,6 @@ def _endpoint(address: str) -> tuple[str, int]:
 
 
 def is_here(address: str) -> bool:
-    """Return whether the server at `address` runs on this machine."""
     return _endpoint(address)[0] in LOOPBACK
 
 
@@ -111,11 +110,10 @@ def _refusal(error: Exception, where: str) -> DeclarationError | Unavailable:
 
 
 def status(error: BaseException) -> str:
-    """Return the gRPC status of an error of Spark Connect."""
+    """Return the gRPC status of an error of Spark Connect, "" of others."""
     code = getattr(error, "getGrpcStatusCode", lambda: None)()
     return getattr(code, "name", "")
 
 
 def shown(address: str) -> str:
-    """Return `address` without its token."""
     return re.sub(r"token=[^;]*", "token=…", address)

@@ -114,7 +114,6 @@ def expect_short_run() -> None:
 
 @contextmanager
 def configured(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Set `conf` of the session for the block; then restore it."""
     before = {key: spark.conf.get(key, None) for key in conf}
     for key, value in conf.items():
         spark.conf.set(key, value)
@@ -257,7 +256,6 @@ def is_local(settings: Settings) -> bool:
 
 
 def shares_disk(settings: Settings) -> bool:
-    """Return whether Spark reads and writes the files of this machine."""
     return is_here(settings) if settings.spark.shares_disk is None else settings.spark.shares_disk
 
 
@@ -322,7 +320,7 @@ def _cluster_conf(settings: Settings) -> dict[str, str]:
 
 
 def class_path(settings: Settings) -> str:
-    """Return the Delta jars as a class path, ordered by name, and those for an object storage."""
+    """Return the jars of Delta and an object storage as a class path. Raises DeclarationError if they are missing."""
     folder = settings.path(settings.jars)
     files = sorted(folder.glob("*.jar"))
     if not files:

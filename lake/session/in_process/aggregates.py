@@ -31,7 +31,7 @@ def _chosen(pick: str) -> Aggregate:
 
 
 def _chosen_by(pick: str) -> Aggregate:
-    """Return the value of the row at one end of an order by structs: among the places of rows there are no ties."""
+    """Only orders by structs are accepted: they are places of rows, which have no ties."""
 
     def choose(values: Sequence[Value], over: str) -> Value:
         value, by = values
@@ -89,7 +89,7 @@ def _any_value(values: Sequence[Value], over: str) -> Value:
 
 
 def _average(values: Sequence[Value], over: str) -> Value:
-    """Return an average of decimals; Spark adds integers as floats, which a job may not do."""
+    """Only decimals are accepted: Spark adds integers as floats, which a job may not do."""
     [value] = values
     if not isinstance(value.type, T.DecimalType) or value.type.precision + 10 > MOST:
         raise unsupported(f"an average of {value.type.simpleString()}")
@@ -105,7 +105,7 @@ def sorted_set(value: Value, direction: str) -> Value:
 
 
 def sorted_list(value: Value, direction: str, distinct: str = "") -> Value:
-    """Return an array of the values that are not null, in their order or, by DESC, the reverse."""
+    """Return an array without nulls; an empty one if there is no other value."""
     nulls = "FIRST" if direction == "ASC" else "LAST"
     order = ", ".join(f"{key} {direction} NULLS {nulls}" for key in sort_keys(value))
     listed = f"list({distinct}{value.sql} ORDER BY {order}) FILTER (WHERE {value.sql} IS NOT NULL)"
@@ -138,7 +138,6 @@ OFFSETS: Final = {"lag": -(1 << 31), "lead": -(1 << 31), "nth_value": 1}
 
 
 def rank(name: str, values: Sequence[Value], over: str, *, ignores_nulls: bool) -> Value:
-    """Return a function of a window; `over` is its SQL."""
     skip = " IGNORE NULLS" if ignores_nulls else ""
     given = [value.sql for value in values]
     number = values[0] if name == "ntile" and values else values[1] if name in OFFSETS and len(values) > 1 else None
@@ -163,7 +162,7 @@ def rank(name: str, values: Sequence[Value], over: str, *, ignores_nulls: bool) 
 
 
 def aggregate(name: str, values: Sequence[Value], over: str, *, distinct: bool = False) -> Value:
-    """Return the SQL of an aggregate, in a window if `over` is not empty. Raises Unsupported."""
+    """`over` is that of an Aggregate. Raises Unsupported."""
     if distinct:
         return _of_different(name, values, over)
     try:

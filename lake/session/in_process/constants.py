@@ -15,13 +15,11 @@ from lake.session.in_process.tree import Literal, decimal_literal
 from lake.session.in_process.types import DAYS, MICROSECONDS
 
 DAY, HOURS = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{6})?(Z|[+-](0\d|1[0-7]):\d\d)?"
-"""Forms of dates and times."""
 MONTHS: Final = {"month": 1, "year": 12}
 ESCAPES: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
 
 
 def time(word: str, kind: str, text: str) -> Literal:
-    """Return a date or timestamp, as `word` says, by the text that follows."""
     form = DAY if word == "date" else f"{DAY}([T ]{HOURS})?"
     if kind != "text" or not re.fullmatch(form, text[1:-1]):
         raise unsupported(f"the {word} {text}")
@@ -35,7 +33,7 @@ def time(word: str, kind: str, text: str) -> Literal:
 
 
 def interval(kind: str, text: str, unit: str) -> Literal:
-    """Return a number of months, or of units that have one length."""
+    """Return months, or microseconds."""
     unit = unit.lower().rstrip("s")
     number = text[1:-1] if kind == "text" else text
     form = r"-?\d+(\.\d{1,6})?" if unit == "second" else r"-?\d+"

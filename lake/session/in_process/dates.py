@@ -21,7 +21,7 @@ PARTS: Final = {"week": "weekofyear", "doy": "dayofyear"}
 FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
 """Parts of a format of times: quoted text, a field, or signs."""
 RESERVED: Final = re.compile(r"''|[][{}#]")
-"""What a format of times has beside its parts: quotes as text, and optional parts."""
+"""Quotes as text, optional parts, and reserved signs."""
 FINITE: Final = "CASE WHEN isfinite({0}) THEN {0} WHEN ({0}) IS NOT NULL THEN error('an infinite date') END"
 TIMES: Final = (DATE, TIMESTAMP, NTZ)
 
@@ -49,7 +49,7 @@ def trunc(values: Sequence[Value]) -> Value:
 
 
 def part_of_time(sql: str, *types: T.DataType) -> Function:
-    """Return a function of a date or a time in UTC as integer; `types` are those that have the part."""
+    """`types` are those that have the part."""
 
     def compute(values: Sequence[Value]) -> Value:
         [at] = values
@@ -124,7 +124,6 @@ def part_by_name(values: Sequence[Value]) -> Value:
 
 
 def shifted(unit: str, values: Sequence[Value]) -> Value:
-    """Return a time moved by a number of units, all of one length in UTC."""
     number, at = values
     unit = unit.lower()
     if unit not in MICROSECONDS or not is_integer(number.type) or at.type not in {TIMESTAMP, NTZ}:

@@ -58,7 +58,7 @@ class Scope:
 
 
 def only(columns: Sequence[OutputColumn], name: str) -> OutputColumn:
-    """Return the column called `name`. Raises Unsupported if there are others, of whatever case."""
+    """Return the column called `name`. Raises Unsupported if there is none, or another in any case."""
     found = [column for column in columns if column.name.lower() == name.lower()]
     if len(found) != 1 or found[0].name != name:
         raise unsupported(f"the column {name}")
@@ -135,7 +135,7 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
 
 
 def _direction(rest: Sequence[Node]) -> str:
-    """Return the order that the further arguments of `sort_array` mean."""
+    """`rest` are the further arguments of `sort_array`."""
     if rest and rest not in ([Literal(True, T.BooleanType())], [Literal(False, T.BooleanType())]):
         raise unsupported("a computed order")
     return "DESC" if rest == [Literal(False, T.BooleanType())] else "ASC"
@@ -259,7 +259,6 @@ def _over(node: Over, scope: Scope) -> Value:
 
 
 def order_keys(node: Sorted, scope: Scope) -> Iterator[str]:
-    """Yield the terms of ORDER BY for one of Spark."""
     value = value_of(node.of, scope)
     direction = "DESC" if node.descending else "ASC"
     if isinstance(value.type, T.StructType) and node.nulls_first == node.descending:
@@ -269,7 +268,6 @@ def order_keys(node: Sorted, scope: Scope) -> Iterator[str]:
 
 
 def expanded(nodes: Sequence[Node], scope: Scope) -> list[Node]:
-    """Return `nodes` with each star replaced by the columns that it stands for."""
     return [part for node in nodes for part in (_starred(node, scope) if isinstance(node, Star) else [node])]
 
 
@@ -359,7 +357,6 @@ def _metadata(node: Node, scope: Scope) -> str:
 
 
 def _with_metadata(value: Value, parts: Sequence[Node], scope: Scope) -> Value:
-    """Return a struct whose type has the metadata of its parts."""
     assert isinstance(value.type, T.StructType)
     pairs = [(of, _metadata(part, scope)) for of, part in zip(value.type, parts, strict=True)]
     fields = [T.StructField(of.name, of.dataType, metadata=json.loads(found or "{}")) for of, found in pairs]

@@ -40,7 +40,7 @@ def _struct(values: Sequence[Value], names: Sequence[str]) -> Value:
 
 
 def struct(values: Sequence[Value], names: Sequence[str | None]) -> Value:
-    """Return a struct of `values`; one without a name is called by its place."""
+    """A value without a name is called by its place."""
     return _struct(values, [name or f"col{n}" for n, name in enumerate(names, start=1)])
 
 
@@ -117,8 +117,6 @@ def _is_nan(values: Sequence[Value]) -> Value:
 
 
 def _whole(name: str) -> Function:
-    """Return `ceil` or `floor`, a bigint of a double."""
-
     def compute(values: Sequence[Value]) -> Value:
         [of] = values
         if is_integer(of.type):

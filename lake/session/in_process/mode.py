@@ -27,18 +27,16 @@ def unsupported(what: str) -> Unsupported:
 
 
 def reason(error: BaseException) -> str:
-    """Return why DuckDB did not evaluate something, without values."""
     return str(error) if isinstance(error, Unsupported) else f"{type(error).__name__} while DuckDB evaluated it"
 
 
 class HoldsRows(Protocol):
     """Session of this process, as readers of tables see it: without importing Connect."""
 
-    def of_arrow(self, rows: pa.Table) -> DataFrame:
-        """Return a frame of these rows."""
+    def of_arrow(self, rows: pa.Table) -> DataFrame: ...
 
     def held(self, schema: StructType, attach: Attach, rows: int) -> DataFrame:
-        """Return a frame of the `rows` rows that `attach` names, which are read only where a query needs them."""
+        """Return a frame of the `rows` rows that `attach` names, which are read only if a query needs them."""
 
 
 def in_process(spark: SparkSession) -> HoldsRows | None:
@@ -77,7 +75,7 @@ def by_duckdb(*, server: bool = False) -> Iterator[None]:
 
 @cache
 def _ask_the_context() -> None:
-    """Replace the question by which pyspark.sql.functions choose, which has one answer for the whole process.
+    """Have `is_remote` of pyspark.sql.utils answer for the calling context, instead of for the whole process.
 
     Methods of frames refuse lists without columns, which Connect's protocol takes for all columns.
     """

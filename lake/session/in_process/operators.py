@@ -43,8 +43,7 @@ DATE: Final = T.DateType()
 NTZ: Final = T.TimestampNTZType()
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INTERVALS: Final = (T.DayTimeIntervalType, T.YearMonthIntervalType)
-COMPARED: Final = (T.ArrayType, T.MapType, T.NullType)
-"""Types that are not compared here."""
+UNORDERED: Final = (T.ArrayType, T.MapType, T.NullType)
 
 
 def typed(template: str, type_: T.DataType, *given: T.DataType) -> Function:
@@ -64,7 +63,6 @@ def typed(template: str, type_: T.DataType, *given: T.DataType) -> Function:
 
 
 def text(template: str, type_: T.DataType = TEXT, *others: T.DataType) -> Function:
-    """Return a function of a text and of `others`."""
     return typed(template, type_, TEXT, *others)
 
 
@@ -78,7 +76,7 @@ def constant(value: Value) -> str:
 def sort_keys(value: Value) -> list[str]:
     """Return SQL whose values, in ascending order with nulls first, order `value` as Spark does."""
     if not isinstance(value.type, T.StructType):
-        if isinstance(value.type, COMPARED):
+        if isinstance(value.type, UNORDERED):
             raise unsupported(f"an order by {value.type.simpleString()}")
         return [value.sql]
     parts = [Value(f"({value.sql}).{quoted(f.name)}", f.dataType) for f in value.type]
@@ -195,7 +193,7 @@ def extreme(pick: str, sign: str) -> Function:
 
 
 def operands(values: Sequence[Value]) -> tuple[Value, Value, T.DataType]:
-    """Return both operands of an operator and their common type; a decimal with an integer literal keeps its digits."""
+    """Return both operands and their common type. Raises Unsupported if it is no number."""
     left, right = values
     type_ = common_type([left.type, right.type])
     if not is_number(type_):
@@ -257,8 +255,6 @@ def times(sign: str) -> Function:
 
 
 def of_number(template: str, *kinds: type[T.DataType]) -> Function:
-    """Return a function of a number of one of `kinds`."""
-
     def compute(values: Sequence[Value]) -> Value:
         [value] = values
         if not isinstance(value.type, kinds):
@@ -372,7 +368,7 @@ def whole(value: Value) -> int:
 
 
 def attempt(function: Function) -> Function:
-    """Return a function of integers or times that is null where the given one fails, for the same values as Spark's."""
+    """Return a function of integers or times that is null if the given one fails, for the same values as Spark's."""
 
     def compute(values: Sequence[Value]) -> Value:
         value, moved = function(values), (T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType)
@@ -384,7 +380,7 @@ def attempt(function: Function) -> Function:
 
 
 def tried(value: Value) -> Value:
-    """Return a value that is null where its expression fails."""
+    """The value is null if its expression fails."""
     if "error(" in value.sql:  # of a value that Spark may accept
         raise unsupported("an attempt at what DuckDB may refuse")
     return Value(f"TRY({value.sql})", value.type)

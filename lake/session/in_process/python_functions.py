@@ -100,7 +100,7 @@ def _clock(zone: str, name: str) -> Any:
 
 
 def _by_row(function: Callable[..., Any], *columns: pa.Array) -> pa.Array:
-    """Compute a function whose arguments and values have one type."""
+    """The values are null if an argument is, and have the type of the first one."""
     import pyarrow as pa
 
     rows = zip(*(column.to_pylist() for column in columns), strict=True)

@@ -267,7 +267,7 @@ def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal], name
 
 
 def _called(rows: Relation, names: Sequence[str]) -> list[OutputColumn]:
-    """Return the columns of these names, which Spark parses."""
+    """Spark parses `names`: dots and quotes have a meaning."""
     if any({*name} & {".", "`"} for name in names):
         raise unsupported("a name with dots or quotes")
     return [only(rows.columns, each) for each in names]

@@ -236,8 +236,7 @@ class Parser:
             return self._bracketed()
         if text == "*":
             return self._star(())
-        if kind == "word" and self.word == "(" and word != "in":
-            self.take("(")
+        if kind == "word" and word != "in" and self.take("("):
             return self._call(word)
         if kind == "word" and word in ("true", "false"):
             return Literal(word == "true", T.BooleanType())
@@ -256,8 +255,7 @@ class Parser:
 
     def _name(self) -> Node:
         parts = [self.identifier()]
-        if self.word == "->":
-            self.take("->")
+        if self.take("->"):
             return Lambda(tuple(parts), self.expression())
         while self.take("."):
             if self.take("*"):
@@ -335,7 +333,6 @@ class Parser:
         return -rows if side == "preceding" else rows
 
     def terms_by(self, word: str, part: Callable[[], P]) -> list[P]:
-        """Parse the terms behind `partition by`, `group by` or `order by`, if the next word begins them."""
         if not self.take(word):
             return []
         self.need("by")

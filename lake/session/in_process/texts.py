@@ -54,8 +54,6 @@ def cased(function: str, differing: str) -> Function:
 
 
 def trimmed(function: str) -> Function:
-    """Return a function of a text, or of a literal of the signs to remove and of a text."""
-
     def compute(values: Sequence[Value]) -> Value:
         *signs, of = values
         if len(signs) > 1 or of.type != TEXT:
@@ -106,8 +104,6 @@ def replace(values: Sequence[Value]) -> Value:
 
 
 def padded(function: str) -> Function:
-    """Return a function of a text, a constant length and a constant sign or signs."""
-
     def compute(values: Sequence[Value]) -> Value:
         of, size, *signs = values
         fill = constant(signs[0]) if signs else " "

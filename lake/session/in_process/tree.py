@@ -21,8 +21,8 @@ _IDS: Final = count()
 class OutputColumn:
     """Column of a relation: its name in Spark, its type and metadata, its name in DuckDB.
 
-    `id` is the same where a relation hands the column on unchanged. `of` is the alias of its relation, of which a join
-    by names hides other columns if it `is_partial`. `made_of` are the columns of scans that its values may depend on.
+    `id` is the same if a relation hands the column on unchanged. `of` is the alias of its relation, of which a join by
+    names hides other columns if it `is_partial`. `made_of` are the columns of scans that its values may depend on.
     """
 
     name: str
@@ -148,7 +148,6 @@ def name_of(node: Node) -> str | None:
 
 
 def parts_of(node: Node) -> Sequence[Node]:
-    """Return the nodes right below `node`."""
     match node:
         case Call():
             return (*node.arguments, *([node.where] if node.where else []))
@@ -178,7 +177,6 @@ def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def subtree(node: Node) -> Iterator[Node]:
-    """Yield `node` and all below it."""
     yield node
     for part in parts_of(node):
         yield from subtree(part)

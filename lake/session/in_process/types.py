@@ -130,7 +130,7 @@ def duckdb_type(type_: T.DataType) -> str:
 
 
 def nullable(type_: T.DataType) -> T.DataType:
-    """Return `type_` with all its parts nullable, as every type of this session is."""
+    """Every type of this session is nullable, with all its parts."""
     match type_:
         case T.ArrayType():
             return T.ArrayType(nullable(type_.elementType))
@@ -150,7 +150,7 @@ def nullable_columns(schema: T.StructType) -> T.StructType:
 
 
 def once(sql: str, body: Callable[[str], str]) -> str:
-    """Return SQL of `body`, in which the given SQL is written and computed once."""
+    """Return SQL of `body`, in which the given SQL is computed once; it is repeated if it is SHORT."""
     if len(sql) <= SHORT:
         return body(sql)
     name = f"u{next(_NAMES)}"
@@ -180,7 +180,6 @@ def has_float(type_: T.DataType) -> bool:
 
 
 def as_decimal(type_: T.DataType) -> T.DecimalType:
-    """Return the decimal type that holds all values of a decimal or integer type."""
     if isinstance(type_, T.DecimalType):
         return type_
     if not is_integer(type_):
@@ -252,7 +251,7 @@ NO_NUMBER: Final = r"|[^\p{Nd}]*[A-Za-z][^\p{Nd}]*"
 
 
 def cast(value: Value, type_: T.DataType) -> Value:
-    """Cast as Spark does with ANSI mode; the query fails where Spark's would, and in some cases where it would not."""
+    """Cast as Spark does with ANSI mode; the query fails if Spark's would, and in some cases if it would not."""
     if value.type == type_:
         return value
     if isinstance(value.type, T.NullType):
@@ -323,7 +322,7 @@ def unless_wide(value: Value, form: str) -> str:
 
 
 def _time_sql(value: Value, type_: T.DataType) -> str | None:
-    """Return the SQL of a cast of a time or as one that is not by text, if it is one."""
+    """Return the SQL of a cast of a time, or as one, except by text; None of other casts."""
     sql, of = value.sql, value.type
     match type_:
         case T.TimestampType() if isinstance(of, T.DateType):
@@ -361,7 +360,7 @@ def _text_sql(value: Value) -> str:
 
 
 def try_cast(value: Value, type_: T.DataType) -> Value:
-    """Cast integers, decimals, and texts, to null where the value does not fit."""
+    """Cast integers, decimals and texts; the result is null if the value does not fit."""
     exact = (*INTEGERS, T.DecimalType)
     if isinstance(value.type, T.StringType) and isinstance(type_, exact):
         known = f"WHEN regexp_full_match({value.sql}, '{FROM_TEXT[type(type_)]}') THEN TRY_CAST({value.sql} AS"
