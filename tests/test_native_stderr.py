@@ -9,6 +9,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PANIC = (
     "\nthread 'tokio-rt-worker' (28145) panicked at /build/object_store-0.13.2/src/buffered.rs:369:41:\n"
     "Already shut down\n"

@@ -13,6 +13,8 @@ from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError
 from tests.contracts.test_contracts import ORDER
 
+pytestmark = pytest.mark.slow
+
 FORMS: dict[str, Any] = {
     "null": None,
     "true": True,

@@ -24,6 +24,8 @@ from lake.store.log import Log
 from tests.checks import present
 from tests.shop import new_shop, order
 
+pytestmark = pytest.mark.slow
+
 
 def test_run_has_little_to_do_if_little_is_pending_and_published(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 
 from lake.config import Settings
@@ -13,6 +14,8 @@ from lake.store import delta, table_logs
 from lake.store.warehouse import Warehouse
 from tests.checks import answer
 from tests.shop import contract, declare, empty, job
+
+pytestmark = pytest.mark.slow
 
 SALE = contract("sale", {"id": "int", "shop": "string", "pieces": "int", "at": "timestamp"}, id=["id"], time="at")
 LATEST = 'Latest("id", sequence="at")'

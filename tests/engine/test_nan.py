@@ -10,6 +10,8 @@ import pytest
 from tests.checks import answer
 from tests.shop import contract, declare, empty, job
 
+pytestmark = pytest.mark.slow
+
 THING = contract("thing", {"id": "int", "at": "timestamp"}, id=["id"], time="at")
 
 

@@ -22,6 +22,8 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell, lake
 from lake.testing import Lakehouse
 
+pytestmark = pytest.mark.slow
+
 FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 RELEASES: Final = ("0.2.0",)
 SPOOLED: Final = 2

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from lake.config import Settings
 from lake.store import delta
 from lake.store.table_log import metadata_of
 from lake.store.warehouse import Warehouse
 from tests.checks import answer
 from tests.shop import contract, declare, empty, job
+
+pytestmark = pytest.mark.slow
 
 THING = contract("thing", {"id": "int", "size": "int?", "at": "timestamp"}, id=["id", "at"], time="at")
 NEWEST = job("newest", 'Latest("id", sequence="at")', 'log("thing")')

@@ -15,6 +15,8 @@ COUNTED = '''
 from jobs.silver.current_order import current_order
 from lake import Aggregate, Count, table
 
+pytestmark = pytest.mark.slow
+
 
 @table(Aggregate("customer", {"orders": Count()}), current_order)
 def customer_orders(orders):

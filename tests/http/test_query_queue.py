@@ -15,6 +15,8 @@ from lake.serve.reading.query_worker import QueryTask
 from tests.reading import small
 from tests.servers.http import installed
 
+pytestmark = pytest.mark.slow
+
 ENDLESS = "select levenshtein(repeat('a', 400000), repeat('b', 400000))"
 LARGE = "select len(list_transform(range(3000000), lambda x: repeat('a', 1000)))"
 

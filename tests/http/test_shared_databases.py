@@ -27,6 +27,8 @@ from tests.reading import append, publish, small
 from tests.servers.http import installed
 from tests.warehouse import write
 
+pytestmark = pytest.mark.slow
+
 MEMORY: Final = 64 << 20
 LIMITS: Final = f"[tool.lake.serve]\nquery_memory = {MEMORY}\nquery_disk = {256 << 20}\n"
 GRANTS: Final = {"all": ["*"], "gold": ["gold.*"], "silver": ["silver.*"], "ledgers": ["types", "lake.editions"]}
@@ -118,7 +120,6 @@ def shared(readers: ReaderCache, asked: EditionReader) -> SharedDatabase:
     return database
 
 
-@pytest.mark.slow
 @settings(max_examples=4)
 @given(st.lists(st.tuples(st.sampled_from([*GRANTS]), st.sampled_from(QUERIES + WRONG)), min_size=2, max_size=12))
 def test_answer_of_a_shared_database_equals_that_of_a_new_one(site: Settings, asked: list[tuple[str, str]]) -> None:

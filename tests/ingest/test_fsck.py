@@ -14,6 +14,8 @@ from lake.ingest import fsck
 from lake.store.log import Log
 from lake.store.scan import Scan
 
+pytestmark = pytest.mark.slow
+
 DAYS, EVENTS = 3, 60
 
 

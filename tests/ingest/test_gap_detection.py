@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import SparkSession
 
 from lake.cli import lake
 from lake.config import Settings
@@ -26,7 +27,6 @@ from lake.store import delta
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.proof import chain
-from tests.checks import spark_forbidden
 from tests.shop import contract, declare, empty
 from tests.warehouse import commit
 
@@ -143,12 +143,14 @@ def random_batches(seed: int) -> list[list[Told]]:
 
 @pytest.mark.turns
 @pytest.mark.parametrize("batches", [*BATCHES, *map(random_batches, range(6))])
-def test_numbers_of_punctuations_are_not_missing(tmp_path: Path, batches: list[list[Told]]) -> None:
+def test_numbers_of_punctuations_are_not_missing(
+    tmp_path: Path, spark: SparkSession, batches: list[list[Told]]
+) -> None:
     house = declare(empty(tmp_path / "p"), contract("reading", FIELDS | {"kind": "string"}, **PUNCTUATED))
     came: Events = []
     for batch in batches:
         house.land("reading", *records(batch))
-        ingest(house.settings, spark_forbidden, house.project.contracts)
+        ingest(house.settings, lambda: spark, house.project.contracts)
         came += [(device, seq, START) for device, seq, _ in batch]
         found = find_gaps(house.settings, load_contract(house.settings, "reading")).numbers
         assert sorted(found, key=str) == sorted(by_hand(came).numbers, key=str)

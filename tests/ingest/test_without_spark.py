@@ -33,6 +33,8 @@ from tests.checks import spark_forbidden
 from tests.shop import empty, order
 from tests.store.events import NOW, READING, Land, declare, fields, reading
 
+pytestmark = pytest.mark.slow
+
 FLAT: Final = [field for field in fields() if field["name"] != "tags"]
 
 

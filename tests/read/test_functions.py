@@ -18,6 +18,8 @@ from tests.reading import publish
 from tests.shop import contract, declare, empty
 from tests.warehouse import write
 
+pytestmark = pytest.mark.slow
+
 WITHIN: Final = ("scalar", "aggregate", "macro", "window")
 FORMS: Final = (
     "SELECT {}(1)",

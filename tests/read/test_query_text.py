@@ -11,6 +11,8 @@ import pytest
 
 from lake.read.sandbox import without_values
 
+pytestmark = pytest.mark.slow
+
 NAME, NUMBER = "lovelace", "4711"
 EXPRESSIONS = """
 'lovelace'

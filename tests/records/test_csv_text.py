@@ -169,6 +169,7 @@ def test_csv_agrees_with_the_model_on_every_small_file(length: int) -> None:
         _check_against_the_model("x,y\n" + "".join(characters))
 
 
+@pytest.mark.slow
 @pytest.mark.turns
 @pytest.mark.parametrize("record", ['1,"a ""b"""', "1,b", '"1","c\nd"'])
 def test_csv_agrees_with_the_model_on_every_byte_at_every_place(record: str) -> None:

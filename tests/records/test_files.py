@@ -85,6 +85,7 @@ def test_truncated_or_damaged_packed_file_is_rejected_as_a_whole(packing: str, s
         assert found == whole or len(found) == 1 or packing == ".zst"  # zst has no checksum here
 
 
+@pytest.mark.slow
 def test_packed_file_that_expands_too_much_is_rejected() -> None:
     bomb = gzip.compress(b"x\n" + b"1\n" * (1 << 19))
     size = f"{len(bomb):,}"
@@ -156,6 +157,7 @@ class _Raising(io.BytesIO):
         return super().read(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_error_of_a_library_is_reported_as_the_fault_of_the_file(name: str) -> None:
     raised = [kind("one\ntwo") for kind in (ValueError, OSError, EOFError, KeyError, RuntimeError, pa.ArrowInvalid)]

@@ -411,6 +411,7 @@ def test_json_record_is_rejected_with_its_reason(text: bytes, reason: str) -> No
     assert found[0] == reason
 
 
+@pytest.mark.slow
 def test_json_file_keeps_the_good_records_around_a_rejected_one() -> None:
     for idea, (text, _) in refused().items():
         if idea not in IN_FILES:

@@ -35,6 +35,8 @@ from lake.store.warehouse import Warehouse
 from tests.s3.wire import Fault, nth, wired
 from tests.servers.s3 import S3
 
+pytestmark = pytest.mark.slow
+
 APP: Final = "table:t"
 SCHEMA: Final = "n BIGINT, part INTEGER"
 

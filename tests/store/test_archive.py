@@ -44,6 +44,8 @@ from tests import archived
 from tests.archived import append, compact
 from tests.checks import fault, spark_forbidden
 
+pytestmark = pytest.mark.slow
+
 Rows = list[str]
 
 

@@ -35,6 +35,8 @@ from tests.checks import fault, no_spark, present
 from tests.ingest.test_lost_commits import ORDER, advance_table, at, shop, tear
 from tests.processes import other_process
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["shop"]
 
 
@@ -60,7 +62,6 @@ def commit_batch(shop: Project, batch: int, keys: object = None, **counts: int) 
         landing.record_ingested(Log(shop.settings, "orders"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("who", ["landed", "cut", "table"])
 @pytest.mark.parametrize("gone", ["all", "newest"])
 def test_check_and_status_report_a_log_that_lost_batches(shop: Project, who: str, gone: str) -> None:
@@ -201,7 +202,6 @@ def build_order(shop: Project, batch: int = 1) -> Project:
     return shop
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 100, 4096, 8192, 12288])
 def test_truncated_key_store_is_reported_without_advice_to_rebuild(shop: Project, left: int) -> None:
     settings = shop.settings

@@ -23,6 +23,8 @@ from lake.store.proof.fingerprints import DUCK, MODULUS, SPARKS, Fingerprint, Ki
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
 
+pytestmark = pytest.mark.slow
+
 ROWS = 1100
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 TEXTS = ["", "a", "é", "a;b", "1:x;", "~", "\0", "🦅 x", "'\"\\`", "null", " \n\t", "x" * 300]

@@ -15,6 +15,8 @@ from lake.store.table_logs import FolderLog, invalidate
 from lake.store.upkeep import vacuum
 from tests.checks import present
 
+pytestmark = pytest.mark.slow
+
 APP = "table:guest"
 NAME = "margaret hamilton"
 
@@ -82,7 +84,6 @@ def test_truncated_note_of_the_newest_checkpoint_is_ignored(guests: Address) -> 
     assert delta.newest_checkpoint(guests) == -1
 
 
-@pytest.mark.slow
 def test_published_version_stays_when_the_table_has_a_newer_checkpoint(guests: Address) -> None:
     published = vacuum.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
