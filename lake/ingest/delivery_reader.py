@@ -25,7 +25,7 @@ from lake.ingest.delivery import Delivery, FileDelivery, records_of
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
 from lake.records.unknown_members import LACKS
-from lake.session.in_process.mode import Unsupported, in_process
+from lake.session.in_process.mode import Unsupported, in_process, reason
 from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log_head import LogHead
 from lake.text import some_of
@@ -55,7 +55,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
                     raise
                 except Exception as error:  # PySparkException, or the gateway's error for a failed job
                     if in_process(spark):
-                        raise Unsupported(repr(error)) from error
+                        raise Unsupported(reason(error)) from error
                     left, failed = reader.after_failure(error, delivery, failed)
                 else:
                     left = delivery.without_changed()

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from lake.engine.engines import duckdb_may_refuse
 from lake.errors import DeclarationError, StorageError
+from lake.kinds.grouped_map import by_key
 from lake.session.in_process.mode import Unsupported, by_duckdb
 from lake.store.scan import to_arrow, to_frame
 from tests.in_process.rows import in_process
@@ -190,6 +191,27 @@ def test_error_of_a_function_is_left_to_spark() -> None:
         raise DeclarationError("a column has changed")
     with pytest.raises(StorageError), duckdb_may_refuse():
         raise StorageError("a file is gone") from FileNotFoundError("a.parquet")
+
+
+def _fail_with_its_value(batch: pa.RecordBatch) -> pa.RecordBatch:
+    raise ValueError(batch["x"].to_pylist())
+
+
+FAILING: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "base64": lambda rows: rows.selectExpr("unbase64(x)"),
+    "a number": lambda rows: rows.selectExpr("cast(x as int)"),
+    "a time": lambda rows: rows.selectExpr("to_date(x, 'yyyy-MM-dd')"),
+    "a raised error": lambda rows: rows.selectExpr("raise_error(x)"),
+    "a Python function": lambda rows: by_key(rows, (), ["x"], _fail_with_its_value, rows.schema),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_reason_for_spark_holds_no_value_of_a_row(name: str) -> None:
+    with pytest.raises(Unsupported) as refused, duckdb_may_refuse():
+        to_arrow(FAILING[name](to_frame(in_process(), pa.table({"x": ["secret-person="]}))))
+    assert "while DuckDB evaluated it" in str(refused.value)
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("count", [10, 60, 600])

@@ -27,6 +27,7 @@ def unsupported(what: str) -> Unsupported:
 
 
 def reason(error: BaseException) -> str:
+    """Return why DuckDB does not evaluate a query. Other messages than those of Unsupported may have values of rows."""
     return str(error) if isinstance(error, Unsupported) else f"{type(error).__name__} while DuckDB evaluated it"
 
 

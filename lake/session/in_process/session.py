@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lake import cost
 from lake.session.in_process import python_functions
-from lake.session.in_process.mode import Attach, Unsupported, unsupported
+from lake.session.in_process.mode import Attach, Unsupported, reason, unsupported
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.relations import Relations
 from lake.session.in_process.types import from_arrow, nullable_columns, parsed_schema
@@ -84,7 +84,7 @@ class InProcessSession(SparkSession):
         try:
             text = formatter.format(sqlQuery, **kwargs) if kwargs else sqlQuery
         except Exception as error:
-            raise Unsupported(f"{type(error).__name__}: {error}") from error
+            raise Unsupported(reason(error)) from error
         views = [SubqueryAlias(frame._plan, name) for frame, name in formatter._temp_views]
         query = DataFrame(SQL(text, [], {}, views), self)
         query.schema  # noqa: B018 translates the text
@@ -105,7 +105,7 @@ class InProcessSession(SparkSession):
             try:
                 made = [work(batch) for batch in ordered.combine_chunks().to_batches() if batch.num_rows]
             except Exception as error:
-                raise Unsupported(f"{type(error).__name__}: {error}") from error
+                raise Unsupported(reason(error)) from error
             return _registering(pa.Table.from_batches(made, to_arrow_schema(out, timezone="UTC")))(con, name)
 
         plan: Any = rows
@@ -144,7 +144,7 @@ class InProcessSession(SparkSession):
                     attached.enter_context(self._held[name].attach(con, name))
                 return _collected(con.sql(query).to_arrow_reader())
             except (duckdb.Error, UnicodeDecodeError) as error:  # a message that cuts a letter is not decoded
-                raise Unsupported(str(error)) from error
+                raise Unsupported(reason(error)) from error
 
 
 def _check_few(rows: int, limit: int) -> None:
