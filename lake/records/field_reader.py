@@ -160,7 +160,8 @@ def is_number(value: RawValue) -> bool:
 
 def _types_of(given: Sequence[RawValue]) -> set[type]:
     if isinstance(given, pa.Array):
-        return ({type(None)} if given.null_count else set()) | ({type(given[0].as_py())} if len(given) else set())
+        first_value = given.drop_null()[:1].to_pylist()
+        return {*map(type, first_value)} | ({type(None)} if given.null_count else set())
     return {*map(type, given)}
 
 

@@ -19,6 +19,7 @@ from lake.records.read_tasks import read_file
 from lake.records.reader import RecordReader
 from tests import shop
 from tests.bad_input import hostile
+from tests.contracts.odd import may
 from tests.records import test_avro
 from tests.records.test_parquet import ARRAYS, ID, NOON, parquet_bytes
 
@@ -58,6 +59,22 @@ def test_reader_accepts_or_rejects_every_type_of_avro(kind: str) -> None:
         [row] = records(of, data, "a.avro")
         assert row["_reason"] in {None, "wrong type", "not in enum"}, what
         assert json.loads(row["_extra"] or "{}").get("n") == (1 if row["_reason"] is None else None), what
+
+
+FIELDS = {name: may(kind) for name, kind in hostile.TYPES.items()} | {"code": may("string", text_only=True)}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_reader_reads_a_value_of_parquet_alike_before_and_after_nulls(name: str) -> None:
+    of = reader({"v": FIELDS[name]})
+    for what, (array, _) in ARRAYS.items():
+        value, null = array[:1], array[1:]
+        first, last, nulls = (
+            [row | {"_seq": 0} for row in records(of, parquet_bytes(pa.table({"v": pa.concat_arrays(parts)})))]
+            for parts in ([value, null, null], [null, null, value], [null, null, null])
+        )
+        assert last == first[::-1], what
+        assert nulls == [first[1]] * 3, what
 
 
 @pytest.mark.parametrize(
