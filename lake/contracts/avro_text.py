@@ -16,6 +16,7 @@ from lake.contracts.fields import PRIMITIVES
 from lake.errors import DeclarationError, did_you_mean
 
 TYPES: Final = (*PRIMITIVES, "array", "map", "null", "record")
+TYPE_MISSING: Final = 'a field needs a "type", an array its "items", a map its "values"'
 RECORD: Final = 'a contract is {"type": "record", "name": …, "lake": {"key": …}, "fields": [{"name": …, "type": …}, …]}'
 
 _UNKNOWN_TYPE: Final = re.compile(r"Could not make an Avro Schema object from (\w+)")
@@ -59,7 +60,10 @@ def _located_fault(document: dict[str, Any], error: Exception, text: str, file: 
 
 
 def _declaration_error(error: Exception, about: str, where: str) -> DeclarationError:
-    if unknown := _UNKNOWN_TYPE.search(str(error)):
+    unknown = _UNKNOWN_TYPE.search(str(error))
+    if unknown and unknown[1] == "None":
+        return DeclarationError(f"{about}a type is missing", where=where, fix=TYPE_MISSING)
+    if unknown:
         return DeclarationError(f"{about}unknown type {unknown[1]!r}", where=where, fix=did_you_mean(unknown[1], TYPES))
     message = str(error).rpartition(" not a valid Avro schema: ")[2].rstrip(".")
     return DeclarationError(f"not a valid Avro schema: {about}{message}", where=where, fix=RECORD)

@@ -20,7 +20,7 @@ from lake.config import Settings
 from lake.contracts.avro_text import ContractLines, parse_schema
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.contracts.declared_text import declared_text, parse_json
-from lake.contracts.fields import ATTRIBUTES, AVRO, Field, read_field
+from lake.contracts.fields import ATTRIBUTES, AVRO, Field, read_field, wrong_default
 from lake.contracts.options import FACTS, duration, unknown_facts, wrong_facts, wrong_paths
 from lake.contracts.upcast import UpcastStep, listed, steps_of, words, wrong_expressions
 from lake.errors import DeclarationError, did_you_mean
@@ -69,6 +69,10 @@ def _type_faults(schema: Any, field: str) -> Iterator[tuple[str, str]]:
             )
         elif near := most_similar(name, TYPE):
             yield f"unknown attribute {name!r} in the type of field {field!r}", f"did you mean {near!r}?"
+    if schema.get("type") == "enum" and (schema.get("symbols") == [] or isinstance(schema.get("symbols"), str)):
+        yield f"field {field!r} has an enum without a list of symbols", "list its symbols"
+    if schema.get("type") == "record" and schema.get("fields") == []:
+        yield f"field {field!r} has a record without fields", 'list its fields, or use {"type": "map", "values": …}'
     for part in ("type", "items", "values"):
         yield from _type_faults(schema.get(part), field)
     parts = schema.get("fields")
@@ -328,10 +332,15 @@ def _read_and_check(text: str, *, file: str) -> Contract:
         raise DeclarationError.all([fault, *more]) from None
     facts = unknown_facts(contract.fields, file)
     unknown = [DeclarationError(what, where=f"{file}:{field.line}", fix=fix) for field, what, fix in facts]
+    defaults = [
+        DeclarationError(fault[0], where=f"{file}:{field.line}", fix=fault[1])
+        for field in contract.fields
+        if (fault := wrong_default(field))
+    ]
     line = ContractLines(text).of_fact("upcast")
     wrong = wrong_expressions(contract.upcast, contract.fields)
     upcast = [DeclarationError(what, where=f"{file}:{line}", fix=fix) for what, fix in wrong]
-    DeclarationError.raise_any([*ineffective_attributes(text, file=file), *unknown, *upcast])
+    DeclarationError.raise_any([*ineffective_attributes(text, file=file), *unknown, *defaults, *upcast])
     return contract
 
 

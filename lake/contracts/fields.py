@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 import avro.schema
 
 from lake.contracts import literals
-from lake.contracts.declared_text import json_text
+from lake.contracts.declared_text import json_text, parse_json
 from lake.contracts.written_form import PLAIN, TextForm, form_of, wrong_field
 from lake.errors import DeclarationError, did_you_mean
 from lake.text import check_column_names, quoted
@@ -53,6 +53,7 @@ UNCHANGED: Final = ("unchanged",)
 """Path of the field that lists columns omitted by a change message because they did not change."""
 FILE: Final = "file"
 FILE_FACTS: Final = ("file.name", "file.time")
+RECURSIVE: Final = "use a record with a fixed depth, or a string with JSON: a column's type is finite"
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
 DUCKDB: Final[Mapping[str, str]] = {
     "boolean": "BOOLEAN",
@@ -139,8 +140,6 @@ def read_field(field: avro.schema.Field, *, line: int, has_envelope: bool) -> Fi
     _check_order(field.name, ddl, bounds)
     _check_flags(field.name, ddl, extra)
     symbols = tuple(schema.symbols) if schema.type == "enum" else ()
-    if schema.type == "enum" and not symbols:
-        raise wrong_field(field.name, "is an enum without symbols", "list its symbols")
     if field.has_default:
         _check_default(field.name, ddl, nullable, symbols, field.default)
     path = _path(field.name, extra["from"]) if "from" in extra else ()
@@ -190,18 +189,22 @@ def _unwrap(schema: Any) -> tuple[Any, bool]:
     return branches[0], len(schema.schemas) > 1
 
 
-def _typed(name: str, schema: Any) -> Field:
+def _typed(name: str, schema: Any, outer: frozenset[str] = frozenset()) -> Field:
+    """`outer` are the names of the records around `schema`."""
     schema, nullable = _unwrap(schema)
     match schema.type:
         case "array":
-            item = _typed("item", schema.items)
+            item = _typed("item", schema.items, outer)
             return Field(name, f"array<{item.type}>", nullable, parts=(item,))
         case "map":
-            value = _typed("value", schema.values)
+            value = _typed("value", schema.values, outer)
             return Field(name, f"map<string,{value.type}>", nullable, parts=(value,))
         case "record":
+            if schema.fullname in outer:
+                raise DeclarationError(f"record {schema.name!r} contains itself", fix=RECURSIVE)
             check_column_names(field.name for field in schema.fields)  # the avro package only checks names of types
-            members = ((_typed(field.name, field.type), field.has_default) for field in schema.fields)
+            around = outer | {schema.fullname}
+            members = ((_typed(field.name, field.type, around), field.has_default) for field in schema.fields)
             parts = tuple(replace(part, has_default=has_default) for part, has_default in members)
             ddl = f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>"
             return Field(name, ddl, nullable, parts=parts)
@@ -255,6 +258,32 @@ def _check_default(field: str, ddl: str, nullable: bool, symbols: Sequence[str],
         raise DeclarationError(f"{what}, which is not one of {', '.join(symbols)}", fix=fix)
     if default is not None and not literals.fits(ddl, default):
         raise DeclarationError(f"{what}, which is not a valid {ddl}", fix=literals.example(ddl))
+
+
+def wrong_default(field: Field) -> tuple[str, str] | None:
+    """Return (fault, fix) if a part of the default is not of its type. A stored contract may have such a default."""
+    if not field.nested or field.default is None:
+        return None
+    for part, value in _values_by_part(field, parse_json(field.default, where=field.name)):
+        if value is not None and not literals.fits(part.type, value):
+            what = f"the default of field {field.name!r} has {json_text(value)}, which is not a valid {part.type}"
+            return what, literals.example(part.type)
+    return None
+
+
+def _values_by_part(field: Field, value: Any) -> Iterator[tuple[Field, Any]]:
+    """Yield the single values in `value`, and what is not nested as `field` is."""
+    if field.type.startswith("array<") and isinstance(value, list):
+        parts = [(field.parts[0], item) for item in value]
+    elif field.type.startswith("map<") and isinstance(value, dict):
+        parts = [(field.parts[0], item) for item in value.values()]
+    elif field.type.startswith("struct<") and isinstance(value, dict):
+        parts = [(part, value.get(part.name)) for part in field.parts]
+    else:
+        yield field, value
+        return
+    for part, item in parts:
+        yield from _values_by_part(part, item)
 
 
 def _aliases(field: str, given: Any) -> tuple[str, ...]:

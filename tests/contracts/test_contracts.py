@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from lake.config import Settings
-from lake.contracts.contract import Contract, known_stream, load_contracts, read_contract
+from lake.contracts.contract import Contract, known_stream, load_contracts, read_contract, sound_contracts
 from lake.contracts.evolution import append_version, incompatibilities, with_current
 from lake.contracts.options import duration
 from lake.contracts.origins import columns
@@ -220,6 +221,67 @@ def test_attributes_of_other_tools_are_accepted(project: Settings, change: dict[
 
 def test_contract_of_a_log_stays_readable_with_unknown_attributes() -> None:
     assert contract(docs="x", buckets=2).name == "orders"
+
+
+OF_PEOPLE = ORDER | {"lake": ORDER["lake"] | {"subject": "customer"}}
+NESTINGS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda kind: kind,
+    "null or": lambda kind: ["null", kind],
+    "in an array": lambda kind: {"type": "array", "items": kind},
+    "in a map": lambda kind: {"type": "map", "values": kind},
+    "in a record": lambda kind: {"type": "record", "name": "Outer", "fields": [{"name": "inner", "type": kind}]},
+}
+FAULTY: dict[str, tuple[Any, str]] = {
+    "its own event": ("orders", "contains itself"),
+    "its own record": (record({"type": {"type": "array", "items": "Parts"}}), "record 'Parts' contains itself"),
+    "an array without items": ({"type": "array"}, "field 'x': a type is missing"),
+    "a map without values": ({"type": "map"}, "field 'x': a type is missing"),
+    "symbols in a text": ({"type": "enum", "name": "E", "symbols": "abc"}, "'x' has an enum without a list"),
+    "no symbols": ({"type": "enum", "name": "E", "symbols": []}, "'x' has an enum without a list"),
+    "no fields": ({"type": "record", "name": "R", "fields": []}, "field 'x' has a record without fields"),
+}
+
+
+@pytest.mark.parametrize("nesting", NESTINGS)
+@pytest.mark.parametrize("faulty", FAULTY)
+def test_faulty_type_concerns_its_contract_alone(project: Settings, faulty: str, nesting: str) -> None:
+    kind, told = FAULTY[faulty]
+    extra = {"name": "x", "type": NESTINGS[nesting](kind)}
+    project.path("schemas/orders.avsc").write_text(json.dumps(OF_PEOPLE | {"fields": [*ORDER["fields"], extra]}))
+    project.path("schemas/sales.avsc").write_text(json.dumps(OF_PEOPLE | {"name": "sales"}))
+    sound, faults = sound_contracts(project)
+    assert (sound.keys(), faults.keys()) == ({"sales"}, {"orders"})
+    assert told in str(faults["orders"])
+    assert faults["orders"].fix
+
+
+def test_record_may_be_used_twice() -> None:
+    parts = [{"name": "x", "type": record({})}, {"name": "y", "type": {"type": "array", "items": "Parts"}}]
+    assert contract(fields=[*ORDER["fields"], *parts]).field("y").type == "array<struct<part:int>>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "told"),
+    [
+        ({"type": "array", "items": "int"}, ["a"], '"a", which is not a valid int'),
+        ({"type": "array", "items": "int"}, [1, None, 2.5], "2.5, which is not a valid int"),
+        ({"type": "array", "items": {"type": "array", "items": "int"}}, [[1], 2], "2, which is not a valid array<int>"),
+        ({"type": "map", "values": "boolean"}, {"a": True, "b": 7}, "7, which is not a valid boolean"),
+        (record({"type": "long"}), {"part": "x"}, '"x", which is not a valid bigint'),
+        ({"type": "array", "items": record({})}, [{"part": 1}, {"part": "x"}], '"x", which is not a valid int'),
+        ({"type": "array", "items": "int"}, [1, None], ""),
+        ({"type": "map", "values": WIDE}, {"a": "1.50"}, ""),
+        (record({}), {}, ""),
+    ],
+    ids=str,
+)
+def test_default_is_checked_value_by_value(project: Settings, kind: Any, default: Any, told: str) -> None:
+    extra = {"name": "x", "type": kind, "default": default}
+    text = json.dumps(OF_PEOPLE | {"fields": [*ORDER["fields"], extra]})
+    project.path("schemas/orders.avsc").write_text(text)
+    _, faults = sound_contracts(project)
+    assert [fault.what for fault in faults.values()] == ([f"the default of field 'x' has {told}"] if told else [])
+    assert read_contract(text, file="schemas/orders.avsc").field("x").has_default
 
 
 def test_unknown_stream_is_reported_with_the_nearest_name() -> None:
