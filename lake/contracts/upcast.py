@@ -17,6 +17,7 @@ from lake.session.duck import expression_fault
 from lake.text import literal, quoted
 
 EXAMPLE: Final = 'write {"1": {"energy": "energy * 1000"}}: a version, a field, an expression over the fields'
+DURATIONS: Final = ("every", "idle")
 FAILED: Final = "_failed"
 
 
@@ -73,8 +74,8 @@ def listed(fact: Any) -> list[Any]:
 
 
 def words(fact: Any) -> set[str]:
-    """Return the words of an expression, or of the members of an object."""
-    texts = fact.values() if isinstance(fact, dict) else [fact]
+    """Return the words of an expression, or of the members of an object except its durations."""
+    texts = [text for name, text in fact.items() if name not in DURATIONS] if isinstance(fact, dict) else [fact]
     return {word for text in texts if isinstance(text, str) for word in re.findall(r"\w+", text)}
 
 

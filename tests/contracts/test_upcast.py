@@ -90,6 +90,23 @@ def test_upcast_accepts_an_expression_over_the_fields(project: Settings, express
     assert (step.version, step.expressions) == (1, (("energy", expression),))
 
 
+@pytest.mark.parametrize(
+    ("fact", "used"),
+    [
+        ({"complete": {"number": "energy", "every": "1 day"}}, "energy"),
+        ({"horizon": {"producer": "city", "idle": "1 day"}}, "city"),
+        ({"horizon": {"producer": "id", "punctuation": "energy > 1", "idle": "2 day"}}, "energy"),
+    ],
+)
+def test_upcast_may_change_a_field_named_like_a_unit_of_time(
+    project: Settings, fact: dict[str, Any], used: str
+) -> None:
+    about = fact | {"time": "timestamp_micros(id)"}
+    assert declared(project, {"1": {"day": "day + 1"}}, **about).upcast
+    with pytest.raises(DeclarationError, match=f"upcast changes '{used}', which is of the {next(iter(fact))}"):
+        declared(project, {"1": {used: "NULL"}}, **about)
+
+
 def test_upcast_from_a_version_that_is_not_older_is_rejected() -> None:
     first = contract()
     stored = with_current((), first)
