@@ -191,6 +191,11 @@ def _pair_in_set_sql(terms: ExpectationTerms) -> str:
     return f"({' OR '.join(listed) or 'false'})"
 
 
+def _all_equal_sql(terms: ExpectationTerms) -> str:
+    first, *others = terms.column_list
+    return " AND ".join(_equal_or_null_sql(first, other) for other in others) or "true"
+
+
 def _distinct_sql(terms: ExpectationTerms) -> str:
     return " AND ".join(f"NOT {_equality_sql(a, b)}" for a, b in combinations(terms.column_list, 2)) or "true"
 
@@ -263,9 +268,7 @@ ROW_CONDITIONS: Final[Mapping[str, Callable[[ExpectationTerms], str]]] = {
     "expect_column_pair_values_to_be_equal": lambda terms: _equal_or_null_sql(*terms.pair),
     "expect_column_pair_values_to_be_in_set": _pair_in_set_sql,
     "expect_multicolumn_sum_to_equal": _sum_equals_sql,
-    "expect_multicolumn_values_to_be_equal": lambda terms: " AND ".join(
-        _equal_or_null_sql(terms.column_list[0], other) for other in terms.column_list[1:]
-    ),
+    "expect_multicolumn_values_to_be_equal": _all_equal_sql,
     "expect_select_column_values_to_be_unique_within_record": _distinct_sql,
 }
 OF_NULLS: Final = frozenset({"expect_column_values_to_not_be_null", "expect_column_values_to_be_null"})

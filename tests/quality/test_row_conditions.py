@@ -102,6 +102,9 @@ def several() -> Iterator[Case]:
         yield "expect_multicolumn_values_to_be_equal", listed
         yield "expect_select_column_values_to_be_unique_within_record", listed
         yield "expect_compound_columns_to_be_unique", listed
+    for column, ignored in product(("words", "wide"), OF_LISTS):
+        yield "expect_multicolumn_values_to_be_equal", {"column_list": [column], **ignored}
+        yield "expect_select_column_values_to_be_unique_within_record", {"column_list": [column], **ignored}
 
 
 def conditioned() -> Iterator[Case]:
