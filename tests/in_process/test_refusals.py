@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from decimal import Decimal
 from functools import reduce
 from operator import or_
@@ -164,6 +164,15 @@ def test_limit_is_answered_if_every_order_gives_the_same_rows(name: str) -> None
     with by_duckdb():
         rows = limited(to_frame(in_process(), ROWS))
         assert to_arrow(rows.agg(F.count("*").alias("n"))).to_pydict() == {"n": [number]}
+
+
+@pytest.mark.parametrize("type_", [pa.int32(), pa.list_(pa.int32()), pa.list_(pa.float64())], ids=str)
+def test_distinct_rows_are_left_to_spark_by_types_and_not_by_names(type_: pa.DataType) -> None:
+    part = pa.struct([("float_count", type_), ("double", pa.string())])
+    rows = pa.table({"part": pa.array([{"float_count": None, "double": "a"}] * 2, part)})
+    has_float = "double" in str(type_)
+    with by_duckdb(), pytest.raises(Unsupported, match="fractions") if has_float else nullcontext():
+        assert to_arrow(to_frame(in_process(), rows).distinct()).num_rows == 1
 
 
 def test_joins_by_name_one_after_another_keep_their_columns() -> None:

@@ -176,7 +176,14 @@ def is_number(type_: T.DataType) -> bool:
 
 def has_float(type_: T.DataType) -> bool:
     """Return whether values or parts of them are floats: then 0.0 and -0.0 are one group."""
-    return any(name in type_.simpleString() for name in ("float", "double"))
+    match type_:
+        case T.ArrayType():
+            return has_float(type_.elementType)
+        case T.MapType():
+            return has_float(type_.keyType) or has_float(type_.valueType)
+        case T.StructType():
+            return any(has_float(field.dataType) for field in type_)
+    return is_float(type_)
 
 
 def as_decimal(type_: T.DataType) -> T.DecimalType:
