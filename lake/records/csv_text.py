@@ -93,7 +93,7 @@ def _suggestion(lines: Sequence[str], first: int, fields: CsvFieldReader, declar
         if _has_declared_name(declared, fields, lines[number]):
             signs = {line[:1] for line in lines[first:number] if line}
             sign = signs.pop() if len(signs) == 1 else ""
-            skip = number if sign.isalnum() or sign in {"", fields.quote} else f'"{sign}"'
+            skip = number if sign.isalnum() or sign in {"", fields.quote} else json.dumps(sign, ensure_ascii=False)
             return f'"csv": {{"skip": {skip}}} would read it'
     for delimiter in DELIMITERS.replace(fields.options.delimiter, ""):
         if _has_declared_name(declared, CsvFieldReader(fields.options, delimiter), lines[first]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from itertools import product
 
 import pytest
@@ -155,6 +157,16 @@ def test_csv_header_with_a_field_twice_or_without_any_is_rejected() -> None:
         assert str(file_records(data, "a.csv", declared=("x", "y"))[0]).endswith(f" ({way})")
     assert file_records(b",,\n ,\nx,y\n1,2\n", "a.csv", declared=("x",)) == [(4, {"x": "1", "y": "2"})]
     assert file_records(b"x,y,y\n1,2,3\n", "a.csv", declared=("x", "y_3")) == [(2, {"x": "1", "y": "2", "y_3_": "3"})]
+
+
+@pytest.mark.parametrize("sign", [*"#\\/'%*§\x01"])
+def test_suggested_skip_reads_the_file_as_it_is_written(sign: str) -> None:
+    data = f"{sign} title\nx,y\n1,2\n".encode()
+    [fault] = file_records(data, "a.csv", declared=("x", "y"))
+    suggestion = re.search(r'"csv": (.*) would read it', str(fault))
+    assert suggestion
+    options = CsvOptions.of(json.loads(suggestion[1]))
+    assert file_records(data, "a.csv", options, declared=("x", "y")) == [(3, {"x": "1", "y": "2"})]
 
 
 def _check_against_the_model(text: str) -> None:
