@@ -118,6 +118,8 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
     except DeclarationError:
         lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
         records = [parse_json(line, where=where, fix=REPAIRS, line=number) for number, line in lines]
+    if not text.strip():
+        raise DeclarationError("the file of repairs is empty", where=where, fix=REPAIRS)
     wanted = {"stream": str, "batch": int, "number": int, "raw": str}
     for record in records:
         lacking = [
