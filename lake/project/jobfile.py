@@ -39,6 +39,7 @@ VALUES: Final = frozenset(
     | {"startswith", "when", "withColumn", "withColumnRenamed"}
 )
 
+DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 READABLE: Final = "a job is a Python file in UTF-8 that declares one table"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
@@ -257,7 +258,7 @@ def _normal_text(node: Any) -> str:
         return "[" + ",".join(map(_normal_text, node)) + "]"
     if not isinstance(node, ast.AST):
         return repr(node)
-    skip = {id(text) for text in _docstrings(node)} if isinstance(node, ast.Module | ast.FunctionDef) else set()
+    skip = {id(text) for text in _docstrings(node)} if isinstance(node, DOCUMENTED) else set()
     fields = []
     for name, value in ast.iter_fields(node):
         if name in ("ctx", "kind", "type_comment", "type_ignores", "type_params") or value in (None, []):

@@ -235,6 +235,19 @@ def test_fingerprint_changes_with_code_that_affects_rows_only(tmp_path: Path) ->
     assert base != fingerprint('def f(t):\n    """One."""\n    return t.select("b")\n')
 
 
+@pytest.mark.parametrize(
+    "head", ["def f(t):", "async def f(t):", "class C:", "class C:\n  class D:", "class C:\n  def f(t):"]
+)
+def test_fingerprint_is_that_of_the_code_without_docstrings(tmp_path: Path, head: str) -> None:
+    def fingerprints(body: str) -> tuple[str, dict[str, str]]:
+        file = tmp_path / "t.py"
+        file.write_text(f"{head}\n{body}")
+        return JobFile.read(file).fingerprint(), JobFile.read(file).parts()
+
+    assert fingerprints('    """One."""\n    x = 1\n') == fingerprints("    x = 1\n")
+    assert fingerprints("    x = 1\n    'text'\n") != fingerprints("    x = 1\n")
+
+
 def test_fingerprint_includes_the_contract_fields_in_use(things: Settings) -> None:
     write(things, "newest", GOOD)
     before = load(things)
