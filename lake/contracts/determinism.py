@@ -11,7 +11,8 @@ from typing import Final
 
 NONDETERMINISTIC: Final = frozenset(
     {"rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle", "sample", "randomSplit", "sampleBy"}
-    | {"now", "current_timestamp", "current_date", "current_time", "localtimestamp", "curdate"}
+    | {"now", "current_timestamp", "current_date", "current_time", "localtimestamp", "curdate", "today", "utcnow"}
+    | {"current_user", "session_user", "current_database", "current_schema", "current_catalog", "current_timezone"}
     | {"monotonically_increasing_id", "spark_partition_id", "input_file_name"}
 )
 _TOKEN: Final = re.compile(
@@ -42,12 +43,15 @@ def texts_of(sql: str) -> Iterator[str]:
             yield _ESCAPED.sub(r"\1", token["text"].lstrip("rR")[1:-1])
 
 
+def is_nondeterministic(name: str, *, has_arguments: bool) -> bool:
+    return name in NONDETERMINISTIC or (name == "unix_timestamp" and not has_arguments)
+
+
 def nondeterministic_function(sql: str, fields: Collection[str]) -> str:
     """Return the first function that is not deterministic, or "". A field hides a function without parentheses."""
     for word, parenthesis in _WORD.findall(code_of(sql)):
         name = word.lower()
-        is_called = parenthesis and name in NONDETERMINISTIC
-        is_clock = name == "unix_timestamp" and parenthesis.endswith(")")  # without an argument
-        if is_called or is_clock or (_WITHOUT_ARGUMENTS.fullmatch(name) and word not in fields):
+        is_called = parenthesis and is_nondeterministic(name, has_arguments=not parenthesis.endswith(")"))
+        if is_called or (_WITHOUT_ARGUMENTS.fullmatch(name) and word not in fields):
             return str(word)
     return ""

@@ -18,10 +18,10 @@ from functools import cached_property
 from importlib import import_module, invalidate_caches
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from lake.contracts.declared_text import declared_text
-from lake.contracts.determinism import NONDETERMINISTIC, code_of, texts_of
+from lake.contracts.determinism import code_of, is_nondeterministic, texts_of
 from lake.errors import DeclarationError, did_you_mean
 from lake.project.declaration import Declaration
 
@@ -51,6 +51,15 @@ IMPORTS: Final = (
 _lake: Final = sys.modules["lake"]  # its public names, which cannot be imported here
 _KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 _NAME: Final = re.compile(r"^name '(\w+)' is not defined")
+
+
+class _Call(NamedTuple):
+    """Call in the code of a job or in its SQL, directly `inside` another call's arguments if that is named."""
+
+    name: str
+    line: int
+    inside: str = ""
+    has_arguments: bool = True
 
 
 @dataclass(frozen=True)
@@ -127,8 +136,8 @@ class JobFile:
         faults = [
             self._fault(line, f"imports {name}", IMPORTS) for name, line in self._imports() if not _may_import(name)
         ]
-        for called, line, inside in self._calls():
-            if called in NONDETERMINISTIC:
+        for called, line, inside, has_arguments in self._calls():
+            if is_nondeterministic(called, has_arguments=has_arguments):
                 faults.append(self._fault(line, f"{called} is not deterministic", "derive it from the event"))
             elif called in ORDER_DEPENDENT and inside not in SORTERS:
                 fix = "use min_by or max_by over a total order, or sort_array(collect_list(…))"
@@ -166,20 +175,20 @@ class JobFile:
                     if text:
                         yield text, node.lineno, parent
 
-    def _calls(self) -> Iterator[tuple[str, int, str]]:
+    def _calls(self) -> Iterator[_Call]:
         for parent in ast.walk(self.tree):
             for node in ast.iter_child_nodes(parent):
                 if isinstance(node, ast.Call):
-                    yield _name(node.func), node.lineno, _called(parent)
+                    yield _Call(_name(node.func), node.lineno, _called(parent), bool(node.args or node.keywords))
                 elif isinstance(node, ast.Attribute) and node.attr == "_ingested_at":
-                    yield "_ingested_at", node.lineno, ""
+                    yield _Call("_ingested_at", node.lineno)
         for text, line, parent in self._texts():
             if "_ingested_at" in text:
-                yield "_ingested_at", line, ""
-            if _called(parent) == "call_function":
-                yield text.lower(), line, ""
+                yield _Call("_ingested_at", line)
+            if isinstance(parent, ast.Call) and _called(parent) == "call_function":
+                yield _Call(text.lower(), line, has_arguments=len(parent.args) > 1)
             elif not isinstance(parent, ast.Compare) and _called(parent) not in VALUES:
-                yield from ((called, line, inside) for called, inside in _sql_calls(text))
+                yield from _sql_calls(text, line)
 
     def _fault(self, line: int, what: str, fix: str) -> DeclarationError:
         return DeclarationError(f"{self.path.stem}: {what}", where=f"{self.where}:{line}", fix=fix)
@@ -201,12 +210,13 @@ def _written(node: ast.AST) -> str:
     return ""
 
 
-def _sql_calls(text: str) -> Iterator[tuple[str, str]]:
+def _sql_calls(text: str, line: int) -> Iterator[_Call]:
     sql, before = code_of(text), ""
-    yield from ((match[1].lower(), "") for match in _BARE.finditer(sql))
+    yield from (_Call(match[1].lower(), line) for match in _BARE.finditer(sql))
     for match in _CALL.finditer(sql):
         directly = before and sql[: match.start()].rstrip().endswith("(")
-        yield match[1].lower(), before if directly else ""
+        has_arguments = not sql[match.end() :].lstrip().startswith(")")
+        yield _Call(match[1].lower(), line, before if directly else "", has_arguments)
         before = match[1].lower()
 
 

@@ -145,6 +145,30 @@ def test_call_of_each_nondeterministic_function_is_rejected(tmp_path: Path, code
     assert called(tmp_path, code) == {f"{function} is not deterministic" for function in FUNCTIONS}
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "F.{function}({arguments})",
+        "F.call_function('{function}'{comma}{arguments})",
+        "t.where('id > {function}( {arguments} )')",
+        "F.expr('id > `{function}`({arguments})')",
+    ],
+)
+@pytest.mark.parametrize("arguments", ["", "at"])
+def test_unix_timestamp_is_rejected_without_an_argument(tmp_path: Path, code: str, arguments: str) -> None:
+    call = code.replace("{arguments}", arguments).replace("{comma}", ", " if arguments else "")
+    (tmp_path / "t.py").write_text(call.format(function="unix_timestamp"))
+    faults = [fault.what for fault in JobFile.read(tmp_path / "t.py").faults()]
+    assert faults == ([] if arguments else ["t: unix_timestamp is not deterministic"])
+
+
+@pytest.mark.parametrize("code", ["date.today()", "datetime.utcnow()", "datetime.datetime.now()", "datetime.today()"])
+def test_clock_of_python_is_rejected(tmp_path: Path, code: str) -> None:
+    (tmp_path / "t.py").write_text(f"x = F.lit({code})")
+    [fault] = JobFile.read(tmp_path / "t.py").faults()
+    assert "is not deterministic" in str(fault)
+
+
 FUNCTIONS = sorted(name for name in NONDETERMINISTIC if name.islower())
 
 
