@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from lake import text
@@ -223,10 +223,12 @@ def move_file(path: Path, target: Path) -> None:
 
 def _copy(file: File, copy: Path | Address) -> None:
     if isinstance(copy, Path):
-        with file.path.open("rb") as content, NamedTemporaryFile(dir=copy.parent, prefix=".", delete=False) as new:
-            shutil.copyfileobj(content, new, objects.WHOLE)
-        os.utime(new.name, ns=(file.mtime, file.mtime))
-        os.replace(new.name, copy)
+        with TemporaryDirectory(dir=copy.parent, prefix=".") as own:  # a temporary file has mode 0600
+            part = Path(own) / copy.name
+            with file.path.open("rb") as content, part.open("xb") as new:
+                shutil.copyfileobj(content, new, objects.WHOLE)
+            os.utime(part, ns=(file.mtime, file.mtime))
+            part.replace(copy)
         file_modes.flush([copy, copy.parent])
     elif isinstance(file.path, Path):
         copy.put_file(file.path)

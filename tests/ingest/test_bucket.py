@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -203,6 +204,41 @@ def test_file_is_found_again_where_it_landed_and_in_the_archive(archive_settings
         land(archive_settings, bucket, Path(mark[0]).name, "other")
     assert {mark: content_of(file) for mark, file in again()} == contents
     assert landing.find_file(archive_settings, "orders", ("orders/a.jsonl", 99, 1)) is None
+
+
+@pytest.fixture
+def local_archive(bucket_settings: Settings, bucket: Bucket) -> Settings:
+    put(bucket, "orders/a.jsonl", b"first")
+    return replace(bucket_settings, archive=Path("done"))
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o027, 0o640), (0o077, 0o600)], ids=["for a group", "for nobody else"])
+def test_file_of_a_bucket_is_archived_with_the_mode_of_other_files(
+    local_archive: Settings, umask: int, mode: int
+) -> None:
+    marks = {file.mark for file in landing.list_files(local_archive, "orders")}
+    before = os.umask(umask)
+    try:
+        landing.archive(local_archive, "orders", marks)
+    finally:
+        os.umask(before)
+    [copy] = local_archive.path("done/orders").iterdir()
+    assert copy.stat().st_mode & 0o777 == mode
+
+
+def test_copy_from_a_bucket_that_fails_leaves_nothing(
+    local_archive: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(content: BinaryIO, new: BinaryIO, _: int) -> None:
+        new.write(content.read(1))
+        raise OSError(errno.ENOSPC, "no space left")
+
+    [file] = landing.list_files(local_archive, "orders")
+    monkeypatch.setattr("shutil.copyfileobj", fail)
+    landing.archive(local_archive, "orders", {file.mark})
+    assert "orders/a.jsonl stays in the landing folder: no space left" in caplog.text
+    assert not [*local_archive.path("done/orders").iterdir()]
+    assert landing.list_files(local_archive, "orders") == [file]
 
 
 @pytest.mark.parametrize("step", range(17))
