@@ -333,9 +333,9 @@ def _read_and_check(text: str, *, file: str) -> Contract:
     facts = unknown_facts(contract.fields, file)
     unknown = [DeclarationError(what, where=f"{file}:{field.line}", fix=fix) for field, what, fix in facts]
     defaults = [
-        DeclarationError(fault[0], where=f"{file}:{field.line}", fix=fault[1])
+        DeclarationError(what, where=f"{file}:{field.line}", fix=fix)
         for field in contract.fields
-        if (fault := wrong_default(field))
+        for what, fix in wrong_default(field)
     ]
     line = ContractLines(text).of_fact("upcast")
     wrong = wrong_expressions(contract.upcast, contract.fields)

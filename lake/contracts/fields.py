@@ -260,15 +260,14 @@ def _check_default(field: str, ddl: str, nullable: bool, symbols: Sequence[str],
         raise DeclarationError(f"{what}, which is not a valid {ddl}", fix=literals.example(ddl))
 
 
-def wrong_default(field: Field) -> tuple[str, str] | None:
-    """Return (fault, fix) if a part of the default is not of its type. A stored contract may have such a default."""
+def wrong_default(field: Field) -> Iterator[tuple[str, str]]:
+    """Yield (fault, fix) of values in a default that are not of their type. Stored contracts may have such defaults."""
     if not field.nested or field.default is None:
-        return None
+        return
     for part, value in _values_by_part(field, parse_json(field.default, where=field.name)):
         if value is not None and not literals.fits(part.type, value):
             what = f"the default of field {field.name!r} has {json_text(value)}, which is not a valid {part.type}"
-            return what, literals.example(part.type)
-    return None
+            yield what, literals.example(part.type)
 
 
 def _values_by_part(field: Field, value: Any) -> Iterator[tuple[Field, Any]]:

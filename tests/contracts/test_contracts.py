@@ -250,7 +250,7 @@ def test_faulty_type_concerns_its_contract_alone(project: Settings, faulty: str,
     project.path("schemas/orders.avsc").write_text(json.dumps(OF_PEOPLE | {"fields": [*ORDER["fields"], extra]}))
     project.path("schemas/sales.avsc").write_text(json.dumps(OF_PEOPLE | {"name": "sales"}))
     sound, faults = sound_contracts(project)
-    assert (sound.keys(), faults.keys()) == ({"sales"}, {"orders"})
+    assert ([*sound], [*faults]) == (["sales"], ["orders"])
     assert told in str(faults["orders"])
     assert faults["orders"].fix
 
