@@ -238,5 +238,24 @@ def test_record_of_a_read_leaves_nothing_on_a_full_disk(tmp_path: Path, monkeypa
     journal.close()
 
 
+@pytest.mark.parametrize("failing", ["os.open", "fcntl.flock"])
+def test_reads_stay_in_the_journal_when_no_new_one_can_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    settings = published(tmp_path / "shop").settings
+    journal = Journal(settings)
+    journal.add([Read("bi", "g1", "sql").ended("answered")])
+    with monkeypatch.context() as patch:
+        patch.setattr(failing, lambda *_: _full())
+        with pytest.raises(OSError, match="No space"):
+            journal.record()
+    with (tmp_path / "other").open("wb"):  # it would get a number that the journal had closed
+        journal.add([Read("app", "g2", "sql").ended("answered")])
+    journal.record()
+    journal.close()
+    assert (tmp_path / "other").read_bytes() == b""
+    assert recorded_reads(settings) == [("bi", "answered", None, None), ("app", "answered", None, None)]
+
+
 def _full() -> int:
     raise OSError(28, "No space left on device")

@@ -76,12 +76,12 @@ class Journal:
     def record(self) -> None:
         """Record the lines of this journal and of those of dead processes. Lines may be added meanwhile.
 
-        Raises Unavailable if another process is recording.
+        Raises Unavailable if another process is recording, and OSError if there is no room for a new journal.
         """
         with self._lock:
             if self.lines:
-                os.close(self._file)
-                self._file, self.lines = self._create(), 0
+                full, self._file, self.lines = self._file, self._create(), 0
+                os.close(full)
         for file in _journals(self._settings):
             if not _is_locked(file):
                 _record(self._settings, file)
@@ -94,7 +94,11 @@ class Journal:
         folder = file_modes.scratch(self._settings, "reads")
         path = folder / f"{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            os.close(file)
+            raise
         return file
 
 
