@@ -56,8 +56,9 @@ class StagingTable:
         above = f"{self.table.uri}/"
         for kind, fields in self._committed():
             if kind in delta.FILE_ACTIONS:
-                own, name = fields["path"].startswith(above), fields["path"].removeprefix(above)
-                files.append({kind: {**fields, "path": name if own else f"{self.path.name}/{name}"}})
+                path: str = fields["path"]
+                of_table = path.removeprefix(above) if path.startswith(above) else f"{self.path.name}/{path}"
+                files.append({kind: {**fields, "path": of_table}})
             elif kind == "metaData":
                 # Spark Connect names the default collation of texts, which delta-rs cannot read.
                 schema = fields["schemaString"].replace('"string collate UTF8_BINARY"', '"string"')

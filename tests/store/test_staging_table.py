@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from lake.store import delta, delta_writer
 from lake.store.delta import Position
-from lake.store.positioned_commit import StagingTable, commit_actions, commit_staged, stage
+from lake.store.positioned_commit import StagingTable, commit_actions, commit_staged, lines, stage
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.table_log import delta_table
@@ -108,6 +110,23 @@ def test_staged_overwrite_replaces_columns_and_keeps_the_table_identity(spark: S
     after = delta_table(at).metadata()
     assert (after.id, after.name, after.description) == (before.id, before.name, before.description)
     assert Scan(at).arrow().to_pylist() == [{"k": 1, "other": "x", "_bucket": 3}]
+
+
+@pytest.mark.parametrize("order", [*permutations(("metaData", "add", "remove"))], ids=str)
+def test_staged_actions_are_committed_in_any_order(tmp_path: Path, order: Sequence[str]) -> None:
+    at = table(tmp_path / "t")
+    staging = stage(at)
+    own = delta_table(at).get_add_actions().column("path").to_pylist()[0]
+    schema = delta_table(at).schema().to_json()
+    staged: dict[str, dict[str, Any]] = {
+        "metaData": {"schemaString": schema, "configuration": {"a": "b"}},
+        "add": {"path": "new.parquet"},
+        "remove": {"path": f"{at.uri}/{own}"},
+    }
+    commit_file(staging.path, 1).put_if_absent(lines([{kind: staged[kind]} for kind in order]))
+    changed = {kind: fields for action in staging.changes()[1] for kind, fields in action.items()}
+    assert (changed["metaData"]["name"], changed["metaData"]["configuration"]) == ("t", {"a": "b"})
+    assert (changed["add"]["path"], changed["remove"]["path"]) == (f"{staging.path.name}/new.parquet", own)
 
 
 @pytest.mark.parametrize("information", ["", '{ "commitInfo": {"operation": "WRITE"} }\n', '{"commitInfo":{}}\n'])
