@@ -77,14 +77,20 @@ def file_columns_read(
 
 
 def times_read(inputs: Inputs, declaration: Declaration, keys: Rows) -> dict[str, Span | None]:
-    """Return the event times that `inputs_with_keys` reads of each log; None for all."""
-    streams = {source.name: side for side, source in enumerate(declaration.inputs) if source.is_log}
+    """Return the event times that `inputs_with_keys` reads of each log, over all inputs of it; None for all."""
     large = _large(inputs, declaration) if declaration.kind.row_by_row else {}
     names = handed_on(inputs, declaration) if large else []
-    return {
-        stream: _times(inputs, declaration, side, names[side], keys) if side in large else None
-        for stream, side in streams.items()
-    }
+    read: dict[str, Span | None] = {}
+    for side, source in enumerate(declaration.inputs):
+        if source.is_log:
+            times = _times(inputs, declaration, side, names[side], keys) if side in large else None
+            read[source.name] = _both(read[source.name], times) if source.name in read else times
+    return read
+
+
+def _both(one: Span | None, other: Span | None) -> Span | None:
+    """Return a span that contains both; None, all times, if one is None."""
+    return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]))
 
 
 def _large(inputs: Inputs, declaration: Declaration) -> dict[int, int]:

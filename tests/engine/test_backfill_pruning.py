@@ -143,6 +143,23 @@ def test_keys_are_equal_when_evaluated_from_the_log_part_with_their_times(
     assert less  # Which ones depends on the files: their events are of any time
 
 
+def test_times_of_a_log_are_those_of_all_inputs_of_it(spark: SparkSession, project: Settings) -> None:
+    logs = ("log('readings')", "log('readings')")
+    plain, shifted = "rows.select('at', 'meter')", "rows1.selectExpr('at + interval 1 day as at', 'value')"
+    joined = {
+        "alike": f"{plain}, rows1.select('at', 'value')",
+        "first_shifted": f"{shifted.replace('rows1', 'rows')}, {plain.replace('rows', 'rows1')}",
+        "second_shifted": f"{plain}, {shifted}",
+    }
+    shop = meters(project, {})
+    declare(project, jobs={name: job(name, "Join('at')", *logs, returns=text) for name, text in joined.items()})
+    ingest_landed(shop.land("readings", {"meter": "a", "at": "1970-01-01T00:00:01Z", "value": 1}))
+    inputs = Inputs(lambda: spark, shop.project, cut(shop.project))
+    keys = Rows(pa.table({"at": pa.array([1_000_000], pa.timestamp("us", "UTC"))}))
+    times = {name: times_read(inputs, shop.project.tables[name], keys)["readings"] for name in joined}
+    assert times == {"alike": (1_000_000, 1_000_000), "first_shifted": None, "second_shifted": None}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("zone", ["Pacific/Apia", "Europe/London", "Asia/Manila", "America/Sao_Paulo", "UTC"])
 def test_window_rows_are_near_the_time_that_it_declares(spark: SparkSession, zone: str) -> None:
