@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.errors import LakeError
+from lake.errors import LakeError, StorageError
 from lake.store import delta, delta_writer, duckdb_tables, truncated_commit
 from lake.store.damage import Damage
 from lake.store.quarantine import LAST_BATCH
@@ -30,6 +30,9 @@ RESTORE: Final = (
     "restore a backup of the warehouse: what came after it is read again where its source can resend"
     " (docs/how-to/recover.md)"
 )
+
+UNREADABLE: Final = (delta.Unreadable, StorageError, NotADirectoryError)
+"""Errors of one damaged table, or of one of another format; not those of a storage that does not answer."""
 
 
 def set_truncated_aside(path: Address) -> None:
@@ -61,7 +64,7 @@ def last_cut(settings: Settings) -> int:
     numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
     numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
     for table in tables:
-        with suppress(delta.Unreadable, NotADirectoryError):  # an unreadable table does not prevent counting others
+        with suppress(*UNREADABLE):  # an unreadable table does not prevent counting others
             numbers.append(_data(table).get("cut", 0))
     return max(numbers)
 
@@ -76,7 +79,7 @@ def cut_at(settings: Settings, number: int) -> tuple[dict[str, int], int] | None
     batches: dict[str, int] = {}
     voids = -1
     for table in Warehouse(settings).folders("table"):
-        with suppress(delta.Unreadable, NotADirectoryError):  # as above
+        with suppress(*UNREADABLE):  # as above
             heads = map(TableHead.of, delta.positions(table.path, table.app))
             if head := next((head for head in heads if head.cut <= number), None):
                 voids = max(voids, head.voids)
@@ -144,7 +147,7 @@ def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     read: dict[str, tuple[int, str]] = {}
     for table in _tables(settings):
-        with suppress(delta.Unreadable, NotADirectoryError):  # an unreadable table is reported elsewhere
+        with suppress(*UNREADABLE):  # an unreadable table is reported elsewhere
             newest = delta.head(table.path, table.app)
             for name, number in (TableHead.of(newest).streams if newest else {}).items():
                 read[name] = max(read.get(name, (0, "")), (number, table.name))

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from lake.errors import StorageError
 from lake.store import view
 from lake.store.storage import Address
 
@@ -60,13 +61,14 @@ class TableLog(ABC):
             self._infos.clear()
 
     def info(self, version: int) -> dict[str, Any]:
-        """Return the commit's information, which other tools may leave out; its `timestamp` is always there."""
+        """Return the commit's information, which other tools may leave out; its `timestamp` is always there.
+
+        Raises FileNotFoundError, and StorageError if the commit cannot be read.
+        """
         with self._lock:
             info = self._infos.get(version)
             if info is None:
-                lines = (line for line in self.content(version).splitlines() if b'"commitInfo"' in line)
-                recorded = (json.loads(line).get("commitInfo") for line in lines)
-                info = next(filter(None, recorded), dict[str, Any]())
+                info = self._recorded_info(version)
                 if "timestamp" not in info:
                     info = {**info, "timestamp": self._modified_at(version)}
                 if self._newest is not None and version <= self._newest:
@@ -75,9 +77,23 @@ class TableLog(ABC):
                     self._infos[version] = info
             return info
 
+    def _recorded_info(self, version: int) -> dict[str, Any]:
+        lines = (line for line in self.content(version).splitlines() if b'"commitInfo"' in line)
+        try:
+            return next(filter(None, (json.loads(line).get("commitInfo") for line in lines)), dict[str, Any]())
+        except (ValueError, AttributeError):
+            raise StorageError(
+                f"{self.path.name}: the commit of version {version} cannot be read",
+                where=str(self._file(version)),
+                fix="restore that file from a backup of the warehouse; lake status lists all damage",
+            ) from None
+
     def _modified_at(self, version: int) -> int:
-        entry = (self.path / f"_delta_log/{version:020}.json").head()
+        entry = self._file(version).head()
         return int(entry.time * 1000) if entry else 0
+
+    def _file(self, version: int) -> Address:
+        return self.path / f"_delta_log/{version:020}.json"
 
     @abstractmethod
     def opened(self, version: int | None = None) -> AbstractContextManager[TableState]: ...

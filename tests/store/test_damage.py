@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from lake.publish.cut import cut
 from lake.store import delta, duckdb_tables, erasures, quarantine, recovery
 from lake.store.keys import open_store
 from lake.store.ledger import contract_versions, editions
+from lake.store.ledger.cuts import get_cut
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
@@ -117,6 +120,53 @@ def test_lost_log_is_not_restarted_when_a_cut_or_table_knows_its_batches(shop: P
         assert quarantine.counts_by_batch(Warehouse(settings).quarantine("orders"), upto=9) == {1: 1}
     result = command(shop, "ingest", "orders", "--give-up")
     assert (fault(result).exit_code, "orders is a stream" in str(result.exception)) == (2, True)
+
+
+def garble(path: Address, content: bytes) -> None:
+    """Replace the newest commit of the table at `path`, and commit another without a position."""
+    version = delta.version(path)
+    commit_file(path, version).local.write_bytes(content)
+    commit_file(path, version + 1).put_if_absent(b'{"commitInfo":{"timestamp":1}}')
+    forget_all()
+
+
+def set_format(path: Address, number: int) -> None:
+    commit = commit_file(path, delta.version(path)).local
+    commit.write_bytes(commit.read_bytes().replace(rb"\"format\":1", rb"\"format\":%d" % number))
+    forget_all()
+
+
+def replace_log(path: Address) -> None:
+    shutil.rmtree((path / "_delta_log").local)
+    (path / "_delta_log").local.touch()
+    forget_all()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        *(partial(garble, content=content) for content in (b'{"commitInfo":', b'["commitInfo"]', b'"commitInfo" \xff')),
+        partial(set_format, number=2),
+        replace_log,
+    ],
+    ids=["truncated JSON", "no object", "no UTF-8", "another format", "log is no folder"],
+)
+def test_unreadable_table_does_not_hide_what_others_know_of_lost_cuts(
+    shop: Project, harm: Callable[[Address], None]
+) -> None:
+    settings = shop.settings
+    for batch in (1, 2):
+        commit_batch(shop, batch)
+        advance_table(shop, ORDER, cut(shop).number, orders=batch)
+    advance_table(shop, "customer_daily", 2, current_order=1)
+    shutil.rmtree(Warehouse(settings).book("cuts").path.local)
+    path = shop.table(shop.tables["customer_daily"]).path
+    harm(path)
+    assert get_cut(settings, 1).batches == {"orders": 1}
+    assert recovery.read_by_tables(settings) == {"orders": (2, ORDER)}
+    assert cut(shop).number == 3
+    result = command(shop, "status", "--fail-if", "stopped")
+    assert (fault(result).exit_code, path.url in result.stdout) == (1, True), result.stdout
 
 
 def test_number_of_a_lost_edition_is_not_reused(shop: Project) -> None:
