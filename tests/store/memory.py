@@ -31,13 +31,12 @@ class Bucket(RemoteStorage):
         return BytesIO(self.files[url])
 
     def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
-        del after
         self.step()
         names = sorted(file.removeprefix(f"{url}/") for file in self.files if file.startswith(f"{url}/"))
         if not names:
             raise FileNotFoundError(url)
         found = dict.fromkeys(name if deep or "/" not in name else f"{name.partition('/')[0]}/" for name in names)
-        return (replace(self.head(f"{url}/{name}") or Entry("", 0, 0), name=name) for name in found)
+        return (replace(self.head(f"{url}/{name}") or Entry("", 0, 0), name=name) for name in found if name > after)
 
     def put_if_absent(self, url: str, content: bytes) -> str | None:
         self.step()

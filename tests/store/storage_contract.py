@@ -48,6 +48,16 @@ def folder_is_listed_by_name_and_deep_on_request(folder: Address) -> None:
         next((folder / "none").list())
 
 
+def deep_listing_has_the_files_after_a_name(folder: Address) -> None:
+    names = ["a.b", "a/b", "a/c", "a/d/e", "a/d/f", "a0", "b", "ä/b"]
+    for name in names:
+        folder.storage.make_folder((folder / name).parent.url)
+        (folder / name).put_if_absent(b"x")
+    assert [entry.name for entry in folder.list(deep=True)] == names
+    for after in (*names[:-1], "a", "a/", "a/bb", "a/d", "a/d/", "aa"):
+        assert [entry.name for entry in folder.list(deep=True, after=after)] == [name for name in names if name > after]
+
+
 def concurrent_puts_of_a_file_have_one_winner(folder: Address) -> None:
     contents = [f"{number}".encode() * 1000 for number in range(8)]
     with ThreadPoolExecutor() as pool:
@@ -84,6 +94,7 @@ CONTRACT: Final[tuple[Callable[[Address], None], ...]] = (
     file_is_put_once_read_and_deleted,
     local_file_replaces_one_of_its_name,
     folder_is_listed_by_name_and_deep_on_request,
+    deep_listing_has_the_files_after_a_name,
     concurrent_puts_of_a_file_have_one_winner,
     missing_files_are_named,
     tables_and_folders_are_deleted,

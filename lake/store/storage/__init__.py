@@ -140,18 +140,20 @@ class LocalFolder(Storage):
         return open(url, "rb")
 
     def list(self, url: str, *, deep: bool = False, after: str = "") -> Iterator[Entry]:
-        for entry in sorted(os.scandir(url), key=lambda entry: entry.name):
-            if entry.name <= after or (deep and entry.is_symlink()):
+        entries = {f"{entry.name}/" if entry.is_dir() else entry.name: entry for entry in os.scandir(url)}
+        for name, entry in sorted(entries.items()):
+            if deep and entry.is_symlink():
                 continue
             if not entry.is_dir():
-                if file := self.head(entry.path):
-                    yield Entry(entry.name, file.size, file.time)
+                if name > after and (file := self.head(entry.path)):
+                    yield Entry(name, file.size, file.time)
             elif deep:
                 with suppress(FileNotFoundError):  # the folder was removed meanwhile
                     for below in self.list(entry.path, deep=True):
-                        yield Entry(f"{entry.name}/{below.name}", below.size, below.time)
-            else:
-                yield Entry(f"{entry.name}/", 0, 0)
+                        if f"{name}{below.name}" > after:
+                            yield Entry(f"{name}{below.name}", below.size, below.time)
+            elif name > after:
+                yield Entry(name, 0, 0)
 
     def make_folder(self, url: str) -> None:
         Path(url).mkdir(parents=True, exist_ok=True)
