@@ -43,15 +43,18 @@ def purged_with(settings: Settings) -> int:
 
 
 def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: datetime, again: bool = False) -> int:
-    """Record the erasure of `tokens` under one number and return it; the last number if none is new.
+    """Record the erasure of `tokens` under one number and return it; if none is new, the last number of them.
+
+    Without tokens, nothing is recorded, and the last number of all is returned.
 
     With `again`, tokens that are already recorded are recorded once more, to be purged again.
     """
     with VOIDS.hold_lease(settings):
+        wanted, number = set(tokens), last_void(settings) + 1
         recorded = {erasure.subject: erasure.number for erasure in entries(settings, stream)}
-        new, number = sorted(set(tokens) - (set() if again else set(recorded))), last_void(settings) + 1
+        new = sorted(wanted if again else wanted - set(recorded))
         if not new:
-            return max(recorded[token] for token in tokens)
+            return max((recorded[token] for token in wanted), default=number - 1)
         _append(settings, [("erased", number, stream, token, at, None) for token in new])
         return number
 

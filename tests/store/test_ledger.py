@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store import delta, delta_writer, ledger_table
+from lake.store import delta, delta_writer, erasures, ledger_table
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
@@ -129,6 +131,33 @@ def test_last_checks_are_the_newest_check_of_each_table(project: Settings) -> No
         )
     assert checks.last_checks(project) == {"flight": made}
     assert checks.last_checks(project, "table") == {}
+
+
+def test_last_checks_are_those_of_a_warehouse_restored_at_the_same_version(project: Settings, tmp_path: Path) -> None:
+    def record(outcome: checks.Outcome) -> checks.Check:
+        of: dict[str, Any] = {"home": "flight", "scope": "table", "cut": 1, "version": 1, "suite": "s", "results": []}
+        return record_check(project, "flight", outcome=outcome, **of)
+
+    first = record("passed")
+    copytree(project.warehouse_path, tmp_path / "backup")
+    before = record("stopped")
+    assert checks.last_checks(project) == {"flight": before}
+    rmtree(project.warehouse_path)
+    copytree(tmp_path / "backup", project.warehouse_path)
+    assert checks.last_checks(project) == {"flight": first}
+    after = record("warned")
+    assert (after.number, checks.last_checks(project)) == (before.number, {"flight": after})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_erasure_is_recorded_of_any_collection_of_tokens(project: Settings, *, again: bool) -> None:
+    def record(*tokens: str) -> int:
+        return erasures.record(project, "people", (token for token in tokens), at=datetime.now(UTC), again=again)
+
+    assert (record(), erasures.entries(project)) == (0, [])
+    assert [record("a", "b"), record("b", "a")] == ([1, 2] if again else [1, 1])
+    assert record() == (2 if again else 1)
+    assert erasures.subjects(project, "people") == {"a", "b"}
 
 
 def test_checks_recorded_together_share_a_number(project: Settings) -> None:

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store import delta
 from lake.store.ledger_table import LedgerTable, columns_of
 
 Scope = Literal["diff", "table"]
@@ -51,11 +50,12 @@ def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
 
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> Mapping[str, Check]:
-    return _last_checks(settings, scope, delta.newest_version(CHECKS.location(settings).path))
+    return _last_checks(settings, scope, CHECKS.head(settings).writer)
 
 
 @lru_cache(maxsize=8)
-def _last_checks(settings: Settings, scope: Scope | None, _: int | None) -> Mapping[str, Check]:
+def _last_checks(settings: Settings, scope: Scope | None, _: str) -> Mapping[str, Check]:
+    """The writer of the newest entry differs after a restore, although its version may be the same."""
     newest = 'SELECT "table", max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
     rows = CHECKS.find(settings, f'("table", number) IN ({newest}) AND ($1 IS NULL OR scope = $1)', scope)
     return {row["table"]: Check(**{**row, "results": json.loads(row["results"])}) for row in rows}
