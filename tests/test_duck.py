@@ -5,8 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from lake.quality import row_conditions
 from lake.session import duck
 
 ORDERED = """
@@ -36,3 +38,28 @@ def test_duckdb_spills_to_the_temporary_folder_if_the_project_is_not_writable(
     with duck.connect() as con:
         [(folder,)] = con.sql("SELECT current_setting('temp_directory')").fetchall()
     assert Path(folder).parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern", "is_valid"),
+    [
+        ("regex", "^closed$", True),
+        ("regex", "(closed", False),
+        ("strftime_format", "%Y closed", True),
+        ("strftime_format", "%!", False),
+    ],
+)
+def test_connection_that_tests_a_pattern_is_closed(
+    monkeypatch: pytest.MonkeyPatch, kind: str, pattern: str, *, is_valid: bool
+) -> None:
+    opened = list[duckdb.DuckDBPyConnection]()
+
+    def connect() -> duckdb.DuckDBPyConnection:
+        opened.append(duck.connect())
+        return opened[-1]
+
+    monkeypatch.setattr(row_conditions, "connect", connect)
+    assert (row_conditions.pattern_fault({kind: pattern}) is None) == is_valid
+    [con] = opened
+    with pytest.raises(duckdb.ConnectionException):
+        con.execute("SELECT 1")

@@ -138,7 +138,8 @@ def pattern_fault(kwargs: Mapping[str, Any]) -> tuple[str, str] | None:
 @lru_cache(maxsize=1024)
 def _why_it_fails(query: str, text: str) -> str:
     try:
-        connect().execute(f"SELECT {query}", [text]).fetchall()
+        with connect() as con:
+            con.execute(f"SELECT {query}", [text]).fetchall()
     except duckdb.Error as error:
         return str(error).splitlines()[0].partition(": ")[2]
     return ""
