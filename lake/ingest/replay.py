@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from itertools import chain, groupby, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -85,14 +85,18 @@ def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> 
     A record's `source` is a transaction and an ordinal, unless its kind of source has no transactions.
     """
     declared = {name: source_kind(kind, str(settings.sources)).transactional for name, kind in kinds(settings).items()}
+
+    @cache
+    def ingested(stream: str) -> Collection[str]:
+        return Log(settings, stream).head().sources
+
+    def is_transaction(stream: str, source: str) -> bool:
+        return declared[source] if source in declared else source in ingested(stream)
+
     matches = ((row.stream, TRANSACTION.fullmatch(row.source)) for row in refused)
-    names = sorted({m["name"] for stream, m in matches if m and declared.get(m["source"], _fed(settings, stream, m))})
+    names = sorted({match["name"] for stream, match in matches if match and is_transaction(stream, match["source"])})
     count = counted(len(names), "transaction")
     return [f"in the logs without these records: {count}: {some_of(names)}"] if names else []
-
-
-def _fed(settings: Settings, stream: str, place: re.Match[str]) -> bool:
-    return place["source"] in Log(settings, stream).head().sources
 
 
 def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:

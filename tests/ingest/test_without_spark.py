@@ -22,11 +22,14 @@ from lake.contracts.contract import load_contracts
 from lake.ingest.append import BatchCounts, append_files
 from lake.ingest.fsck import check_log
 from lake.ingest.ingest import ingest
-from lake.ingest.replay import quarantined_records
+from lake.ingest.replay import incomplete_transactions, quarantined_records
 from lake.ops.scaffold import init
 from lake.store import duckdb_tables
+from lake.store.delta import Position
 from lake.store.ledger.runs import last_runs
 from lake.store.log import Log
+from lake.store.log_head import LogHead
+from lake.store.quarantine import Rejected
 from lake.store.table_head import DUCKDB, SPARK
 from tests import shop
 from tests.checks import spark_forbidden
@@ -179,6 +182,31 @@ def test_batch_that_duckdb_refuses_says_why(spark: SparkSession, project: Settin
     assert "1e+300" not in counts.not_by_duckdb
     [run] = [run for run in last_runs(project, "ingest").values() if run.subject == "samples"]
     assert run.counts["not_by_duckdb"] == counts.not_by_duckdb
+
+
+def test_incomplete_transactions_read_the_log_once_and_for_undeclared_sources_alone(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def head(log: Log) -> LogHead:
+        read.append(log.stream)
+        delivery = {"delivery": 1, "streams": [log.stream], "progress": {}, "batch": 1}
+        return LogHead(log.stream, Position("log", 1, {"sources": {"removed": delivery}}))
+
+    read = list[str]()
+    monkeypatch.setattr(Log, "head", head)
+    for source, kind in (("bank", "postgres"), ("feed", "kafka")):
+        project.path("sources").mkdir(exist_ok=True)
+        project.path(f"sources/{source}.toml").write_text(f'kind = "{kind}"\n')
+
+    def lines(*sources: str) -> list[str]:
+        rows = [Rejected("orders", 1, n, "wrong type", "", "", source, NOW) for n, source in enumerate(sources)]
+        return incomplete_transactions(project, rows)
+
+    assert lines("orders/1.jsonl:1", "feed:0:1") == []
+    assert lines("bank:1:0", "bank:1:1") == ["in the logs without these records: 1 transaction: bank:1"]
+    assert read == []
+    assert lines("removed:7:0", "removed:7:1", "other:7:0")[0].endswith("1 transaction: removed:7")
+    assert read == ["orders"]
 
 
 def sample(second: int, value: float | None, **more: object) -> dict[str, object]:
