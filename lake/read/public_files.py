@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from lake.store import duckdb_tables
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
 from lake.store.storage import Address
-from lake.store.temporary_files import delete_files
+from lake.store.temporary_files import delete_files, modified_at
 from lake.store.warehouse import Warehouse
 from lake.text import literal
 
@@ -89,7 +90,7 @@ class PublicFiles:
                 del self._own[key]
                 self._locks.pop(key, None)
         old = [copy for copy in _copies(self._settings) if copy.name.rpartition(".")[0] not in kept]
-        delete_files([copy for copy in old if copy.stat().st_mtime < before.timestamp()], as_far_as_possible=True)
+        delete_files([copy for copy in old if modified_at(copy) < before.timestamp()], as_far_as_possible=True)
 
     def path(self, place: str) -> Path:
         root, _, within = place.partition("/")
@@ -114,16 +115,11 @@ class PublicFiles:
 
     def _copied(self, reader: EditionReader, table: Published, key: str) -> list[PublicFile]:
         folder = _folder(self._settings) / key
-        if not folder.is_dir():
-            self._make_room(table, but=key)
-            new = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-            new.mkdir(mode=0o700)
-            try:
-                self._copy(reader, table, new)
-                new.rename(folder)
-            finally:
-                shutil.rmtree(new, ignore_errors=True)
-        os.utime(folder)
+        try:
+            os.utime(folder)
+        except FileNotFoundError:
+            self._make_room(table)
+            self._make(reader, table, folder)
         with duckdb_tables.connection() as con:
             return [
                 PublicFile(f"c/{key}/{file.name}", file.stat().st_size, rows)
@@ -131,16 +127,26 @@ class PublicFiles:
                 if (rows := _rows(con, str(file)))
             ]
 
-    def _make_room(self, table: Published, *, but: str) -> None:
+    def _make(self, reader: EditionReader, table: Published, folder: Path) -> None:
+        new = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+        new.mkdir(mode=0o700)
+        try:
+            self._copy(reader, table, new)
+            os.utime(new)
+            new.rename(folder)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+    def _make_room(self, table: Published) -> None:
         """Delete the least recently used copies until there is room. Raises Unavailable."""
         most, needed = self._settings.serve.copies_bytes, sum(_size(self._settings, file) for file in table.files)
-        copies = sorted(_copies(self._settings), key=lambda copy: copy.stat().st_mtime)
-        sizes = {copy: sum(file.stat().st_size for file in copy.iterdir()) for copy in copies}
+        copies = sorted(_copies(self._settings), key=modified_at)
+        sizes = {copy: _bytes(copy) for copy in copies}
         in_use_since = datetime.now().timestamp() - self._settings.serve.link_seconds
         for copy in copies:
             if sum(sizes.values()) + needed <= most:
                 break
-            if copy.name != but and copy.stat().st_mtime < in_use_since:
+            if modified_at(copy) < in_use_since:
                 delete_files([copy], as_far_as_possible=True)
                 del sizes[copy]
         if sum(sizes.values()) + needed > most:
@@ -165,6 +171,13 @@ def _folder(settings: Settings) -> Path:
 
 def _copies(settings: Settings) -> list[Path]:
     return [path for path in _folder(settings).iterdir() if not path.name.startswith(".")]
+
+
+def _bytes(copy: Path) -> int:
+    """Return 0 if another process has deleted the copy."""
+    with suppress(FileNotFoundError):
+        return sum(file.stat().st_size for file in copy.iterdir())
+    return 0
 
 
 def _size(settings: Settings, file: str) -> int:

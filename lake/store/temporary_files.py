@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -52,9 +53,16 @@ def _identity(file: Path) -> str:
 
 def leftover_files(settings: Settings, before: datetime) -> list[Path]:
     scratch = [file for name in ("staging", "sql", "copies") for file in settings.path(f".lake/{name}").glob("*")]
-    old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
+    old = [file for file in scratch if modified_at(file) < before.timestamp()]
     gone = sorted(settings.warehouse_path.glob("*/.*.gone"))
     return [*gone, *old]
+
+
+def modified_at(file: Path) -> float:
+    """Return infinity if another process has deleted the file."""
+    with suppress(FileNotFoundError):
+        return file.lstat().st_mtime
+    return inf
 
 
 def delete_files(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:

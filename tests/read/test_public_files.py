@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -107,6 +109,40 @@ def test_copies_not_used_recently_are_deleted_to_make_room(tmp_path: Path) -> No
     old(settings)
     public_files.parts(tight_edition, "local")
     assert [name.rpartition(".")[0] for name in copies(settings)] == ["silver.local.1"]
+
+
+def test_copy_that_another_process_deletes_meanwhile_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def and_deleted(found: Callable[..., Iterator[Path]]) -> Callable[..., list[Path]]:
+        def listed(folder: Path, *pattern: str) -> list[Path]:
+            deleted = [folder / "gold.types.7.deleted"] if folder.name == "copies" else []
+            return [*found(folder, *pattern), *deleted]
+
+        return listed
+
+    settings, now = small(tmp_path / "shop"), datetime.now(UTC)
+    public_files, edition = PublicFiles(settings), reader(settings)
+    for listing in ("iterdir", "glob"):
+        monkeypatch.setattr(Path, listing, and_deleted(getattr(Path, listing)))
+    assert public_files.parts(edition, "types")
+    public_files.sweep(before=now + timedelta(days=1))
+    assert temporary_files.leftover_files(settings, now - timedelta(days=1)) == []
+
+
+def test_copy_that_another_process_deletes_before_its_use_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete_first(folder: Path) -> None:
+        monkeypatch.undo()
+        shutil.rmtree(folder)
+        os.utime(folder)
+
+    settings = small(tmp_path / "shop")
+    public_files, edition = PublicFiles(settings), reader(settings)
+    before = rows(public_files, edition, "types")
+    monkeypatch.setattr(os, "utime", delete_first)
+    assert rows(public_files, edition, "types") == before
 
 
 def test_damaged_file_leaves_no_copy(tmp_path: Path) -> None:
