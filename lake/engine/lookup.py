@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from lake.kinds.columns import AT, ORDER, SIGN, visible
 from lake.kinds.kind import DECIDES, ROLE
+from lake.store.comparison import equal
 from lake.store.scan import to_arrow
 from lake.text import SPARK, quoted
 
@@ -70,7 +73,7 @@ class Lookup:
         test: Column = F.expr(self.broadcast)
         for values in self.wanted:
             if values is not None:
-                test = test | _equal({sql: values[name] for name, sql in self.columns.items()})
+                test = test | _all(_equal(F.expr(sql), values[name]) for name, sql in self.columns.items())
         return self.rows.where(test)
 
     def findings(self, few: Few) -> list[Finding]:
@@ -100,13 +103,22 @@ class Lookup:
         )
 
 
-def _equal(values: Mapping[str, Any]) -> Column:
+def _equal(column: Column, value: Any) -> Column:
     from pyspark.sql import functions as F
 
-    test: Column = F.lit(True)
-    for sql, value in values.items():
-        test = test & (F.expr(sql).isNull() if value is None else F.expr(sql) == F.lit(value))
-    return test
+    if value is None:
+        return column.isNull()
+    if isinstance(value, dict):
+        return column.isNotNull() & _all(_equal(column[name], part) for name, part in value.items())
+    if isinstance(value, list):
+        return (F.size(column) == len(value)) & _all(_equal(F.get(column, n), part) for n, part in enumerate(value))
+    return column == F.lit(value)
+
+
+def _all(tests: Iterable[Column]) -> Column:
+    from pyspark.sql import functions as F
+
+    return reduce(and_, tests, F.lit(True))
 
 
 def _finding(rows: Sequence[Values], wanted: Values) -> Finding:
@@ -114,7 +126,7 @@ def _finding(rows: Sequence[Values], wanted: Values) -> Finding:
 
 
 def _group(rows: Sequence[Values], wanted: Values) -> Finding:
-    group = [row for row in rows if {column: row["group"][column] for column in wanted} == wanted]
+    group = [row for row in rows if equal({column: row["group"][column] for column in wanted}, wanted)]
     if not group:
         return Finding()
     return Finding(group[0]["of"], tuple(Found(row["order"], row["values"], row["role"], row["nth"]) for row in group))

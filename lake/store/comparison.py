@@ -42,6 +42,19 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def comparison_key(value: Any) -> tuple[Any, ...]:
+    """Return a key that sorts and hashes `value` as SQL does, also if it is nested: null first, NaN last."""
+    if value is None:
+        return (0,)
+    if isinstance(value, dict):
+        return (1, *map(comparison_key, value.values()))
+    if isinstance(value, list | tuple):
+        return (1, *map(comparison_key, value))
+    if isinstance(value, float) and isnan(value):
+        return (2,)
+    return (1, value)
+
+
 def changed_pairs(columns: Sequence[str], identity: Sequence[str], *, before: Sequence[str] | None = None) -> str:
     """Return DuckDB's SQL of the changed rows: CHANGE, and the structs `before` and `after`, null if absent.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from lake.config import Settings
 from lake.engine.explain.edition_diff import EditionDiff, diff_editions
 from lake.errors import LakeError
 from lake.project.project import load
+from lake.store.comparison import comparison_key
 from lake.store.ledger import editions
 from tests.shop import contract, declare
 from tests.warehouse import publish, write
@@ -124,3 +126,15 @@ def test_edition_diff_reports_a_table_that_it_cannot_compare(things: Settings) -
     for pair, told in {(1, 3): "edition 3 has no table 'thing'", (1, 9): "editions 1 to 3 exist"}.items():
         with pytest.raises(LakeError, match=told):
             _differ(things, *pair)
+
+
+def test_keys_of_nested_values_have_the_order_and_equality_of_sql() -> None:
+    ordered = [
+        *(None, {"a": None, "b": 1}, {"a": [], "b": 0}, {"a": [None], "b": 0}, {"a": [1.5], "b": None}),
+        *({"a": [1.5], "b": 0}, {"a": [1.5, None], "b": 0}, {"a": [float("nan")], "b": None}),
+    ]
+    keys = [comparison_key(value) for value in ordered]
+    assert sorted(keys) == keys
+    assert len(
+        {*keys, *map(comparison_key, deepcopy(ordered)), comparison_key({"a": [float("nan")], "b": None})}
+    ) == len(keys)

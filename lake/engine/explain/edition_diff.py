@@ -290,5 +290,5 @@ def _rows(path: Address, version: int, keys: Sequence[Values]) -> list[Values | 
     if not set(columns) <= set(scan.schema().names):
         return [None for _ in keys]
     rows = scan.arrow(keys=scan.keys(keys)).to_pylist()
-    by_key = {tuple(row[column] for column in columns): row for row in rows}
+    by_key = {key_values({column: row[column] for column in columns}): row for row in rows}
     return [by_key.get(key_values(key)) for key in keys]

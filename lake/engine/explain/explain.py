@@ -21,6 +21,7 @@ from lake.project.declaration import Declaration, Input
 from lake.project.project import Project
 from lake.session import SessionFactory
 from lake.session.spark_session import first_line, raise_if_gone
+from lake.store.comparison import comparison_key
 from lake.store.ledger.cuts import Cut, get_cut, latest_cut
 from lake.store.rows import Rows
 from lake.store.scan import to_arrow, to_frame
@@ -260,10 +261,7 @@ def _notes(project: Project, declaration: Declaration, head: TableHead, *, newes
 
 
 def _by_identity(declaration: Declaration, rows: Sequence[Values]) -> list[Values]:
-    def place(row: Values) -> list[Any]:
-        return [(row[column] is not None, row[column]) for column in declaration.kind.identity]
-
-    return sorted(rows, key=place)
+    return sorted(rows, key=lambda row: key_values({column: row[column] for column in declaration.kind.identity}))
 
 
 def _first_and_last(rows: Sequence[Values], few: Few) -> Sequence[Values]:
@@ -277,4 +275,4 @@ def _place(order: Values) -> tuple[int, int, int]:
 
 
 def key_values(values: Values) -> tuple[Any, ...]:
-    return tuple(values.values())
+    return comparison_key(values)
