@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import duckdb
@@ -44,7 +44,7 @@ class Condition:
         if self.when:
             with closing(_locked()) as con:
                 try:
-                    if len(con.extract_statements(self._sql)) != 1:
+                    if len(con.extract_statements(replace(self, on=())._sql)) != 1:
                         yield self._fault("it is more than one condition")
                 except duckdb.Error as error:
                     yield self._fault(first_line(error))

@@ -340,6 +340,12 @@ BAD = [
     (f'table = "t"\n{RECEIVER}of = "x"', "unknown key 'of'"),
     (f'table = "t"\n{RECEIVER}on = []', "on names no change"),
     (f'table = "t"\n{RECEIVER}on = ["inserted"]', "no change is called 'inserted'"),
+    *(
+        (f'table = "t"\n{RECEIVER}on = [{value}]\nwhen = "true"', "on: no change is called ")
+        for value in ("1", "1.5", "true", '""', '["insert"]', "{insert = true}", "2024-01-31")
+    ),
+    *((f'table = "t"\n{RECEIVER}on = {value}', "on: expected a list") for value in ("1", '"insert"', "2024-01-31")),
+    *((f'table = "t"\n{RECEIVER}when = {value}', "when: expected a text") for value in ("1", "[]", "2024-01-31")),
     (f'table = "t"\n{RECEIVER}when = "after.x >"', "when: syntax error"),
     (f'table = "t"\n{RECEIVER}message = "{{row.x}}"', "{row.x} stands for nothing"),
     (f'table = "t"\n{RECEIVER}format = "xml"', "format: found 'xml'"),

@@ -132,6 +132,12 @@ BAD = [
     ("redis", 'url = "redis://x"', 'form = "jsn"', "form: found 'jsn'"),
     ("webhook", GOOD, 'mode = "mirror"', "mode: found 'mirror'"),
     ("webhook", GOOD, 'on = ["upsert"]', "no change is called 'upsert'"),
+    *(
+        ("webhook", GOOD, f'on = [{value}]\nwhen = "true"', "on: no change is called ")
+        for value in ("1", "1.5", "true", '""', '["insert"]', "{insert = true}", "2024-01-31")
+    ),
+    *(("webhook", GOOD, f"on = {value}", "on: expected a list") for value in ("1", "true", '"insert"', "2024-01-31")),
+    *(("webhook", GOOD, f"when = {value}", "when: expected a text") for value in ("1", "true", "[]", "2024-01-31")),
     ("webhook", GOOD, 'when = "after.x >"', "when: syntax error"),
     ("webhook", GOOD, 'when = "true); select (1"', "it is more than one condition"),
 ]
