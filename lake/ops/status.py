@@ -70,7 +70,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         pin=reader.ledger("editions", editions.pinned, settings),
         stoppers=tuple(_stopped_checks(newest_checks, project, newest)),
         checks=_check_summary(project, whole),
-        streams=(*streams, *(StreamStatus(name) for name, head in logs.items() if head is None)),
+        streams=(*streams, *(StreamStatus(name, damaged=True) for name, head in logs.items() if head is None)),
         tables=tables,
         failed=tuple(
             run
@@ -100,7 +100,7 @@ def _stream_statuses(
     holding_cut = cut if reader.is_sound(warehouse.book("editions").path) else None
     return [
         reader.at(warehouse.quarantine(name).path, _stream_status, project, head, holding_cut, by_stream.get(name))
-        or StreamStatus(name)
+        or StreamStatus(name, damaged=True)
         for name, head in logs.items()
     ]
 

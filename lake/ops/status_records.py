@@ -28,7 +28,7 @@ class HorizonStatus:
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """A log and its newest batch, made `at`. Empty for a damaged log.
+    """A log and its newest batch, made `at`. Empty if it is damaged.
 
     `missing` describes expected events, `held` why derived tables are not published; `folders` are sub-folders of the
     landing folder, which are not read.
@@ -48,6 +48,7 @@ class StreamStatus:
     accepted: Mapping[str, Any] = field(default_factory=dict)
     drift: Drift = field(default_factory=Drift)
     folders: Sequence[str] = ()
+    damaged: bool = False
 
 
 @dataclass(frozen=True)

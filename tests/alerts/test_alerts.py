@@ -272,6 +272,34 @@ def test_episode_has_the_same_id_after_a_crash(
     assert len({got.id for got in webhook.taken}) == 1
 
 
+UNREADABLE = [
+    ("lag", "current_order", "silver/current_order"),
+    ("lag", "", "silver/current_order"),
+    ("age", "", "meta/editions"),
+    ("pending", "orders", "logs/orders"),
+    ("quarantine", "", "logs/orders"),
+    ("drift", "", "logs/orders"),
+    ("sink", "crm", "meta/editions"),
+]
+
+
+@pytest.mark.parametrize(("measure", "of", "folder"), UNREADABLE)
+def test_episode_neither_ends_nor_begins_while_its_measure_cannot_be_read(
+    shop: Settings, webhook: Webhook, measure: str, of: str, folder: str
+) -> None:
+    remove_waiting_files(shop)
+    above = 10**10 if measure == "age" else 0
+    declare(shop, webhook, "fires", f'measure = "{measure}"', f'of = "{of}"', f"above = {above}")
+    declare(shop, webhook, "rests", f'measure = "{measure}"', f'of = "{of}"', f"above = {above}")
+    sent.record_episode(shop, sent.Episode("fires", 1, "2026-01-02T00:00:00Z", 9.0, "much", told=1))
+    log = shop.warehouse_path / folder / "_delta_log"
+    for file in log.glob("*.json"):
+        file.write_bytes(b"\xff{}\n{}")
+    (log / f"{9:020}.json").write_text("{}\n")
+    fires, rests = alert_results(shop)
+    assert (fires["state"], rests["state"], webhook.tried) == ("firing since 2026-01-02T00:00:00Z: much", "", [])
+
+
 MEASURES = [
     ("age", "", 0, True),
     ("age", "", 10**10, False),

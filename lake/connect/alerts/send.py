@@ -64,11 +64,15 @@ class Measurements:
         return status(*sound(self.settings))
 
     def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
-        """Return value (None: there is none), description and subject."""
+        """Return value, description and subject. The value is None if nobody can know whether it is above the limit."""
         values = [each for each in _values(self.status, alert.measure) if alert.of in {"", each[2]}]
         if alert.measure in CONDITIONS:
-            return float(len(values)), "; ".join(what for _, what, _ in values)[: runs.REASON_LENGTH], ""
-        return max(values, default=(None, "", ""), key=lambda each: each[0])
+            values = [(float(len(values)), "; ".join(what for _, what, _ in values)[: runs.REASON_LENGTH], "")]
+        worst = max(values, default=None, key=lambda each: each[0])
+        unreadable = any(alert.of in {"", subject} for subject in _unreadable(self.status, alert.measure))
+        if worst is None or (unreadable and worst[0] <= alert.above):
+            return None, "", ""
+        return worst
 
 
 def _values(now: Status, measure: str) -> Iterator[tuple[float, str, str]]:
@@ -95,6 +99,21 @@ def _values(now: Status, measure: str) -> Iterator[tuple[float, str, str]]:
             lines = failed_conditions(now, [measure])  # messages about damage are sent as well
             lines = [line for line in lines if f": {VERB} of " not in line]  # an alert about itself
             yield from ((1.0, line, "") for line in lines if measure == "stopped" or line.startswith(f"{measure}: "))
+
+
+def _unreadable(now: Status, measure: str) -> list[str]:
+    """Return the subjects whose value cannot be read."""
+    match measure:
+        case "lag":
+            return [table.name for table in now.tables if table.damaged]
+        case "pending" | "quarantine":
+            return [stream.name for stream in now.streams if stream.damaged]
+        case "sink" | "undelivered":
+            return [sink.name for sink in now.sinks if sink.error]
+        case "age":
+            return []
+        case _:  # of CONDITIONS
+            return [damage.path.name for damage in now.damaged]
 
 
 def send_alerts(
@@ -178,12 +197,15 @@ def _preview_state(settings: Settings, alert: StateAlert, values: Measurements) 
 
 
 def _next(alert: StateAlert, before: Episode | None, values: Measurements) -> Episode | None:
-    """Return the current episode; a new one begins once no message of the one before is pending."""
+    """Return the current episode; a new one begins once no message of the one before is pending.
+
+    While the value is unknown, no episode begins or ends.
+    """
     value, what, of = values.measured(alert)
     holds = value is not None and value > alert.above
     at = values.status.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if before is not None and before.ended is None:
-        return before if holds else replace(before, ended=at)
+        return before if holds or value is None else replace(before, ended=at)
     if value is None or not holds or (before is not None and before.waits):
         return before
     return Episode(alert.name, before.number + 1 if before else 1, at, value, what[: runs.REASON_LENGTH], of=of)
