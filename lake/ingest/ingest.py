@@ -20,6 +20,7 @@ from lake.contracts.contract import Contract, known_stream, load_contract, sound
 from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.ingest import crashed_readers, landing
 from lake.ingest.append import BatchCounts, append, unreadable_files
+from lake.ingest.declared_position import declared_position
 from lake.ingest.delivery import Closing, FileDelivery
 from lake.ingest.files import Mark
 from lake.ingest.horizon import Horizon
@@ -32,7 +33,7 @@ from lake.store import delta
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import CUTS
 from lake.store.ledger.runs import failing
-from lake.store.log import Log, source_position
+from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.process import fault_of
 from lake.store.recovery import RESTORE
@@ -355,7 +356,7 @@ class IdleProducers:
         return Horizon.of(head, self.contract).idle(self.began, declared.idle if declared else None)
 
     def _is_read(self, source: DeclaredSource) -> bool:
-        at = source_position(self.settings, source.name, source.streams)
+        at = declared_position(self.settings, source)
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)
         waits = timedelta(seconds=lag.seconds) if lag.seconds is not None else None

@@ -18,6 +18,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.append import BatchCounts, append
+from lake.ingest.declared_position import declared_position
 from lake.ingest.delivery import SourceDelivery
 from lake.progress import step
 from lake.sources import spool
@@ -26,7 +27,7 @@ from lake.sources.source import CopyingSource, Progress, Source, Spool
 from lake.sources.spool import SpooledDelivery
 from lake.store.ledger import runs
 from lake.store.locks.lease import lease
-from lake.store.log import Log, SourcePosition, source_position
+from lake.store.log import Log, SourcePosition
 from lake.store.log_head import LogHead
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def open_ingestion(
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
         work = SourceIngestion(settings, spark, contracts, source, reader, now)
         work.finish()
-        at = source_position(settings, source.name, source.streams)
+        at = declared_position(settings, source)
         if at.progress is not None:
             work.acknowledge(at.progress, at.streams)
         yield work
@@ -121,7 +122,7 @@ def _open_declared(
         raise faults[name]
     source = sources[name]
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
-        yield reader, source_position(settings, source.name, source.streams)
+        yield reader, declared_position(settings, source)
 
 
 def _check_ingested(settings: Settings, name: str, at: SourcePosition) -> None:
@@ -198,7 +199,7 @@ class SourceIngestion:
         return self.counts
 
     def finish(self) -> None:
-        name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
+        name, at = self.source.name, declared_position(self.settings, self.source)
         on_disk = spool.spooled_deliveries(self.settings, name)
         if at.lacking and not _is_whole(self.settings, name, at):
             raise DeclarationError(
@@ -220,7 +221,7 @@ class SourceIngestion:
                 self.commit(spooled)
 
     def ingest_next(self, read: Callable[[Progress | None, Spool], Progress | None]) -> bool:
-        name, at = self.source.name, source_position(self.settings, self.source.name, self.source.streams)
+        name, at = self.source.name, declared_position(self.settings, self.source)
         with spool.new_spool(self.settings, name) as writer:
             progress = read(at.progress, writer)
             if progress is None:

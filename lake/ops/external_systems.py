@@ -11,13 +11,13 @@ from typing import Any
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
+from lake.ingest.declared_position import declared_position
 from lake.publish.after_publish import sinks_of_connectors
 from lake.sinks.kind import DeclaredSink, sound_sinks
 from lake.sinks.sink import RejectedRow
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import Progress
 from lake.store.ledger import consumers, editions, sent
-from lake.store.log import source_position
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def source_statuses(settings: Settings, contracts: Mapping[str, Contract]) -> It
 def _source_status(settings: Settings, source: DeclaredSource) -> SourceStatus:
     data: dict[str, Any] = {"kind": source.kind, "streams": source.streams}
     try:
-        at = source_position(settings, source.name, source.streams)
+        at = declared_position(settings, source)
         data |= {"delivery": at.number, "progress": at.progress, "lacking": at.lacking}
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)

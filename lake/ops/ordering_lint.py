@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
+from lake.ingest.declared_position import declared_position
 from lake.project.project import Project
 from lake.sources.declared import DeclaredSource, sound_sources
 from lake.sources.source import PartitionedSource
-from lake.store.log import source_position
 
 Ordering: TypeAlias = tuple[str, list[set[str]]]
 """Description of the unordered parts, and sets of fields: events equal in all fields of a set are ordered."""
@@ -43,7 +43,7 @@ def find_unordered_tables(project: Project, streams: Iterable[str]) -> Iterator[
 
 
 def _partitions(project: Project, source: DeclaredSource, reader: PartitionedSource) -> Mapping[str, Ordering]:
-    progress = source_position(project.settings, source.name, source.streams).progress
+    progress = declared_position(project.settings, source).progress
     counts = {} if progress is None else reader.partitions(progress)
     return {
         stream: (

@@ -85,11 +85,13 @@ def _check_source(settings: Settings, stream: str, name: str) -> None:
     """
     logged = Log(settings, stream).head().sources.get(name)
     if logged is None:
-        declared = [file.name for file in sources(settings).texts]
-        if name not in declared:
-            fix = did_you_mean(name, declared)
-            raise DeclarationError(f"no source {name!r}", where=f"{settings.sources}/", fix=fix)
-    elif "upto" not in logged.progress:
+        kinds = {file.name: file.options.get("kind") for file in sources(settings).texts}
+        if name not in kinds:
+            raise DeclarationError(f"no source {name!r}", where=f"{settings.sources}/", fix=did_you_mean(name, kinds))
+        is_posted = kinds[name] == "http"
+    else:
+        is_posted = "upto" in logged.progress
+    if not is_posted:
         raise DeclarationError(f"the source {name} takes no posted events, so its events have no token", fix=FIX)
 
 

@@ -49,4 +49,4 @@ class _IntakeDecider:
         return closing(intake_writer(settings, source))
 
 
-KIND = SourceKind(_open, decider=_IntakeDecider(), facts=FACTS)
+KIND = SourceKind(_open, decider=_IntakeDecider(), facts=FACTS, members=("spool", "upto"))

@@ -21,7 +21,7 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.serve.backpressure import IntakeLimits
 from lake.serve.intake_folder import Group, GroupWriter, IntakeFolder
 from lake.sources.declared import sound_sources
-from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceRecord, Spool
+from lake.sources.source import Gap, Lag, Progress, SourceDeclaration, SourceRecord, Spool, check_members
 from lake.store.log import source_position
 
 BATCH_BYTES: Final = 64 << 20
@@ -256,6 +256,9 @@ def intake_writer(settings: Settings, source: str) -> GroupWriter:
     def logged() -> int:
         progress = [source_position(settings, source, tuple(streams_of(settings))).progress]
         progress += [delivery.progress for delivery in spool.spooled_deliveries(settings, source)]
-        return max((int(position["upto"]) for position in progress if position), default=0)
+        positions = [position for position in progress if position is not None]
+        for position in positions:
+            check_members(position, ("upto",), source, f"{settings.sources}/")
+        return max((int(position["upto"]) for position in positions), default=0)
 
     return GroupWriter(IntakeFolder.of(settings, source), logged)

@@ -6,7 +6,7 @@ never divided by a cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,13 +21,14 @@ from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
 
 @dataclass(frozen=True)
 class DeclaredSource:
-    """`make` returns its Source, not yet connected."""
+    """`make` returns its Source, not yet connected. `members` are those of its kind."""
 
     name: str
     kind: str
     streams: tuple[str, ...]
     where: str
     make: Callable[[], Source]
+    members: Sequence[str] = ()
 
     def open(self) -> Source:
         return self.make()
@@ -85,4 +86,4 @@ def _read(settings: Settings, contracts: Mapping[str, Contract], file: DeclaredF
     unknown = (stream for stream in source.streams if stream not in known)
     faults = ((f"unknown stream {stream!r}", did_you_mean(stream, known)) for stream in unknown)
     DeclarationError.raise_any(faults, where)
-    return DeclaredSource(file.name, kind, source.streams, where, lambda: source)
+    return DeclaredSource(file.name, kind, source.streams, where, lambda: source, source_kind.members)

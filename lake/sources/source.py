@@ -30,6 +30,16 @@ class Gap(DeclarationError):
     """The records to read next are gone, or have changed."""
 
 
+def check_members(progress: Progress, members: Iterable[str], name: str, where: str) -> None:
+    """Raise DeclarationError if a source of another kind had the name `name` before."""
+    if missing := [member for member in members if member not in progress]:
+        raise DeclarationError(
+            f"{name} was read as a source of another kind: its position has no {missing[0]!r}",
+            where=where,
+            fix="give the new source another name, that of its file; or restore the kind",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
     """Text that a contract reads, its unique `place` in the source, and facts such as {"kafka.key": "AA"}."""
@@ -180,10 +190,12 @@ class SourceKind:
     """Kind of source: the object of an entry point in the group `lake.sources`, named as the kind.
 
     `open` does not connect; it raises one DeclarationError with all faults. `transactional`: places end in `:` or `#`
-    and the record's ordinal in its transaction.
+    and the record's ordinal in its transaction. `members` are in every Progress of the kind: one without them is of
+    another kind.
     """
 
     open: Callable[[SourceDeclaration], Source]
     transactional: bool = True
     decider: Decider | None = None
     facts: Sequence[SourceFact] = ()
+    members: Sequence[str] = ()

@@ -63,7 +63,7 @@ def test_table_is_named_when_no_partition_decides_its_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     install(monkeypatch, tmp_path / "packages", {"lake.sources": {"fake": "tests.sources.fake:KIND"}})
-    monkeypatch.setattr(ordering_lint, "source_position", lambda *_: SourcePosition(1, {"to": 1}, ("events",)))
+    monkeypatch.setattr(ordering_lint, "declared_position", lambda *_: SourcePosition(1, {"to": 1}, ("events",)))
     settings = empty(tmp_path / "shop")
     streams = {"events": WHOLE, "parts": PARTS, "placed": PLACED}
     contracts = [

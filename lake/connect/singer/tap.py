@@ -328,7 +328,7 @@ def _open(declaration: SourceDeclaration) -> TapSource:
     return TapSource(Tap(name, tuple(command), by_name, settings.project, scratch, every, records, where))
 
 
-KIND: Final = SourceKind(_open, facts=FACTS)
+KIND: Final = SourceKind(_open, facts=FACTS, members=("state", "run"))
 
 
 def append_tapped(

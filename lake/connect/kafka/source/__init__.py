@@ -31,4 +31,4 @@ def _open(declaration: SourceDeclaration) -> Source:
     return KafkaSource(options_of(declaration.name, declaration.values, declaration.contracts, declaration.where))
 
 
-KIND = SourceKind(_open, transactional=False, facts=FACTS)
+KIND = SourceKind(_open, transactional=False, facts=FACTS, members=("cluster", "topics"))

@@ -14,4 +14,4 @@ def _open(declaration: SourceDeclaration) -> Source:
     )
 
 
-KIND = SourceKind(_open)
+KIND = SourceKind(_open, members=("slot", "to"))
