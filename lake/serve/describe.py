@@ -114,9 +114,7 @@ def schema(contract: Contract) -> dict[str, Any]:
 
 
 def _described(field: Field) -> dict[str, Any]:
-    described = dict(_schema_and_example(field)[0])
-    if field.nullable:
-        described = {**described, "type": [described["type"], "null"]} if "type" in described else described
+    described = _schema(field)
     words = [field.doc, f"In {field.unit}." if field.unit else "", "Personal." if field.personal else ""]
     if text := " ".join(filter(None, words)):
         described["description"] = text
@@ -126,21 +124,32 @@ def _described(field: Field) -> dict[str, Any]:
     return described
 
 
+def _schema(field: Field) -> dict[str, Any]:
+    schema = dict(_schema_and_example(field)[0])
+    if not field.nullable:
+        return schema
+    if "anyOf" in schema:
+        return schema | {"anyOf": [*schema["anyOf"], {"type": "null"}]}
+    if "enum" in schema:
+        schema["enum"] = [*schema["enum"], None]
+    return schema | {"type": [schema["type"], "null"]}
+
+
 def _schema_and_example(field: Field) -> tuple[Mapping[str, Any], Any]:
     if field.symbols:
         return {"type": "string", "enum": list(field.symbols)}, field.symbols[0]
     if field.type.startswith("decimal"):
         either = {"description": field.type, "anyOf": [{"type": "number"}, {"type": "string"}]}
         return either, field.minimum or "1.50"
-    parts = {part.name: _schema_and_example(part) for part in field.parts}
+    schemas = {part.name: _schema(part) for part in field.parts}
+    values = {part.name: _schema_and_example(part)[1] for part in field.parts}
     if field.type.startswith("struct<"):
-        properties = {name: schema for name, (schema, _) in parts.items()}
-        return {"type": "object", "properties": properties}, {name: value for name, (_, value) in parts.items()}
-    if parts:
-        [(schema, value)] = parts.values()
+        return {"type": "object", "properties": schemas}, values
+    if field.parts:
+        [part_schema], [part_value] = schemas.values(), values.values()
         if field.type.startswith("array<"):
-            return {"type": "array", "items": schema}, [value]
-        return {"type": "object", "additionalProperties": schema}, {"name": value}
+            return {"type": "array", "items": part_schema}, [part_value]
+        return {"type": "object", "additionalProperties": part_schema}, {"name": part_value}
     schema, value = SIMPLE.get(field.type, ({"type": "string"}, "…"))
     if field.minimum is not None and field.type in NUMBERS:
         value = json.loads(field.minimum)

@@ -11,20 +11,21 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
 
 from lake.config import Settings
-from lake.contracts.contract import load_contracts
+from lake.contracts.contract import load_contract, load_contracts
 from lake.serve.backpressure import Rate
+from lake.serve.describe import schema
 from lake.serve.intake_folder import GroupWriter
 from lake.serve.problems import KINDS, Problem
 from lake.serve.source import find_declaration
@@ -36,7 +37,7 @@ from tests.intake import LAKE, Client, request, spooled
 from tests.processes import LOOPBACK, PATIENCE, listening, until
 from tests.servers import needed
 from tests.servers.http import SECRET, Http, installed, shop
-from tests.shop import contract, declare, empty
+from tests.shop import avro, contract, declare, empty
 
 pytestmark = pytest.mark.http
 
@@ -459,6 +460,47 @@ def test_openapi_document_describes_the_records_of_a_contract(http: Http) -> Non
         found: Any = said
         for part in reference.split("/"):
             found = found[part]
+
+
+TYPES: Final = (
+    "boolean",
+    "int",
+    "double",
+    "string",
+    "bytes",
+    "date",
+    "timestamp",
+    "decimal(9, 2)",
+    {"type": "enum", "name": "status", "symbols": ["open", "paid"]},
+    {"type": "array", "items": "int"},
+    {"type": "map", "values": "string"},
+)
+
+
+def allows_null(schema: Mapping[str, Any]) -> bool:
+    if "anyOf" in schema:
+        return any(map(allows_null, schema["anyOf"]))
+    return "null" in schema["type"] and None in schema.get("enum", [None])
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("type", TYPES, ids=str)
+def test_openapi_document_allows_null_exactly_where_the_contract_does(
+    tmp_path: Path, type: Any, *, nullable: bool
+) -> None:
+    settings, kind = empty(tmp_path), ["null", avro(type)] if nullable else avro(type)
+    types = {
+        "field": kind,
+        "part": {"type": "record", "name": "parts", "fields": [{"name": "part", "type": kind}]},
+        "item": {"type": "array", "items": kind},
+    }
+    contracts = [contract(f"in_{name}", {"key": "long"}) for name in types]
+    for about, of in zip(contracts, types.values(), strict=True):
+        about["fields"].append({"name": "value", "type": of})
+    declare(settings, *contracts)
+    value = {name: schema(load_contract(settings, f"in_{name}"))["properties"]["value"] for name in types}
+    described = [value["field"], value["part"]["properties"]["part"], value["item"]["items"]]
+    assert [*map(allows_null, described)] == [nullable] * 3
 
 
 def test_openapi_document_describes_every_path(tmp_path: Path) -> None:
