@@ -13,6 +13,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from lake.project.project import Project
 from lake.session import file_modes
 from lake.store import archive_tier, delta, delta_writer, duckdb_tables, quarantine
 from lake.store.damage import damages
-from lake.store.keys import copy_store, has_store, restore_store
+from lake.store.keys import copied_store, has_store, restore_store
 from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import WAREHOUSE, recording
 from lake.store.scan import Scan
@@ -62,7 +63,7 @@ def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: On
 
     Raises DeclarationError if `folder` is within the warehouse, `keys` exists or is within `folder`, or there is no key
     store; StorageError if a table is damaged; Unavailable if a disk is full or the past of a table is ended meanwhile.
-    Then the copy of the warehouse is removed.
+    Then the copies of the warehouse and of the keys are removed.
     """
     with recording(project.settings, "backup", WAREHOUSE) as counts:
         done = _backup(project, folder, keys, on_progress)
@@ -96,12 +97,12 @@ def _backup(project: Project, folder: Path, keys: Path | None, on_progress: OnPr
                 where=project.settings.place(project.settings.warehouse),
                 fix="lake run",
             )
-        if keys is not None:
-            copy_store(project.settings, keys)
         done = Backup(str(folder), began, tables, left_out, keys is not None)
-        (folder / NOTE).write_text(json.dumps(asdict(done), default=str, indent=2) + "\n", "utf-8")
+        with copied_store(project.settings, keys) if keys is not None else nullcontext():
+            (folder / NOTE).write_text(json.dumps(asdict(done), default=str, indent=2) + "\n", "utf-8")
     except BaseException as error:
         shutil.rmtree(folder / "warehouse", ignore_errors=True)
+        (folder / NOTE).unlink(missing_ok=True)
         raise (full(error, where=str(folder)) if isinstance(error, Exception) else None) or error from None
     return done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -35,7 +36,7 @@ from lake.privacy.forget import forget
 from lake.project.project import Project, load
 from lake.read.sql import reader
 from lake.store import quarantine
-from lake.store.keys import copy_store, open_store, secret_file
+from lake.store.keys import KeyStore, copied_store, open_store, secret_file
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.ledger.editions import kept_editions
 from lake.store.log import Log
@@ -175,7 +176,8 @@ def test_restore_keys_copies_a_key_store_to_a_project_without_keys(shop: Project
     store.make("orders", ["ada", "joan"])
     store.destroy("orders", ["joan"])
     people = all_keys(store)
-    copy_store(shop.settings, tmp_path / "copy")
+    with copied_store(shop.settings, tmp_path / "copy"):
+        pass
     assert "there is a key store already" in str(restored_from(tmp_path / "copy").exception)
     for file in (shop.settings.keys_path, secret_file(shop.settings.keys_path)):
         file.unlink()
@@ -195,6 +197,24 @@ def test_backup_leaves_nothing_when_it_fails(shop: Project, tmp_path: Path) -> N
     with pytest.raises(Unavailable, match="disk full"):
         backup(shop, tmp_path / "copy", keys=None, on_progress=fails)
     assert list((tmp_path / "copy").iterdir()) == []
+
+
+@pytest.mark.parametrize("point", ["keys", "note"])
+def test_backup_leaves_no_keys_when_it_fails_and_can_be_repeated(
+    shop: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    open_store(shop.settings, make=True).make("orders", ["ada"])
+    copy, keys = tmp_path / "copy", tmp_path / "safe/keys"
+    arguments = ["backup", str(copy), "--keys", str(keys), "--project", str(shop.settings.project)]
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyStore, "copy", fails) if point == "keys" else patch.setattr(Path, "write_text", fails)
+        assert isinstance(CliRunner().invoke(lake, arguments).exception, Unavailable)
+    assert [*copy.iterdir(), *keys.parent.iterdir()] == []
+    assert CliRunner().invoke(lake, arguments).exit_code == 0
+    assert keys.exists()
 
 
 def people(shop: Lakehouse) -> dict[int, Any]:

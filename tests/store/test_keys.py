@@ -15,7 +15,7 @@ import pytest
 from lake import cost
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store.keys import Identity, KeyStore, _home, copy_store, has_store, open_store, restore_store, secret_file
+from lake.store.keys import Identity, KeyStore, _home, copied_store, has_store, open_store, restore_store, secret_file
 from tests.servers.postgres import Postgres, url
 from tests.shop import all_keys
 
@@ -137,7 +137,8 @@ def test_keys_are_read_in_parts_each_key_once(
     assert [*all_keys(store)] == known(store, "orders") == tokens
     assert {part.num_rows for part in store.all_keys("orders")} <= {7, people % 7}
     assert store.keys_of("orders", tokens[::2]).column("_subject").to_pylist() == tokens[::2]
-    copy_store(keys_settings, tmp_path / "copy.sqlite")
+    with copied_store(keys_settings, tmp_path / "copy.sqlite"):
+        pass
     assert content(
         restore_store(replace(keys_settings, keys=tmp_path / "other.sqlite"), tmp_path / "copy.sqlite")
     ) == content(store)
@@ -177,10 +178,11 @@ def test_concurrent_makers_get_the_same_store_and_keys(keys_settings: Settings) 
 def test_copied_and_restored_key_stores_equal_the_original(keys_settings: Settings, tmp_path: Path) -> None:
     store = fill(keys_settings)
     copy = tmp_path / "safe/keys.sqlite"
-    copy_store(keys_settings, copy)
+    with copied_store(keys_settings, copy):
+        pass
     assert copy.stat().st_mode & 0o077 == secret_file(copy).stat().st_mode & 0o077 == 0
-    with pytest.raises(FileExistsError):
-        copy_store(keys_settings, copy)
+    with pytest.raises(FileExistsError), copied_store(keys_settings, copy):
+        pass
     with pytest.raises(DeclarationError, match="there is a key store already"):
         restore_store(keys_settings, copy)
     elsewhere = replace(keys_settings, keys=tmp_path / "other.sqlite")

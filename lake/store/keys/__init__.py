@@ -311,11 +311,19 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
     return KeyStore(home, *(home.make() if make else home.identity()))
 
 
-def copy_store(settings: Settings, file: Path) -> None:
-    """Raises FileExistsError."""
-    store = open_store(settings)
+@contextmanager
+def copied_store(settings: Settings, file: Path) -> Iterator[None]:
+    """Copy the key store into a new file, which is deleted if this or the block fails. Raises FileExistsError."""
+    store, has_secret = open_store(settings), secret_file(file).exists()
     _create(file, os.O_EXCL)
-    store.copy(KeyFile(file))
+    try:
+        store.copy(KeyFile(file))
+        yield
+    except BaseException:
+        file.unlink()
+        if not has_secret:
+            secret_file(file).unlink(missing_ok=True)
+        raise
 
 
 def restore_store(settings: Settings, file: Path) -> KeyStore:
