@@ -177,10 +177,15 @@ def forget_sink(settings: Settings, name: str) -> None:
 
     A sink whose position is in the warehouse then starts from scratch. Raises DeclarationError for an unknown sink.
     """
-    was_sent = sent.forget(settings, name)
-    if not consumers.forget(settings, name, consumers.SINK) and not was_sent:
+    if not forget_position(settings, name):
         listed = (one.name for one in consumers.consumers(settings) if one.is_sink)
         raise DeclarationError(f"nothing was delivered to a sink {name!r}", fix=did_you_mean(name, listed))
+
+
+def forget_position(settings: Settings, name: str) -> bool:
+    """As `forget_sink`. Return whether anything was delivered to the sink."""
+    was_sent = sent.forget(settings, name)
+    return consumers.forget(settings, name, consumers.SINK) or was_sent
 
 
 @contextmanager

@@ -185,6 +185,12 @@ def test_alert_behind_expired_editions_is_reported_and_can_start_from_now(things
     assert len(webhook.taken) == 1
 
 
+def test_new_alert_can_start_from_now(things: Things, webhook: Webhook) -> None:
+    assert alert_results(things.settings, "large", "--from-now")[0]["sent"] == 0
+    things.change({1: 12, 2: 20})
+    assert alert_results(things.settings, "large")[0]["sent"] == 1
+
+
 def test_text_format_sends_only_the_text_of_the_message(things: Things, webhook: Webhook) -> None:
     declare(
         things.settings, webhook, "large", f'table = "{NAME}"', 'format = "text"', 'message = "{change} {before.word}"'

@@ -39,12 +39,12 @@ def alert(
     from lake.connect.alerts.declared import RowAlert, declared_alerts
     from lake.connect.alerts.send import follow as go_on
     from lake.connect.alerts.send import preview, send_alerts
-    from lake.sinks.deliver import forget_sink
+    from lake.sinks.deliver import forget_position
 
     declared = declared_alerts(shell.settings, alerts)
     for one in declared if from_now else ():
         if isinstance(one, RowAlert):
-            forget_sink(shell.settings, one.sink.name)
+            forget_position(shell.settings, one.sink.name)
     if retry or give_up:
         sinks = [one.sink for one in declared if isinstance(one, RowAlert)]
         return retry_or_give_up(shell, sinks, "alert", given_up=give_up)
