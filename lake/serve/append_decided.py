@@ -11,8 +11,9 @@ import json
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from http.client import HTTPException
 from typing import Any, Final
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 from lake.config import Settings
@@ -148,23 +149,35 @@ def _post(settings: Settings, declared: DeclaredIntake, command: DecisionRequest
         )
     headers = _headers(command) | {"authorization": f"Bearer {token}"}
     path = "streams" if len(command.streams) > 1 else f"streams/{command.streams[0]}"
-    request = Request(f"{url}/{path}?decide", command.body, headers, method="POST")
     try:
-        with build_opener(ProxyHandler({})).open(request, timeout=ANSWER_SECONDS) as answer:
-            reply: dict[str, Any] = json.loads(answer.read())
-            return reply
-    except HTTPError as error:
-        problem = json.loads(error.read())
-        kind = str(problem["type"]).rpartition("#")[2]
-        raise _error(kind, str(problem["detail"]), problem) from None
+        accepted, answer = _send(f"{url}/{path}?decide", command.body, headers)
     except TimeoutError:
         raise Unavailable(
             f"the server of {declared.name} has not answered after {ANSWER_SECONDS:g} s",
             where=url,
             fix="run the command again: with the same --id or content, events are not accepted twice",
         ) from None
-    except (URLError, OSError):
+    except (OSError, HTTPException, ValueError):  # nothing listens there, or a server that is not ours
         return None
+    match answer:
+        case {"records": _} if accepted:
+            return dict(answer)
+        case {"type": str(page), "detail": str(detail)} if (kind := page.rpartition("#")[2]) in KINDS:
+            raise _error(kind, detail, answer)
+    return None
+
+
+def _send(url: str, body: bytes, headers: dict[str, str]) -> tuple[bool, Any]:
+    """Return whether the events were accepted, and the JSON of the answer.
+
+    Raises OSError, HTTPException, and ValueError if `url` or the answer cannot be read.
+    """
+    request = Request(url, body, headers, method="POST")
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=ANSWER_SECONDS) as answer:
+            return True, json.loads(answer.read())
+    except HTTPError as error:
+        return False, json.loads(error.read())
 
 
 def _error(kind: str, detail: str, more: dict[str, Any]) -> LakeError:

@@ -7,8 +7,10 @@ import re
 import socket
 from contextlib import closing
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import Thread
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 from unittest.mock import MagicMock
 
 import httpx
@@ -223,4 +225,56 @@ def test_command_reports_a_server_that_does_not_answer(tmp_path: Path, monkeypat
     with socket.create_server(("127.0.0.1", 0)) as silent, closing(GroupWriter(declared.folder)):
         address_of(settings, "web").write_text(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(Unavailable, match="the server of web has not answered after"):
+            append_decided(settings, DecisionRequest(("readings",), b"{}"))
+
+
+FOREIGN: Final = {
+    "no JSON": b"HTTP/1.0 404 Not Found\r\n\r\n<html>",
+    "no UTF-8": b"HTTP/1.0 500 Error\r\n\r\n\xff",
+    "no answer": b"HTTP/1.0 502 Bad Gateway\r\n\r\n",
+    "no problem": b'HTTP/1.0 400 Bad Request\r\n\r\n{"error": 1}',
+    "no object": b"HTTP/1.0 400 Bad Request\r\n\r\n[1]",
+    "an unknown problem": b'HTTP/1.0 400 Bad Request\r\n\r\n{"type": "#other", "detail": "no"}',
+    "success without JSON": b"HTTP/1.0 200 OK\r\n\r\n<html>",
+    "success without a token": b"HTTP/1.0 200 OK\r\n\r\n[]",
+    "a short answer": b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{",
+    "no HTTP": b"-ERR unknown command\r\n",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("answer", FOREIGN.values(), ids=FOREIGN)
+def test_command_reports_that_the_folder_is_in_use_if_another_program_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    class Foreign(StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.rfile.read(2)
+            self.wfile.write(answer)
+
+    installed()
+    settings = shop(tmp_path / "shop", "decide.readings = 'state'\n")
+    declared = find_declaration(settings, load_contracts(settings), "web")
+    monkeypatch.setattr("lake.serve.append_decided.PATIENCE", 0.0)
+    with ThreadingTCPServer(("127.0.0.1", 0), Foreign) as server, closing(GroupWriter(declared.folder)):
+        Thread(target=server.serve_forever, daemon=True).start()
+        address_of(settings, "web").write_text(f"http://127.0.0.1:{server.server_address[1]}")
+        with pytest.raises(Unavailable, match="another lake serve http takes events"):
+            append_decided(settings, DecisionRequest(("readings",), b"{}"))
+        server.shutdown()
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "http://["])
+def test_command_reports_that_the_folder_is_in_use_if_the_address_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    installed()
+    settings = shop(tmp_path / "shop", "decide.readings = 'state'\n")
+    declared = find_declaration(settings, load_contracts(settings), "web")
+    monkeypatch.setattr("lake.serve.append_decided.PATIENCE", 0.0)
+    with closing(GroupWriter(declared.folder)):
+        address_of(settings, "web").write_text(address)
+        with pytest.raises(Unavailable, match="another lake serve http takes events"):
             append_decided(settings, DecisionRequest(("readings",), b"{}"))
