@@ -97,10 +97,11 @@ class RedisServer(SinkServer):
 
     def as_error(self, error: Exception) -> LakeError:
         message = str(error).rpartition(CAUSED)[2].strip() or type(error).__name__
-        stripped = getattr(error, "status_code", None)  # the word, where the client takes it out of the message
-        for word, (kind, fix) in REFUSED.items():
-            if f"{word} " in f"{message} " or word == stripped:
-                return self.fault(kind, f"refuses: {message}", fix)
+        stripped = getattr(error, "status_code", None)  # the word, if the client takes it out of the message
+        word = stripped or message.split()[0]
+        if word in REFUSED:
+            kind, fix = REFUSED[word]
+            return self.fault(kind, f"refuses: {message}", fix)
         if isinstance(error, redis.exceptions.TimeoutError):
             what = f"does not answer within {self.seconds} s"
             return self.fault(Unavailable, what, "try again, or give it more `seconds`")
