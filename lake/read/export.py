@@ -63,6 +63,11 @@ def choose_format(asked: str | None, output: Path | None) -> str:
     return asked or by_extension or "table"
 
 
+def check_folder(output: Path) -> None:
+    if not output.absolute().parent.is_dir():
+        raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="create it first")
+
+
 def export(
     reader: EditionReader, query: str, kind: str, output: Path | None, *, begin: Callable[[], None] = lambda: None
 ) -> None:
@@ -70,8 +75,8 @@ def export(
 
     Calls `begin` before output. Raises DeclarationError for a wrong query, or Parquet on a terminal.
     """
-    if output is not None and not output.absolute().parent.is_dir():
-        raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="create it first")
+    if output is not None:
+        check_folder(output)
     if kind == "parquet" and output is None and sys.stdout.isatty():
         raise DeclarationError(
             "Parquet cannot be written to a terminal", fix="name a file with --output FILE, or pipe it"
@@ -86,17 +91,18 @@ def export(
 
             write_result(reader, query, kind, write)
         else:
-            _write_lines(reader, query, kind, out)
+            _write_lines(reader, query, kind, out, begin)
 
 
-def _write_lines(reader: EditionReader, query: str, kind: str, out: IO[bytes]) -> None:
+def _write_lines(reader: EditionReader, query: str, kind: str, out: IO[bytes], begin: Callable[[], None]) -> None:
     with reader.connect(query) as con:
         answer = run_query(con, query)
         con.execute(answer.texts)
         draw = {"table": as_table, "md": as_markdown}[kind]
         rows = chain.from_iterable(iter(lambda: con.fetchmany(FETCH_ROWS), []))
-        lines = draw(answer.names, rows, numeric=answer.numeric)
-        out.writelines(f"{line}\n".encode() for line in lines)
+        for line in draw(answer.names, rows, numeric=answer.numeric):
+            begin()
+            out.write(f"{line}\n".encode())
 
 
 def write_result(

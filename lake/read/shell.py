@@ -105,8 +105,10 @@ class Conversation:
                 self.expanded = not self.expanded
                 yield f"One line a {'column' if self.expanded else 'row'}."
             case "\\o" if argument:
-                export.choose_format(None, Path(argument))
-                self.output = Path(argument).expanduser()
+                file = Path(argument).expanduser()
+                export.choose_format(None, file)
+                export.check_folder(file)
+                self.output = file
                 yield f"The next answer goes to {self.output}."
             case "\\o":
                 self.output = None
@@ -122,8 +124,9 @@ class Conversation:
     def _query(self, query: str) -> Iterator[str]:
         started = time.monotonic()
         if self.output is not None:
-            file, self.output = self.output, None
+            file = self.output
             export.export(self.reader, query, export.choose_format(None, file), file)
+            self.output = None
             yield f"({file}, {time.monotonic() - started:.2f} s)"
             return
         with self.reader.connect(query) as con:

@@ -20,7 +20,7 @@ from lake import cli
 from lake.cli import lake
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.read.export import EXTENSIONS, _output_file, write_database
+from lake.read.export import EXTENSIONS, FORMATS, _output_file, export, write_database
 from lake.read.query import run_query
 from lake.read.sql import EditionReader, reader
 from lake.store import commit, delta_writer
@@ -90,6 +90,18 @@ def test_wrong_target_of_an_export_is_rejected(edition: EditionReader, words: li
     done = run(edition, "SELECT 1", *words)
     assert isinstance(done.exception, DeclarationError)
     assert told in str(done.exception)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_begin_is_called_before_the_answer_is_written(
+    edition: EditionReader, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    written: list[str] = []
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out))
+    export(edition, "FROM day", kind, None, begin=lambda: written.append(out.getvalue().decode()))
+    assert written[0] == ""
+    assert out.getvalue()
 
 
 def test_named_format_is_used_for_any_file_name(edition: EditionReader, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from prompt_toolkit.output import DummyOutput
 
 from lake.cli import lake, queries
 from lake.config import Settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, LakeError
 from lake.read.shell import ROWS, Conversation, SqlCompleter, _show, run_shell
 from lake.read.sql import reader
 from tests.warehouse import publish, write
@@ -76,10 +76,22 @@ def test_next_answer_goes_to_a_file_and_later_ones_do_not(talk: Conversation, tm
 def test_answer_to_an_invalid_file_is_rejected_and_later_ones_are_shown(talk: Conversation, tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="does not say the format"):
         [*talk.answer(f"\\o {tmp_path}/answer.xls")]
-    [*talk.answer(f"\\o {tmp_path}/nowhere/answer.csv")]
     with pytest.raises(DeclarationError, match="does not exist"):
-        [*talk.answer("SELECT 1")]
+        [*talk.answer(f"\\o {tmp_path}/nowhere/answer.csv")]
     assert "1" in [*talk.answer("SELECT 1")][2]
+
+
+@pytest.mark.parametrize("query", ["SELEC 1", "FROM nowhere", "SELECT 1; SELECT 2", "SELECT error('no')"])
+def test_answer_goes_to_the_named_file_after_a_query_that_failed(
+    talk: Conversation, tmp_path: Path, query: str
+) -> None:
+    file = tmp_path / "answer.csv"
+    [*talk.answer(f"\\o {file}")]
+    with pytest.raises(LakeError):
+        [*talk.answer(query)]
+    assert not file.exists()
+    [*talk.answer("SELECT 42 AS answer")]
+    assert file.read_text().split() == ["answer", "42"]
 
 
 @pytest.mark.parametrize("word", ["exit", "QUIT;", "\\q"])
