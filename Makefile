@@ -76,10 +76,10 @@ else
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 endif
 
-quick: lint ## linters, then the tests that need no JVM and take less than a second: under a minute
+quick: lint ## linters, then the tests that need no JVM and take less than a second
 	$(PYTEST) --ignore tests/source -m "not long and not spark and not smoke and not slow" $(ARGS)
 
-test: $(if $(S),setup,lint) $(call fetched,$(call used,$(SETUP))) ## linters, then the tests: under six minutes; S=kafka all that ask this server
+test: $(if $(S),setup,lint) $(call fetched,$(call used,$(SETUP))) ## linters, then the tests; S=kafka all that ask this server
 	$(call one_of,S,$(S),$(SERVERS))
 	$(call installed,$(call used,$(SETUP)))
 	$(if $(S),$(BIN)/pytest -m $(S),$(PYTEST) --ignore tests/source) $(ARGS)
@@ -103,7 +103,7 @@ bench: setup $(call fetched,$(call used)) ## the figures: flights beside hand-wr
 	$(call installed,$(call used))
 	$(BIN)/python -m infra.bench$(if $(W),.$(W)) $(ARGS)
 
-lint: .types .source ## ruff, mypy --strict, the layers, the words
+lint: .types .source ## ruff, mypy --strict, the layers, tests/source: words, imports, figures
 
 .types: setup
 	$(BIN)/mypy
