@@ -360,7 +360,7 @@ class IdleProducers:
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)
         waits = timedelta(seconds=lag.seconds) if lag.seconds is not None else None
-        return lag.events == 0 or (waits is not None and datetime.now(UTC) - waits >= self.began)
+        return (lag.events == 0 and not lag.at_least) or (waits is not None and datetime.now(UTC) - waits >= self.began)
 
 
 def find_idle_producers(

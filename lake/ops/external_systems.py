@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,8 @@ from lake.store.ledger import consumers, editions, sent
 class SourceStatus:
     """A source: its newest delivery and position, and the streams `lacking` that delivery.
 
-    `events` wait there, the oldest for `seconds`, and `retained` bytes are kept for us; None if unknown.
+    `events` wait there, or more with `at_least`, the oldest for `seconds`; `retained` bytes are kept for us. None if
+    unknown.
     """
 
     name: str
@@ -37,12 +38,17 @@ class SourceStatus:
     seconds: float | None = None
     retained: int | None = None
     error: str = ""
+    at_least: bool = False
+
+    @property
+    def waiting(self) -> str:
+        return "" if self.events is None else f"{'at least ' if self.at_least else ''}{self.events} events"
 
     @property
     def waits(self) -> str:
         if self.lacking:
             return f"delivery {self.delivery} of {self.name} is not in the log of {', '.join(self.lacking)}"
-        return f"{self.events} events of {self.name} wait to be ingested" if self.events else ""
+        return f"{self.waiting} of {self.name} wait to be ingested" if self.events else ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ def _source_status(settings: Settings, source: DeclaredSource) -> SourceStatus:
             lag = reader.lag(at.progress)
     except LakeError as error:
         return SourceStatus(source.name, **data, error=_in_a_line(error))
-    return SourceStatus(source.name, **data, events=lag.events, seconds=lag.seconds, retained=lag.retained)
+    return SourceStatus(source.name, **data, **asdict(lag))
 
 
 def sink_statuses(settings: Settings, now: datetime) -> Iterator[SinkStatus]:

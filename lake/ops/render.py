@@ -231,7 +231,7 @@ def _source_row(source: SourceStatus) -> list[Any]:
         ", ".join(source.streams),
         source.delivery,
         printable(position(source.progress)) if source.progress else "",
-        "" if source.events is None else f"{source.events} events",
+        source.waiting,
         "" if source.seconds is None else span(timedelta(seconds=source.seconds)),
         "" if source.retained is None else f"{source.retained / 2**20:.1f} MiB",
         printable(trouble),

@@ -51,11 +51,15 @@ class SourceRecord:
 
 @dataclass(frozen=True)
 class Lag:
-    """Backlog: `events` that wait, `seconds` since the oldest, bytes `retained` by the source. None is unknown."""
+    """Backlog: `events` that wait, `seconds` since the oldest, bytes `retained` by the source. None is unknown.
+
+    With `at_least`, not all events were counted.
+    """
 
     events: int | None = None
     seconds: float | None = None
     retained: int | None = None
+    at_least: bool = False
 
 
 class Spool(Protocol):

@@ -241,6 +241,7 @@ class Waiting:
     [
         (None, True),
         (Lag(events=0), True),
+        (Lag(events=0, at_least=True), False),
         (Lag(events=3, seconds=0.0), True),
         (Lag(events=3, seconds=1e6), False),
         (Lag(events=3), False),

@@ -541,6 +541,16 @@ def test_faulty_declaration_stops_tables_and_no_source(
     assert "ingest  wrong failed: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("at_least", [False, True])
+def test_status_shows_whether_all_waiting_events_were_counted(bank: Lakehouse, *, at_least: bool) -> None:
+    outside(bank, transfers(3), at_least=at_least)
+    arguments = ["status", "--fail-if", "behind", "--project", str(bank.source.project)]
+    done = CliRunner().invoke(lake, arguments)
+    waiting = "at least 3 events" if at_least else "3 events"
+    assert f"  {waiting}" in done.output
+    assert f"behind: {waiting} of bank wait to be ingested" in str(done.exception)
+
+
 def invoke(house: Lakehouse, spark: SparkSession, *words: str) -> Result:
     """Run a command in this process, with its session."""
     shell = Shell(project=house.source.project)

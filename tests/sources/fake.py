@@ -1,7 +1,8 @@
 """External system in a file: transactions, each of records for several streams, and the acknowledged position.
 
 kind = "fake"
-file = "outside.json"      {"transactions": [[[stream, record], …], …], "acknowledged": 0, "lost": 0, "partitions": 1}
+file = "outside.json"      {"transactions": [[[stream, record], …], …], "acknowledged": 0, "lost": 0, "partitions": 1,
+                           "at_least": false}
 at_once = 2                transactions in one range
 streams = ["debits", "credits"]
 copies = true              it can repeat the copy of a stream; false: it is declared not to
@@ -54,7 +55,9 @@ class Fake:
 
     def lag(self, after: Progress | None) -> Lag:
         """Return the number of waiting transactions."""
-        return Lag(events=len(self._outside()["transactions"]) - (int(after["to"]) if after else 0))
+        outside = self._outside()
+        waiting = len(outside["transactions"]) - (int(after["to"]) if after else 0)
+        return Lag(events=waiting, at_least=outside.get("at_least", False))
 
     def partitions(self, after: Progress) -> Mapping[str, int]:
         """Return the number of partitions in the file."""

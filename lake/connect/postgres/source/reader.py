@@ -131,16 +131,15 @@ class PostgresSource:
         if after is None:
             return Lag(None, None, retained)
         known = PostgresPosition.of(after)
-        behind = place.flushed > read_lsn(known.to)
-        events = self._waiting(known, place) if behind else 0
-        return Lag(events, max(0, place.at - known.at) / 1_000_000 if behind else 0.0, retained)
-
-    def _waiting(self, known: PostgresPosition, place: ServerPosition) -> int | None:
+        if place.flushed <= read_lsn(known.to):
+            return Lag(0, 0.0, retained)
+        seconds = max(0, place.at - known.at) / 1_000_000
         try:
             with self._server.at_most(COUNTING):
-                return self._changes(known, place, CountingSpool(), place.flushed, COUNTED)[0].records
+                taken, whole = self._changes(known, place, CountingSpool(), place.flushed, COUNTED)
         except (Gap, Unavailable):
-            return None
+            return Lag(None, seconds, retained)
+        return Lag(taken.records, seconds, retained, at_least=not whole)
 
     def skip_gap(self, after: Progress | None) -> Progress:
         """Copy the affected tables again, which also detects deleted rows."""
