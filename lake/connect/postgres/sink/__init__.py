@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.connect.postgres.connection import NO_RIGHT, SETTINGS, Connection, PostgresSession, fetch
 from lake.connect.postgres.sink import values
-from lake.connect.postgres.sink.tables import NAME_BYTES, PgTable
+from lake.connect.postgres.sink.tables import PgTable, digest
 from lake.errors import DeclarationError, Unavailable
 from lake.sinks.kind import SinkDeclaration, SinkKind
 from lake.sinks.sink import SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
@@ -134,8 +134,7 @@ class PostgresTarget(PostgresSession):
         return DeclarationError(what, where=self.where, fix=f"{fix}; or {anew}")
 
     def _beside(self, delivery: SinkDelivery, changes: TableChanges) -> PgTable:
-        called = f"_new_{changes.table.far}".encode()[:NAME_BYTES].decode(errors="ignore")
-        side = self._table(changes.table, called)
+        side = self._table(changes.table, f"_new_{digest(changes.table.far)[:16]}")
         self.rows(f"DROP TABLE IF EXISTS {side.title}")
         side.create()
         side.fill(changes, delivery.edition)

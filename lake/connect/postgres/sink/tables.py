@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -234,7 +235,9 @@ class PgTable:
         return ", ".join(f"({self._comparable(c)})" if self.types[c] == JSON else quoted(c) for c in columns)
 
     def _index(self, name: str) -> str:
-        return quoted(f"{self.called.encode()[: NAME_BYTES - len(name) - 1].decode(errors='ignore')}_{name}")
+        """Return a name that differs from those of tables, which PostgreSQL keeps in the same namespace."""
+        end = f"_{name}_{digest(self.called)[:8]}"
+        return quoted(self.called.encode()[: NAME_BYTES - len(end)].decode(errors="ignore") + end)
 
     def _must_be_columns(self, columns: object) -> None:
         if not isinstance(columns, list) or not columns or any(c not in self.types for c in columns):
@@ -243,6 +246,10 @@ class PgTable:
                 where=self.where,
                 fix=f'for example indexes = [["{next(iter(self.types))}"]]',
             )
+
+
+def digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _columns(types: dict[str, str]) -> str:
