@@ -71,14 +71,14 @@ def test_source_with_the_name_of_one_of_another_kind_is_refused(tmp_path: Path, 
     assert "shop was read as a source of another kind" in source["error"]
 
 
-@pytest.mark.parametrize("before", POSITIONS.keys() - {"http"})
+@pytest.mark.parametrize("before", sorted(POSITIONS.keys() - {"http"}))
 def test_server_is_refused_for_the_name_of_a_source_of_another_kind(tmp_path: Path, before: str) -> None:
     settings = ingested(tmp_path / "shop", before, "http")
     with pytest.raises(DeclarationError, match="shop was read as a source of another kind"):
         intake_writer(settings, "shop")
 
 
-@pytest.mark.parametrize("kind", TEXTS.keys() - {"http"})
+@pytest.mark.parametrize("kind", sorted(TEXTS.keys() - {"http"}))
 def test_source_of_another_kind_has_no_tokens_before_its_first_record(tmp_path: Path, kind: str) -> None:
     settings = ingested(tmp_path / "shop", "http", kind)
     (settings.project / "sources/shop.toml").rename(settings.project / "sources/next.toml")
