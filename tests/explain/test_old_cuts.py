@@ -11,11 +11,11 @@ from tests.checks import answer
 from tests.explain.test_explain import CONTRACT, JOBS
 from tests.shop import declare, empty
 
+pytestmark = pytest.mark.slow
+
 COUNTED = '''
 from jobs.silver.current_order import current_order
 from lake import Aggregate, Count, table
-
-pytestmark = pytest.mark.slow
 
 
 @table(Aggregate("customer", {"orders": Count()}), current_order)

@@ -207,10 +207,10 @@ def _fail_with_its_value(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 FAILING: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "base64": lambda rows: rows.selectExpr("unbase64(x)"),
-    "a number": lambda rows: rows.selectExpr("cast(x as int)"),
-    "a time": lambda rows: rows.selectExpr("to_date(x, 'yyyy-MM-dd')"),
-    "a raised error": lambda rows: rows.selectExpr("raise_error(x)"),
+    "base64": lambda rows: rows.selectExpr("unbase64(x) as y"),
+    "a number": lambda rows: rows.selectExpr("cast(x as int) as y"),
+    "a time": lambda rows: rows.selectExpr("to_date(x, 'yyyy-MM-dd') as y"),
+    "a raised error": lambda rows: rows.selectExpr("raise_error(x) as y"),
     "a Python function": lambda rows: by_key(rows, (), ["x"], _fail_with_its_value, rows.schema),
 }
 
