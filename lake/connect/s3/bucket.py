@@ -116,7 +116,7 @@ class Bucket(RemoteStorage):
         if not found:
             raise FileNotFoundError(2, "No such folder", url)
         while found:
-            yield from (entry for entry in found if entry.name)
+            yield from (entry for entry in found if entry.name > after)  # an offset loses its last slash
             with store_errors(url):  # by name, and only as far as it is consumed
                 found = [_entry(meta, prefix) for meta in next(parts, []) if _is_below(meta, prefix)]
 
