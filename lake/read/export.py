@@ -100,9 +100,10 @@ def _write_lines(reader: EditionReader, query: str, kind: str, out: IO[bytes], b
         con.execute(answer.texts)
         draw = {"table": as_table, "md": as_markdown}[kind]
         rows = chain.from_iterable(iter(lambda: con.fetchmany(FETCH_ROWS), []))
-        for line in draw(answer.names, rows, numeric=answer.numeric):
-            begin()
-            out.write(f"{line}\n".encode())
+        lines = (f"{line}\n".encode() for line in draw(answer.names, rows, numeric=answer.numeric))
+        first = next(lines, b"")
+        begin()
+        out.writelines(chain([first], lines))
 
 
 def write_result(

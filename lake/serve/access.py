@@ -74,7 +74,7 @@ def _equal(shown: str, token: str) -> bool:
 
 
 def _from_environment(option: str, by_stream: Mapping[str, str], where: str) -> dict[str, str]:
-    secrets: dict[str, str] = filled_in({**by_stream}, option, where)
+    secrets: dict[str, str] = {stream: filled_in(text, option, where) for stream, text in by_stream.items()}
     empty = [by_stream[stream].removeprefix(ENVIRONMENT) for stream, secret in secrets.items() if not secret]
     DeclarationError.raise_any(((f"{option}: {name} is empty", f"export {name}=…") for name in empty), where)
     return secrets

@@ -103,8 +103,8 @@ def _deciding(settings: Settings, streams: Sequence[str]) -> DeclaredIntake:
 async def _decide_here(
     settings: Settings, declared: DeclaredIntake, writer: GroupWriter, command: DecisionRequest
 ) -> dict[str, Any]:
-    project, _ = sound(settings)
-    faulty = faulty_streams(settings, declared, project.tables)
+    (_, faults), (project, _) = sound_contracts(settings), sound(settings)
+    faulty = faulty_streams(settings, declared, faults, project.tables)
     DeclarationError.raise_any(faulty[stream] for stream in command.streams if stream in faulty)
     commits = Commits(writer)
     validator = CommandValidator(declared, rules(project, declared, faulty), looks_up=True)

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from lake.config import ServeSettings, Settings
-from lake.contracts.contract import Contract, sound_contracts
+from lake.contracts.contract import sound_contracts
 from lake.errors import Unavailable
 from lake.project.project import sound
 from lake.serve import pages
@@ -76,7 +76,7 @@ def serve(
     declared = find_declaration_if_any(settings, contracts, source)
     with _bound(host, port) as listening, ExitStack() as ends:
         url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
-        intake = _intake(settings, declared, contracts, url, ends) if declared else None
+        intake = _intake(settings, declared, url, ends) if declared else None
         site = Site(ReadingApp(settings), intake, shared=not is_loopback(host))
         name = declared.name if declared else None
         streams = tuple(contract.name for contract in intake.accepted_contracts) if intake else ()
@@ -86,12 +86,11 @@ def serve(
         _run(site.app, settings.serve, listening, stop=site.stop)
 
 
-def _intake(
-    settings: Settings, declared: DeclaredIntake, contracts: Mapping[str, Contract], url: str, ends: ExitStack
-) -> Intake:
+def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitStack) -> Intake:
+    contracts, faults = sound_contracts(settings)
     access = Access.of(settings, declared)
     project = sound(settings)[0] if declared.decide else None
-    faulty = faulty_streams(settings, declared, project.tables if project else ())
+    faulty = faulty_streams(settings, declared, faults, project.tables if project else ())
     validator = CommandValidator(declared, rules(project, declared, faulty)) if project else None
     for stream, fault in faulty.items():
         logging.getLogger("lake").warning("no events of %s are taken: %s", stream, fault)

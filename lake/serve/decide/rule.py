@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lake.config import Settings
 from lake.contracts import evolution, origins
-from lake.contracts.contract import Contract, sound_contracts
+from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
@@ -120,9 +120,13 @@ def rules(project: Project, source: DeclaredIntake, faulty: Collection[str] = ()
     return {stream: _rule(project, stream, table) for stream, table in decide.items()}
 
 
-def faulty_streams(settings: Settings, source: DeclaredIntake, tables: Collection[str]) -> dict[str, DeclarationError]:
-    """Return the faults of streams whose contract, or whose rule's table, is faulty. `tables` are the sound ones."""
-    _, faults = sound_contracts(settings)
+def faulty_streams(
+    settings: Settings, source: DeclaredIntake, faults: Mapping[str, DeclarationError], tables: Collection[str]
+) -> dict[str, DeclarationError]:
+    """Return the faults of streams whose contract, or whose rule's table, is faulty.
+
+    `faults` are those of contracts, `tables` the sound ones.
+    """
     faulty = {stream: faults[stream] for stream in source.streams if stream in faults}
     for stream, table in source.decide.items():
         files = [f"jobs/{layer}/{table}.py" for layer in LAYERS if settings.path(f"jobs/{layer}/{table}.py").exists()]
