@@ -54,13 +54,13 @@ def with_sessions(frame: DataFrame, by: Sequence[str], start: str, end: str) -> 
     """
     order = Over.partitionBy(*by).orderBy("_from")
     before = order.rowsBetween(Over.unboundedPreceding, -1)
-    upto = order.rowsBetween(Over.unboundedPreceding, Over.currentRow)
     spans = frame.withColumns({"_from": F.expr(start), "_to": F.expr(end)})
     spans = spans.withColumn("_reach", F.max("_to").over(before))
     opened = F.expr("if(_reach > _from, null, _from)")
     return (
         spans.withColumn("_opened", opened)
-        .withColumn(SESSION, F.max("_opened").over(upto))
+        # Without rowsBetween, of spans with one start all are included: any of them may have opened the session.
+        .withColumn(SESSION, F.max("_opened").over(order))
         .drop("_from", "_to", "_reach", "_opened")
     )
 
