@@ -170,9 +170,7 @@ class Job:
     def rows(self, given: Sequence[Row]) -> list[Row]:
         made = [row for each in given if (row := self.of(each)) is not None]
         rows = [*{row["id"]: row for row in made}.values()] if self.kind == NEWEST else made
-        return sorted(
-            rows, key=lambda row: [str(row[name]) for name in ("id", "k") if self.kind == QUERY or name == "id"]
-        )
+        return sorted(rows, key=lambda row: [row[name] for name in ("id", "k") if self.kind == QUERY or name == "id"])
 
 
 WHOLE: Final = {"whole": Job(NEWEST, THINGS, "return s", dict)}
