@@ -188,6 +188,26 @@ class Scan:
                 schema = pa.schema([schema.field(column) for column in columns])
             return read(self._some(table, files), schema, test, lookup=lookup if keys is None else keys, only=only)
 
+    @contextmanager
+    def files_having(self, keys: pa.Table, more: str) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
+        """Yield the files with rows of `keys`, and all rows of these files.
+
+        The rows get the column `more` of `keys`, null without a key; the other columns of `keys` are unique.
+        """
+        test = equal_keys(keys.drop_columns([more]))
+        with opened(self.path, self.version) as table:
+            schema, files = arrow_schema(table), self._files(table, keys.drop_columns([more]))[0]
+            if len(files) > 1:
+                with open_files(self._some(table, files), by_file=True) as (con, _):
+                    con.register("k", keys)
+                    found = con.sql(f"SELECT DISTINCT {FILE} FROM t SEMI JOIN k ON {test} ORDER BY ALL").fetchall()
+                files = [file for (file,) in found]
+            with open_files(self._some(table, files)) as (con, stored):
+                con.register("k", keys)
+                rows = f"(SELECT {_picked(schema.names, stored)} FROM t) t LEFT JOIN k ON {test}"
+                reader = con.sql(f"SELECT t.*, k.{quoted(more)} FROM {rows}").to_arrow_reader()
+                yield files, reader.cast(schema.append(keys.schema.field(more)))
+
     def _some(self, table: TableState, files: Sequence[str]) -> TableFiles:
         return TableFiles(self.path, table, files)
 
@@ -277,6 +297,10 @@ def read(
 
 
 def has_key(keys: pa.Table) -> str:
+    return f"EXISTS (SELECT 1 FROM k WHERE {equal_keys(keys)})"
+
+
+def equal_keys(keys: pa.Table) -> str:
     import pyarrow.types as is_
 
     def same(column: str, values: pa.ChunkedArray) -> str:
@@ -284,7 +308,7 @@ def has_key(keys: pa.Table) -> str:
         plain = not values.null_count and not is_.is_nested(values.type) and not is_.is_floating(values.type)
         return f"k.{quoted(column)} {'=' if plain else 'IS NOT DISTINCT FROM'} t.{quoted(column)}"
 
-    return f"EXISTS (SELECT 1 FROM k WHERE {' AND '.join(map(same, keys.column_names, keys.columns))})"
+    return " AND ".join(map(same, keys.column_names, keys.columns))
 
 
 def _picked(columns: Iterable[str], stored: Collection[str]) -> str:

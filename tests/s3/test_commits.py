@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lake import cost
 from lake.config import Settings
 from lake.store import duckdb_tables
 from lake.store.commit import commit, describe, replace
@@ -54,6 +55,10 @@ def walk(settings: Settings, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_table_in_a_bucket_equals_one_in_a_folder_after_every_commit(s3: S3, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("merged", [cost.MERGED_ROWS, -1])
+def test_table_in_a_bucket_equals_one_in_a_folder_after_every_commit(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, merged: int
+) -> None:
+    monkeypatch.setattr(cost, "MERGED_ROWS", merged)
     there = Settings(project=tmp_path / "there", warehouse=f"{s3.bucket()}/w", storage=s3.storage)
     assert walk(there, seed) == walk(Settings(project=tmp_path / "here"), seed)

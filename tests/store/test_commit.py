@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +28,7 @@ from lake.store.table_head import CHANGE, Counts
 from lake.store.table_log import delta_table
 from lake.store.tables import Table
 from tests.checks import present
-from tests.writers import WRITERS
+from tests.shop import empty
 
 DAYS = [dt.date(2013, 1, 1) + dt.timedelta(days=n) for n in range(40)]
 SCHEMA = pa.schema(
@@ -72,8 +76,12 @@ class Writer:
         return sorted(((r["day"], r["code"], r["n"], r["amount"]) for r in rows), key=str)
 
 
-@pytest.fixture(params=WRITERS)
-def writer(request: pytest.FixtureRequest, project: Settings, spark: SparkSession) -> Writer:
+@pytest.fixture(params=["delta-rs", "rewritten files", "spark"])
+def writer(
+    request: pytest.FixtureRequest, project: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Writer:
+    if request.param == "rewritten files":
+        monkeypatch.setattr(cost, "MERGED_ROWS", -1)
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
     return Writer(table, spark, request.param == "spark")
@@ -89,7 +97,11 @@ def test_commit_matches_rows_by_a_null_in_the_first_identity_column(project: Set
     assert sorted(r["n"] for r in Scan(table.path).arrow().to_pylist()) == [1, 3]
 
 
-def test_commit_keeps_small_row_groups_when_rows_change(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("merged", [cost.MERGED_ROWS, -1])
+def test_commit_keeps_small_row_groups_when_rows_change(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, merged: int
+) -> None:
+    monkeypatch.setattr(cost, "MERGED_ROWS", merged)
     monkeypatch.setattr(cost, "ROW_GROUP", 10_000)
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.")
@@ -102,7 +114,7 @@ def test_commit_keeps_small_row_groups_when_rows_change(project: Settings, monke
             assert 4 < pq.ParquetFile(content).metadata.num_row_groups < 80
 
 
-@pytest.mark.turns
+@pytest.mark.turns(2)
 def test_commit_inserts_updates_deletes_and_records_its_position(writer: Writer) -> None:
     first = [row(day, code, 1) for day in DAYS for code in CODES]
     assert writer.write(*first).txn == 1
@@ -128,7 +140,7 @@ def test_commit_of_an_empty_diff_records_a_position(writer: Writer) -> None:
     assert len(writer.content()) == 1
 
 
-@pytest.mark.turns
+@pytest.mark.turns(2)
 def test_change_feed_nets_several_commits(writer: Writer) -> None:
     writer.write(*[row(day, "AA", 1) for day in DAYS[:5]])
     before = present(writer.table.position()).version
@@ -260,3 +272,95 @@ def test_commit_distinguishes_rows_by_nested_identity(project: Settings, kind: p
         commit(table, given, Counts.of(given), ("said",), following)
     left = {repr(row["said"]): row["n"] for row in Scan(table.path).arrow().to_pylist()}
     assert left == {repr(value): -n for n, value in enumerate(values[1:], 1) if n > 1}
+
+
+OF_ANY_TYPE = pa.schema(
+    [
+        ("text", pa.string()),
+        ("number", pa.float64()),
+        ("small", pa.int16()),
+        ("amount", pa.decimal128(38, 10)),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("content", pa.binary()),
+        ("flag", pa.bool_()),
+        ("parts", pa.list_(pa.struct([("n", pa.int32()), ("note", pa.string())]))),
+        ("facts", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+ENDS: dict[str, list[Any]] = {
+    "text": ["", "a", "b ", "é\u0301", "x" * 200],
+    "number": [0.0, -0.0, math.nan, math.inf, 1e-300],
+    "small": [-(2**15), 2**15 - 1],
+    "amount": [Decimal("0E-10"), Decimal("-9999999999999999999999999999.9999999999")],
+    "day": [dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1970, 1, 1)],
+    "at": [dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, dt.UTC)],
+    "local": [dt.datetime(1582, 10, 10), dt.datetime(2024, 3, 31, 2, 30)],
+    "content": [b"", b"\x00\xff"],
+    "flag": [True, False],
+    "parts": [[], [{"n": None, "note": "a"}, None], [{"n": 1, "note": None}]],
+    "facts": [[], [("a", None)], [("a", 1), ("b", 2)]],
+}
+
+
+def random_row(chance: random.Random, identity: Sequence[str], number: int) -> dict[str, Any]:
+    values = {name: chance.choice([None, *some]) for name, some in ENDS.items()}
+    own = {"text": f"{number:03}", "number": float(number), "parts": [{"n": number, "note": None}]}
+    ends: dict[str, list[Any]] = {"text": [None, ""], "number": [None, math.nan], "parts": [None, []]}
+    kept = {name: ends[name][number] if number < 2 else own[name] for name in identity}
+    return {**values, **kept}
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("identity", [("text",), ("number",), ("parts",), ("text", "number")])
+@pytest.mark.parametrize("seed", range(3))
+def test_rewritten_files_have_the_rows_and_the_feed_of_a_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identity: tuple[str, ...], seed: int
+) -> None:
+    """Commits insert, update and delete rows of any type; the files without changed rows stay."""
+    found = []
+    for merged in (cost.MERGED_ROWS, -1):
+        monkeypatch.setattr(cost, "MERGED_ROWS", merged)
+        table, chance = Table(empty(tmp_path / str(merged)), "gold", "any", "any"), random.Random(seed)
+        table.create(OF_ANY_TYPE, description="Any.")
+        there, states = set[int](), list[Any]()
+        for step in range(5):
+            new = chance.sample([n for n in range(60) if n not in there], 9)
+            changed = chance.sample(sorted(there), len(there) // 4)
+            gone = chance.sample(sorted(there - {*changed}), len(there) // 8)
+            old = {row_key(row, identity): row for row in Scan(table.path).arrow().to_pylist()}
+            rows = [random_row(chance, identity, n) | {CHANGE: "insert"} for n in new]
+            rows += [random_row(chance, identity, n) | {CHANGE: "update"} for n in changed]
+            keys = [row_key(random_row(chance, identity, n), identity) for n in gone]
+            rows += [old[key] | {CHANGE: "delete"} for key in keys]
+            there = (there | {*new}) - {*gone}
+            position = (table.position() or start(table.app)).next(verb="advance", cut=step, inputs={}, counts={})
+            given = Rows(pa.Table.from_pylist(rows, OF_ANY_TYPE.append(pa.field(CHANGE, pa.string()))))
+            done = commit(table, given, Counts.of(given), identity, position)
+            feed = pa.table(delta_table(table.path).load_cdf(done.version, done.version))
+            states.append((as_text(Scan(table.path).arrow()), as_text(feed.drop_columns(["_commit_timestamp"]))))
+        assert len(states[-1][0]) == len(there)
+        found.append(states)
+    assert found[0] == found[1]
+
+
+def test_rewriting_leaves_files_without_changed_rows(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "MERGED_ROWS", -1)
+    table = Table(project, "gold", "sums", "sums")
+    table.create(SCHEMA, description="Sums.")
+    for day in DAYS[:3]:
+        next_commit(table, row(day, "AA", 1), row(day, "BB", 2))
+    before = {*delta.files(delta_table(table.path))}
+    next_commit(table, row(DAYS[0], "AA", 3, "update"), row(DAYS[2], "BB", 2, "delete"), row(DAYS[2], "CC", 4))
+    after = {*delta.files(delta_table(table.path))}
+    assert (len(before & after), len(before - after), len(after - before)) == (1, 2, 1)
+    assert sorted(each["n"] for each in Scan(table.path).arrow().to_pylist()) == [1, 1, 2, 2, 3, 4]
+
+
+def row_key(row: dict[str, Any], identity: Sequence[str]) -> str:
+    return repr([row[name] for name in identity])
+
+
+def as_text(rows: pa.Table) -> list[str]:
+    return sorted(map(repr, rows.select(sorted(rows.column_names)).to_pylist()))
