@@ -82,6 +82,7 @@ def test_benchmark_of_a_huge_log_runs(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [line.split()[0] for line in told.splitlines()[3:]] == ["run", "log", "backfill", "sql"]
 
 
+@pytest.mark.long
 def test_written_log_equals_an_ingested_log(spark: SparkSession, project: Settings) -> None:
     """Buckets and ids are those of Spark, and `lake log --check` finds nothing."""
     of = contract(STREAM)

@@ -43,6 +43,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "env"
 
 
+@pytest.mark.long
 def test_wheel_installs_a_project_and_its_list_of_jars(environment: Path, tmp_path: Path) -> None:
     def lake(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -6,6 +6,7 @@ commands.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import shutil
@@ -132,15 +133,11 @@ def damages() -> Iterator[tuple[str, str, Callable[[Path], object]]]:
 
 
 def some() -> list[tuple[str, str, str]]:
-    """Return each command with a fourteenth of the damages, over alternating tables."""
+    """Return each command with one damage, over alternating ways and places."""
     every = [*damages()]
     ways = {how: [place for place, way, _ in every if way == how] for how in (*TO_TABLES, *TO_FILES)}
-    return [
-        (line, places[(i + j) % len(places)], how)
-        for i, line in enumerate(LINES)
-        for j, (how, places) in enumerate(ways.items())
-        if (i + j) % 14 == 0
-    ]
+    alternating = zip(LINES, itertools.cycle(ways.items()), strict=False)
+    return [(line, places[number % len(places)], how) for number, (line, (how, places)) in enumerate(alternating)]
 
 
 @pytest.fixture(scope="module")

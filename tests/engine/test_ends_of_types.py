@@ -60,6 +60,7 @@ def verdicts(lakehouse: Lakehouse) -> set[str]:
     return {f"{verdict.table}: {verdict.verdict} {verdict.why}".strip() for verdict in found}
 
 
+@pytest.mark.long
 def test_sum_overflow_is_one_fault_in_run_rebuild_and_verify(spark: SparkSession, project: Settings) -> None:
     jobs = {"totals": shop.job("totals", TOTAL, 'log("pay")'), "seen": shop.job("seen", 'Latest("id")', 'log("pay")')}
     pay = shop.declare(project, PAYMENTS, jobs=jobs)

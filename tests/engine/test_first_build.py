@@ -82,7 +82,7 @@ def test_build_by_duckdb_stores_what_one_by_spark_does(
     by_duckdb, other = both
     at = latest_cut(by_duckdb.settings)
     assert at is not None
-    for name in by_duckdb.tables if every else ("history", "aggregate", "fold_python", "join"):
+    for name in by_duckdb.tables if every else ("aggregate", "fold_python"):
         declaration = by_duckdb.tables[name]
         assert advance(Inputs(spark_forbidden, by_duckdb, at), declaration).engine == DUCKDB, name
         with monkeypatch.context() as patch:
@@ -97,7 +97,7 @@ def by_spark(evaluation: Evaluation, _: int, find: Any) -> Any:
     return by_rows(evaluation, sys.maxsize, find)
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["latest", "history", "aggregate"])
 def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
     spark: SparkSession, both: tuple[Project, Project], monkeypatch: pytest.MonkeyPatch, name: str
@@ -121,6 +121,7 @@ def test_rebuild_by_duckdb_repairs_what_one_by_spark_does(
     assert repaired[0] == repaired[1]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("limit", "name"),
     [

@@ -35,7 +35,7 @@ def jobs(name: str, facts: str) -> dict[str, str]:
     return {name: job(name, 'Latest("id", sequence="at")', 'log("thing")', returns=returns)}
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*COLUMNS][::-1])
 def test_spark_compares_tables_with_maps(spark: SparkSession, tmp_path: Path, name: str) -> None:
     settings = empty(tmp_path / "shop", "in_process_rows = 0\n")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 THING = contract("thing", {"id": "int", "at": "timestamp"}, id=["id"], time="at")
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(
     "value", ["array(double('NaN'), 1D)", "double('NaN')", "float('NaN')", "named_struct('x', double('NaN'))"]
 )

@@ -16,15 +16,11 @@ from tests.options import events
 from tests.options import project as matrix
 
 
-@pytest.mark.parametrize(
-    ("first", "kinds"),
-    [("others", {"Enrich"}), *(pytest.param(first, {}, marks=pytest.mark.long) for first in ("others", "events"))],
-)
-def test_table_of_every_kind_exists_before_its_events(
-    spark: SparkSession, tmp_path: Path, first: str, kinds: set[str]
-) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("first", ["others", "events"])
+def test_table_of_every_kind_exists_before_its_events(spark: SparkSession, tmp_path: Path, first: str) -> None:
     """No stream has events, then `first` alone, then both; tables equal those of one run of all events."""
-    folder = matrix.write(tmp_path / "project", matrix.tables(bold=True, kinds=kinds))
+    folder = matrix.write(tmp_path / "project", matrix.tables(bold=True))
     land, come = next(iter(events.batches())), set[str]()
     ours = Lakehouse(folder, tmp_path / "ours")
     for number, streams in enumerate(([], [first], [name for name in land if name != first])):

@@ -38,6 +38,7 @@ def analyse(inputs: Inputs, declaration: Declaration) -> None:
     analysis.analyse(inputs, declaration)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
@@ -78,6 +79,7 @@ def test_column_created_by_the_kind_is_rejected(spark: SparkSession, project: Se
         analyse(Inputs(lambda: spark, loaded, cut(loaded)), loaded.tables["t"])
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("kind", "returns", "told"),
     [
@@ -99,6 +101,7 @@ def test_fault_between_inputs_is_reported_with_its_line(
     assert "jobs/silver/t.py:4" in str(error.value)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     "returns",
     [
@@ -145,6 +148,7 @@ def above(least):
 """
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("is_spark_first", [True, False])
 @pytest.mark.parametrize("column", ["cached()", "above(1)", "cached() & above(2)"])
 def test_column_of_a_cached_function_is_made_for_each_engine(

@@ -41,7 +41,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return settings.project
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("table", "key", "column", "value"),
     [

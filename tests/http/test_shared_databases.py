@@ -120,7 +120,7 @@ def shared(readers: ReaderCache, asked: EditionReader) -> SharedDatabase:
     return database
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(st.lists(st.tuples(st.sampled_from([*GRANTS]), st.sampled_from(QUERIES + WRONG)), min_size=2, max_size=12))
 def test_answer_of_a_shared_database_equals_that_of_a_new_one(site: Settings, asked: list[tuple[str, str]]) -> None:
     readers, alone = ReaderCache(), ReaderCache()
@@ -131,6 +131,7 @@ def test_answer_of_a_shared_database_equals_that_of_a_new_one(site: Settings, as
     readers.close(but=0)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet"])
 def test_answers_of_every_format_are_equal_when_repeated(site: Settings, kind: str) -> None:
     readers, asked = ReaderCache(), granted(site, "all")
@@ -160,6 +161,7 @@ def test_readers_of_equal_tables_share_a_database(site: Settings) -> None:
     assert shared(readers, asked) is not shared(readers, replace(asked, is_limited=False))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.turns(9)
 @pytest.mark.parametrize("statement", WRONG)
 def test_statement_that_passed_every_check_would_leave_nothing_behind(site: Settings, statement: str) -> None:

@@ -404,7 +404,7 @@ def test_quotients_next_to_a_tie_are_those_of_spark(spark: SparkSession) -> None
     assert differing(answers, by_spark(spark, rows, answers)) == {}
 
 
-@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.long)])
 def test_windows_and_aggregates_are_those_of_spark(spark: SparkSession, step: int) -> None:
     """Over all rows at once, and over the first rows, in which no sum overflows."""
     windows = [text.format(name) for text, name in product(WINDOWS, COLUMNS)]
@@ -415,7 +415,7 @@ def test_windows_and_aggregates_are_those_of_spark(spark: SparkSession, step: in
         assert differing(answers, by_spark(spark, rows, answers)) == {}
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.long)])
 def test_aggregates_of_groups_are_those_of_spark(spark: SparkSession, step: int) -> None:
     rows, wanted, values = all_rows(), list[str](), dict[str, object]()
     some = [text.format(name) for text, name in product(AGGREGATES, COLUMNS)][::step]

@@ -55,7 +55,7 @@ RESULTS: dict[str, Callable[[DataFrame, DataFrame, DataFrame], DataFrame]] = {
 
 
 KINDS = ("inner", "left", "full", "left_semi", "left_anti")
-OFTEN = {("two parts", "left"), ("a join before", "left_semi")}
+OFTEN = {("two parts", "left")}
 
 
 @pytest.mark.parametrize(

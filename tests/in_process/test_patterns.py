@@ -131,7 +131,7 @@ WRITTEN = (
 )
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("function", ["to_date", "to_timestamp"])
 def test_texts_are_read_as_times_like_by_spark(spark: SparkSession, function: str) -> None:
     rows = pa.table({"id": range(len(WRITTEN) + 1), "x": [*WRITTEN, None]})
@@ -141,7 +141,7 @@ def test_texts_are_read_as_times_like_by_spark(spark: SparkSession, function: st
     assert differing(answers, by_spark(spark, rows, answers)) == {}
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.long)])
 def test_regular_expressions_are_those_of_spark(spark: SparkSession, every: int) -> None:
     rows = pa.table({"id": range(len(TEXTS) + 1), "x": [*TEXTS, None]})
     texts = [call.format(pattern) for call, pattern in product(CALLS, PATTERNS)][::every]

@@ -146,7 +146,7 @@ def tried(spark: SparkSession, some: Iterable[tuple[str, ...]]) -> int:
     return known
 
 
-@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_steps_give_the_rows_of_spark(spark: SparkSession, every: int) -> None:
     assert tried(spark, chains(15)[::every]) > len(STEPS) // every
 

@@ -100,11 +100,9 @@ def by_rows_without_fallback(evaluation: Evaluation, rows: int, find: Any) -> An
         return find(evaluation.in_process), DUCKDB, None
 
 
-@pytest.mark.parametrize(
-    "window",
-    [name if window is None else pytest.param(name, marks=pytest.mark.long) for name, window in WINDOWS.items()],
-)
-@pytest.mark.parametrize("share", [0.5, pytest.param(1.0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("share", [0.5, 1.0])
 def test_sketches_are_the_same_by_either_engine(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, window: str, share: float
 ) -> None:

@@ -41,6 +41,7 @@ def test_texts_of_doubles_are_those_of_spark(spark: SparkSession) -> None:
     assert_same(spark, pa.table({"id": range(len(numbers) + 1), "x": [*numbers, None]}), "cast(x as string)")
 
 
+@pytest.mark.long
 def test_doubles_of_another_text_in_some_java_are_refused(spark: SparkSession) -> None:
     small = [x for x in doubles() if 0 < abs(x) < 1e-3][::160]
     rows = pa.table({"id": range(len(small) + 3), "x": [*small, 2.0**53, 2e23, 1.1e-310]})

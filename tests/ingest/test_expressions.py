@@ -177,6 +177,7 @@ def test_replay_ingests_records_after_the_contract_is_corrected(tmp_path: Path, 
     assert (done.code, ids(lakehouse), [*quarantined_records(lakehouse.settings)]) == (0, [-1, 0, 3], []), done.err
 
 
+@pytest.mark.long
 def test_ingest_names_the_file_of_a_failure_that_repeats(tmp_path: Path, commands: Commands) -> None:
     """The failure is simulated for the record with the id 10, outside of guarded evaluation."""
     lakehouse = declare(empty(tmp_path), contract("happened", {"id": "int", "day": "date"}, broadcast="id > 9"))

@@ -141,7 +141,7 @@ def random_batches(seed: int) -> list[list[Told]]:
     return [told[:size], told[size : 2 * size], told[2 * size :]]
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("batches", [*BATCHES, *map(random_batches, range(6))])
 def test_numbers_of_punctuations_are_not_missing(
     tmp_path: Path, spark: SparkSession, batches: list[list[Told]]

@@ -421,7 +421,7 @@ SOLD = contract(
 )  # fmt: skip
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("names", [("hourly",), tuple(KINDS)], ids=["one", "all"])
 def test_rows_are_all_final_while_all_producers_are_closed(
     tmp_path: Path, spark: SparkSession, names: tuple[str, ...]

@@ -52,6 +52,7 @@ def in_log(settings: Settings, *names: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.long
 def test_deploy_adds_values_ingested_under_a_name_before_its_alias(spark: SparkSession, project: Settings) -> None:
     lakehouse = shop.declare(project, things({"b": "int?"}), jobs=newest("b"))
     records = [{"id": 1, "a": 11}, {"id": 2, "b": 22}, {"id": 3, "a": 31, "b": 33}, {"id": 4}]

@@ -64,6 +64,7 @@ def test_records_that_differ_in_undeclared_members_are_several_events(spark: Spa
     assert count_outcomes(lakehouse) == (6, 2, 0)
 
 
+@pytest.mark.long
 def test_redelivery_is_compared_with_undeclared_members(spark: SparkSession, project: Settings) -> None:
     record: dict[str, Any] = {"id": 1, "name": "a", "note": "n", "status": "open", "addr": {"city": "Graz", "zip": "1"}}
     fields: dict[str, Any] = {"name": "string", "note": "string?", "addr": address(CITY)}

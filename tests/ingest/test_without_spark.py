@@ -151,6 +151,7 @@ SAMPLES: Final = shop.contract(
 )
 
 
+@pytest.mark.long
 def test_identity_by_doubles_and_nested_values_is_the_same_by_both_engines(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

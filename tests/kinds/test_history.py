@@ -33,7 +33,7 @@ def test_history_has_every_version_of_c1_in_any_slicing(spark: SparkSession, end
     ]
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
 def test_history_ignored_columns_follow_the_newest_event_of_c1(spark: SparkSession, ends: Any) -> None:
     kind = user_history(ignore="city")

@@ -41,7 +41,7 @@ def test_latest_keeps_a_row_deleted_after_an_older_upsert_of_c1(spark: SparkSess
     ]
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("at", [0, 8])
 def test_latest_truncate_keeps_newer_rows_of_c1(spark: SparkSession, at: int) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'", truncate="_operation = 'TRUNCATE'")
@@ -93,6 +93,7 @@ def test_latest_deletes_the_former_key_when_a_key_changes(spark: SparkSession) -
     assert table(kind, batches(spark, schema, *parts)) == [(2, 8, "z"), (3, 7, "c")]
 
 
+@pytest.mark.long
 def test_latest_sequence_of_several_columns_sorts_null_first(spark: SparkSession) -> None:
     kind = Latest("id", sequence=("day", "number"))
     rows = [(1, 2, None, "a"), (1, 2, 1, "b"), (1, None, 9, "c"), (2, None, None, "d"), (2, None, None, "e")]

@@ -47,6 +47,7 @@ def measured(spark: SparkSession, measures: dict[str, Any], rows: list[tuple[Any
     return {name: value for name, value in present(table.head()).asDict().items() if name in measures}
 
 
+@pytest.mark.long
 def test_sum_subtracts_removed_rows_to_the_last_digit(spark: SparkSession) -> None:
     """Spark rounds -x to 34 digits."""
     number, kind = "12345678912345678912345678912345678912", Aggregate("k", {"total": Sum("cast(x as decimal(38, 0))")})
@@ -106,6 +107,7 @@ def test_variance_is_exact(spark: SparkSession, type_: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_stddev_is_not_the_root_of_a_rounded_variance(spark: SparkSession) -> None:
     frame = signed(spark, [(1, "0.001", 1), (2, "0.002", 1)], "n int, text string")
     frame = frame.withColumn("x", F.expr("cast(text as decimal(9, 3))"))

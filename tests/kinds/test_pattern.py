@@ -80,6 +80,7 @@ def cheap_so_far(event: dict[str, Any], matched: Mapping[str, list[dict[str, Any
     return bool(sum(prices) < 15 * len(prices))
 
 
+@pytest.mark.long
 def test_pattern_condition_reads_the_running_match_as_in_flink(spark: SparkSession) -> None:
     cheap = Pattern(
         "symbol",
@@ -94,6 +95,7 @@ def test_pattern_condition_reads_the_running_match_as_in_flink(spark: SparkSessi
     ]
 
 
+@pytest.mark.long
 def test_first_of_returns_null_of_the_first_row_and_first_value_skips_null(spark: SparkSession) -> None:
     measures: dict[str, Measure] = {
         "first_row": FirstOf("v"),
@@ -224,6 +226,7 @@ def test_pattern_late_event_corrects_its_match(spark: SparkSession) -> None:
     assert before.match_id == after.match_id
 
 
+@pytest.mark.long
 def test_pattern_matches_rows_of_equal_sequence_separately(spark: SparkSession) -> None:
     each = Pattern((), sequence="at", steps=[Step("one")], measures={"n": Count()})
     table = each.evaluate(rows(spark, [(1,), (1,), (None,), (None,), (2,)], "at int"))

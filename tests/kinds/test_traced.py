@@ -40,12 +40,14 @@ def test_latest_trace_has_one_deciding_row_or_a_delete(spark: SparkSession) -> N
     assert truncated == {None: "truncates", 124: "deleted", 123: "deleted", 125: "deleted", 126: "deleted"}
 
 
+@pytest.mark.long
 def test_partial_latest_trace_has_a_deciding_row_per_column(spark: SparkSession) -> None:
     rows = [(1, "23.0", 10, None), (1, None, None, "a book"), (1, "25.2", None, None)]
     frame = batch(spark, 1, "k int, price string, stock int, note string", *rows)
     assert traced_roles(Latest("k", partial=True), frame) == [(1, "decides stock"), (1, "decides note"), (1, "decides")]
 
 
+@pytest.mark.long
 def test_first_trace_has_the_oldest_row_after_the_delete_as_deciding(spark: SparkSession) -> None:
     rows = [(1, 5, "e"), (1, 2, "b"), (1, 3, None), (1, 4, "d")]
     assert traced_roles(First("k", sequence="at", deletes="v is null"), batch(spark, 1, ORDERS, *rows)) == [
@@ -71,6 +73,7 @@ def test_history_trace_has_one_row_that_begins_each_version(spark: SparkSession)
     ]
 
 
+@pytest.mark.long
 def test_history_trace_with_dated_column_uses_the_greatest_time_so_far(spark: SparkSession) -> None:
     rows = [(1, 9, None, "z"), (1, 1, 10, "a"), (1, 2, 30, "a"), (1, 3, 20, "b"), (1, 5, 40, None), (1, 4, None, "c")]
     kind = History("k", sequence="_at", dated="_dated", track="v", deletes="v is null")

@@ -67,6 +67,7 @@ BID = "t timestamp, price int"
 TRIPS = [("22:00:00", 4), ("22:01:00", 6), ("22:02:10", 3), ("22:03:00", 7), ("22:05:00", 2), ("22:06:00", 8)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("offset", "expected"),
     [
@@ -97,6 +98,7 @@ def test_tumbling_window_offset_moves_either_way(spark: SparkSession, minutes: i
     assert end - found == timedelta(minutes=10)
 
 
+@pytest.mark.long
 def test_tumbling_window_counts_as_in_risingwave(spark: SparkSession) -> None:
     kind = Aggregate(
         key=(), measures={"n": Count(), "km": Sum("km")}, window=Tumbling(length=timedelta(minutes=2), on="t")
@@ -107,7 +109,7 @@ def test_tumbling_window_counts_as_in_risingwave(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-10", 23), ("2013-11-03", 25), ("2013-07-04", 24)])
 def test_day_window_has_the_hours_of_its_clock_change(spark: SparkSession, day: str, hours: int) -> None:
     zone = ZoneInfo(NEW_YORK)
@@ -127,6 +129,7 @@ def test_tumbling_window_ends_at_midnight_on_a_short_day(spark: SparkSession) ->
     assert (start, end) == (datetime(2013, 3, 10, 23), datetime(2013, 3, 11, 4))
 
 
+@pytest.mark.long
 def test_calendar_window_begins_at_midnight_of_its_zone(spark: SparkSession) -> None:
     times = [at("2014-01-01T04:59:59"), at("2014-01-01T05:00:00")]
     units: list[tuple[Unit, date, date]] = [
@@ -244,6 +247,7 @@ def test_window_revision_changes_if_its_rows_change(window: Window | None, other
     assert Aggregate("k", {"n": Count()}, window=window).revision == Aggregate.version + other
 
 
+@pytest.mark.long
 def test_hopping_window_uses_the_historical_offset_of_its_zone(spark: SparkSession) -> None:
     window = Hopping(length=3 * HOUR, every=HOUR, on="t", zone="Asia/Kolkata")
     found = windows(spark, window, [at("1900-06-01T12:00")])  # 5:21:10 ahead of UTC then
@@ -272,6 +276,7 @@ def test_cumulative_window_sums_as_in_flink(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_hopping_window_sums_as_in_risingwave(spark: SparkSession) -> None:
     window = Hopping(length=2 * MINUTE, every=MINUTE, on="t")
     kind = Aggregate((), {"n": Count(), "km": Sum("km")}, window=window)
@@ -299,6 +304,7 @@ def test_session_windows_equal_those_of_risingwave_with_an_exclusive_end(spark: 
     ]
 
 
+@pytest.mark.long
 def test_session_begins_with_an_event_a_whole_gap_after_the_last(spark: SparkSession) -> None:
     kind = Aggregate((), {"n": Count()}, window=Session(gap=5 * MINUTE, on="t"))
     rows = [(at(t),) for t in ("2024-01-01T10:00", "2024-01-01T10:04:59.999999", "2024-01-01T10:09:59.999999")]
@@ -349,6 +355,7 @@ def test_late_words_are_counted_or_dropped_as_in_spark(spark: SparkSession) -> N
     assert {word for word, *_ in aggregate(spark, correcting, rows, LOG)} == {"dog", "cat", "owl", "donkey", "fox"}
 
 
+@pytest.mark.long
 def test_late_returns_the_row_behind_the_watermark_of_risingwave(spark: SparkSession) -> None:
     rows = of_log(
         spark,
@@ -418,7 +425,7 @@ OF_WINDOWS: dict[str, Callable[[str], Window]] = {
 }
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("on", ["window_start", "window_end"])
 @pytest.mark.parametrize("name", OF_WINDOWS)
 def test_window_over_a_window_column_equals_window_over_a_time(spark: SparkSession, name: Any, on: str) -> None:

@@ -168,6 +168,7 @@ def test_maintain_keeps_young_editions(project: Project) -> None:
     assert (done.expired, done.kept) == ([], [3, 2, 1])
 
 
+@pytest.mark.long
 def test_maintain_keeps_files_older_than_a_running_process(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
     table = publish_versions(project, times=3)
@@ -221,6 +222,7 @@ def test_maintain_keeps_the_changes_that_a_child_table_still_needs(project: Proj
     assert readable(table) == [3, 4]
 
 
+@pytest.mark.long
 def test_maintain_skips_a_locked_table_and_maintains_the_others(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -316,6 +318,7 @@ def test_reader_finds_its_files_when_it_starts_during_compaction(
     assert [Path(file).exists() for file in old] == [False, False]
 
 
+@pytest.mark.long
 def test_drop_retired_expires_older_editions_and_drops_the_table(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

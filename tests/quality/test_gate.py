@@ -461,6 +461,7 @@ def test_gate_judges_a_spark_diff_like_one_in_memory(
         gate.judge_diff(at(project), declaration.kind, Rows(to_frame(spark, ROWS)), cut=1)
 
 
+@pytest.mark.long
 def test_gate_imports_lazy_modules_only_when_needed() -> None:
     script = """
         import sys

@@ -112,6 +112,7 @@ def test_following_command_writes_each_change_once_until_a_signal(things: Things
     assert lines(changes(things, "--consumer", "crm")) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_following_command_ends_when_its_pipe_is_closed(things: Things) -> None:
     with follow_changes(things) as process:

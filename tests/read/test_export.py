@@ -252,6 +252,7 @@ def test_cells_of_markdown_do_not_end_their_row(edition: EditionReader) -> None:
     assert output(edition, query, "--format", "md") == "| x\\|y | n |\n| --- | ---: |\n| a\\|b\\\\n\\*c\\* | 1 |\n"
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("query", "names"),
     [
@@ -273,6 +274,7 @@ def test_result_of_any_read_statement_can_be_written(
         output(edition, query, "-o", str(tmp_path / f"answer{extension}"))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl"])
 def test_terminal_gets_no_control_characters(edition: EditionReader, kind: str) -> None:
     ours, theirs = os.openpty()

@@ -316,6 +316,7 @@ OUTSIDE = [
 ]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.turns(8)
 @pytest.mark.parametrize("query", OUTSIDE)
 def test_query_reads_and_changes_only_public_rows_of_logs_and_ledgers(shop: Settings, query: str) -> None:

@@ -581,6 +581,7 @@ def test_missing_polars_is_reported_with_its_extra(edition: EditionReader, monke
 HEAVY = {"pyspark", "pyarrow", "pandas", "rich", "great_expectations", "prompt_toolkit", "polars"}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["sql", "FROM carrier_daily"], ["tables"], ["status"], ["graph"]])
 def test_reading_starts_without_heavy_imports(edition: EditionReader, command: list[str]) -> None:

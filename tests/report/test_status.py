@@ -108,6 +108,7 @@ def table(status: Status, name: str) -> Any:
     return next(table for table in status.tables if table.name == name)
 
 
+@pytest.mark.turns
 @pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("options", "late"),

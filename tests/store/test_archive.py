@@ -172,7 +172,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[list[str]]:
         yield done
 
 
-@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.long)])
 def test_archive_loses_no_row_and_continues_when_its_process_dies(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
@@ -411,6 +411,7 @@ def test_check_reports_damage_to_an_archive(
         assert archive_tier.parts_of(Log(settings, "readings").path)[-1].through == 4
 
 
+@pytest.mark.long
 def test_archive_repoints_parts_when_their_folder_was_moved(settings: Settings, tmp_path: Path) -> None:
     run(settings, 2)
     run(settings, 4)
@@ -425,6 +426,7 @@ def test_archive_repoints_parts_when_their_folder_was_moved(settings: Settings, 
     assert check_log(moved, "readings").faults == []
 
 
+@pytest.mark.long
 def test_archive_folder_is_shared_by_two_warehouses(settings: Settings, tmp_path: Path) -> None:
     other = replace(archived.project(tmp_path / "other"), cold=settings.cold)
     append(other, random.Random(5), 6)

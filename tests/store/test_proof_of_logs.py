@@ -160,6 +160,7 @@ def test_table_is_not_built_or_evaluated_whole_from_a_changed_log(shop: Lakehous
     assert editions.latest_edition(shop.settings) == edition
 
 
+@pytest.mark.long
 def test_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction.FileGroup, "due", property(lambda _: True))
     rewrite(another_value)(largest(shop))
@@ -250,6 +251,7 @@ def test_digest_of_a_batch_counts_after_the_batch_is_read_again() -> None:
 QUERY = "select count(*) as n from current_order"
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("what", ["value", "row", "deleted", "truncated"])
 def test_verified_query_rejects_a_table_that_is_not_as_published(shop: Lakehouse, what: str, keyed: bool) -> None:

@@ -99,7 +99,7 @@ def in_order(rows: pa.Table) -> list[str]:
     return sorted(map(str, rows.to_pylist()))
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_scan_by_time_omits_no_matching_event(seed: int, tmp_path: Path) -> None:
     random, path, rows = table(seed, tmp_path)

@@ -85,6 +85,7 @@ def test_staged_merge_changes_rows_and_feed_like_a_merge(spark: SparkSession, tm
     assert not any("staging" in path.parent.parent.name for path in tmp_path.rglob("_delta_log/*.json"))
 
 
+@pytest.mark.long
 def test_staged_rows_of_a_job_that_outlives_its_writer_are_never_read(spark: SparkSession, tmp_path: Path) -> None:
     at = table(tmp_path / "t")
     late = stage_merge(spark, at)
