@@ -106,8 +106,13 @@ def _published() -> Path:
         ("customer_daily", DAILY, {"current_order": 0}),
     ):
         declaration = project.tables[name]
-        logs = [source.name for source in declaration.inputs if source.is_log]
-        columns = {name: {"read": project.fields(name), "unread": []} for name in logs}
+        columns = {
+            source.name: {
+                "read": project.fields(source.name) if source.table is None else project.table(source.table).columns(),
+                "unread": [],
+            }
+            for source in declaration.inputs
+        }
         table, fingerprint = project.table(declaration), project.fingerprint(declaration, columns)
         built = {"verb": "build", "cut": cut, "voids": 0, "inputs": inputs, "homes": {}, "fingerprint": fingerprint}
         built |= {"counts": {"inserted": 2, "updated": 0, "deleted": 0}, "columns": columns}

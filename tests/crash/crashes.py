@@ -95,6 +95,10 @@ DEPLOY: Final = ("deploy", "--yes")
 """A change that is taken back takes a column from readers."""
 RUN: Final = _at("run", *_moments("log", "table"), *_sides("quarantine", "redeliveries", "meta", "edition", "archive"))
 MERGE: Final = [Crash("run: Spark's MERGE", ("run",), "table.middle", environment={"LAKE_IN_PROCESS_ROWS": "0"})]
+REWRITING: Final[Mapping[str, Any]] = {"lake.cost.MERGED_ROWS": -1}
+REWRITTEN: Final = [
+    Crash(f"run: files of changed rows, {point}", ("run",), point, tuned=REWRITING) for point in _moments("table")
+]
 UPKEEP: Final = [
     *_at("run", *_moments("compaction"), tuned=PACKING),
     *_at("maintain", *_moments("compaction"), *_sides("vacuum"), tuned=DUE, environment=SHORT),
@@ -174,7 +178,18 @@ ARCHIVING: Final = [
         for point, what in (("cold", "a commit"), ("log", "the end"))
     ),
 ]
-OF_PYTHON: Final = [*RUN, *FIRST, *MERGE, *UPKEEP, *RECOMPUTATION, *DEPLOYMENT, *FORGETTING, *ARCHIVING, *HARMS]
+OF_PYTHON: Final = [
+    *RUN,
+    *FIRST,
+    *MERGE,
+    *REWRITTEN,
+    *UPKEEP,
+    *RECOMPUTATION,
+    *DEPLOYMENT,
+    *FORGETTING,
+    *ARCHIVING,
+    *HARMS,
+]
 
 
 def _with_jvm(whose: Literal["server", "own"], *crashes: str) -> list[Crash]:

@@ -15,6 +15,7 @@ from tests.crash.model import Shop
 SHORT = (
     "run: log.middle",
     "run: edition.before",
+    "run: files of changed rows, table.middle",
     "truncated: last commit of log",
     "maintain: compaction.after",
     "archive: cold.after",
