@@ -178,11 +178,8 @@ class Scan:
         with opened(self.path, self.version) as table:
             files, rows, _ = self._files(table, keys)
             few = keys if keys is not None and keys.num_rows < cost.KEYS_PER_FILE * len(files) else None
-            if few is not None and rows > cost.SOUGHT_ROWS and len(files) > 1:
-                with open_files(self._some(table, files), by_file=True) as (con, _):
-                    con.register("k", few)
-                    having = con.sql(f"SELECT DISTINCT {FILE} FROM t WHERE {test}").fetchall()
-                files = sorted(file for (file,) in having)
+            if few is not None and rows > cost.SOUGHT_ROWS:
+                files = self._having(table, files, few, test)
             schema = arrow_schema(table)
             if columns:
                 schema = pa.schema([schema.field(column) for column in columns])
@@ -197,16 +194,20 @@ class Scan:
         test = equal_keys(keys.drop_columns([more]))
         with opened(self.path, self.version) as table:
             schema, files = arrow_schema(table), self._files(table, keys.drop_columns([more]))[0]
-            if len(files) > 1:
-                with open_files(self._some(table, files), by_file=True) as (con, _):
-                    con.register("k", keys)
-                    found = con.sql(f"SELECT DISTINCT {FILE} FROM t SEMI JOIN k ON {test} ORDER BY ALL").fetchall()
-                files = [file for (file,) in found]
+            files = self._having(table, files, keys, f"EXISTS (SELECT 1 FROM k WHERE {test})")
             with open_files(self._some(table, files)) as (con, stored):
                 con.register("k", keys)
                 rows = f"(SELECT {_picked(schema.names, stored)} FROM t) t LEFT JOIN k ON {test}"
                 reader = con.sql(f"SELECT t.*, k.{quoted(more)} FROM {rows}").to_arrow_reader()
                 yield files, reader.cast(schema.append(keys.schema.field(more)))
+
+    def _having(self, table: TableState, files: list[str], keys: pa.Table, test: str) -> list[str]:
+        """Return those of several files with rows that meet `test`, SQL over the rows `t` and the `keys`, `k`."""
+        if len(files) < 2:
+            return files
+        with open_files(self._some(table, files), by_file=True) as (con, _):
+            con.register("k", keys)
+            return sorted(file for (file,) in con.sql(f"SELECT DISTINCT {FILE} FROM t WHERE {test}").fetchall())
 
     def _some(self, table: TableState, files: Sequence[str]) -> TableFiles:
         return TableFiles(self.path, table, files)
