@@ -1,7 +1,7 @@
 """Commits of derived tables: a diff and the new position in one Delta commit.
 
-delta-rs writes rows of this process: 0.02 s into a small table, where Spark takes 1 to 2 s. Spark writes DataFrames, to
-a staging table. This process makes the commit in both cases.
+delta-rs writes rows of this process: 0.02 s into a small table, where Spark takes 1 to 2 s. Into a staging table, Spark
+writes DataFrames, and delta-rs the files of a large table that hold changed rows. This process makes the commit.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Spark never commits to a table of the warehouse itself, but to a staging table: a folder within the table's own, whose
 log begins with the table's columns and properties and, if the statement changes rows, with its files. Then this process
-commits Spark's changes in one conditional write (`commit_actions`). A Spark job that outlives its client writes to a
+commits what changed there in one conditional write (`commit_actions`). A Spark job that outlives its client writes to a
 staging table that no reader knows, and `lake maintain` deletes it.
 
 Files of the table are named by their URIs, which Delta's protocol allows (PROTOCOL.md of delta-io/delta, "Add File and
