@@ -19,10 +19,12 @@ from lake import cost
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.settings_table import SettingsReader, fault, number, tool_lake, variable
-from lake.text import has_password, without_login
+from lake.text import has_password, printable, without_login
 
-UNFIT: Final = frozenset("#?*%[]^|\\")
-"""Characters forbidden in paths: to delta-rs some are parts of a URL, to DuckDB and Spark others are a pattern."""
+UNFIT: Final = re.compile(r"[#?*%\[\]^|\\\x00-\x1f\x7f\ud800-\udfff]")
+"""Characters forbidden in paths: delta-rs takes some for parts of a URL, and no control characters or bytes that are
+not UTF-8; DuckDB and Spark take others for a pattern.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +235,14 @@ GROUPS: Final = (
 """All settings but those of a kind of storage, with the prefix of those in tables."""
 
 
+def path_fault(path: Path) -> str:
+    """Return why tables cannot be in a resolved `path`; "" if they can."""
+    characters = sorted({printable(found) for found in UNFIT.findall(str(path))})
+    if not characters:
+        return ""
+    return f"{printable(str(path))} has {' '.join(characters)} in it, which not every engine accepts in a path"
+
+
 def find_project(start: Path) -> Path:
     """Return the nearest folder at or above `start` whose pyproject.toml has a `[tool.lake]` table.
 
@@ -333,8 +343,7 @@ def _folder_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
         if where is None or url_of(where):
             continue
         path = settings.path(where)
-        if odd := sorted(set(str(path)) & UNFIT):
-            what = f"{path} has {' '.join(odd)} in it, which is taken for a pattern or part of a URL"
+        if what := path_fault(path):
             yield name, what, "move the project, or name another folder"
         in_the_way = next((folder for folder in (path, *path.parents) if folder.exists()), path)
         if in_the_way.exists() and not in_the_way.is_dir():

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from lake.config import Settings
+from lake.config import Settings, path_fault
 from lake.errors import DeclarationError
 
 ALONE: Final = 0o700
@@ -159,7 +159,9 @@ def _group(settings: Settings) -> int | None:
 
 
 def check_new_or_empty(folder: Path) -> None:
-    """Raise DeclarationError if something is in the way of a new folder."""
+    """Raise DeclarationError if something is in the way of a new folder of tables, or its path is unfit for them."""
+    if what := path_fault(folder.resolve()):
+        raise DeclarationError(what, fix="name another folder")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
         raise DeclarationError(what, where=str(folder), fix="name a new or empty folder")
