@@ -76,10 +76,11 @@ def recomputed_reader(inputs: Inputs, query: str, *, on_progress: Callable[[str]
 def build_to(inputs: Inputs, names: Iterable[str], folder: Path, *, on_progress: Callable[[str], None]) -> Edition:
     """Evaluate tables into `folder`, new or empty, as Delta tables: `gold/carrier_daily`.
 
-    The folder appears whole or not at all. Raises DeclarationError if it is not empty, if its parent does not exist, or
-    if Spark runs on another machine.
+    The folder appears whole or not at all. Raises DeclarationError if it is not empty or within the warehouse, if its
+    parent does not exist, or if Spark runs on another machine.
     """
     file_modes.check_new_or_empty(folder)
+    file_modes.check_outside_of_warehouse(inputs.project.settings, folder)
     if not folder.absolute().parent.is_dir():
         raise DeclarationError("the folder above it does not exist", where=str(folder), fix="create it first")
     part = folder.absolute().with_name(f".lake-{token_hex(8)}.part")

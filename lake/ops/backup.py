@@ -61,9 +61,9 @@ class Backup:
 def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: OnProgress) -> Backup:
     """Copy the warehouse into `folder`, which must be empty or absent, and the key store into the file `keys`.
 
-    Raises DeclarationError if `folder` is within the warehouse, `keys` exists or is within `folder`, or there is no key
-    store; StorageError if a table is damaged; Unavailable if a disk is full or the past of a table is ended meanwhile.
-    Then the copies of the warehouse and of the keys are removed.
+    Raises DeclarationError if `folder` or `keys` is within the warehouse, `keys` exists or is within `folder`, or there
+    is no key store; StorageError if a table is damaged; Unavailable if a disk is full or the past of a table is ended
+    meanwhile. Then the copies of the warehouse and of the keys are removed.
     """
     with recording(project.settings, "backup", WAREHOUSE) as counts:
         done = _backup(project, folder, keys, on_progress)
@@ -127,12 +127,11 @@ def restore_keys(settings: Settings, file: Path) -> RestoredKeys:
 
 
 def _check_targets(project: Project, folder: Path, keys: Path | None) -> None:
-    warehouse = project.settings.warehouse_path
     file_modes.check_new_or_empty(folder)
-    if folder.resolve().is_relative_to(warehouse):
-        raise DeclarationError("a backup cannot be within the warehouse", where=str(folder), fix="name another folder")
+    file_modes.check_outside_of_warehouse(project.settings, folder)
     if keys is None:
         return
+    file_modes.check_outside_of_warehouse(project.settings, keys)
     if not has_store(project.settings):
         raise DeclarationError("there is no key store", where=project.settings.keys_name, fix="leave out --keys")
     if keys.exists():

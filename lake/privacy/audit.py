@@ -27,21 +27,26 @@ from lake.privacy.search import searchable_values, spelling_pattern, unescaped_t
 from lake.project.project import Project
 from lake.publish.after_publish import sinks_of_connectors
 from lake.sinks.kind import DeclaredSink, sound_sinks
-from lake.store import archive_tier, duckdb_tables, erasures
+from lake.store import archive_tier, delta, duckdb_tables, erasures, temporary_files
 from lake.store.ledger import consumers
 from lake.store.storage import Address, address_of
-from lake.store.warehouse import Warehouse
+from lake.store.warehouse import KINDS, Warehouse
 
 SPARK_KEEPS: Final = 32
 """Characters of a text that Spark keeps in statistics; a mark follows those of a maximum."""
 DELTA_RS_KEEPS: Final = 64
 """Bytes of a text that delta-rs keeps; the last character of a maximum is incremented."""
 OWNERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
+GONE: Final = re.compile(r"/\.[^/]+\.gone/")
+"""Deleted table of the warehouse, whose files the next cleanup deletes."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 ROW: Final = 'to_json("a row")::VARCHAR'
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
 FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still holds goes with a later lake run"
-NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
+STRAY: Final = "delete the files that no table has: lake forget does not reach them"
+NAMED: Final = "file names stay in the log: have the producer stop putting personal data in them"
+OWN: Final = ("locks", "manifests", temporary_files.FOLDER, archive_tier.FOLDER)
+"""Folders of the warehouse beside those of its tables."""
 ROWS_AT_ONCE: Final = 10_000
 KEPT: Final = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
 CHUNK: Final = 16 << 20
@@ -55,8 +60,9 @@ Files: TypeAlias = Iterator[tuple[Address, int]]
 
 @dataclass(frozen=True)
 class Proof:
-    """Files of the warehouse in `found` have a value, or cannot be unpacked. `outside_the_warehouse` are landing files,
-    archived ones and OWNERS, which only their owner may change. `names_of_files` were ingested: logs keep them forever.
+    """Files of the warehouse in `found` have a value, or cannot be unpacked; those `of_no_table` are copies that others
+    made. `outside_the_warehouse` are landing files, archived ones and OWNERS, which only their owner may change.
+    `names_of_files` were ingested: logs keep them forever.
     """
 
     values_searched: int
@@ -65,10 +71,17 @@ class Proof:
     found: tuple[str, ...]
     outside_the_warehouse: tuple[str, ...]
     names_of_files: tuple[str, ...] = ()
+    of_no_table: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
         return bool(self.values_searched) and not self.found
+
+    @property
+    def fix(self) -> str:
+        has_reachable = len(self.found) > len(self.of_no_table)
+        advice = {FORGET: has_reachable, STRAY: bool(self.of_no_table), NAMED: bool(self.names_of_files)}
+        return "; ".join(text for text, applies in advice.items() if applies)
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ class Report:
             return LawError(
                 f"data of this person is still in {len(self.proof.found)} files",
                 where=self.proof.found[0],
-                fix=NAMED if self.proof.names_of_files else FORGET,
+                fix=self.proof.fix,
             )
         return None
 
@@ -128,7 +141,8 @@ def search_files(settings: Settings, values: Collection[str]) -> Proof:
     outside = _searched(lambda: _outside(settings), text, bytes_)
     within, beyond = (tuple(str(entry.file) for entry in part if entry.found) for part in (inside, outside))
     size = sum(entry.size for entry in inside)
-    return Proof(len(values), len(inside), size, within, beyond, tuple(_matching_names(settings, text)))
+    names, strays = tuple(_matching_names(settings, text)), tuple(_of_no_table(settings, within))
+    return Proof(len(values), len(inside), size, within, beyond, names, strays)
 
 
 @dataclass(frozen=True)
@@ -167,6 +181,15 @@ def _outside(settings: Settings) -> Files:
     for folder in folders:
         with suppress(PermissionError):
             yield from _files(address_of(settings, folder))
+
+
+def _of_no_table(settings: Settings, files: Collection[str]) -> Iterator[str]:
+    warehouse = Warehouse(settings)
+    within = [file for file in files if file.startswith(f"{warehouse.root}/")]
+    if within:
+        tables = (location.path for location in warehouse.folders(*KINDS) if delta.exists(location.path))
+        known = tuple(f"{folder}/" for folder in (*tables, *(warehouse.root / name for name in OWN)))
+        yield from (file for file in within if not file.startswith(known) and not GONE.search(file))
 
 
 def _matching_names(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:

@@ -106,6 +106,9 @@ def _proved(report: Report) -> Iterator[str]:
     where = f"found in {len(proof.found)} of them" if proof.found else "found in none"
     yield f"{proof.values_searched} values searched for in {searched}: {where}"
     yield from (f"  {file}" for file in proof.found)
+    if strays := proof.of_no_table:
+        yield f"{len(strays)} of them are of no table, so lake forget does not reach them: delete them yourself:"
+        yield from (f"  {file}" for file in strays)
     if outside := proof.outside_the_warehouse:
         yield f"still in {len(outside)} files outside the tables, which you have to delete yourself:"
         yield from (f"  {file}" for file in outside)

@@ -20,11 +20,12 @@ from typing import IO, Any, Final
 
 import duckdb
 
+from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, full
 from lake.read.locked_database import answer_file, connect_spilling, create_as_of, select
 from lake.read.query import QueryResult, run_query
 from lake.read.sql import EditionReader
-from lake.session.file_modes import flush
+from lake.session.file_modes import check_outside_of_warehouse, flush
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
 from lake.text import as_markdown, as_table, literal, printable, quoted
@@ -63,9 +64,10 @@ def choose_format(asked: str | None, output: Path | None) -> str:
     return asked or by_extension or "table"
 
 
-def check_folder(output: Path) -> None:
+def check_folder(settings: Settings, output: Path) -> None:
     if not output.absolute().parent.is_dir():
         raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="create it first")
+    check_outside_of_warehouse(settings, _link_target(output))
 
 
 def export(
@@ -76,7 +78,7 @@ def export(
     Calls `begin` before output. Raises DeclarationError for a wrong query, or Parquet on a terminal.
     """
     if output is not None:
-        check_folder(output)
+        check_folder(reader.settings, output)
     if kind == "parquet" and output is None and sys.stdout.isatty():
         raise DeclarationError(
             "Parquet cannot be written to a terminal", fix="name a file with --output FILE, or pipe it"
@@ -232,11 +234,13 @@ def write_database(
 ) -> dict[str, int]:
     """Write the named tables (default: all) to `file`, whole or not at all; return the rows of each.
 
-    Raises DeclarationError for an unknown table or an impossible file, LakeError if a table cannot be read or written.
+    Raises DeclarationError for an unknown table, an impossible file or one in the warehouse, LakeError if a table
+    cannot be read or written.
     """
     named = [reader.table(name) for name in names] or [*map(reader.table, reader.edition.tables)]
     tables = [*{table.name: table for table in named}.values()]
-    with report_write_errors(str(file)), _replacement(_database_file(file)) as part:
+    check_outside_of_warehouse(reader.settings, target := _database_file(file))
+    with report_write_errors(str(file)), _replacement(target) as part:
         try:
             with closing(connect_spilling(reader.settings, str(part))) as con:
                 con.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")

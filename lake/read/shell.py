@@ -107,7 +107,7 @@ class Conversation:
             case "\\o" if argument:
                 file = Path(argument).expanduser()
                 export.choose_format(None, file)
-                export.check_folder(file)
+                export.check_folder(self.reader.settings, file)
                 self.output = file
                 yield f"The next answer goes to {self.output}."
             case "\\o":

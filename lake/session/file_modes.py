@@ -158,6 +158,13 @@ def _group(settings: Settings) -> int | None:
         ) from None
 
 
+def check_outside_of_warehouse(settings: Settings, path: Path) -> None:
+    """Raise DeclarationError if a copy at `path` would be in the warehouse."""
+    if path.resolve().is_relative_to(settings.warehouse_path):
+        what = "a copy cannot be within the warehouse, where no table has it and lake forget does not reach it"
+        raise DeclarationError(what, where=str(path), fix="name a place outside of it")
+
+
 def check_new_or_empty(folder: Path) -> None:
     """Raise DeclarationError if something is in the way of a new folder of tables, or its path is unfit for them."""
     if what := path_fault(folder.resolve()):

@@ -256,6 +256,29 @@ def test_proof_does_not_match_similar_values(tmp_path: Path, other: Any) -> None
     assert search_files(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 
+@pytest.mark.parametrize("name", ["copy/gold/guest/0.parquet", "gold/copy/guest/0.parquet", "answer.csv"])
+def test_proof_advises_to_delete_a_copy_within_the_warehouse(tmp_path: Path, name: str) -> None:
+    settings = Settings(project=tmp_path)
+    copy = settings.warehouse_path / name
+    copy.parent.mkdir(parents=True)
+    copy.write_text("margaret")
+    only_copy = search_files(settings, {"margaret"})
+    assert (only_copy.of_no_table, only_copy.fix) == ((str(copy),), audit.STRAY)
+    duckdb_tables.append(Warehouse(settings).table("silver", "guest").path, "v VARCHAR", [["margaret"]])
+    both = search_files(settings, {"margaret"})
+    assert (both.of_no_table, both.fix) == ((str(copy),), f"{audit.FORGET}; {audit.STRAY}")
+
+
+@pytest.mark.parametrize("name", ["locks/1.holder", "staging/ab/1.csv", "cold/orders/1", "gold/.guest.gone/0.parquet"])
+def test_proof_advises_to_forget_for_files_of_the_warehouse_itself(tmp_path: Path, name: str) -> None:
+    settings = Settings(project=tmp_path)
+    file = settings.warehouse_path / name
+    file.parent.mkdir(parents=True)
+    file.write_text("margaret")
+    found = search_files(settings, {"margaret"})
+    assert (found.found, found.of_no_table, found.fix) == ((str(file),), (), audit.FORGET)
+
+
 @pytest.mark.parametrize("name", ["airflow/logs/attempt=1.log", "spark/local/block", "sql_history"])
 def test_proof_reports_kept_output_and_history_as_the_owners(tmp_path: Path, name: str) -> None:
     settings = Settings(project=tmp_path)
