@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -26,6 +27,10 @@ from lake.ops import doctor
 from lake.ops.scaffold import init
 from lake.project.project import load
 from lake.session import class_archive, jars
+from lake.store import delta, delta_writer
+from lake.store.keys import open_store
+from lake.store.log import Log
+from tests.permissions import forbidden
 
 pytestmark = pytest.mark.slow
 
@@ -207,6 +212,20 @@ def test_doctor_reports_a_faulty_java(project: Any, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     old = findings(project.project)["java"]
     assert (old.ok, old.found.split()[0]) == (False, "1.8.0_392")
+
+
+def test_doctor_reports_whether_the_key_store_can_be_read(project: Settings) -> None:
+    log = Log(project, "orders")
+    assert findings(project.project)["keys"].found.startswith("none yet")
+    store = open_store(project, make=True)
+    assert findings(project.project)["keys"] == doctor.Diagnosis("keys", f"{project.keys_path} can be read")
+    with forbidden(project.keys_path):
+        assert "permission denied" in findings(project.project)["keys"].found
+    head = {"batch": 1, "offsets": {}, "watermark": None, "counts": {}, "files": 1, "contract": 1, "at": ""}
+    position = delta.start(log.app).next(**head, keys={"store": store.id, "subjects": 0})
+    delta_writer.write(log.path, pa.table({"_subject": pa.array([], pa.string())}), position)
+    project.keys_path.unlink()
+    assert "there is no key store" in findings(project.project)["keys"].found
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -22,6 +23,9 @@ from lake.session.remote import server, shown
 from lake.session.spark_session import DELTA, EXTENSIONS, first_line, is_local, start
 from lake.store import archive_tier
 from lake.store.damage import damage
+from lake.store.keys import has_store, open_store
+from lake.store.log import Log
+from lake.store.recovery import UNREADABLE
 from lake.store.storage import Use, address_of
 from lake.store.warehouse import Warehouse
 
@@ -70,6 +74,7 @@ def examine(project: Path | None) -> list[Diagnosis]:
         _check_file_system(settings.warehouse_path),
         _space(settings.warehouse_path),
         *_cold(settings),
+        _keys(settings),
         *_logs(settings),
         *_landing(settings),
         *_spark(settings),
@@ -152,6 +157,26 @@ def _cold(settings: Settings) -> Iterator[Diagnosis]:
         yield (cold := _access("cold", settings, settings.cold, "commit"))
         if cold.ok and (folder := address_of(settings, settings.cold).on_disk):
             yield _space(folder, "cold disk")
+
+
+def _keys(settings: Settings) -> Diagnosis:
+    try:
+        for log in _sealed_logs(settings):
+            log.key_store()
+        if not has_store(settings):
+            return Diagnosis("keys", f"none yet, the first event with personal fields makes {settings.keys_name}")
+        open_store(settings)
+    except LakeError as fault:
+        return Diagnosis("keys", f"{fault.what} ({fault.where})", fault.fix)
+    return Diagnosis("keys", f"{settings.keys_name} can be read")
+
+
+def _sealed_logs(settings: Settings) -> Iterator[Log]:
+    for location in Warehouse(settings).folders("log"):
+        log = Log(settings, location.name)
+        with suppress(*UNREADABLE):  # a damaged log has a line of its own
+            if log.head().keys:
+                yield log
 
 
 def _logs(settings: Settings) -> Iterator[Diagnosis]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,18 @@ import pytest
 from lake import cost
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store.keys import Identity, KeyStore, _home, copied_store, has_store, open_store, restore_store, secret_file
+from lake.store.keys import (
+    ACCESS,
+    Identity,
+    KeyStore,
+    _home,
+    copied_store,
+    has_store,
+    open_store,
+    restore_store,
+    secret_file,
+)
+from tests.permissions import forbidden
 from tests.servers.postgres import Postgres, url
 from tests.shop import all_keys
 
@@ -92,6 +105,42 @@ def test_unreadable_secret_is_reported_and_not_replaced(settings: Settings, text
     with pytest.raises(DeclarationError, match="the secret of the key store cannot be read"):
         open_store(settings, make=True)
     assert secret_file(settings.keys_path).read_text() == text
+
+
+@pytest.mark.parametrize("make", [False, True])
+@pytest.mark.parametrize("reason", ["permission denied", "is a directory", "not a directory"])
+def test_key_store_that_cannot_be_opened_is_not_reported_as_lost(settings: Settings, reason: str, make: bool) -> None:
+    fill(settings)
+    file = settings.keys_path
+    denied = forbidden(file) if reason == "permission denied" else nullcontext()
+    keys = {"is a directory": file.parent, "not a directory": file / "keys"}.get(reason)
+    with denied, pytest.raises(DeclarationError, match=f"the key store cannot be opened: {reason}") as raised:
+        open_store(replace(settings, keys=keys), make=make)
+    assert raised.value.fix == ACCESS
+
+
+def test_key_store_in_a_folder_that_cannot_be_entered_is_not_reported_as_lost(settings: Settings) -> None:
+    fill(settings)
+    for look_up in (has_store, open_store):
+        with (
+            forbidden(settings.keys_path.parent),
+            pytest.raises(DeclarationError, match="cannot be opened: permission denied"),
+        ):
+            look_up(settings)
+
+
+def test_key_store_that_stays_locked_is_not_reported_as_lost(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fill(settings).home
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda file, timeout, **other: connect(file, timeout=0, **other))
+    with (
+        home.transaction(writes=True),
+        pytest.raises(Unavailable, match="locked by another process"),
+        home.transaction(writes=True),
+    ):
+        pass
 
 
 def test_key_store_can_be_made_after_a_crash_of_its_making(settings: Settings) -> None:

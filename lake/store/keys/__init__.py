@@ -21,7 +21,7 @@ from lake import cost
 from lake.config import Settings
 from lake.connectors import connector
 from lake.contracts.encryption import KEY, SUBJECT
-from lake.errors import DeclarationError, forbidden, full
+from lake.errors import DeclarationError, Unavailable, forbidden, full
 from lake.session import file_modes
 from lake.session.spark_session import first_line
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COPY: Final = "restore its newest backup; without one, lake forget STREAM --lost forgets the people whose keys are lost"
+ACCESS: Final = "let this user read and write that file and its folder; the setting keys names it"
+PRIMARY: Final = 0xFF
+"""Bits of SQLite's error codes without their details."""
 SECRET_BYTES: Final = 32
 
 
@@ -93,17 +96,19 @@ class KeyFile:
         return str(self.file)
 
     def is_made(self) -> bool:
-        return self.file.exists()
+        return self._size() is not None
 
     def identity(self) -> Identity:
-        if not (self.file.exists() and self.file.stat().st_size):
-            what = "the key store is empty" if self.file.exists() else "there is no key store"
+        size = self._size()
+        if not size:
+            what = "there is no key store" if size is None else "the key store is empty"
             raise DeclarationError(what, where=self.where, fix=COPY)
         return self.make()
 
     def make(self, identity: Identity | None = None, rows: Iterable[list[tuple[Any, ...]]] = ()) -> Identity:
-        if not self.file.exists():
-            _create(self.file)
+        if self._size() is None:
+            with self._access():
+                _create(self.file)
         with self.transaction() as transaction:
             tables = transaction.run("SELECT 1 FROM sqlite_schema WHERE name = 'store'")
             found = transaction.run("SELECT id, secret FROM store LIMIT 1") if tables else []
@@ -132,9 +137,32 @@ class KeyFile:
         except sqlite3.DatabaseError as error:
             if known := full(error, where=self.where) or forbidden(error, where=self.where):
                 raise known from error
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+            if code == sqlite3.SQLITE_BUSY:
+                what, fix = "the key store is locked by another process", "try again when it has ended"
+                raise Unavailable(what, where=self.where, fix=fix) from None
+            if code & PRIMARY == sqlite3.SQLITE_CANTOPEN:
+                with self._access():  # SQLite does not report why it cannot open the file
+                    self.file.open("r+b").close()
             raise DeclarationError(
-                f"the key store cannot be read: {first_line(error)}", where=self.where, fix=COPY
+                f"the key store cannot be read: {first_line(error)}",
+                where=self.where,
+                fix=ACCESS if code & PRIMARY == sqlite3.SQLITE_CANTOPEN else COPY,
             ) from None
+
+    def _size(self) -> int | None:
+        with self._access(), suppress(FileNotFoundError):
+            return self.file.stat().st_size
+        return None
+
+    @contextmanager
+    def _access(self) -> Iterator[None]:
+        """Report that the block may not open the file, or that it is a folder."""
+        try:
+            yield
+        except (PermissionError, IsADirectoryError, NotADirectoryError) as error:
+            what = f"the key store cannot be opened: {(error.strerror or str(error)).lower()}"
+            raise DeclarationError(what, where=self.where, fix=ACCESS) from None
 
     def must_be_whole(self) -> None:
         with self.transaction() as read:
