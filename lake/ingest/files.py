@@ -72,6 +72,17 @@ class File:
         mark = self.name, self.size, self.mtime
         return (*mark, self.tag) if self.tag else mark
 
+    @property
+    def is_denied(self) -> bool:
+        """Return whether this user may not read it, or its link's target."""
+        if isinstance(self.path, Object):
+            return False
+        try:
+            self.path.stat()
+        except OSError as error:
+            return isinstance(error, PermissionError)
+        return not os.access(self.path, os.R_OK, effective_ids=True)
+
     def unchanged(self) -> bool:
         if isinstance(self.path, Object):
             return self.path.unchanged()
@@ -93,19 +104,22 @@ def unchanged(files: Iterable[File]) -> tuple[File, ...]:
 
 
 def fault_of(file: File, *, folder: Path | Address | None = None) -> str:
-    """Return why `file` cannot be opened, or "". No link may lead out of `folder`."""
+    """Return why `file` cannot be opened, or "". No link may lead out of `folder`. Raises OSError."""
     from lake.records.read_tasks import format_of, unknown_format  # need pyarrow, which status does not
 
     path = file.path
     if isinstance(path, Path):
+        outside = isinstance(folder, Path) and not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
+        if path.is_symlink() and outside:  # realpath of a loop is the loop
+            return "a symbolic link out of the landing folder"
         try:
-            outside = isinstance(folder, Path) and not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
-            if path.is_symlink() and outside:  # realpath of a loop is the loop
-                return "a symbolic link out of the landing folder"
-            if not path.is_file():
-                return "not a regular file"
+            is_regular = path.is_file()
         except OSError as error:
-            return str(error.strerror)
+            if error.errno != errno.ENAMETOOLONG:  # of the target of a link
+                raise
+            is_regular = False
+        if not is_regular:
+            return "not a regular file"
     return "" if format_of(path.name) else unknown_format()
 
 

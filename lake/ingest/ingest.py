@@ -280,11 +280,12 @@ def _ingest_files(
     delta.prefetch([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
     listed = {file.mark: file.size for file in landing.list_files(settings, stream)}
     landing.warn_of_folders(settings, stream)
+    denied = set[str]()
 
     def deliver(head: LogHead) -> FileDelivery | None:
         waiting = listed.keys() - landing.ingested_marks(log)
         work.remain(sum(listed[mark] for mark in waiting))
-        files = landing.pending(settings, stream, waiting)
+        files = landing.pending(settings, stream, waiting, denied)
         files = crashed_readers.readable_at_once(settings, stream, files)
         folder = landing.folder(settings, settings.landing, stream)
         repaired = unreadable_files(settings, head)
@@ -300,6 +301,7 @@ def _ingest_files(
             if not listed.keys() - landing.ingested_marks(log):
                 break
         work.rows = total.accepted
+    landing.warn_of_denied(stream, denied)
     if settings.archive is not None:
         log.flush()
         landing.archive(settings, stream, landing.ingested_marks(log))

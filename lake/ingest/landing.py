@@ -33,6 +33,7 @@ from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
 from lake.store.storage import Address, address_of
 from lake.store.storage.objects import Object
+from lake.text import some_of
 
 LANDED: Final = LedgerTable(
     "landed",
@@ -48,11 +49,15 @@ LANDED: Final = LedgerTable(
 MARK: Final = "name AS path, size, mtime, tag"
 
 
-def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
+def pending(settings: Settings, stream: str, marks: set[Mark], denied: set[str]) -> list[File]:
+    """Return the next files to read among `marks`. Names of those that this user may not read are added to `denied`."""
     chosen: list[File] = []
     size = 0
     for file in list_files(settings, stream):
         if file.mark not in marks:
+            continue
+        if file.is_denied:
+            denied.add(file.name)
             continue
         size += file.size
         if chosen and (len(chosen) >= settings.batch_files or size > settings.batch_bytes):
@@ -181,6 +186,12 @@ def warn_of_folders(settings: Settings, stream: str) -> None:
         logging.getLogger("lake").warning(words, stream, ", ".join(new))
     if names != before:
         reported.write_text("\n".join(names), "utf-8")
+
+
+def warn_of_denied(stream: str, denied: Collection[str]) -> None:
+    if denied:
+        words = "%s: this user may not read %s: they wait in the landing folder until they may be read"
+        logging.getLogger("lake").warning(words, stream, some_of(sorted(denied)))
 
 
 def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:

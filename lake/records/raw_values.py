@@ -18,8 +18,8 @@ ABSENT: Final = msgspec.UNSET
 NO_CHARACTER: Final = "\uffff"
 """Stands for undecodable bytes. It is no character, so a text with it is rejected."""
 LONGEST_FAULT: Final = 300
-OF_MACHINE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE})
-"""Errors of the operating system that any file may meet: without descriptors, memory, or an answer of its disk."""
+OF_CONTENT: Final = frozenset({None, errno.EINVAL})
+"""Numbers of an OSError that a file's bytes cause: none if a library raises it, EINVAL for a position that they name."""
 
 
 class JsonNumber(str):
@@ -68,8 +68,8 @@ class WrongValue(ValueError):
 
 
 def is_caused_by_content(error: Exception) -> bool:
-    """Return whether an error was caused by a file's bytes, not by a storage, this machine or a deleted file."""
-    of_machine = out_of_memory(error) or (isinstance(error, OSError) and error.errno in OF_MACHINE)
+    """Return whether an error was caused by a file's bytes, not by a storage, this machine, or access to it."""
+    of_machine = out_of_memory(error) or (isinstance(error, OSError) and error.errno not in OF_CONTENT)
     return not (of_machine or isinstance(error, FileNotFoundError | LakeError) or unreached(error) or full(error))
 
 

@@ -166,7 +166,7 @@ def test_file_that_changes_while_it_is_read_is_left_for_the_next_batch(
     land("readings", "a.jsonl", reading("a"))
     growing = land("readings", "b.jsonl", reading("b"))
     there = landing.list_files(project, "readings")
-    files = landing.pending(project, "readings", {file.mark for file in there})
+    files = landing.pending(project, "readings", {file.mark for file in there}, set())
     assert files == there
     growing.write_text(growing.read_text() + json.dumps(reading("c")))
     counts = append(project, lambda: spark, contract, lambda _: FileDelivery.checked(project, files, contract), now=NOW)
@@ -225,12 +225,14 @@ def test_special_files_and_links_out_of_the_folder_are_never_opened(
     (folder / "chain.jsonl").symlink_to(folder / "up.jsonl")
     (folder / "loop.jsonl").symlink_to(folder / "loop.jsonl")
     (folder / "folder.jsonl").symlink_to(tmp_path)
+    (folder / "long.jsonl").symlink_to("x" * 999)
     found = {file.name: fault_of(file, folder=folder) for file in landing.list_files(project, "readings")}
     out = "a symbolic link out of the landing folder"
     assert found == {
         "readings/chain.jsonl": out,
         "readings/device.jsonl": out,
         "readings/folder.jsonl": out,
+        "readings/long.jsonl": "not a regular file",
         "readings/loop.jsonl": "not a regular file",
         "readings/pipe.jsonl": "not a regular file",
         "readings/socket.jsonl": "not a regular file",

@@ -33,6 +33,7 @@ from lake.store.quarantine import Rejected
 from lake.store.table_head import DUCKDB, SPARK
 from tests import shop
 from tests.checks import spark_forbidden
+from tests.permissions import forbidden
 from tests.shop import empty, order
 from tests.store.events import NOW, READING, Land, declare, fields, reading
 
@@ -58,6 +59,25 @@ def test_batch_with_rejected_and_repeated_records_needs_no_spark(
         ("unparseable", "no JSON"),
     ]
     assert check_log(project, "readings").faults == []
+
+
+@pytest.mark.parametrize("what", ["file", "target of a link"])
+def test_file_that_may_not_be_read_waits_and_stops_no_other(
+    project: Settings, land: Land, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    declare(project, fields=FLAT)
+    land("readings", "1.jsonl", reading("a"))
+    denied = path = land("readings", "2.jsonl", reading("b"))
+    if what == "target of a link":
+        denied = path.parent / "targets"
+        denied.mkdir()
+        path.rename(denied / "2")
+        path.symlink_to(denied / "2")
+    with forbidden(denied):
+        assert ingested(project) == BatchCounts(1, read=1, accepted=1)
+    assert "this user may not read readings/2.jsonl" in caplog.text
+    assert ingested(project) == BatchCounts(2, read=1, accepted=1)
+    assert [*quarantined_records(project)] == []
 
 
 @pytest.mark.turns(3)
