@@ -19,7 +19,7 @@ import avro.schema
 from lake.config import Settings
 from lake.contracts.avro_text import ContractLines, parse_schema
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
-from lake.contracts.declared_text import declared_text, parse_json
+from lake.contracts.declared_text import declared_text, files_in, parse_json
 from lake.contracts.fields import ATTRIBUTES, AVRO, Field, read_field, wrong_default
 from lake.contracts.options import FACTS, duration, unknown_facts, wrong_facts, wrong_paths
 from lake.contracts.upcast import UpcastStep, listed, steps_of, words, wrong_expressions
@@ -226,7 +226,7 @@ def load_contract(settings: Settings, stream: str) -> Contract:
 def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, DeclarationError]]:
     contracts: dict[str, Contract] = {}
     faults: dict[str, DeclarationError] = {}
-    for path in sorted(settings.path("schemas").glob("*.avsc")):
+    for path in files_in(settings.path("schemas"), ".avsc"):
         file = str(path.relative_to(settings.path(".")))
         try:
             text = declared_text(path, "the contract", where=file, fix="write it as UTF-8 text")
@@ -246,7 +246,7 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
 
 def streams_of(settings: Settings) -> list[str]:
     """Return streams with a contract, valid or not."""
-    return sorted(path.stem for path in settings.path("schemas").glob("*.avsc"))
+    return sorted(path.stem for path in files_in(settings.path("schemas"), ".avsc"))
 
 
 def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lake.config import Settings
-from lake.contracts.declared_text import declared_text
+from lake.contracts.declared_text import declared_text, files_in
 from lake.errors import DeclarationError, did_you_mean
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class DeclaredFolder:
 
     @property
     def files(self) -> Sequence[Path]:
-        return sorted(self.path.glob("*.toml"))
+        return files_in(self.path, ".toml")
 
     @property
     def names(self) -> list[str]:

@@ -19,6 +19,17 @@ class _FaultyPart(ValueError):
         self.part, self.what, self.fix = part, what, fix
 
 
+def files_in(folder: Path, extension: str) -> list[Path]:
+    """Return the files of a folder, sorted; none if it is missing. Raises DeclarationError if it cannot be listed."""
+    try:
+        return sorted(file for file in folder.iterdir() if file.name.endswith(extension))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        what = f"the folder of declarations cannot be read: {error.strerror}"
+        raise DeclarationError(what, where=str(folder), fix="make it a folder that this user may read") from None
+
+
 def declared_text(file: Path, noun: str, *, where: str, fix: str) -> str:
     """Read a file in UTF-8. `noun` names its content in a message, such as "the contract"."""
     try:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from lake.contracts.declared_text import files_in
 from lake.contracts.evolution import is_lossless
 from lake.engine.columns import WAITING, lost_columns
 from lake.engine.inputs import Inputs
@@ -268,7 +269,7 @@ def load_suites(project: Project) -> dict[str, Suite]:
     """
     suites: dict[str, Suite] = {}
     faults: list[DeclarationError] = []
-    for file in sorted(project.settings.path("quality").glob("*.json")):
+    for file in files_in(project.settings.path("quality"), ".json"):
         declaration = project.tables.get(file.stem)
         if declaration is None:
             fix = did_you_mean(file.stem, project.tables)

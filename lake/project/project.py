@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
+from lake.contracts.declared_text import files_in
 from lake.contracts.evolution import append_version
 from lake.contracts.origins import several_names
 from lake.contracts.upcast import definition as upcast_definition
@@ -276,7 +277,7 @@ def _cannot_park(table: Declaration) -> str:
 
 def _read_files(settings: Settings) -> tuple[list[JobFile], list[DeclarationError]]:
     files, faults = [], []
-    for path in [path for layer in LAYERS for path in sorted(settings.path(f"jobs/{layer}").glob("*.py"))]:
+    for path in [path for layer in LAYERS for path in files_in(settings.path(f"jobs/{layer}"), ".py")]:
         try:
             files.append(JobFile.read(path))
         except DeclarationError as fault:

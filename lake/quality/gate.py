@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lake.contracts.declared_text import files_in
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.columns import visible
 from lake.kinds.grouped_map import arrow_schema
@@ -51,7 +52,7 @@ class GateStopped(QualityError):
 
 def warm_up(settings: Settings) -> None:
     """Import the gate's library in a thread before the first check of a project."""
-    if any(settings.path("quality").glob("*.json")) and not checks.last_checks(settings, "table"):
+    if files_in(settings.path("quality"), ".json") and not checks.last_checks(settings, "table"):
         threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 

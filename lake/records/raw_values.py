@@ -19,7 +19,7 @@ NO_CHARACTER: Final = "\uffff"
 """Stands for undecodable bytes. It is no character, so a text with it is rejected."""
 LONGEST_FAULT: Final = 300
 OF_CONTENT: Final = frozenset({None, errno.EINVAL})
-"""Numbers of an OSError that a file's bytes cause: none if a library raises it, EINVAL for a position that they name."""
+"""Numbers of an OSError that bytes of a file cause: none if a library raises it, EINVAL for a position they name."""
 
 
 class JsonNumber(str):
