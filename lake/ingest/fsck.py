@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
-from lake.errors import LakeError, StorageError, Unavailable
+from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
 from lake.ingest.delivery import Closing
 from lake.ingest.files import mark_of
 from lake.ingest.gap_detection import field_text_sql
@@ -60,6 +61,8 @@ ARRIVALS: Final = """
     FROM (SELECT _batch, _arrival, lag(_arrival) OVER (PARTITION BY _batch ORDER BY _arrival) AS before FROM t)
     GROUP BY _batch HAVING arrivals <> events ORDER BY _batch LIMIT 20"""
 
+DIGEST: Final = re.compile(r"(?:(?P<stream>[^@:]+)@(?P<batch>[0-9]{1,18}):)?(?P<digest>[0-9a-f]{64})")
+
 
 @dataclass(frozen=True)
 class LogReport:
@@ -105,7 +108,9 @@ class LogCheck:
 
 
 def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
-    """Check that the log of `stream` is consistent. Raises Unavailable if a store does not answer.
+    """Check that the log of `stream` is consistent.
+
+    Raises DeclarationError if `since` is no digest of this log, Unavailable if a store does not answer.
 
     - Batches are numbered without gaps; so are offsets by bucket, in the order of batches and arrival.
     - Either all events of a batch have an arrival of their own, or none has.
@@ -117,8 +122,8 @@ def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
     """
     log_report = report(settings, stream)
     path, heads = Log(settings, stream).path, log_report.batches[::-1]
+    since_batch, broken = _find_digest(heads, _parse_digest(stream, since)) if since else (None, [])
     faults = [damage.fault.what for damage in lost_batches(settings, stream)]
-    since_batch, broken = _find_digest(heads, since) if since else (None, [])
     faults += [*broken, *chain.breaks(heads)]
     try:
         faults += [*chain.changes(path, heads), *_row_faults(settings, log_report)]
@@ -139,17 +144,36 @@ def head_of(settings: Settings, stream: str) -> str:
     return f"{stream}@{head.batch}:{head.content['digest']}"
 
 
-def _find_digest(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]:
-    wanted = since.rpartition(":")[2].strip()
+@dataclass(frozen=True)
+class _Digest:
+    """A digest as `head_of` prints it; without its `batch` if only the hexadecimal digits are given."""
+
+    text: str
+    batch: int | None = None
+
+
+def _parse_digest(stream: str, text: str) -> _Digest:
+    fix = f"give what lake log {stream} --head printed: {stream}@BATCH:DIGEST, or the 64 digits of DIGEST alone"
+    parts = DIGEST.fullmatch(text.strip())
+    if parts is None:
+        raise DeclarationError(f"--since {text!r} is not a digest", fix=fix)
+    if parts["stream"] not in {None, stream}:
+        raise DeclarationError(f"--since is a digest of {parts['stream']}, not of {stream}", fix=fix)
+    return _Digest(parts["digest"], int(parts["batch"]) if parts["batch"] else None)
+
+
+def _find_digest(heads: Sequence[LogHead], wanted: _Digest) -> tuple[int | None, list[str]]:
     for head in heads:
-        if head.content["digest"] == wanted:
-            return head.batch, []
         was = head.content.get("was") or {}
-        if was.get("digest") == wanted:
-            same = chain.same_in_clear(was, head.content)
-            what = f"batch {head.batch} was read again, and its rows differ from those of the digest"
-            return head.batch, [] if same else [what]
-    return None, [f"no batch has the digest {wanted}: the log is not the one that the digest was taken of"]
+        if wanted.text not in {head.content["digest"], was.get("digest")}:
+            continue
+        if wanted.batch not in {None, head.batch}:
+            what = f"--since names batch {wanted.batch}, but its digest is of batch {head.batch}"
+            raise DeclarationError(what, fix="give the whole of what lake log --head printed, unchanged")
+        if head.content["digest"] == wanted.text or chain.same_in_clear(was, head.content):
+            return head.batch, []
+        return head.batch, [f"batch {head.batch} was read again, and its rows differ from those of the digest"]
+    return None, [f"no batch has the digest {wanted.text}: the log is not the one that the digest was taken of"]
 
 
 def _row_faults(settings: Settings, log_report: LogReport) -> list[str]:

@@ -1,4 +1,4 @@
-"""Check of a log's rows: the same faults with all ids at once and in parts."""
+"""Check of a log: the same faults with all ids at once and in parts, and a digest that is none of this log."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from click.testing import CliRunner
 from deltalake import write_deltalake
 
 from infra.bench.huge import project
 from infra.bench.written import STREAM, Written
+from lake.cli import lake
 from lake.ingest import fsck
 from lake.store.log import Log
 from lake.store.scan import Scan
+from tests.checks import fault
+from tests.warehouse import published
 
 pytestmark = pytest.mark.slow
 
@@ -36,3 +40,23 @@ def test_duplicate_rows_are_found_in_parts_too(seed: int, tmp_path: Path, monkey
     assert any("offsets from 0 to" in fault for fault in faults)
     monkeypatch.setattr(fsck, "IDS_AT_ONCE", 7)
     assert fsck.check_log(settings, STREAM).faults == faults
+
+
+@pytest.mark.parametrize(
+    ("since", "what"),
+    [
+        ("xx", "--since 'xx' is not a digest"),
+        ("orders@1", "--since 'orders@1' is not a digest"),
+        ("orders@1:abc", "--since 'orders@1:abc' is not a digest"),
+        ("@1:{first}", "--since '@1:{first}' is not a digest"),
+        ("other@1:{first}", "--since is a digest of other, not of orders"),
+        ("orders@2:{first}", "--since names batch 2, but its digest is of batch 1"),
+        ("orders@9:{first}", "--since names batch 9, but its digest is of batch 1"),
+    ],
+)
+def test_check_since_rejects_a_text_that_is_no_digest_of_the_log(tmp_path: Path, since: str, what: str) -> None:
+    project = published(tmp_path / "shop")
+    first = Log(project.settings, "orders").head_at(1).content["digest"]
+    words = ["log", "orders", "--check", "--since", since.format(first=first)]
+    error = fault(CliRunner().invoke(lake, [*words, "--project", str(tmp_path / "shop")]))
+    assert (error.exit_code, error.what) == (2, what.format(first=first))

@@ -240,9 +240,9 @@ def test_digest_chain_survives_a_forget_and_a_compaction(shop: Lakehouse) -> Non
 def test_digest_of_a_batch_counts_after_the_batch_is_read_again() -> None:
     was, other = {"digest": "a", "buckets": {"0": ["1"]}}, {"digest": "c", "buckets": {"0": ["2"]}}
     head = LogHead("orders", delta.start("log").next(content={"digest": "b", "buckets": {"0": ["1"]}, "was": was}), 2)
-    assert log_run._find_digest([head], "a") == (2, [])
+    assert log_run._find_digest([head], log_run._Digest("a")) == (2, [])
     head.content["was"] = other
-    assert log_run._find_digest([head], "c") == (
+    assert log_run._find_digest([head], log_run._Digest("c", 2)) == (
         2,
         ["batch 2 was read again, and its rows differ from those of the digest"],
     )
