@@ -88,8 +88,8 @@ def _check_log(shell: Shell, stream: str, since: str) -> None:
         raise ContractError(
             f"{stream}: {counted(len(verdict.faults), 'fault')} in the log",
             where=f"log {stream}",
-            fix=f"restore the files named above, or the log, from a backup; if a batch is missing, run lake ingest {stream};"
-            " do not rebuild any table until the log is complete",
+            fix="restore the files named above, or the log, from a backup; if a batch is missing, run"
+            f" lake ingest {stream}; do not rebuild any table until the log is complete",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -159,7 +159,7 @@ def _stale_conditions(status: Status) -> Iterator[str]:
 
 def _quarantine_conditions(status: Status) -> Iterator[str]:
     for stream in status.streams:
-        if count := sum(stream.quarantined.values()):
+        if count := sum((stream.quarantined or {}).values()):
             yield f"{counted(count, 'record')} of {stream.name}"
     for sink in status.sinks:
         if lacking := len(sink.rejected) + sink.undelivered:
@@ -265,17 +265,25 @@ def _sink_row(sink: SinkStatus) -> list[Any]:
 
 
 def _stream_row(status: Status, stream: StreamStatus) -> list[Any]:
-    refused = ", ".join(f"{reason} {count}" for reason, count in stream.quarantined.items())
-    total = sum(stream.quarantined.values())
     return [
         stream.name,
-        stream.batch,
+        _if_known(stream.batch),
         _age(status, stream.at) if stream.at else "",
-        stream.events,
+        _if_known(stream.events),
         moment(stream.event_time) if stream.event_time else "",
-        stream.pending,
-        f"{total} ({refused})" if total else "0",
+        _if_known(stream.pending),
+        _quarantine_text(stream.quarantined),
     ]
+
+
+def _quarantine_text(counts: Mapping[str, int] | None) -> str:
+    if not counts:
+        return "" if counts is None else "0"
+    return f"{sum(counts.values())} ({', '.join(f'{reason} {count}' for reason, count in counts.items())})"
+
+
+def _if_known(count: int | None) -> int | str:
+    return "" if count is None else count
 
 
 def _table_row(status: Status, table: TableStatus) -> list[Any]:
@@ -288,9 +296,9 @@ def _table_row(status: Status, table: TableStatus) -> list[Any]:
     return [
         f"{table.layer}.{table.name}",
         "damaged" if table.damaged else "not built" if table.cut is None else table.cut,
-        table.behind,
+        _if_known(table.behind),
         "" if table.lag is None else span(table.lag),
-        "" if table.rows is None else table.rows,
+        _if_known(table.rows),
         "" if table.late is None else f"{table.late.events} {LATE_POLICIES[table.late.policy]}",
         f"{last}; its definition has changed since: lake plan, lake deploy" if table.changed else last,
     ]

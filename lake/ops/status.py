@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -14,6 +15,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError
 from lake.ingest import landing
 from lake.ingest.drift import Drift
+from lake.ingest.files import Mark
 from lake.ingest.gap_detection import find_gaps
 from lake.ingest.horizon import Horizon
 from lake.ops.external_systems import consumer_statuses, sink_statuses, source_statuses
@@ -57,7 +59,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
     cut = reader.ledger("cuts", cuts.latest_cut, settings)
     logs = {name: reader.at(reader.log(name), Log(settings, name).head) for name in project.contracts}
     sound = {name: head for name, head in logs.items() if head}
-    streams = _stream_statuses(reader, sound, cut, newest_runs)
+    streams = tuple(_stream_statuses(reader, logs, cut, newest_runs))
     tables = tuple(_table_statuses(reader, sound, newest_runs))
     for lost in _lost_commits(reader, sound):
         reader.damaged[lost.path] = lost
@@ -70,7 +72,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         pin=reader.ledger("editions", editions.pinned, settings),
         stoppers=tuple(_stopped_checks(newest_checks, project, newest)),
         checks=_check_summary(project, whole),
-        streams=(*streams, *(StreamStatus(name, damaged=True) for name, head in logs.items() if head is None)),
+        streams=streams,
         tables=tables,
         failed=tuple(
             run
@@ -93,16 +95,15 @@ def _open_episodes(settings: Settings) -> list[sent.Episode]:
 
 
 def _stream_statuses(
-    reader: _TableReader, logs: Mapping[str, LogHead], cut: cuts.Cut | None, newest_runs: Iterable[runs.Run]
-) -> list[StreamStatus]:
+    reader: _TableReader, logs: Mapping[str, LogHead | None], cut: cuts.Cut | None, newest_runs: Iterable[runs.Run]
+) -> Iterator[StreamStatus]:
     project, warehouse = reader.project, reader.warehouse
     by_stream = {run.subject: run for run in newest_runs if run.work not in TABLE_RUNS}
     holding_cut = cut if reader.is_sound(warehouse.book("editions").path) else None
-    return [
-        reader.at(warehouse.quarantine(name).path, _stream_status, project, head, holding_cut, by_stream.get(name))
-        or StreamStatus(name, damaged=True)
-        for name, head in logs.items()
-    ]
+    for name, head in logs.items():
+        path, run = warehouse.quarantine(name).path, by_stream.get(name)
+        found = reader.at(path, _stream_status, project, head, holding_cut, run) if head else None
+        yield found or _damaged_stream(project.settings, name, head)
 
 
 def _table_statuses(
@@ -171,6 +172,21 @@ def _check_summary(project: Project, checks: Mapping[str, checks.Check]) -> Chec
     return CheckSummary(sum(results), len(results), max(check.cut for check in met)) if results else None
 
 
+def _damaged_stream(settings: Settings, stream: str, head: LogHead | None) -> StreamStatus:
+    """`head` is known if only the quarantine is damaged."""
+    found = StreamStatus(stream, damaged=True)
+    if head:
+        found = replace(found, batch=head.batch, events=head.events, event_time=head.latest)
+    with suppress(Exception):  # the damage may be where the log lists its files
+        marks = landing.ingested_marks(Log(settings, stream))
+        return replace(found, pending=_count_pending(settings, stream, marks))
+    return found
+
+
+def _count_pending(settings: Settings, stream: str, marks: set[Mark]) -> int:
+    return sum(file.mark not in marks for file in landing.list_files(settings, stream))
+
+
 def _stream_status(project: Project, head: LogHead, cut: cuts.Cut | None, run: runs.Run | None) -> StreamStatus:
     stream, settings = head.stream, project.settings
     readers = rejection_limits.tables_by_stream(project, project.tables.values()).get(stream, [])
@@ -186,7 +202,7 @@ def _stream_status(project: Project, head: LogHead, cut: cuts.Cut | None, run: r
         at=datetime.fromisoformat(head.at) if head.at else None,
         events=head.events,
         event_time=head.latest,
-        pending=sum(file.mark not in marks for file in landing.list_files(settings, stream)),
+        pending=_count_pending(settings, stream, marks),
         quarantined=dict(Counter(row["reason"] for row in refused).most_common()),
         run=run,
         horizon=_horizon_status(head, project.contracts[stream]),
@@ -219,7 +235,9 @@ def _table_status(
     head = stored.head()
     built = delta.open_table(stored.path, head.version) if head else None
     batches = batches_at(head.cut) if head else {}
-    newest = [logs[name] for name in project.logs(table) if name in logs]
+    streams = project.logs(table)
+    newest = [logs[name] for name in streams if name in logs]
+    behind = max((log.batch - batches.get(log.stream, 0) for log in newest), default=0)
     lags = [
         log.latest - reached
         for log in newest
@@ -231,7 +249,7 @@ def _table_status(
         name=table.name,
         layer=table.layer,
         cut=head.cut if head else None,
-        behind=max((log.batch - batches.get(log.stream, 0) for log in newest), default=0),
+        behind=behind if len(newest) == len(streams) else None,
         lag=max(lags, default=None),
         rows=built.count() if built else None,
         changed=head is not None and not project.is_built(table, head),

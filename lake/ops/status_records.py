@@ -28,19 +28,19 @@ class HorizonStatus:
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """A log and its newest batch, made `at`. Empty if it is damaged.
+    """A log and its newest batch, made `at`. What damage makes unknown is None.
 
     `missing` describes expected events, `held` why derived tables are not published; `folders` are sub-folders of the
     landing folder, which are not read.
     """
 
     name: str
-    batch: int = 0
+    batch: int | None = None
     at: datetime | None = None
-    events: int = 0
+    events: int | None = None
     event_time: datetime | None = None
-    pending: int = 0
-    quarantined: Mapping[str, int] = field(default_factory=dict)
+    pending: int | None = None
+    quarantined: Mapping[str, int] | None = None
     run: runs.Run | None = None
     horizon: HorizonStatus | None = None
     missing: str = ""
@@ -62,14 +62,14 @@ class LateEvents:
 class TableStatus:
     """A table at `cut` (None: not built). Empty if it is damaged.
 
-    `behind` counts batches of the stream furthest ahead; `lag` is event time; `late` is set if the table has
-    windows or drops late rows, and its log has event times.
+    `behind` counts batches of the stream furthest ahead (None: a log is damaged); `lag` is event time; `late` is set if
+    the table has windows or drops late rows, and its log has event times.
     """
 
     name: str
     layer: str
     cut: int | None = None
-    behind: int = 0
+    behind: int | None = None
     lag: timedelta | None = None
     rows: int | None = None
     changed: bool = False

@@ -305,6 +305,31 @@ def test_status_names_a_damaged_system_table_and_shows_the_rest(flights: Project
     assert (stream.batch, stream.events) == (2, 7)
 
 
+@pytest.mark.parametrize(
+    ("spoil", "batches", "behind"), [("rows", None, None), ("commit", None, None), ("quarantine", 2, 1)]
+)
+def test_status_of_a_damaged_stream_has_no_value_for_what_is_unknown(
+    flights: Project, land: Callable[..., Path], spoil: str, batches: int | None, behind: int | None
+) -> None:
+    land("flights", "new.jsonl", {"carrier": "AA"})
+    log, refused = Warehouse(flights.settings).log("flights").path, Warehouse(flights.settings).quarantine("flights")
+    if spoil == "rows":
+        next(log.local.rglob("*.parquet")).unlink()
+    elif spoil == "commit":
+        (log.local / "_delta_log" / f"{0:020}.json").write_bytes(b"\xff{}\n{}")
+        (log.local / "_delta_log" / f"{2:020}.json").write_text("{}\n")
+    else:
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        duckdb_tables.append(refused.path, quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", at)])
+        next(refused.path.local.glob("*.parquet")).unlink()
+    status = look(flights)
+    [stream] = as_data(status)["streams"]
+    assert (stream["damaged"], stream["batch"], stream["quarantined"], stream["pending"]) == (True, batches, None, 1)
+    assert table(status, "carrier_total").behind == behind
+    [line] = [line for line in as_text(status) if line.startswith("flights ")]
+    assert " 0" not in line
+
+
 def test_status_shows_a_failure_with_its_error_until_success(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     runs.record_run(project, runs.Run("advance", "carrier_total", 1, "done", {}, at, 0.42))

@@ -86,9 +86,11 @@ def _values(now: Status, measure: str) -> Iterator[tuple[float, str, str]]:
                 age = now.at - now.edition.published_at
                 yield age.total_seconds(), f"edition {now.edition.number} is {age} old", ""
         case "pending":
-            yield from ((float(s.pending), f"{s.name} has {s.pending} files waiting", s.name) for s in now.streams)
+            counts = ((stream.name, stream.pending) for stream in now.streams if stream.pending is not None)
+            yield from ((float(count), f"{name} has {count} files waiting", name) for name, count in counts)
         case "quarantine":
-            counts = ((stream.name, sum(stream.quarantined.values())) for stream in now.streams)
+            known = ((stream.name, stream.quarantined) for stream in now.streams if stream.quarantined is not None)
+            counts = ((name, sum(by_reason.values())) for name, by_reason in known)
             yield from ((float(count), f"{name} has {count} records in quarantine", name) for name, count in counts)
         case "sink":
             yield from ((s.seconds or 0.0, f"{s.name} is {s.editions} editions behind", s.name) for s in now.sinks)
@@ -105,9 +107,11 @@ def _unreadable(now: Status, measure: str) -> list[str]:
     """Return the subjects whose value cannot be read."""
     match measure:
         case "lag":
-            return [table.name for table in now.tables if table.damaged]
-        case "pending" | "quarantine":
-            return [stream.name for stream in now.streams if stream.damaged]
+            return [table.name for table in now.tables if table.behind is None]
+        case "pending":
+            return [stream.name for stream in now.streams if stream.pending is None]
+        case "quarantine":
+            return [stream.name for stream in now.streams if stream.quarantined is None]
         case "sink" | "undelivered":
             return [sink.name for sink in now.sinks if sink.error]
         case "age":
