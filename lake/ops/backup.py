@@ -29,7 +29,7 @@ from lake.store import archive_tier, delta, delta_writer, duckdb_tables, quarant
 from lake.store.damage import damages
 from lake.store.keys import copied_store, has_store, restore_store
 from lake.store.ledger.editions import kept_editions
-from lake.store.ledger.runs import WAREHOUSE, recording
+from lake.store.ledger.runs import WAREHOUSE, failing, recording
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.upkeep import archive_parts
@@ -65,6 +65,8 @@ def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: On
     is no key store; StorageError if a table is damaged; Unavailable if a disk is full or the past of a table is ended
     meanwhile. Then the copies of the warehouse and of the keys are removed.
     """
+    with failing(project.settings, "backup", WAREHOUSE, but=DeclarationError):
+        _check_targets(project, folder, keys)
     with recording(project.settings, "backup", WAREHOUSE) as counts:
         done = _backup(project, folder, keys, on_progress)
         counts["tables"] = len(done.tables)
@@ -73,7 +75,6 @@ def backup(project: Project, folder: Path, *, keys: Path | None, on_progress: On
 
 def _backup(project: Project, folder: Path, keys: Path | None, on_progress: OnProgress) -> Backup:
     began = datetime.now(UTC)
-    _check_targets(project, folder, keys)
     if damaged := next(damages(project.settings, quickly=True), None):
         raise damaged.fault
     root = Address(str(folder / "warehouse"))

@@ -41,6 +41,7 @@ from lake import cli, cost
 from lake.config import Settings, load_settings
 from lake.read.sql import reader
 from lake.session.spark_session import class_path
+from lake.store.ledger.runs import newest_runs
 from lake.store.log import Log
 from tests.warehouse import fall_behind, published
 
@@ -192,6 +193,8 @@ def test_bad_input_is_reported_and_harms_nothing(
     assert (code, *message_and_fix(err, folder)) == (kind["exit"], kind["says"], kind["fix"])
     assert kind.get("stdout", "") in out
     assert WHERE.search(kind["says"]), "it says not where"
+    if kind in table("command_line"):
+        assert [run for run in newest_runs(settings) if run.outcome == "failed"] == []
     after = stored_files(folder)
     assert {name: after.get(name) for name in before} == before, "a byte was lost"
     damaged = any(name.startswith(".lake") for name in kind.get("files", {}))
