@@ -70,7 +70,11 @@ class Inputs(StoredRows):
     def in_process(self) -> Inputs:
         """The same inputs, evaluated by DuckDB in this process."""
         session = in_process_session()
-        return replace(self, connect=lambda: session, cached={}, _evaluated={}, _no_rows={})
+        return self.connected(lambda: session)
+
+    def connected(self, connect: SessionFactory) -> Inputs:
+        """Return the same inputs, evaluated in another session."""
+        return replace(self, connect=connect, cached={}, _evaluated={}, _no_rows={})
 
     def check_integrity(self, declaration: Declaration) -> None:
         """Raise LakeError if a log that the table reads is damaged; check each log once."""

@@ -59,7 +59,8 @@ class Planned:
 def plan(project: Project, names: Iterable[str] = (), connect: SessionFactory | None = None) -> list[Planned]:
     """Return the named tables (default: all) in dependency order, then those whose jobs are gone.
 
-    A table `follows` if only an input has changed. A session is needed only if an input has new columns.
+    A table `follows` if only an input has changed. A session is needed only for an input with new columns
+    that DuckDB cannot analyse.
     """
     names = list(names)
     planning = _Planning(project, connect or (lambda: start(project.settings)))

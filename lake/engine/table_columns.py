@@ -14,6 +14,7 @@ from typing import Any
 
 from lake.engine.analysis import analyse, check_clocks
 from lake.engine.columns import IGNORED, WAITING, given_columns, head_columns, lost_columns
+from lake.engine.engines import by_either
 from lake.engine.inputs import Evaluation, Inputs
 from lake.errors import DeclarationError
 from lake.project.declaration import Declaration
@@ -76,8 +77,9 @@ def listed_new_columns(columns: Mapping[str, Any]) -> set[str]:
 
 def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the columns `held` back, {input: columns}, that a function would read; all if it fails."""
+    settings, connect = inputs.project.settings, inputs.connect
     try:
-        read = analyse(inputs, declaration).read
+        read = by_either(settings, connect, lambda session: analyse(inputs.connected(session), declaration).read)
     except DeclarationError:
         return {name: list(columns) for name, columns in held.items()}
     return {name: [column for column in columns if column in read[name]] for name, columns in held.items()}

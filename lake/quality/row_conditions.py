@@ -294,7 +294,7 @@ def _row_condition_sql(condition: Any, columns: Mapping[str, ExpectationColumn])
 
 
 def evaluate_sql(sql: str, columns: Sequence[str], type_: str) -> Column:
-    """Return a Spark column: DuckDB's `sql` over `columns`, evaluated on the executors."""
+    """Return a column of a frame: DuckDB's `sql` over `columns`."""
     from lake.store.spark_upcast import by_python  # with Arrow
 
     return by_python(type_, partial(_evaluate_batch, sql, tuple(columns)), columns)

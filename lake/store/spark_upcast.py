@@ -1,4 +1,4 @@
-"""Upcast of stored events to the newest contract in Spark, by Python functions in its workers."""
+"""Upcast of stored events to the newest contract, by Python functions in Spark's workers or in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lake.kinds.grouped_map import pickled
 from lake.records.columns import arrow_type
 from lake.records.extra_members import read_members
 from lake.records.unknown_members import by_names, without_declared
-from lake.session.in_process.mode import only_spark
+from lake.session.in_process.mode import is_by_duckdb
 from lake.store.dialects import MEMBERS
 
 if TYPE_CHECKING:
@@ -89,11 +89,17 @@ def by_duckdb(sql: str, names: Sequence[str], columns: Sequence[pa.Array]) -> pa
 
 
 def by_python(type_: str, work: Callable[..., pa.Array], columns: Iterable[str]) -> Column:
-    """Send `work` to the workers by value: they have no `lake`."""
-    only_spark("a function of Python")
+    """Return the column of `work` over arrays of `columns`. Workers of Spark get it by value: they have no `lake`."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import arrow_udf
 
+    arguments: Any = [F.col(quoted(name)) for name in columns]
+    if is_by_duckdb():
+        from pyspark.sql.connect.column import Column as ConnectColumn
+
+        from lake.session.in_process.python_functions import ArrowFunction
+
+        return ConnectColumn(ArrowFunction(type_, work, arguments))
     payload, loaded = pickled(work), list[Callable[..., pa.Array]]()
 
     def evaluate(*arrays: pa.Array) -> pa.Array:
@@ -104,5 +110,5 @@ def by_python(type_: str, work: Callable[..., pa.Array], columns: Iterable[str])
         return loaded[0](*arrays)
 
     made: Any = arrow_udf(type_)(evaluate)  # type: ignore[call-overload]
-    column: Column = made(*(F.col(quoted(name)) for name in columns))
+    column: Column = made(*arguments)
     return column

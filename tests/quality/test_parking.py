@@ -19,11 +19,14 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.errors import DeclarationError
+from lake.ops import pipeline
 from lake.project.project import load, sound
 from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quality.suite import Expectation
 from lake.store.ledger import checks
+from lake.store.table_head import DUCKDB
 from lake.testing import Lakehouse
+from tests.checks import spark_forbidden
 from tests.quality import oracle
 from tests.quality.test_row_conditions import several, single
 from tests.shop import contract, declare
@@ -128,6 +131,16 @@ def test_parked_rows_are_in_their_own_table_after_every_command(shop: Lakehouse)
     assert {row["sale"] for row in shop.table("current_sale")} == {6}
     answer = command(shop, "sql", "select sale, parked_by from current_sale__parked order by sale", "--json")
     assert [row["sale"] for row in json.loads(answer.stdout)] == [3, 4]
+
+
+def test_tables_that_park_rows_need_no_spark(project: Settings) -> None:
+    shop = park(project, PARKING)
+    for events in (EVENTS[:4], EVENTS[4:]):
+        shop.land("sales", *events)
+        done = pipeline.run(shop.settings, spark_forbidden, lambda _: None)
+        assert {table.engine for table in done.tables} == {DUCKDB}
+    assert [row["sale"] for row in shop.table("current_sale")] == [3, 5]
+    assert [row["sale"] for row in shop.table("current_sale__parked")] == [2, 3, 4]
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from lake.session.in_process import lists, operators, patterns, texts, zones
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import BOOLEAN, DOUBLE, EPOCH, INT, LONG, TIMESTAMP, Function, constant, typed
+from lake.session.in_process.python_functions import ARROW_FUNCTIONS
 from lake.session.in_process.types import (
     INTEGERS,
     MOST,
@@ -256,6 +257,8 @@ def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 o
 
 
 def call(name: str, values: Sequence[Value]) -> Value:
+    if called := ARROW_FUNCTIONS.get(name):
+        return called.value(values)
     if name not in FUNCTIONS:
         raise unsupported(f"the function {name}")
     try:

@@ -44,9 +44,13 @@ def in_process(spark: SparkSession) -> HoldsRows | None:
     return cast("HoldsRows", spark) if hasattr(spark, "of_arrow") else None
 
 
+def is_by_duckdb() -> bool:
+    return _by_duckdb.get()
+
+
 def only_spark(what: str) -> None:
     """Raise Unsupported if DuckDB is at work."""
-    if _by_duckdb.get():
+    if is_by_duckdb():
         raise unsupported(what)
 
 

@@ -1,23 +1,31 @@
-"""Functions of Spark that DuckDB lacks, in Python: xxHash64 with seed 42, clocks of time zones, logarithm and power,
-AES in Galois/Counter mode.
+"""Functions in Python: those over Arrow that a plan calls, and functions of Spark that DuckDB lacks.
 
-Source: XXH64.java and ExpressionImplUtils.java of Spark 4.2.
+The latter are xxHash64 with seed 42, clocks of time zones, logarithm and power, AES in Galois/Counter mode. Source:
+XXH64.java and ExpressionImplUtils.java of Spark 4.2.
 """
 
 from __future__ import annotations
 
 import atexit
+import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from pyspark.sql.connect.expressions import UnresolvedFunction
 
 from lake.session.in_process import fdlibm, zones
+from lake.session.in_process.types import Value, duckdb_type, parsed_type
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+    from pyspark.sql.connect.column import Column
 
 PREFIX: Final = "spark_"
 ENCODED: Final[dict[str, tuple[str, Callable[[Any], bytes]]]] = {
@@ -30,6 +38,45 @@ NONCE: Final = 12
 """Bytes of a nonce, before the encrypted ones."""
 _REGISTERING: Final = Lock()
 _REGISTERED: Final = list["duckdb.DuckDBPyConnection"]()
+_NUMBERS: Final = count()
+
+
+class ArrowFunction(UnresolvedFunction):
+    """Call of a Python function over columns as Arrow arrays, found by its name as long as a plan has it."""
+
+    def __init__(self, type_: str, work: Callable[..., pa.Array], columns: Sequence[Column]) -> None:
+        super().__init__(f"{PREFIX}arrow_{next(_NUMBERS)}", [column._expr for column in columns])
+        self.work, self.type = work, parsed_type(type_)
+        ARROW_FUNCTIONS[self._name] = self
+
+    def value(self, arguments: Sequence[Value]) -> Value:
+        return Value(f"{self._name}({', '.join(argument.sql for argument in arguments)})", self.type)
+
+    def in_duckdb(self) -> Callable[..., pa.Array]:
+        return lambda *columns: self.work(*(column.combine_chunks() for column in columns))  # without annotations
+
+
+ARROW_NAME: Final = re.compile(rf"{PREFIX}arrow_\d+")
+ARROW_FUNCTIONS: Final = WeakValueDictionary[str, ArrowFunction]()
+"""By name in DuckDB."""
+
+
+@contextmanager
+def arrow_functions(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[str]:
+    """Yield `query`, which calls functions over Arrow by names of its own that `con` has while the block runs.
+
+    Queries that run at the same time may call one function, and share its database.
+    """
+    of_query = f"_{next(_NUMBERS)}"
+    called = {name + of_query: ARROW_FUNCTIONS[name] for name in ARROW_NAME.findall(query)}
+    for name, function in called.items():
+        made = duckdb_type(function.type)
+        con.create_function(name, function.in_duckdb(), None, made, type="arrow", null_handling="special")  # type: ignore[call-overload]
+    try:
+        yield ARROW_NAME.sub(rf"\g<0>{of_query}", query)
+    finally:
+        for name in called:
+            con.remove_function(name)
 
 
 def register(database: duckdb.DuckDBPyConnection) -> None:

@@ -142,7 +142,8 @@ class InProcessSession(SparkSession):
                     python_functions.register(self._database)
                 for name in relation.leaves:
                     attached.enter_context(self._held[name].attach(con, name))
-                return _collected(con.sql(query).to_arrow_reader())
+                called = attached.enter_context(python_functions.arrow_functions(con, query))
+                return _collected(con.sql(called).to_arrow_reader())
             except (duckdb.Error, UnicodeDecodeError) as error:  # a message that cuts a letter is not decoded
                 raise Unsupported(reason(error)) from error
 
