@@ -11,6 +11,7 @@ from lake.config import Settings
 from lake.engine.plan import plan
 from lake.engine.verify import verify_all
 from lake.ingest.ingest import ingest
+from lake.ingest.replay import accept
 from lake.ops import pipeline
 from lake.publish.deploy import deploy
 from lake.store.table_head import DUCKDB
@@ -82,3 +83,25 @@ def test_spark_proves_small_runs_after_a_change_of_a_contract(
     tables = run_before_and_after(project, change).project
     verdicts = verify_all(lambda: spark, tables, on_progress=lambda _: None)
     assert {each.verdict for each in verdicts} == {"identical"}
+
+
+LOCAL: Final = contract(
+    "local", {"id": "int", "price": "decimal(18, 3)", "at": {"type": "long", "logicalType": "local-timestamp-micros"}},
+    time="to_utc_timestamp(at, 'Europe/Vienna')",
+)  # fmt: skip
+BY_DAY: Final = job(
+    "by_day",
+    """Aggregate((), {"sum": Sum("price")}, window=Calendar(unit="day", on="at", zone="UTC"))""",
+    'log("local")',
+    returns="""rows.selectExpr("price", "to_utc_timestamp(at, 'Europe/Vienna') as at")""",
+)
+
+
+def test_small_run_over_local_times_with_a_sum_of_decimals_needs_no_spark(project: Settings) -> None:
+    lakehouse = declare(project, LOCAL, jobs={"by_day": BY_DAY})
+    for price, at in (("1.250", "2024-07-01T01:30:00"), ("999999999999999.999", "2024-07-01T23:30:00")):
+        lakehouse.land("local", {"id": 1, "price": price, "at": at}, {"id": 2, "price": price, "at": at}, {"id": 3})
+        run(lakehouse)
+    assert accept(lakehouse.settings, spark_forbidden, "local", reason="without a price")
+    days = [(row["day"].isoformat(), str(row["sum"])) for row in lakehouse.table("by_day")]
+    assert days == [("2024-06-30", "2.500"), ("2024-07-01", "1999999999999999.998")]

@@ -116,6 +116,7 @@ OF_ONE = (
     ),
     "from_utc_timestamp({0}, 'UTC')",
     "to_utc_timestamp({0}, 'UTC')",
+    "to_utc_timestamp({0}, 'Europe/Vienna')",
     "to_json({0})",
     "to_json(array({0}, null, {0}))",
     "to_json(named_struct('n', id, '{{ñ}}', {0}, 'x', struct({0})))",

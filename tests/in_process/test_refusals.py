@@ -49,6 +49,7 @@ TEXTS = (
     "timestamp'2024-01-01 00:00:00+23:00'",
     "interval 1 day",
     "interval 1.5 day",
+    "sum(if(id = 2, -6e37BD, 6e37BD))",
     "'\\012'",
     "id is null = flag",
     "id between 1 and 2 = true",

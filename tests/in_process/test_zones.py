@@ -25,6 +25,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TEXTS = (
     "from_utc_timestamp(at, '{}')",
     "to_utc_timestamp(at, '{}')",
+    "to_utc_timestamp(cast(at as timestamp_ntz), '{}')",
+    "to_utc_timestamp(cast(at as date), '{}')",
+    "from_utc_timestamp(cast(at as timestamp_ntz), '{}')",
     "date_trunc('day', from_utc_timestamp(at, '{}'))",
 )
 

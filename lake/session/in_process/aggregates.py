@@ -43,15 +43,18 @@ def _chosen_by(pick: str) -> Aggregate:
 
 
 def _sum(values: Sequence[Value], over: str, distinct: str = "") -> Value:
+    """Spark's sum may fail by the order of rows, unless their absolute values have a sum that fits its type."""
     [value] = values
+    total = f"sum({distinct}{value.sql}){over}"
     if is_integer(value.type):
-        size = f"sum(abs(CAST({value.sql} AS HUGEINT))){over}"  # Spark's sum fails or not by the order of rows
-        total = f"sum({distinct}{value.sql}){over}"
+        size = f"sum(abs(CAST({value.sql} AS HUGEINT))){over}"
         fits = f"CASE WHEN {size} < {1 << 63} THEN {total} WHEN {size} > 0 THEN error('a sum') END"
         return Value(f"CAST({fits} AS BIGINT)", LONG)
-    if isinstance(value.type, T.DecimalType) and value.type.precision + 10 <= MOST:
-        type_ = T.DecimalType(value.type.precision + 10, value.type.scale)
-        return Value(f"CAST(sum({distinct}{value.sql}){over} AS {duckdb_type(type_)})", type_)
+    if isinstance(value.type, T.DecimalType):
+        type_ = T.DecimalType(min(value.type.precision + 10, MOST), value.type.scale)
+        if value.type.precision + 10 > MOST:  # a sum of DuckDB fails if it has more digits
+            total = f"CASE WHEN sum(abs({value.sql})){over} IS NOT NULL THEN {total} END"
+        return Value(f"CAST({total} AS {duckdb_type(type_)})", type_)
     raise unsupported(f"a sum of {value.type.simpleString()}")
 
 

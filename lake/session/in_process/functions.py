@@ -75,9 +75,9 @@ def _xxhash64(values: Sequence[Value]) -> Value:
 
 def _in_zone(values: Sequence[Value], direction: str) -> Value:
     at, zone = values
-    if at.type != TIMESTAMP:
+    if not isinstance(at.type, T.DateType | T.TimestampType | T.TimestampNTZType):
         raise unsupported(f"a time zone of a {at.type.simpleString()}")
-    name = constant(zone)
+    at, name = cast(at, TIMESTAMP), constant(zone)
     return at if name == "UTC" else zones.moved(at, name, direction)
 
 
