@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -30,8 +31,9 @@ class Got(NamedTuple):
     headers: dict[str, str]
 
 
-Answer = int | tuple[int, dict[str, str]] | None
-"""A status; with headers; or none: the connection is reset."""
+Answer = int | tuple[int, dict[str, str]] | bytes | None
+"""A status; with headers; or none: the connection is reset. Bytes are the begin of an answer that drips on."""
+DRIPS: Final = 400
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Webhook:
     taken: list[Got] = field(default_factory=list)
     server: ThreadingHTTPServer | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+    dripped_out: int = 0
 
     @property
     def url(self) -> str:
@@ -74,6 +77,7 @@ class Webhook:
     def reset(self) -> None:
         """As it began."""
         self.behave = lambda _: 204
+        self.dripped_out = 0
         self.tried.clear()
         self.taken.clear()
 
@@ -91,6 +95,8 @@ class Webhook:
                 handler.connection.close()
                 handler.close_connection = True
                 return
+            case bytes(begin):
+                return self.drip(handler, begin)
             case int(status):
                 more: dict[str, str] = {}
             case (status, more):
@@ -102,6 +108,15 @@ class Webhook:
         for name, value in {"content-length": "0", **more}.items():
             handler.send_header(name, value)
         handler.end_headers()
+
+    def drip(self, handler: BaseHTTPRequestHandler, begin: bytes) -> None:
+        """Write `begin`, and then one byte after the other, each soon, until the sender closes the connection."""
+        handler.close_connection = True
+        with suppress(ConnectionError):
+            for part in [begin, *[b"x"] * DRIPS]:
+                handler.wfile.write(part)
+                time.sleep(0.02)
+            self.dripped_out += 1
 
     def changes(self) -> list[dict[str, Any]]:
         """The changes that were taken, those of batches among them; each once."""

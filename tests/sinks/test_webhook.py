@@ -394,12 +394,30 @@ def test_slow_receiver_stops_the_delivery(shop: WebhookShop) -> None:
     shop.declare(f"{ALL}seconds = 1\nattempts = 2\n")
     shop.server.behave = slowly(2)
     shop.things.change({1: 5, 2: 2})
-    with pytest.raises(Unavailable, match="no answer: ReadTimeout, 2 times"):
+    with pytest.raises(Unavailable, match="no answer in 1 s, 2 times"):
         shop.deliver()
     shop.server.behave = lambda _: 200
     shop.declare(ALL)
     shop.deliver()
     assert shop.in_step()
+
+
+def test_answer_whose_head_never_ends_is_none(shop: WebhookShop) -> None:
+    shop.declare(f"{ALL}seconds = 1\nattempts = 1\n")
+    shop.server.behave = lambda _: b"HTTP/1.1 200 OK\r\nx-endless: "
+    shop.things.change({1: 5, 2: 2})
+    with pytest.raises(Unavailable, match="no answer in 1 s, 1 time"):
+        shop.deliver()
+    assert not shop.server.dripped_out
+
+
+def test_message_is_accepted_by_a_status_whose_body_never_ends(shop: WebhookShop) -> None:
+    shop.declare(f"{ALL}seconds = 1\nattempts = 1\n")
+    shop.server.behave = lambda _: b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n"
+    shop.things.change({1: 5, 2: 2})
+    shop.deliver()
+    assert not shop.undelivered
+    assert not shop.server.dripped_out
 
 
 def test_sink_waits_as_long_as_the_receiver_asks(shop: WebhookShop) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Final
 import httpx
 from standardwebhooks.webhooks import Webhook
 
+from lake.connect.webhook.client import PostClient
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.text import counted
 
@@ -27,8 +27,6 @@ DOWN: Final = frozenset({429, 502, 503, 504})
 GONE: Final = 410
 FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt; doubled before each further one."""
-ANSWER_BYTES: Final = 64 << 10
-"""Most bytes read of an answer, which is ignored, so that its connection can be reused."""
 
 
 @dataclass(frozen=True)
@@ -116,19 +114,13 @@ class Receiver:
 
     def _post(self, message: WebhookMessage) -> tuple[int | None, str]:
         try:
-            with self._client.stream("POST", self.url, content=message.body, headers=self._signed(message)) as got:
-                self._read(got)
-                self._check_status(got)
-                return got.status_code, f"status {got.status_code}"
+            answer = self._client.post(self.url, message.body, self._signed(message))
+        except TimeoutError:
+            return None, f"no answer in {self.limits.seconds} s"
         except httpx.HTTPError as error:
             return None, f"no answer: {type(error).__name__}"
-
-    def _read(self, answer: httpx.Response) -> None:
-        size = 0
-        for part in answer.iter_raw():
-            size += len(part)
-            if size > ANSWER_BYTES:
-                return
+        self._check_status(answer)
+        return answer.status_code, f"status {answer.status_code}"
 
     def _check_status(self, answer: httpx.Response) -> None:
         if answer.status_code == GONE:
@@ -160,9 +152,8 @@ class Receiver:
         return {**self.headers, "content-type": "application/json", **own}
 
     @cached_property
-    def _client(self) -> httpx.Client:
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs the URL, which may be a secret
-        return httpx.Client(timeout=self.limits.seconds, follow_redirects=False)
+    def _client(self) -> PostClient:
+        return PostClient(self.limits.seconds)
 
     def _unavailable(self, why: str) -> LakeError:
         return Unavailable(
