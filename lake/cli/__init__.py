@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial, wraps
 from importlib import import_module
 from math import isfinite
@@ -213,12 +213,12 @@ class Shell:
                 click.echo(_printable(line))
 
     def emit_outcomes(
-        self, noun: str, done: Sequence[Any], failures: Mapping[str, LakeError], lines: Iterable[str]
+        self, noun: str, done: Sequence[Mapping[str, Any]], failures: Mapping[str, LakeError], lines: Iterable[str]
     ) -> None:
         """Print what was done and what failed, unless one failure is all, and raise the first failure."""
         if done or len(failures) != 1:
             failed = {name: failure.record for name, failure in failures.items()}
-            self.emit({noun: [*map(asdict, done)], "failed": failed}, lines)
+            self.emit({noun: done, "failed": failed}, lines)
         for failure in failures.values():
             raise failure
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -14,6 +15,10 @@ from lake.errors import DeclarationError, LakeError
 if TYPE_CHECKING:
     from lake.sinks.deliver import DeliveryOutcome
     from lake.sinks.kind import DeclaredSink
+
+
+T = TypeVar("T")
+Faults: TypeAlias = Mapping[str, DeclarationError]
 
 
 def _way(name: str, words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -43,19 +48,24 @@ def deliver(shell: Shell, sinks: tuple[str, ...], ways: tuple[str, ...]) -> None
     """
     _check_options([*dict.fromkeys(ways)], sinks)
     from lake.sinks import deliver as verb
-    from lake.sinks.kind import declared_sinks
+    from lake.sinks.kind import chosen_sinks
 
     if "--forget" in ways:
         return _forget(shell, sinks)
-    declared = declared_sinks(shell.settings, sinks)
+    declared, faults = chosen_sinks(shell.settings, sinks)
     if "--repair" in ways:
-        return _repair(shell, declared)
+        return _repair(shell, declared, faults)
     if "--retry" in ways or "--give-up" in ways:
-        return retry_or_give_up(shell, declared, "sink", given_up="--give-up" in ways)
+        return retry_or_give_up(shell, declared, faults, "sink", given_up="--give-up" in ways)
     if "--follow" in ways:
-        return _follow(shell, declared)
+        return _follow(shell, declared, faults)
     how = verb.preview if "--dry-run" in ways else verb.deliver
-    return _deliver(shell, declared, lambda sink: how(shell.settings, sink, resync="--resync" in ways))
+    done, failures = _outcomes(
+        shell, declared, faults, lambda sink: how(shell.settings, sink, resync="--resync" in ways)
+    )
+    rows = [row for one in done for row in _rows(one)]
+    lines = table(rows, "sink", "edition", "table", "inserted", "updated", "deleted", "rejected")
+    return shell.emit_outcomes("sinks", [*map(asdict, done)], failures, lines)
 
 
 def _forget(shell: Shell, sinks: Sequence[str]) -> None:
@@ -66,30 +76,45 @@ def _forget(shell: Shell, sinks: Sequence[str]) -> None:
     shell.emit({"forgotten": sinks}, (f"sink {name}: forgotten, no edition is kept for it" for name in sinks))
 
 
-def _follow(shell: Shell, sinks: list[DeclaredSink]) -> None:
+def _follow(shell: Shell, sinks: list[DeclaredSink], faults: Faults) -> None:
     from lake.sinks.deliver import follow
 
-    follow(
-        shell.settings,
-        sinks,
-        on_done=lambda done: shell.report(f"deliver {done}"),
-        on_failure=lambda name, failure: shell.report(f"deliver {name} failed: {failure}"),
-    )
+    def failed(name: str, failure: LakeError) -> None:
+        shell.report(f"deliver {name} failed: {failure}")
+
+    check_any_sound(sinks, faults)
+    for name, fault in faults.items():
+        failed(name, fault)
+    follow(shell.settings, sinks, on_done=lambda done: shell.report(f"deliver {done}"), on_failure=failed)
 
 
-def _deliver(shell: Shell, sinks: Sequence[DeclaredSink], how: Callable[[DeclaredSink], DeliveryOutcome]) -> None:
-    done: list[DeliveryOutcome] = []
+def check_any_sound(sound: Sequence[object], faults: Faults) -> None:
+    """Raise the faults if nothing else is declared."""
+    if not sound:
+        DeclarationError.raise_any(faults.values())
+
+
+def _outcomes(
+    shell: Shell, sinks: Sequence[DeclaredSink], faults: Faults, work: Callable[[DeclaredSink], T]
+) -> tuple[list[T], dict[str, LakeError]]:
+    """Do the work of each sink. Return the results, and the failures by name: those of declarations first."""
+    done: list[T] = []
     failures: dict[str, LakeError] = {}
+
+    def failed(name: str, failure: LakeError) -> None:
+        failures[name] = failure
+        if len(sinks) + len(faults) > 1:
+            shell.report(f"deliver {name} failed: {failure}")
+
+    check_any_sound(sinks, faults)
+    for name, fault in faults.items():
+        failed(name, fault)
     for sink in sinks:
         try:
-            done.append(how(sink))
+            done.append(work(sink))
         except LakeError as failure:
-            failures[sink.name] = failure
-            if len(sinks) > 1:
-                shell.report(f"deliver {sink.name} failed: {failure}")
-    rows = [row for one in done for row in _rows(one)]
-    lines = table(rows, "sink", "edition", "table", "inserted", "updated", "deleted", "rejected")
-    shell.emit_outcomes("sinks", done, failures, lines)
+            failed(sink.name, failure)
+    return done, failures
 
 
 def _rows(done: DeliveryOutcome) -> Iterator[dict[str, object]]:
@@ -103,23 +128,26 @@ def _rows(done: DeliveryOutcome) -> Iterator[dict[str, object]]:
         yield {**common, "table": name, **counts}
 
 
-def _repair(shell: Shell, sinks: Sequence[DeclaredSink]) -> None:
+def _repair(shell: Shell, sinks: Sequence[DeclaredSink], faults: Faults) -> None:
     from lake.sinks.verify import repair
 
-    rows = []
-    for sink in sinks:
+    def repaired(sink: DeclaredSink) -> list[dict[str, Any]]:
         edition, sent = repair(shell.settings, sink)
-        rows += [{"sink": sink.name, "edition": edition, **asdict(one)} for one in sent]
-    shell.emit({"repaired": rows}, table(rows, "sink", "edition", "table", "inserted", "deleted"))
+        return [{"sink": sink.name, "edition": edition, **asdict(one)} for one in sent]
+
+    done, failures = _outcomes(shell, sinks, faults, repaired)
+    rows = [*chain.from_iterable(done)]
+    shell.emit_outcomes("repaired", rows, failures, table(rows, "sink", "edition", "table", "inserted", "deleted"))
 
 
-def retry_or_give_up(shell: Shell, sinks: Sequence[DeclaredSink], noun: str, *, given_up: bool) -> None:
+def retry_or_give_up(shell: Shell, sinks: Sequence[DeclaredSink], faults: Faults, noun: str, *, given_up: bool) -> None:
     from lake.sinks.deliver import give_up, send_again
 
-    done = [(give_up if given_up else send_again)(shell.settings, sink) for sink in sinks]
+    work = give_up if given_up else send_again
+    done, failures = _outcomes(shell, sinks, faults, lambda sink: work(shell.settings, sink))
     what = "given up" if given_up else "taken"
     rows = [{noun: one.sink, what: one.taken, "left": one.left} for one in done]
-    shell.emit({"again": [asdict(one) for one in done]}, table(rows, noun, what, "left"))
+    shell.emit_outcomes("again", [*map(asdict, done)], failures, table(rows, noun, what, "left"))
 
 
 def _check_options(ways: Sequence[str], sinks: Sequence[str]) -> None:

@@ -72,8 +72,10 @@ class DeclaredFolder:
                 faults[file.stem] = fault
         return found, faults
 
-    def chosen(self, read: Callable[[DeclaredFile], T], wanted: Collection[str]) -> list[T]:
-        """Return all if none are `wanted`. Raises DeclarationError for unknown and invalid ones."""
+    def chosen(
+        self, read: Callable[[DeclaredFile], T], wanted: Collection[str]
+    ) -> tuple[list[T], dict[str, DeclarationError]]:
+        """Return valid ones, and the faults of others: all if none are `wanted`. Raises DeclarationError if unknown."""
         _, noun = self.noun.split()
         known = self.names
         if unknown := [name for name in wanted if name not in known]:
@@ -84,9 +86,11 @@ class DeclaredFolder:
             fix = f"write NAME.toml there; see {self.page}"
             raise DeclarationError(f"no {noun} is declared", where=str(self.path), fix=fix)
         found, faults = self.sound(read)
-        if wrong := [fault for name, fault in faults.items() if not wanted or name in wanted]:
-            raise DeclarationError.all(wrong)
-        return [each for name, each in found.items() if not wanted or name in wanted]
+        chosen = set(wanted or known)
+        return (
+            [each for name, each in found.items() if name in chosen],
+            {name: fault for name, fault in faults.items() if name in chosen},
+        )
 
     def _parsed(self, file: Path) -> DeclaredFile:
         where = self._where(file)

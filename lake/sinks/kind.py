@@ -147,9 +147,19 @@ def tables(settings: Settings) -> dict[str, list[str]]:
     return {name: list(tables) if isinstance(tables, dict) else [] for name, tables in given.items()}
 
 
-def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[DeclaredSink]:
-    """Return the `wanted` sinks, by default all. Raises DeclarationError."""
+def chosen_sinks(settings: Settings, wanted: Collection[str]) -> tuple[list[DeclaredSink], dict[str, DeclarationError]]:
+    """Return the valid ones of the `wanted` sinks (none: all), and the faults of the others by name.
+
+    Raises DeclarationError for an unknown name, or if no sink is declared.
+    """
     return declared_files.sinks(settings).chosen(partial(_read, settings), wanted)
+
+
+def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[DeclaredSink]:
+    """As `chosen_sinks`. Raises DeclarationError if any of them is faulty."""
+    sinks, faults = chosen_sinks(settings, wanted)
+    DeclarationError.raise_any(faults.values())
+    return sinks
 
 
 def _read(settings: Settings, file: DeclaredFile) -> DeclaredSink:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from lake.cli import lake
 from lake.config import Settings, load_settings
-from lake.connect.alerts.declared import declared_alerts
+from lake.connect.alerts.declared import chosen_alerts
 from lake.connect.alerts.send import send_after_publish
 from lake.connect.webhook import receiver as receivers
 from lake.errors import DeclarationError, StartOver, Unavailable
@@ -150,6 +150,26 @@ def test_failed_alert_does_not_delay_the_others(things: Things, webhook: Webhook
     webhook.behave = lambda _: 200
     alert(things.settings)
     assert [got.body["type"] for got in webhook.taken] == ["alert.other", "alert.large"]
+
+
+@pytest.mark.parametrize("wrong", ['url = "env:NOT_SET"', "", "measure = "])
+def test_faulty_declaration_stops_no_other_alert(things: Things, webhook: Webhook, wrong: str) -> None:
+    things.settings.path("alerts/a_wrong.toml").write_text(wrong)
+    alert(things.settings)
+    things.change({1: 12, 2: 20})
+    for words, before in ((("--dry-run",), 0), ((), 1)):
+        done = alert(things.settings, "--json", *words)
+        assert json.loads(done.stdout)["alerts"][0]["sent"] == 1
+        assert isinstance(done.exception, DeclarationError)
+        assert "alerts/a_wrong.toml" in str(done.exception)
+        assert len(webhook.taken) == before
+
+
+def test_preview_of_an_alert_that_fails_stops_no_other(things: Things, webhook: Webhook) -> None:
+    declare(things.settings, webhook, "a_wrong", 'table = "no_such_table"')
+    done = alert(things.settings, "--dry-run", "--json")
+    assert [found["alert"] for found in json.loads(done.stdout)["alerts"]] == ["large"]
+    assert isinstance(done.exception, DeclarationError)
 
 
 def test_alert_with_after_publish_is_sent_after_publication(things: Things, webhook: Webhook) -> None:
@@ -401,10 +421,10 @@ def test_invalid_declaration_is_reported_with_its_file(
     monkeypatch.setenv(VARIABLE, SECRET)
     project.path("alerts").mkdir()
     project.path("alerts/large.toml").write_text(text)
-    with pytest.raises(DeclarationError) as fault:
-        declared_alerts(load_settings(project.project))
-    assert found in str(fault.value)
-    assert "alerts/large.toml" in str(fault.value)
+    alerts, faults = chosen_alerts(load_settings(project.project))
+    assert not alerts
+    assert found in str(faults["large"])
+    assert "alerts/large.toml" in str(faults["large"])
 
 
 @pytest.mark.parametrize(

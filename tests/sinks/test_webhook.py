@@ -24,7 +24,7 @@ from lake.errors import DeclarationError, LakeError, LawError, StartOver, Unavai
 from lake.read.sql import reader
 from lake.sinks import deliver as delivery
 from lake.sinks.deliver import forget_sink, give_up, send_again
-from lake.sinks.kind import RetryResult, declared_sinks
+from lake.sinks.kind import DeclaredSink, RetryResult, declared_sinks
 from lake.store.ledger import runs, sent
 from lake.testing import Commands
 from tests.kills import killed
@@ -130,6 +130,44 @@ def test_receiver_has_the_edition_after_random_changes_and_failures(
 def without_deployed_column(rows: dict[str, Any]) -> list[dict[str, Any]]:
     """Return rows without the column that deploys add and remove: it is sent only when its row changes."""
     return sorted(({**row, "more": None} for row in rows.values()), key=repr)
+
+
+WRONG_FILES = ['kind = "webhook"\nurl = "env:NOT_SET"\n', 'kind = "webhook"\n', "kind = "]
+
+
+@pytest.mark.parametrize("wrong", WRONG_FILES)
+@pytest.mark.parametrize(
+    ("words", "shown"), [([], "sinks"), (["--dry-run"], "sinks"), (["--retry"], "again"), (["--give-up"], "again")]
+)
+def test_faulty_declaration_stops_no_other_sink(shop: WebhookShop, words: list[str], shown: str, wrong: str) -> None:
+    shop.things.settings.path("sinks/a_wrong.toml").write_text(wrong)
+    names = ["a_wrong", SINK] if shown == "again" else []
+    done = CliRunner().invoke(
+        lake, ["deliver", *names, *words, "--json", "--project", str(shop.things.settings.project)]
+    )
+    printed = json.loads(done.stdout)
+    assert [found["sink"] for found in printed[shown]] == [SINK]
+    assert list(printed["failed"]) == ["a_wrong"]
+    assert isinstance(done.exception, DeclarationError)
+
+
+def test_repair_of_a_sink_that_fails_stops_no_other(shop: WebhookShop) -> None:
+    shop.things.settings.path("sinks/a_wrong.toml").write_text(WRONG_FILES[0])
+    words = ["deliver", "a_wrong", SINK, "--repair", "--json", "--project", str(shop.things.settings.project)]
+    assert list(json.loads(CliRunner().invoke(lake, words).stdout)["failed"]) == ["a_wrong", SINK]
+
+
+def test_follow_delivers_to_other_sinks_if_a_declaration_is_faulty(
+    shop: WebhookShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow(_: object, sinks: list[DeclaredSink], **__: object) -> None:
+        assert [sink.name for sink in sinks] == [SINK]
+
+    monkeypatch.setattr(delivery, "follow", follow)
+    shop.things.settings.path("sinks/a_wrong.toml").write_text(WRONG_FILES[0])
+    done = CliRunner().invoke(lake, ["deliver", "--follow", "--project", str(shop.things.settings.project)])
+    assert done.exit_code == 0, done.exception
+    assert "deliver a_wrong failed: " in done.stderr
 
 
 def test_deploy_of_a_new_column_sends_no_unchanged_rows(shop: WebhookShop) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from lake.cli import Shell, common_options, table
-from lake.cli.deliver import retry_or_give_up
+from lake.cli.deliver import check_any_sound, retry_or_give_up
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
@@ -36,31 +37,34 @@ def alert(
     """
     flags = {"--dry-run": dry_run, "--follow": follow, "--from-now": from_now, "--retry": retry, "--give-up": give_up}
     _check_options([flag for flag, is_set in flags.items() if is_set], alerts)
-    from lake.connect.alerts.declared import RowAlert, declared_alerts
+    from lake.connect.alerts.declared import RowAlert, chosen_alerts
     from lake.connect.alerts.send import follow as go_on
     from lake.connect.alerts.send import preview, send_alerts
     from lake.sinks.deliver import forget_position
 
-    declared = declared_alerts(shell.settings, alerts)
+    declared, faults = chosen_alerts(shell.settings, alerts)
     for one in declared if from_now else ():
         if isinstance(one, RowAlert):
             forget_position(shell.settings, one.sink.name)
     if retry or give_up:
         sinks = [one.sink for one in declared if isinstance(one, RowAlert)]
-        return retry_or_give_up(shell, sinks, "alert", given_up=give_up)
+        return retry_or_give_up(shell, sinks, faults, "alert", given_up=give_up)
     failures: dict[str, LakeError] = {}
 
     def failed(name: str, failure: LakeError) -> None:
         failures[name] = failure
-        if follow or len(declared) > 1:
+        if follow or len(declared) + len(faults) > 1:
             shell.report(f"alert {name} failed: {failure}")
 
+    check_any_sound(declared, faults)
+    for name, fault in faults.items():
+        failed(name, fault)
     if follow:
         return go_on(shell.settings, declared, lambda result: shell.report(f"alert {result}"), failed)
-    done = [*(preview(shell.settings, declared) if dry_run else send_alerts(shell.settings, declared, failed))]
+    done = [*(preview if dry_run else send_alerts)(shell.settings, declared, failed)]
     rows = [{"alert": one.alert, "of": one.about, "sent": one.sent, "state": one.state} for one in done]
     lines = [*table(rows, "alert", "of", "sent", "state"), *(text for one in done for text in one.messages)]
-    return shell.emit_outcomes("alerts", done, failures, lines)
+    return shell.emit_outcomes("alerts", [*map(asdict, done)], failures, lines)
 
 
 def _check_options(flags: Sequence[str], alerts: Sequence[str]) -> None:

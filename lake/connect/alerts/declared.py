@@ -110,7 +110,7 @@ def sound_alerts(settings: Settings) -> tuple[dict[str, Alert], dict[str, Declar
     return declared_files.alerts(settings).sound(partial(_read, settings))
 
 
-def declared_alerts(settings: Settings, wanted: Collection[str] = ()) -> list[Alert]:
+def chosen_alerts(settings: Settings, wanted: Collection[str] = ()) -> tuple[list[Alert], dict[str, DeclarationError]]:
     return declared_files.alerts(settings).chosen(partial(_read, settings), wanted)
 
 

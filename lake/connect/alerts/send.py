@@ -123,12 +123,7 @@ def _unreadable(now: Status, measure: str) -> list[str]:
 def send_alerts(
     settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str, LakeError], None]
 ) -> Iterator[AlertResult]:
-    values = Measurements(settings)
-    for alert in alerts:
-        try:
-            yield _send_rows(settings, alert) if isinstance(alert, RowAlert) else _send_state(settings, alert, values)
-        except LakeError as failure:
-            on_failure(alert.name, failure)
+    yield from _results(settings, alerts, _send_rows, _send_state, on_failure)
 
 
 def send_after_publish(
@@ -145,10 +140,25 @@ def send_after_publish(
             on_progress(f"alert   {result}")
 
 
-def preview(settings: Settings, alerts: Iterable[Alert]) -> Iterator[AlertResult]:
+def preview(
+    settings: Settings, alerts: Iterable[Alert], on_failure: Callable[[str, LakeError], None]
+) -> Iterator[AlertResult]:
+    yield from _results(settings, alerts, _preview_rows, _preview_state, on_failure)
+
+
+def _results(
+    settings: Settings,
+    alerts: Iterable[Alert],
+    of_rows: Callable[[Settings, RowAlert], AlertResult],
+    of_state: Callable[[Settings, StateAlert, Measurements], AlertResult],
+    on_failure: Callable[[str, LakeError], None],
+) -> Iterator[AlertResult]:
     values = Measurements(settings)
     for alert in alerts:
-        yield _preview_rows(settings, alert) if isinstance(alert, RowAlert) else _preview_state(settings, alert, values)
+        try:
+            yield of_rows(settings, alert) if isinstance(alert, RowAlert) else of_state(settings, alert, values)
+        except LakeError as failure:
+            on_failure(alert.name, failure)
 
 
 def _send_rows(settings: Settings, alert: RowAlert) -> AlertResult:
