@@ -113,7 +113,7 @@ def sink_statuses(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
 def _sink_status(settings: Settings, sink: DeclaredSink, now: datetime) -> SinkStatus:
     try:
         with closing(sink.open()) as target:
-            position = target.position()
+            position = sink.position(target)
     except LakeError as error:
         return SinkStatus(sink.name, sink.kind, error=_in_a_line(error))
     if position is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -16,7 +16,7 @@ from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
 from lake.sinks.kind import DeclaredSink, RetryingTarget, RetryResult
 from lake.sinks.plan import DeliveryPlan
-from lake.sinks.sink import CHANGES, ResumableTarget, SinkPosition, TableChanges, Target
+from lake.sinks.sink import CHANGES, ResumableTarget, SinkPosition, TableChanges, Target, UnreadablePosition
 from lake.store.ledger import consumers, editions, runs, sent
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
@@ -78,7 +78,7 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         done: list[DeliveryOutcome] = []
         if not resync and (begun := _unfinished(settings, sink, target)):
             done.append(_deliver(settings, begun, target, began))
-        plan = DeliveryPlan(settings, sink, target.position(), reader(settings).edition, resync)
+        plan = _plan(settings, sink, target, resync=resync)
         if not plan.is_done:
             done.append(_deliver(settings, plan, target, began))
         elif not done:
@@ -90,12 +90,20 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         return replace(done[-1], since=done[0].since, tables=tables)
 
 
+def _plan(settings: Settings, sink: DeclaredSink, target: Target, *, resync: bool) -> DeliveryPlan:
+    """With `resync`, a position that cannot be read counts as none."""
+    position = None
+    with suppress(UnreadablePosition) if resync else nullcontext():
+        position = sink.position(target)
+    return DeliveryPlan(settings, sink, position, reader(settings).edition, resync)
+
+
 def _unfinished(settings: Settings, sink: DeclaredSink, target: Target) -> DeliveryPlan | None:
     begun = target.underway() if isinstance(target, ResumableTarget) else None
     if begun is None or not editions.is_kept(settings, begun.edition):
         return None
     edition = editions.get_edition(settings, begun.edition)
-    return DeliveryPlan(settings, sink, target.position(), edition, begun.anew)
+    return DeliveryPlan(settings, sink, sink.position(target), edition, begun.anew)
 
 
 def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: datetime) -> DeliveryOutcome:
@@ -112,7 +120,7 @@ def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: date
 
 def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
     with closing(sink.open()) as target:
-        plan = DeliveryPlan(settings, sink, target.position(), reader(settings).edition, resync)
+        plan = _plan(settings, sink, target, resync=resync)
     if plan.is_done:
         return _outcome(plan, plan.position, changed=False)
     tables = []

@@ -13,7 +13,7 @@ from lake.contracts import declared_files
 from lake.contracts.declared_files import DeclaredFile
 from lake.errors import DeclarationError, did_you_mean
 from lake.sinks.condition import Condition, condition_of
-from lake.sinks.sink import Mode, Target
+from lake.sinks.sink import Mode, SinkPosition, Target, UnreadablePosition
 
 Begin: TypeAlias = Literal["snapshot", "now"]
 
@@ -49,6 +49,14 @@ class DeclaredSink:
 
     def open(self) -> Target:
         return self.make()
+
+    def position(self, target: Target) -> SinkPosition | None:
+        """Return that of its `target`, None if nothing was delivered. Raises UnreadablePosition."""
+        try:
+            return target.position()
+        except UnreadablePosition as unreadable:
+            fix = f"lake deliver {self.name} --resync sends all rows and writes it anew"
+            raise UnreadablePosition(unreadable.what, where=self.where, fix=fix) from None
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ def key_of(row: Mapping[str, Any], identity: Iterable[str]) -> str:
     return json.dumps({column: plain(row[column]) for column in identity}, ensure_ascii=False)
 
 
+class UnreadablePosition(LakeError):
+    """Raised if something else than a position is stored in its place."""
+
+
 @dataclass(frozen=True)
 class SinkPosition:
     """Edition of a target, (`shape`, `description`) by table, and rejected rows."""
@@ -64,12 +68,9 @@ class SinkPosition:
             data = json.loads(text)
             tables = {name: (shape, description) for name, (shape, description) in data["tables"].items()}
             rejected = tuple(RejectedRow(**row) for row in data["rejected"])
-            return cls(data["edition"], data["cut"], data["published_at"], tables, rejected)
-        except (ValueError, TypeError, KeyError):
-            raise LakeError(
-                f"the position in the target cannot be read: {text[:100]!r}",
-                fix="lake deliver NAME --resync writes it anew",
-            ) from None
+            return cls(int(data["edition"]), int(data["cut"]), str(data["published_at"]), tables, rejected)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise UnreadablePosition(f"the position in the target cannot be read: {text[:100]!r}") from None
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,7 @@ class _QueriedChanges:
 def _compared(
     settings: Settings, sink: DeclaredSink, target: Target
 ) -> Iterator[tuple[SinkPosition, list[Comparison]]]:
-    position = target.position()
+    position = sink.position(target)
     if position is None:
         raise DeclarationError(
             f"nothing was delivered to {sink.name} yet", where=sink.where, fix=f"lake deliver {sink.name}"

@@ -45,6 +45,8 @@ class AnyTarget(ABC):
     """The refusal to deliver to a table that was removed."""
     unreachable = ""
     """An address at which no server listens, with a password."""
+    new_position = ""
+    """The forgery that replaces the stored position by `{}`."""
     rejected: tuple[str, str, str] = ("", "", "")
     """SQL of a text that the target cannot take, the options of its table, and the reason."""
     page_variable = ""
@@ -146,6 +148,7 @@ class ToPostgres(AnyTarget):
     occupied = "is there already, and not of this sink"
     removed = "was removed there"
     unreachable = "postgresql://lake:secret123@127.0.0.1:1/crm"
+    new_position = "UPDATE lake._headwater SET position = '{}'"
     rejected = ("'a' || chr(0)", "", "word has the character NUL")
     page_variable, page_program = "CRM_URL", "psql"
     server: Postgres
@@ -198,6 +201,7 @@ class ToRedis(AnyTarget):
     kind = "redis"
     occupied = "there are keys such as 'far:one:theirs' already, and not of this"
     unreachable = "redis://:secret123@127.0.0.1:1/0"
+    new_position = "SET far:position {}"
     page_variable, page_program = "CACHE_URL", "redis-cli"
     server: Redis
 

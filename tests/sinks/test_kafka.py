@@ -330,8 +330,8 @@ def test_setting_unknown_to_librdkafka_is_reported(tmp_path: Path) -> None:
 def test_stored_position_is_read_back_and_an_invalid_one_is_reported() -> None:
     from lake.connect.kafka.sink import StoredPosition
 
-    with pytest.raises(LakeError, match="cannot be read"):
-        StoredPosition.from_json("{}")
+    with pytest.raises(LakeError, match=r"'position' cannot be read: '\{\}' \(sinks/crm.toml\)"):
+        StoredPosition.from_json("{}", "position", "sinks/crm.toml")
     position = SinkPosition(1, 1, "2024-03-31T00:00:00+00:00", {"t": ("s", "d")})
     stored = StoredPosition("c", {"t": ("topic", "id", 2)}, position)
-    assert StoredPosition.from_json(stored.to_json()) == stored
+    assert StoredPosition.from_json(stored.to_json(), "position", "sinks/crm.toml") == stored

@@ -94,6 +94,24 @@ def updated(target: AnyTarget, rows: int, shift: int) -> set[int]:
     return {id for id in old if old[id] != new[id]}
 
 
+@pytest.mark.parametrize("text", ["garbage", "[]", '{"edition":1}', '{"tables":[],"rejected":[]}'])
+@over("postgres", "redis")
+def test_position_that_cannot_be_read_names_the_sink_and_is_replaced_by_a_resync(target: AnyTarget, text: str) -> None:
+    far, settings = target.declare("one"), target.settings
+    edition(settings, 1, "id", one=words(20))
+    deliver(settings, far)
+    edition(settings, 2, "id", one=words(10))
+    target.forge(target.new_position.replace("{}", text))
+    for use in (deliver, preview, verify_sink):
+        with pytest.raises(LakeError, match="the position in the target cannot be read") as unreadable:
+            use(settings, far)
+        assert unreadable.value.where == far.where
+        assert unreadable.value.fix.startswith(f"lake deliver {NAME} --resync")
+    assert preview(settings, far, resync=True).tables[0].inserted == 10
+    assert deliver(settings, far, resync=True).tables[0].inserted == 10
+    assert target.check(far) == 2
+
+
 @pytest.mark.parametrize("seed", range(6))
 @over("postgres", "redis", "redis:1", "redis:4", "opensearch", "kafka")
 def test_target_has_the_published_edition_after_random_steps(target: AnyTarget, seed: int) -> None:

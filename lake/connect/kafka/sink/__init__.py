@@ -31,7 +31,7 @@ from lake.connect.kafka.source.options import OURS, KafkaOptions, as_text, fault
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sinks.json_rows import json_rows, named_rows
 from lake.sinks.kind import OptionTable, SinkDeclaration, SinkKind
-from lake.sinks.sink import CHANGES, SinkDelivery, SinkPosition, TableChanges, Target, TargetTable
+from lake.sinks.sink import CHANGES, SinkDelivery, SinkPosition, TableChanges, Target, TargetTable, UnreadablePosition
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,15 +54,16 @@ class StoredPosition:
         return json.dumps({"cluster": self.cluster, "topics": self.topics, "position": position}, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str, topic: str, where: str) -> Self:
         try:
             data = json.loads(text)
             topics = {name: (topic, str(id), int(count)) for name, (topic, id, count) in data["topics"].items()}
             return cls(str(data["cluster"]), topics, SinkPosition.from_json(json.dumps(data["position"])))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, UnreadablePosition):
             raise LakeError(
-                f"the position in the cluster cannot be read: {text[:100]!r}",
-                fix="delete its topic: the next delivery begins anew",
+                f"the position in the topic {topic!r} cannot be read: {text[:100]!r}",
+                where=where,
+                fix="delete that topic: the next delivery begins anew",
             ) from None
 
 
@@ -132,7 +133,8 @@ class KafkaTarget:
                 where=self.options.where,
                 fix="it must be the sink's own: let the sink have another id",
             )
-        return StoredPosition.from_json((newest.value() or b"").decode(errors="replace"))
+        text = (newest.value() or b"").decode(errors="replace")
+        return StoredPosition.from_json(text, self.place, self.options.where)
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         there = self._prepared(delivery)
