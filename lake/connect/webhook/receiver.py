@@ -22,8 +22,8 @@ from lake.text import counted
 
 AGAIN: Final = frozenset({408, 425, 429})
 """Statuses of 4xx after which a message is retried, as after 5xx."""
-DOWN: Final = frozenset({429, 502, 503, 504})
-"""Statuses that mean that the receiver is down, whatever the message."""
+OWN_FAULT: Final = 500
+"""The only status to retry that may mean one message: after the others the receiver is down, unless it accepts some."""
 GONE: Final = 410
 FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt; doubled before each further one."""
@@ -108,7 +108,7 @@ class Receiver:
                 return ""
             if status is not None and 400 <= status < 500 and status not in AGAIN:
                 return found
-        if (status is None or status in DOWN) and self._accepted == accepted:
+        if status != OWN_FAULT and self._accepted == accepted:
             raise self._unavailable(f"{found}, {counted(self.limits.attempts, 'time')}")
         return f"{found}, {counted(self.limits.attempts, 'time')}"
 
