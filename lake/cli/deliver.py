@@ -11,6 +11,7 @@ import click
 
 from lake.cli import Shell, common_options, table
 from lake.errors import DeclarationError, LakeError
+from lake.text import counted
 
 if TYPE_CHECKING:
     from lake.sinks.deliver import DeliveryOutcome
@@ -64,7 +65,10 @@ def deliver(shell: Shell, sinks: tuple[str, ...], ways: tuple[str, ...]) -> None
         shell, declared, faults, lambda sink: how(shell.settings, sink, resync="--resync" in ways)
     )
     rows = [row for one in done for row in _rows(one)]
-    lines = table(rows, "sink", "edition", "table", "inserted", "updated", "deleted", "rejected")
+    for one in done:
+        _report_undelivered(shell, one.sink, one.undelivered)
+    more = ["undelivered"] if any(one.undelivered for one in done) else []
+    lines = table(rows, "sink", "edition", "table", "inserted", "updated", "deleted", "rejected", *more)
     return shell.emit_outcomes("sinks", [*map(asdict, done)], failures, lines)
 
 
@@ -119,13 +123,18 @@ def _outcomes(
 
 def _rows(done: DeliveryOutcome) -> Iterator[dict[str, object]]:
     way = f"{done.edition}" if done.since in {None, done.edition} else f"{done.since} → {done.edition}"
-    common = {"sink": done.sink, "edition": way, "rejected": done.rejected}
+    common = {"sink": done.sink, "edition": way}
     if not done.changed:
-        yield {**common, "table": "(nothing new)", "inserted": "", "updated": "", "deleted": ""}
+        lacking = {"rejected": done.rejected, "undelivered": done.undelivered}
+        yield {**common, "table": "(nothing new)", "inserted": "", "updated": "", "deleted": "", **lacking}
     for sent in done.tables:
-        name = f"{sent.table} (all rows)" if sent.whole else sent.table
-        counts = {"inserted": sent.inserted, "updated": sent.updated, "deleted": sent.deleted}
-        yield {**common, "table": name, **counts}
+        yield {**common, **asdict(sent), "table": f"{sent.table} (all rows)" if sent.whole else sent.table}
+
+
+def _report_undelivered(shell: Shell, sink: str, count: int) -> None:
+    if count:
+        why = "lake sql 'from lake.undelivered' shows the reasons"
+        shell.report(f"deliver {sink}: {counted(count, 'row')} undelivered: {why}")
 
 
 def _repair(shell: Shell, sinks: Sequence[DeclaredSink], faults: Faults) -> None:
@@ -145,6 +154,8 @@ def retry_or_give_up(shell: Shell, sinks: Sequence[DeclaredSink], faults: Faults
 
     work = give_up if given_up else send_again
     done, failures = _outcomes(shell, sinks, faults, lambda sink: work(shell.settings, sink))
+    for one in done:
+        _report_undelivered(shell, one.sink, one.left)
     what = "given up" if given_up else "taken"
     rows = [{noun: one.sink, what: one.taken, "left": one.left} for one in done]
     shell.emit_outcomes("again", [*map(asdict, done)], failures, table(rows, noun, what, "left"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
@@ -30,22 +31,33 @@ LONGEST_PAUSE: Final = 60.0
 
 @dataclass(frozen=True)
 class SentTable:
-    """If `whole`, all rows were sent and replaced the old ones."""
+    """Numbers of changes. If `whole`, all rows were sent and replaced the old ones.
+
+    `rejected` and `undelivered` count the rows of the table that the target lacks now.
+    """
 
     table: str
     whole: bool
     inserted: int
     updated: int
     deleted: int
+    rejected: int = 0
+    undelivered: int = 0
 
     @classmethod
-    def of(cls, changes: TableChanges) -> SentTable:
-        return cls(changes.table.name, changes.whole, *(changes.counts[change] for change in CHANGES))
+    def of(cls, changes: TableChanges, position: SinkPosition | None = None, undelivered: int = 0) -> SentTable:
+        name = changes.table.name
+        inserted, updated, deleted = (changes.counts[change] for change in CHANGES)
+        rejected = sum(row.table == name for row in position.rejected) if position else 0
+        return cls(name, changes.whole, inserted, updated, deleted, rejected, undelivered)
 
 
 @dataclass(frozen=True)
 class DeliveryOutcome:
-    """The target had the edition `since` before (None: nothing). `rejected` counts rows that it cannot store."""
+    """The target had the edition `since` before (None: nothing). It cannot store `rejected` rows.
+
+    `undelivered` rows were not accepted, and are kept to be sent again.
+    """
 
     sink: str
     edition: int
@@ -54,11 +66,13 @@ class DeliveryOutcome:
     changed: bool
     tables: tuple[SentTable, ...] = ()
     rejected: int = 0
+    undelivered: int = 0
     seconds: float = 0.0
 
     def __str__(self) -> str:
         sent = ", ".join(f"{one.table} +{one.inserted} ~{one.updated} -{one.deleted}" for one in self.tables)
         refused = f", {self.rejected} rejected" if self.rejected else ""
+        refused += f", {self.undelivered} undelivered" if self.undelivered else ""
         return f"{self.sink}: edition {self.edition}: {sent}{refused} in {self.seconds:.1f} s"
 
 
@@ -84,7 +98,7 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         elif not done:
             _record_position(settings, sink, plan.edition)
             runs.record_nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
-            return _outcome(plan, plan.position, changed=False)
+            return _outcome(plan, plan.position, undelivered=_undelivered(plan, target).total())
         tables = tuple(table for one in done for table in one.tables)
         work.rows = sum(table.inserted + table.updated + table.deleted for table in tables)
         return replace(done[-1], since=done[0].since, tables=tables)
@@ -111,18 +125,26 @@ def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: date
         delivery = plan.delivery()
         editions.flush(settings)
         position = target.deliver(delivery)
-    tables = tuple(map(SentTable.of, delivery.tables))
+    waiting = _undelivered(plan, target)
+    tables = tuple(SentTable.of(changes, position, waiting[changes.table.name]) for changes in delivery.tables)
     counts = {"edition": position.edition, "tables": [*map(asdict, tables)]}
     runs.record_outcome(settings, VERB, plan.sink.name, plan.edition.cut, began, **counts)
     seconds = (datetime.now(UTC) - began).total_seconds()
-    return _outcome(plan, position, tables, seconds=round(seconds, 3))
+    return _outcome(plan, position, tables, undelivered=waiting.total(), seconds=round(seconds, 3))
+
+
+def _undelivered(plan: DeliveryPlan, target: Target) -> Counter[str]:
+    """Count the undelivered rows of a sink by table."""
+    if not isinstance(target, RetryingTarget):
+        return Counter()
+    return Counter(row.table for row in sent.undelivered(plan.settings, plan.sink.name))
 
 
 def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
     with closing(sink.open()) as target:
         plan = _plan(settings, sink, target, resync=resync)
     if plan.is_done:
-        return _outcome(plan, plan.position, changed=False)
+        return _outcome(plan, plan.position)
     tables = []
     for one in plan.delivery().tables:
         sum(batch.num_rows for batch in one.batches())  # reading counts them
@@ -220,7 +242,7 @@ def _outcome(
     position: SinkPosition | None,
     tables: tuple[SentTable, ...] = (),
     *,
-    changed: bool = True,
+    undelivered: int = 0,
     seconds: float = 0.0,
 ) -> DeliveryOutcome:
     return DeliveryOutcome(
@@ -228,8 +250,9 @@ def _outcome(
         plan.edition.number,
         plan.edition.cut,
         plan.position.edition if plan.position else None,
-        changed,
+        bool(tables),
         tables,
         len(position.rejected) if position else 0,
+        undelivered,
         seconds,
     )

@@ -277,8 +277,8 @@ def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]
             table.repairs(differs=bool(verdict.differing)) for table, verdict in zip(tables, verdicts, strict=True)
         ]
         at = datetime.fromisoformat(position.published_at)
-        target.deliver(SinkDelivery(sink.name, position, position.edition, position.cut, at, changes))
-        sent = [*map(SentTable.of, changes)]
+        now = target.deliver(SinkDelivery(sink.name, position, position.edition, position.cut, at, changes))
+        sent = [SentTable.of(one, now) for one in changes]
         runs.record_outcome(settings, VERB, sink.name, position.cut, began, repaired=sum(v.differing for v in verdicts))
         return position.edition, sent
 

@@ -277,9 +277,11 @@ def test_row_that_was_tampered_with_is_named_and_repaired(target: AnyTarget, for
 def test_row_that_the_target_cannot_take_is_rejected_until_it_changes(target: AnyTarget) -> None:
     bad, table, reason = target.rejected
     query = f"SELECT range AS id, CASE WHEN range % 3 = {{}} THEN {bad} ELSE 'fine' END AS word FROM range(6)"
-    far, settings = target.declare("one", table=table), target.settings
-    edition(settings, 1, "id", one=query.format(0))
-    assert deliver(settings, far).rejected == 2
+    far, settings = target.declare("one", "two", table=table), target.settings
+    edition(settings, 1, "id", one=query.format(0), two=words(6))
+    done = deliver(settings, far)
+    assert (done.rejected, [sent.rejected for sent in done.tables]) == (2, [2, 0])
+    far = target.declare("one", table=table)
     [status] = command(settings, "status")["sinks"]
     assert [(row["table"], row["key"]) for row in status["rejected"]] == [("one", '{"id": 0}'), ("one", '{"id": 3}')]
     assert all(reason in row["reason"] and "éé" not in row["reason"] for row in status["rejected"]), status["rejected"]

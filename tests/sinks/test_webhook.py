@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from lake.cli import lake
 from lake.connect.webhook import receiver as receivers
@@ -291,6 +291,23 @@ def test_rejected_message_is_kept_and_later_changes_of_its_row_wait(shop: Webhoo
     assert shop.in_step()
 
 
+def test_command_shows_and_reports_undelivered_rows(shop: WebhookShop) -> None:
+    def command(*words: str) -> Result:
+        return CliRunner().invoke(lake, ["deliver", SINK, *words, "--project", str(shop.things.settings.project)])
+
+    shop.server.behave = lambda _: 400
+    shop.things.change({1: 5, 2: 6})
+    for words in ((), (), ("--retry",)):
+        done = command(*words)
+        assert "deliver crm: 2 rows undelivered: lake sql 'from lake.undelivered' shows the reasons" in done.stderr
+        heading, _, row = done.stdout.splitlines()
+        assert heading.split()[-1] == ("left" if words else "undelivered")
+        assert row.split()[-1] == "2"
+    assert json.loads(command("--json").stdout)["sinks"][0]["undelivered"] == 2
+    assert "undelivered" not in command("--give-up").output
+    assert "undelivered" not in command().output
+
+
 def test_retried_message_keeps_its_id(shop: WebhookShop) -> None:
     shop.server.behave = lambda _: 400
     shop.things.change({1: 5, 2: 2})
@@ -392,7 +409,7 @@ def test_message_that_fails_alone_is_undelivered_and_all_others_are_accepted(sho
     shop.things.change({key: key for key in range(100)})
     shop.deliver()
     [row] = shop.undelivered
-    assert (row.key, row.reason) == ('{"k": 7}', "no answer: ReadError, 5 times")
+    assert (row.key, row.reason, row.attempts) == ('{"k": 7}', "no answer: ReadError", 5)
     assert len(shop.read) == 99
 
 

@@ -234,7 +234,7 @@ def _send_next(settings: Settings, alert: StateAlert, episode: Episode) -> Episo
         refused = receiver.send([WebhookMessage(id, (alert.name,), _body(alert, episode, state).encode())])
     if refused:
         raise LakeError(
-            f"the receiver does not take what alert {alert.name} tells: {refused[id]}",
+            f"the receiver does not take what alert {alert.name} tells: {refused[id].reason}",
             where=alert.where,
             fix="it is told again with the next look",
         )

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import httpx
 from standardwebhooks.webhooks import Webhook
@@ -36,6 +36,11 @@ class WebhookMessage:
     id: str
     keys: tuple[str, ...]
     body: bytes
+
+
+class Rejection(NamedTuple):
+    reason: str
+    attempts: int
 
 
 @dataclass(frozen=True)
@@ -66,51 +71,51 @@ class Receiver:
         if client := self.__dict__.pop("_client", None):
             client.close()
 
-    def send(self, messages: Sequence[WebhookMessage]) -> dict[str, str]:
-        """Send messages, those with a common key in order. Return the reason by id of each rejected one.
+    def send(self, messages: Sequence[WebhookMessage]) -> dict[str, Rejection]:
+        """Send messages, those with a common key in order. Return the rejection of each rejected one by its id.
 
         Raises Unavailable if the receiver is down, DeclarationError if its declaration is wrong.
         """
         self._ended.clear()
         self._failure = None
         _ = self._client  # before there are threads
-        reasons: dict[str, str] = {}
+        rejections: dict[str, Rejection] = {}
         with ThreadPoolExecutor(self.limits.parallel) as pool:
             try:
                 for rejected in pool.map(self._send_in_order, _by_key(messages)):
-                    reasons |= rejected
+                    rejections |= rejected
             finally:
                 self._ended.set()
         if self._failure is not None:
             raise self._failure
-        return reasons
+        return rejections
 
-    def _send_in_order(self, messages: Iterable[WebhookMessage]) -> dict[str, str]:
-        reasons = {}
+    def _send_in_order(self, messages: Iterable[WebhookMessage]) -> dict[str, Rejection]:
+        rejections = {}
         try:
             for message in messages:
-                if reason := self._send(message):
-                    reasons[message.id] = reason
+                if rejection := self._send(message):
+                    rejections[message.id] = rejection
         except Exception as failure:
             self._failure = self._failure or failure
             self._ended.set()
-        return reasons
+        return rejections
 
-    def _send(self, message: WebhookMessage) -> str:
+    def _send(self, message: WebhookMessage) -> Rejection | None:
         if len(message.body) > self.limits.bytes:
-            return f"its message has {len(message.body):,} bytes, more than {self.limits.bytes:,}"
+            return Rejection(f"its message has {len(message.body):,} bytes, more than {self.limits.bytes:,}", 0)
         accepted, found = self._accepted, ""
         for attempt in range(self.limits.attempts):
             self._wait(FIRST_PAUSE * 2 ** (attempt - 1) if attempt else 0.0)
             status, found = self._post(message)
             if status is not None and 200 <= status < 300:
                 self._accepted += 1
-                return ""
+                return None
             if status is not None and 400 <= status < 500 and status not in AGAIN:
-                return found
+                return Rejection(found, attempt + 1)
         if status != OWN_FAULT and self._accepted == accepted:
             raise self._unavailable(f"{found}, {counted(self.limits.attempts, 'time')}")
-        return f"{found}, {counted(self.limits.attempts, 'time')}"
+        return Rejection(found, self.limits.attempts)
 
     def _post(self, message: WebhookMessage) -> tuple[int | None, str]:
         try:

@@ -19,7 +19,7 @@ from itertools import groupby, islice
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.connect.webhook.receiver import Receiver, WebhookMessage
+from lake.connect.webhook.receiver import Receiver, Rejection, WebhookMessage
 from lake.errors import LakeError, StartOver
 from lake.read.net_changes import NetChanges, TableInEdition
 from lake.sinks.json_rows import json_rows
@@ -208,21 +208,21 @@ class WebhookTarget:
             else:
                 later = {"upto": changed.about.edition, "number": changed.about.number, "change": changed.change}
                 missed[changed.table, changed.key] = before.now(**later, action="waiting")
-        for changed, reason in self.send(going):
+        for changed, (reason, attempts) in self.send(going):
             about, row = changed.about, (changed.table, changed.key)
             failed = Undelivered(self.name, *row, since, about.edition, about.number, changed.change, reason)
-            missed[row] = failed.now(attempts=1)
+            missed[row] = failed.now(attempts=attempts)
         waiting |= missed
         return [*missed.values()]
 
-    def send(self, changes: Sequence[ChangeMessage]) -> Iterator[tuple[ChangeMessage, str]]:
-        """Yield the rejected changes, with the reason."""
+    def send(self, changes: Sequence[ChangeMessage]) -> Iterator[tuple[ChangeMessage, Rejection]]:
+        """Yield the rejected changes."""
         batches = [changes[first : first + self.batch] for first in range(0, len(changes), self.batch)]
         messages = [message(batch, is_array=self.batch > 1, form=self.form) for batch in batches]
-        reasons = self.receiver.send(messages)
+        rejections = self.receiver.send(messages)
         for batch, sent_message in zip(batches, messages, strict=True):
-            if sent_message.id in reasons:
-                yield from ((changed, reasons[sent_message.id]) for changed in batch)
+            if sent_message.id in rejections:
+                yield from ((changed, rejections[sent_message.id]) for changed in batch)
 
     def send_again(self, sink: DeclaredSink) -> RetryResult:
         waiting, position = sent.undelivered(self.settings, self.name), self.position()
@@ -276,15 +276,15 @@ class _Resender:
         window = WINDOW * self.target.receiver.limits.parallel * self.target.batch
         found: set[str] = set()
         while part := [*islice(changes, window)]:
-            refused = {changed.key: reason for changed, reason in self.target.send(part)}
+            refused = {changed.key: rejection for changed, rejection in self.target.send(part)}
             keys = {changed.key for changed in part}
             self._note(rows, keys, refused)
             found |= keys
         self._note(rows, {row.key for row in rows} - found, {})  # their net change is empty by now
 
-    def _note(self, rows: Iterable[Undelivered], keys: set[str], refused: dict[str, str]) -> None:
+    def _note(self, rows: Iterable[Undelivered], keys: set[str], refused: dict[str, Rejection]) -> None:
         noted = [
-            row.now(reason=refused[row.key], attempts=row.attempts + 1)
+            row.now(reason=refused[row.key].reason, attempts=row.attempts + refused[row.key].attempts)
             if row.key in refused
             else row.now(action="taken")
             for row in rows
