@@ -131,6 +131,14 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
     )
 
 
+def unwritten(error: OSError, *, where: str, device: bool = False) -> LakeError:
+    """Return the error to raise if an answer cannot be written to the file or `device` at `where`."""
+    is_full = full(error) is not None
+    what = "the device is full" if device and is_full else "the answer cannot be written"
+    fix = "free some space there, or name another file" if is_full else "name a file that this user can write"
+    return LakeError(f"{what}: {error.strerror}", where=where, fix=fix)
+
+
 NO_MEMORY: Final = ("MemoryError", "annot allocate memory")
 """Words in errors of Python, Arrow, Java and the kernel."""
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from lake.cli import exits
+from lake.cli import exits, stdout
 from lake.cli.stderr import JsonProgress, LineProgress, LiveProgress, coloured, stderr_is_terminal, without_panics
 from lake.connectors import connector, connectors
-from lake.errors import DeclarationError, did_you_mean
+from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.progress import step, watch
 from lake.session.remote import server
 from lake.text import as_table, printable
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lake.config import Settings
-    from lake.errors import LakeError
     from lake.project.project import Project
 
 # Modules of this package with their commands, in the order of help. A command imports only its own module.
@@ -230,7 +229,7 @@ class Shell:
             click.echo(coloured(_printable(f"lake: {fault}")), err=True)
         if (self.json or "--json" in sys.argv) and not self.answered:  # even on a line that cannot be parsed
             self.json = True
-            with suppress(OSError):  # nobody reads it, or a full disk
+            with suppress(OSError, LakeError):  # nobody reads it, or a full disk
                 self.emit({"error": fault.record})
         return fault.exit_code
 
@@ -344,6 +343,7 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 
 def main() -> None:
     exits.install_handlers()
+    stdout.install()
     with nullcontext() if exits.stack_traces_wanted() else without_panics():
         code = _run()
     sys.stdout.flush()

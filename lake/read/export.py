@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 import duckdb
 
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError, full
+from lake.errors import DeclarationError, LakeError, full, unwritten
 from lake.read.locked_database import answer_file, connect_spilling, create_as_of, select
 from lake.read.query import QueryResult, run_query
 from lake.read.sql import EditionReader
@@ -198,9 +198,8 @@ def _on_terminal(out: IO[bytes], kind: str) -> Callable[[bytes], Any]:
 def _output_file(output: Path | None) -> Iterator[IO[bytes]]:
     """Yield standard output, or a temporary file that replaces `output`, or a link's target, when complete."""
     if output is None:
-        with report_write_errors("standard output", device=True):
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
         return
     target = _link_target(output)
     if is_device(target):
@@ -218,10 +217,7 @@ def report_write_errors(where: str, *, device: bool = False) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        is_full = full(error) is not None
-        what = "the device is full" if device and is_full else "the answer cannot be written"
-        fix = "free some space there, or name another file" if is_full else "name a file that this user can write"
-        raise LakeError(f"{what}: {error.strerror}", where=where, fix=fix) from error
+        raise unwritten(error, where=where, device=device) from error
 
 
 def is_device(path: Path) -> bool:

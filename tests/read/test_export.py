@@ -137,14 +137,25 @@ def test_full_device_is_reported(edition: EditionReader, kind: str) -> None:
     assert "the device is full: No space left on device (/dev/full)" in str(done.exception)
 
 
-@pytest.mark.parametrize("kind", ["table", "csv"])
-def test_full_standard_output_is_reported(edition: EditionReader, kind: str) -> None:
-    words: list[str | Path] = [LAKE, "sql", "SELECT 1", "--format", kind, "--project", edition.settings.project]
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["sql", "SELECT 1", "--format", kind] for kind in ("table", "csv")),
+        *(["--help"], ["tables", "--help"], ["tables"], ["status", "--json"], ["changes", "day"]),
+    ],
+    ids=" ".join,
+)
+def test_full_standard_output_is_reported(edition: EditionReader, words: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        done = subprocess.run(
+            [LAKE, *words], cwd=edition.settings.project, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr.splitlines()) == (
         1,
-        "lake: the device is full: No space left on device (standard output)",
+        [
+            "lake: the device is full: No space left on device (standard output)",
+            "  fix: free some space there, or name another file",
+        ],
     )
 
 
