@@ -44,9 +44,9 @@ from lake.text import counted
 def _input_size(inputs: Inputs, tables: Iterable[Declaration]) -> str:
     settings, batches = inputs.project.settings, inputs.cut.batches
     streams = sorted({stream for table in tables for stream in inputs.project.logs(table)})
-    bounds = {stream: {"_batch": (1, batches[stream])} for stream in streams if batches.get(stream)}
-    scans = [Scan(Log(settings, stream).path, bounds=bound) for stream, bound in bounds.items()]
-    events, size = sum(scan.rows() for scan in scans), sum(scan.size() for scan in scans)
+    read = {Log(settings, stream): batches[stream] for stream in streams if batches.get(stream)}
+    events = sum(log.head_at(batch).events for log, batch in read.items())
+    size = sum(Scan(log.path, bounds={"_batch": (1, batch)}).size() for log, batch in read.items())
     return f"{counted(events, 'event')} of {', '.join(streams)}, {size / 2**20:.1f} MiB"
 
 

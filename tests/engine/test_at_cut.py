@@ -44,10 +44,10 @@ def fault(lakehouse: Lakehouse, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """Return the shop with an expired first edition, a void batch, a forgotten customer and a changed definition."""
+    """Shop with a rejected record, an expired edition, a void batch, a forgotten customer and a changed definition."""
     home = tmp_path_factory.mktemp("shop")
     lakehouse = new_shop(home)
-    lakehouse.land("orders", order(1), order(2, "margaret hamilton"), order(3)).run()
+    lakehouse.land("orders", order(1), order(2, "margaret hamilton"), order(3), order(5, amount="much")).run()
     done(lakehouse, "void", "orders", "--batch", "1", "--reason", "a test")
     lakehouse.land("orders", order(4)).run()
     forget(lakehouse.project, lambda: lakehouse.spark, "orders", "margaret hamilton")
