@@ -112,7 +112,7 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     if kind is Path and given == "":
         raise ValueError(NOUNS[Path])
     least = setting.metadata.get("least")
-    noun = NOUNS[kind] if least is None else f"{NOUNS[kind]} of at least {least:g}"
+    noun = NOUNS[kind] if least is None else f"{NOUNS[kind]} of at least {least}"
     try:
         value = kind(given)
     except (TypeError, ValueError):

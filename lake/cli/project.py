@@ -55,7 +55,7 @@ def _storage_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--ivy-settings", type=EXISTING_FILE, help="Fetch them as this ivysettings.xml says, such as from a mirror."
 )
-@click.option("--no-archive", is_flag=True, help="Make no archive of classes: 180 MB less, and slower starts of Spark.")
+@click.option("--no-archive", is_flag=True, help="Make no archive of classes: 200 MB less, and slower starts of Spark.")
 @_storage_options
 @common_options
 def setup(
