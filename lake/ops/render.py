@@ -95,7 +95,7 @@ def _stream_lines(status: Status, stream: StreamStatus) -> Iterator[str]:
     if stream.missing:
         yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
     if stream.held:
-        yield f"held     {stream.held}: repair and replay them, or lake quarantine accept {stream.name}"
+        yield f"held     {stream.held}"
     if stream.accepted and stream.quarantined:
         upto, reason = stream.accepted["batch"], stream.accepted["reason"]
         yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"

@@ -207,7 +207,7 @@ def _stream_status(project: Project, head: LogHead, cut: cuts.Cut | None, run: r
         run=run,
         horizon=_horizon_status(head, project.contracts[stream]),
         missing=find_gaps(settings, project.contracts[stream]).summary,
-        held=str(held) if held else None,
+        held=f"{held}: {held.advice}" if held else None,
         accepted=head.accepted,
         drift=Drift.of(head, project.contracts[stream]),
         folders=landing.ignored_folders(settings, stream),

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 FIX: Final = (
     "`lake quarantine list {stream}` shows them; repair and replay them (lake quarantine replay {stream}), or void the"
-    " delivery (lake void {stream} --batch N), or accept the loss (lake quarantine accept {stream}); then run again"
+    " delivery (lake void {stream} --batch N), or accept the loss (lake quarantine accept {stream}); then lake run"
 )
+ACCEPTED: Final = "they were accepted after the cut, and a new one counts that: lake run"
 
 
 @dataclass(frozen=True)
 class RejectionExcess:
-    """Too many rejected records in batches `first` to `last` of a stream."""
+    """Too many rejected records in batches `first` to `last` of a stream; `is_accepted` if all are since the cut."""
 
     stream: str
     where: str
@@ -41,6 +42,7 @@ class RejectionExcess:
     records: int
     reasons: Mapping[str, int]
     limit: MaxRefused
+    is_accepted: bool = False
 
     @property
     def refused(self) -> int:
@@ -48,7 +50,12 @@ class RejectionExcess:
 
     @property
     def fix(self) -> str:
-        return FIX.format(stream=self.stream)
+        return ACCEPTED if self.is_accepted else FIX.format(stream=self.stream)
+
+    @property
+    def advice(self) -> str:
+        """Return the fix in a few words."""
+        return ACCEPTED if self.is_accepted else f"repair and replay them, or lake quarantine accept {self.stream}"
 
     def __str__(self) -> str:
         batches = f"batch {self.last}" if self.first == self.last else f"batches {self.first} to {self.last}"
@@ -85,8 +92,9 @@ def find_excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) 
     if not contract.max_refused.exceeded(refused, refused + accepted):
         return None
     first, last = counting[-1].batch, counting[0].batch  # the newest head comes first
-    counts = dict(reasons.most_common())
-    return RejectionExcess(stream, contract.where, first, last, refused + accepted, counts, contract.max_refused)
+    counts, limit = dict(reasons.most_common()), contract.max_refused
+    is_accepted = Log(settings, stream).head().accepted_upto >= last
+    return RejectionExcess(stream, contract.where, first, last, refused + accepted, counts, limit, is_accepted)
 
 
 def tables_by_stream(project: Project, tables: Iterable[Declaration]) -> dict[str, list[str]]:

@@ -231,6 +231,10 @@ def test_delivery_with_too_many_rejections_is_not_published(lakehouse: Lakehouse
     assert isinstance(lake("quarantine", "accept", "sales", "--reason", " ").exception, DeclarationError)
     assert lake("quarantine", "accept", "sales", "--reason", "there is no such shop").stdout == "sales@5\n"
     assert isinstance(lake("quarantine", "accept", "sales", "--reason", "again").exception, DeclarationError)
+    for told in (str(lake("publish").exception), status()):
+        assert "were refused" in told
+        assert "they were accepted after the cut, and a new one counts that: lake run" in told
+        assert "lake quarantine accept" not in told
     lakehouse.land("sales", *bad)
     with pytest.raises(QualityError, match="3 of 3 records of batch 6"):
         lakehouse.run()
