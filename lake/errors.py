@@ -72,7 +72,18 @@ class ContractError(LakeError):
 
 
 class QualityError(LakeError):
-    """Raised if a quality gate stopped."""
+    """Raised if a quality gate stopped, or too many records were rejected. `causes` are the errors that it joins."""
+
+    causes: tuple[LakeError, ...] = ()
+
+    @classmethod
+    def all(cls, causes: Iterable[LakeError]) -> LakeError:
+        causes = tuple(causes)
+        if len(causes) == 1:
+            return causes[0]
+        joined = cls("\n".join(map(str, causes)))
+        joined.causes = causes
+        return joined
 
 
 class Refused(LakeError):

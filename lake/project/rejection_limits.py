@@ -110,13 +110,18 @@ def find_excesses(project: Project, readers: Mapping[str, Iterable[str]], cut: C
     return [over for over in every if over is not None]
 
 
-def stop_error(project: Project, tables: Iterable[Declaration], cut: Cut) -> QualityError | None:
+def stop_errors(project: Project, tables: Iterable[Declaration], cut: Cut) -> list[QualityError]:
+    """Return an error of each excess. It names the `tables` that are held, unless they are published by groups."""
     readers = tables_by_stream(project, tables)
-    lines = [
-        f"{over}; held: {', '.join(readers[over.stream])} ({over.where})\n  fix: {over.fix}"
+    by_groups = project.settings.publish.groups
+    return [
+        QualityError(
+            str(over) if by_groups else f"{over}; held: {', '.join(readers[over.stream])}",
+            where=over.where,
+            fix=over.fix,
+        )
         for over in find_excesses(project, readers, cut)
     ]
-    return QualityError("\n".join(lines)) if lines else None
 
 
 def _published_batches(project: Project, tables: Iterable[str]) -> Mapping[str, int]:

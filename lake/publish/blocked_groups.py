@@ -6,7 +6,7 @@ or one of its tables is derived from a held table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -74,8 +74,8 @@ def tables_by_group(
     reasons = {group: error.what for group, error in errors.items()} | held_with(project.groups, causes)
     reasons |= held_with(project.groups, reasons)
     at = cuts(project.settings, project.groups, latest)
-    for group, why in reasons.items():
-        on_progress(f"publish {group} is held{f' at cut {at[group]}' if at[group] else ''}: {why}")
+    for line in _held_lines(reasons, errors, at):
+        on_progress(line)
     others = tuple(group for group in project.groups if group not in reasons)
     if not others:
         raise _combined(causes.values())
@@ -83,6 +83,23 @@ def tables_by_group(
     for group in reasons:
         tables |= _as_before(latest, project.groups[group], cut)
     return tables, BlockedGroups(reasons, others, _combined(causes.values())) if reasons else None
+
+
+def _held_lines(reasons: Mapping[str, str], errors: Mapping[str, LakeError], at: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each cause, with the groups that it holds at the same cut."""
+    held: dict[tuple[str, int], list[str]] = {}
+    for group, why in reasons.items():
+        error = errors.get(group)
+        causes = [cause.what for cause in _causes(error)] if error and error.what == why else [why]
+        for cause in causes:
+            held.setdefault((cause, at[group]), []).append(group)
+    for (cause, cut), groups in held.items():
+        verb = "is" if len(groups) == 1 else "are"
+        yield f"publish {', '.join(groups)} {verb} held{f' at cut {cut}' if cut else ''}: {cause}"
+
+
+def _causes(error: LakeError) -> Iterable[LakeError]:
+    return error.causes if isinstance(error, QualityError) and error.causes else (error,)
 
 
 def _waiting_groups(project: Project, cut: Cut) -> set[str]:
@@ -104,10 +121,6 @@ def _as_before(latest: Edition | None, members: Iterable[Declaration], cut: Cut)
 
 
 def _combined(errors: Iterable[LakeError]) -> LakeError:
-    different = list({str(error): error for error in errors}.values())
+    different = list({str(cause): cause for error in errors for cause in _causes(error)}.values())
     faults = [error for error in different if isinstance(error, DeclarationError)]
-    if len(different) == 1:
-        return different[0]
-    if len(faults) == len(different):
-        return DeclarationError.all(faults)
-    return QualityError("\n".join(map(str, different)))
+    return DeclarationError.all(faults) if len(faults) == len(different) else QualityError.all(different)

@@ -63,9 +63,9 @@ def check(
     judged = {**{t.name: Suite(t.name, ()) for t in picked if t.kind.invariants}, **suites}
     checks = _judge(project, [(table, judged.get(table.name), versions[table.name]) for table in picked], at)
     gate_error = causes.gate_error(Inputs(spark, project, picked_cut), checks)
-    errors = [error for error in (gate_error, rejection_limits.stop_error(project, picked, picked_cut)) if error]
+    errors = [*filter(None, [gate_error]), *rejection_limits.stop_errors(project, picked, picked_cut)]
     if errors:
-        raise errors[0] if len(errors) == 1 else QualityError("\n".join(map(str, errors)))
+        raise QualityError.all(errors)
     return checks
 
 

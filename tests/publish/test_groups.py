@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from lake.read.edition_check import verify_edition
 from lake.read.export import write_database
 from lake.read.sql import reader
 from lake.read.wait import wait
-from lake.store import delta, duckdb_tables
+from lake.store import delta, duckdb_tables, quarantine
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import pin_edition
 from lake.store.log import Log
@@ -199,6 +200,34 @@ def test_blocked_group_stays_with_its_derived_groups_and_others_advance(shop: Pr
     allow(shop.settings)
     last, held, lines = publish_edition(shop)
     assert (last.number, at(last), held, lines) == (4, dict.fromkeys(TABLES, 3), None, [])
+
+
+def reject_a_sale(settings: Settings) -> None:
+    """Have the newest batch of sales count one rejected record, which is one too many."""
+    log, at = Log(settings, "sales"), datetime(2026, 1, 1, tzinfo=UTC)
+    head = log.head()
+    said: dict[str, Any] = {"offsets": {}, "watermark": None, "files": [], "contract": 1, "at": "", "content": {}}
+    counts = {"read": 2, "accepted": 1, "duplicates": 0, "quarantined": 1, "control": 0}
+    duckdb_tables.append(log.path, "n BIGINT", [(1,)], head.next(**said, counts=counts))
+    rejected = [(head.batch + 1, 1, "type", "", "x", "f:1", at)]
+    duckdb_tables.append(Warehouse(settings).quarantine("sales").path, quarantine.SCHEMA, rejected)
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_cause_of_several_blocked_groups_is_reported_once(shop: Project, *, is_published: bool) -> None:
+    publish_edition(shop)
+    reject_a_sale(shop.settings)
+    move(shop)
+    if not is_published:
+        stop(shop.settings, "visit")
+    done = lake_(shop.settings, "publish")
+    assert isinstance(done.exception, QualityError)
+    cause = "sales: 1 of 3 records of batches 2 to 3 were refused"
+    lines = [line for line in done.stderr.splitlines() if cause in line]
+    assert [line.partition(": ")[0] for line in lines] == ["publish sales, default are held at cut 1"]
+    assert str(done.exception).count(cause) == 1
+    assert str(done.exception).count("lake quarantine accept sales") == 1
+    assert "lake quarantine accept" not in done.stderr
 
 
 def test_publish_makes_no_edition_if_no_group_advances(shop: Project) -> None:
