@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 import duckdb
 
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError, full, unwritten
+from lake.errors import DeclarationError, LakeError, unwritten
 from lake.read.locked_database import answer_file, connect_spilling, create_as_of, select
 from lake.read.query import QueryResult, run_query
 from lake.read.sql import EditionReader

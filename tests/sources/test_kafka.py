@@ -277,6 +277,7 @@ def test_sasl_and_tls_settings_read_their_secrets_from_the_environment(
             f'kind = "kafka"\nbootstrap = "127.0.0.1:{kafka.ports[port]}"\n'
             f'[streams]\nevents = {{ topic = "{topic}" }}\n[client]\n{settings}'
         )
+    project.path("schemas/events.avsc").touch()
     contracts = {"events": stream("events")}
     sources, faults = sound_sources(project, contracts)
     assert not faults
