@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract, load_contracts
-from lake.errors import LakeError, StorageError
+from lake.errors import LakeError
 from lake.ingest.drift import UnknownField, sealed_events, unknown_fields
 from lake.project.project import Project, load
 from lake.store import delta
 from lake.store.damage import damages
 from lake.store.ledger import contract_versions, editions
+from lake.store.recovery import skip_unreadable
 from lake.store.snapshot import columns
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
@@ -91,7 +91,7 @@ def contract_statuses(settings: Settings) -> list[ContractStatus]:
             project = _load_if_sound(settings)
         changes = tuple(_field_changes(contract, stored[-1], project)) if changed else ()
         unknown, sealed = (), 0
-        with suppress(StorageError, delta.Unreadable):
+        with skip_unreadable():
             unknown, sealed = tuple(unknown_fields(settings, contract)), sealed_events(settings, contract)
         contracts.append(ContractStatus(contract, len(stored), changed, changes, unknown, sealed))
     return contracts

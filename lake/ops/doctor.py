@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -25,7 +24,7 @@ from lake.store import archive_tier
 from lake.store.damage import damage
 from lake.store.keys import has_store, open_store
 from lake.store.log import Log
-from lake.store.recovery import UNREADABLE
+from lake.store.recovery import skip_unreadable
 from lake.store.storage import Use, address_of
 from lake.store.warehouse import Warehouse
 
@@ -174,9 +173,11 @@ def _keys(settings: Settings) -> Diagnosis:
 def _sealed_logs(settings: Settings) -> Iterator[Log]:
     for location in Warehouse(settings).folders("log"):
         log = Log(settings, location.name)
-        with suppress(*UNREADABLE):  # a damaged log has a line of its own
-            if log.head().keys:
-                yield log
+        is_sealed = False
+        with skip_unreadable():  # a damaged log has a line of its own
+            is_sealed = bool(log.head().keys)
+        if is_sealed:
+            yield log
 
 
 def _logs(settings: Settings) -> Iterator[Diagnosis]:

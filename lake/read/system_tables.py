@@ -22,12 +22,13 @@ from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.ingest import landing
 from lake.read import logs
 from lake.read.relation import SystemRelation, rows_sql, stored_files
-from lake.store import delta, quarantine
+from lake.store import quarantine
 from lake.store.ledger import checks, cuts, editions, reads, runs, sent
 from lake.store.ledger.cuts import Cut, get_cut
 from lake.store.ledger.editions import Edition
 from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
+from lake.store.recovery import skip_unreadable
 from lake.store.snapshot import Column
 from lake.store.warehouse import Warehouse
 from lake.text import literal, quoted
@@ -72,7 +73,7 @@ class SystemTables:
     def readable(self, *, but: Collection[str]) -> Iterator[SystemRelation]:
         for title in self.titles:
             if title not in but:
-                with suppress(LakeError, delta.Unreadable):
+                with suppress(LakeError), skip_unreadable():
                     yield replace(self.relation(title), optional=True)
 
     def unknown(self, title: str) -> DeclarationError:

@@ -10,13 +10,14 @@ docs/failure-model.md has the promises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import errno
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.errors import LakeError, StorageError
+from lake.errors import LakeError, StorageError, full
 from lake.store import delta, delta_writer, duckdb_tables, truncated_commit
 from lake.store.damage import Damage
 from lake.store.quarantine import LAST_BATCH
@@ -31,8 +32,23 @@ RESTORE: Final = (
     " (docs/how-to/recover.md)"
 )
 
-UNREADABLE: Final = (delta.Unreadable, StorageError, NotADirectoryError)
-"""Errors of one damaged table, or of one of another format; not those of a storage that does not answer."""
+OF_PROCESS: Final = frozenset({None, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Numbers of an OSError that is not about the file: none if a library raises it, no descriptors, no memory."""
+
+
+@contextmanager
+def skip_unreadable() -> Iterator[None]:
+    """Ignore the error of a table in the block that is damaged, denied, or of another format.
+
+    Errors that concern all tables are raised: a storage that does not answer, a full disk, a lack of memory.
+    """
+    try:
+        yield
+    except (delta.Unreadable, StorageError):
+        return
+    except OSError as error:
+        if error.errno in OF_PROCESS or isinstance(error, ConnectionError | TimeoutError) or full(error):
+            raise
 
 
 def set_truncated_aside(path: Address) -> None:
@@ -64,7 +80,7 @@ def last_cut(settings: Settings) -> int:
     numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
     numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
     for table in tables:
-        with suppress(*UNREADABLE):  # an unreadable table does not prevent counting others
+        with skip_unreadable():  # an unreadable table does not prevent counting others
             numbers.append(_data(table).get("cut", 0))
     return max(numbers)
 
@@ -79,7 +95,7 @@ def cut_at(settings: Settings, number: int) -> tuple[dict[str, int], int] | None
     batches: dict[str, int] = {}
     voids = -1
     for table in Warehouse(settings).folders("table"):
-        with suppress(*UNREADABLE):  # as above
+        with skip_unreadable():  # as above
             heads = map(TableHead.of, delta.positions(table.path, table.app))
             if head := next((head for head in heads if head.cut <= number), None):
                 voids = max(voids, head.voids)
@@ -131,13 +147,13 @@ def check_complete(settings: Settings, stream: str, read: Mapping[str, tuple[int
 def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> tuple[int, str]:
     tables = read_by_tables(settings) if read is None else read
     last = 0
-    with suppress(delta.Unreadable, LakeError):  # a damaged ledger table is reported elsewhere
+    with suppress(LakeError), skip_unreadable():  # a damaged ledger table is reported elsewhere
         last = duckdb_tables.greatest(Warehouse(settings).book("landed").path, "batch", "stream = $1", stream)
     return max(tables.get(stream, (0, "")), counted_by_cut(settings, stream), (last, "the list of ingested files"))
 
 
 def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
-    with suppress(delta.Unreadable, LakeError):  # as above
+    with suppress(LakeError), skip_unreadable():  # as above
         if cut := _entry(settings, "cuts", "cut"):
             return cut["batches"].get(stream, 0), f"cut {cut['number']}"
     return 0, ""
@@ -147,7 +163,7 @@ def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     read: dict[str, tuple[int, str]] = {}
     for table in _tables(settings):
-        with suppress(*UNREADABLE):  # an unreadable table is reported elsewhere
+        with skip_unreadable():  # an unreadable table is reported elsewhere
             newest = delta.head(table.path, table.app)
             for name, number in (TableHead.of(newest).streams if newest else {}).items():
                 read[name] = max(read.get(name, (0, "")), (number, table.name))

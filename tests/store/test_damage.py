@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -36,6 +38,7 @@ from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import fault, no_spark, present
 from tests.ingest.test_lost_commits import ORDER, advance_table, at, shop, tear
+from tests.permissions import forbidden, modes_applied
 from tests.processes import other_process
 
 pytestmark = pytest.mark.slow
@@ -142,14 +145,20 @@ def replace_log(path: Address) -> None:
     forget_all()
 
 
+def deny(path: Address) -> None:
+    path.local.chmod(0)
+    forget_all()
+
+
 @pytest.mark.parametrize(
     "harm",
     [
         *(partial(garble, content=content) for content in (b'{"commitInfo":', b'["commitInfo"]', b'"commitInfo" \xff')),
         partial(set_format, number=2),
         replace_log,
+        deny,
     ],
-    ids=["truncated JSON", "no object", "no UTF-8", "another format", "log is no folder"],
+    ids=["truncated JSON", "no object", "no UTF-8", "another format", "log is no folder", "denied"],
 )
 def test_unreadable_table_does_not_hide_what_others_know_of_lost_cuts(
     shop: Project, harm: Callable[[Address], None]
@@ -162,11 +171,37 @@ def test_unreadable_table_does_not_hide_what_others_know_of_lost_cuts(
     shutil.rmtree(Warehouse(settings).book("cuts").path.local)
     path = shop.table(shop.tables["customer_daily"]).path
     harm(path)
-    assert get_cut(settings, 1).batches == {"orders": 1}
-    assert recovery.read_by_tables(settings) == {"orders": (2, ORDER)}
-    assert cut(shop).number == 3
-    result = command(shop, "status", "--fail-if", "stopped")
+    with modes_applied():
+        assert get_cut(settings, 1).batches == {"orders": 1}
+        assert recovery.read_by_tables(settings) == {"orders": (2, ORDER)}
+        assert cut(shop).number == 3
+        result = command(shop, "status", "--fail-if", "stopped")
     assert (fault(result).exit_code, path.url in result.stdout) == (1, True), result.stdout
+
+
+@pytest.mark.parametrize("book", ["runs", "landed", "checks"])
+def test_denied_ledger_does_not_hide_the_state_of_tables(shop: Project, book: str) -> None:
+    commit_batch(shop, 1)
+    advance_table(shop, ORDER, cut(shop).number, orders=1)
+    path = Warehouse(shop.settings).book(book).path
+    path.local.mkdir(parents=True, exist_ok=True)
+    forget_all()
+    with forbidden(path.local):
+        result = command(shop, "status", "--fail-if", "stopped")
+        assert recovery.last_batch(shop.settings, "orders")[0] == 1
+    assert (fault(result).exit_code, f"the ledger of {book}: permission denied" in result.stdout) == (1, True)
+    assert f"silver.{ORDER}" in result.stdout
+
+
+OF_TABLE = [errno.EACCES, errno.EPERM, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENOTDIR]
+OF_ALL = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ETIMEDOUT, errno.ECONNREFUSED]
+
+
+@pytest.mark.parametrize("number", [*OF_TABLE, *OF_ALL], ids=errno.errorcode.get)
+def test_error_of_one_table_is_skipped_and_one_of_all_tables_is_raised(number: int) -> None:
+    error = OSError(number, os.strerror(number))
+    with pytest.raises(type(error)) if number in OF_ALL else nullcontext(), recovery.skip_unreadable():
+        raise error
 
 
 def test_number_of_a_lost_edition_is_not_reused(shop: Project) -> None:
