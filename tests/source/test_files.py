@@ -61,7 +61,7 @@ LOCAL: Final = {
     "ops/scaffold.py": "so is a new project",
 }
 """Modules that touch files, and why. Files of a warehouse are touched by the first three and the locks alone."""
-NAMING: Final = {"ops/backup.py", "config.py", "session/file_modes.py", "ops/doctor.py", "testing/commands.py"} | {
+NAMING: Final = {"config.py", "session/file_modes.py", "ops/doctor.py", "testing/commands.py"} | {
     f"store/{name}" for name in ("temporary_files.py", "locks/lease.py", "locks/activity.py")
 }
 """Modules that name the local folder of the warehouse. All others have its addresses."""
