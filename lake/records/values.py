@@ -36,9 +36,9 @@ def given_default(field: Field) -> tuple[Field, RawValue]:
 
 
 def excerpt(given: RawValue) -> str:
-    if isinstance(given, bytes):
-        return given.decode("utf-8", "backslashreplace")[:SHOWN]
-    return plain(given)[:SHOWN]
+    """Return the beginning of a value, of an empty text `""`."""
+    text = given.decode("utf-8", "backslashreplace") if isinstance(given, bytes) else plain(given)
+    return text[:SHOWN] or '""'
 
 
 @Memo

@@ -168,7 +168,7 @@ CSV: Final[Mapping[str, Case]] = {
             *({"id": 1, "note": "", "qty": None}, {"id": 2, "note": None, "qty": None}),
             {"id": 3, "note": " ", "qty": 1},
         ],
-        ['wrong type: qty:  is not bigint ("null": [""] for CSV would read it as no value) (a.csv:5)'],
+        ['wrong type: qty: "" is not bigint ("null": [""] for CSV would read it as no value) (a.csv:5)'],
     ),
     "csv_quoted_empty_required": Case(
         {"id": "long", "note": "string"},

@@ -269,6 +269,7 @@ def test_excerpt_is_the_beginning_of_a_value_as_shown() -> None:
     assert excerpt(JsonNumber("1.10")) == "1.10"
     assert excerpt(["x" * 300]) == '["' + "x" * 198
     assert excerpt(b"a\xff") == "a\\xff"
+    assert [excerpt(""), excerpt(b""), excerpt(" ")] == ['""', '""', " "]
 
 
 def test_json_keeps_digits_order_and_every_character() -> None:
