@@ -333,10 +333,7 @@ def _folder_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
         if (kind := settings.object_storage) and not kind.folder_url.fullmatch(url):
             what = f"{url} names no folder of the storage {kind.scheme}"
             yield name, what, f"{name} = {kind.form}, or a path on this machine"
-    archive = settings.place(settings.archive)
-    if archive == settings.place(settings.landing):
-        fix = "name another folder, or leave it out: files then stay where they landed"
-        yield "archive", f"{archive} is the landing folder itself", fix
+    yield from _archive_faults(settings)
     yield from _cold_faults(settings)
     for name in ("cold", "landing", "warehouse"):
         where = getattr(settings, name)
@@ -349,6 +346,16 @@ def _folder_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
         if in_the_way.exists() and not in_the_way.is_dir():
             what = f"expected a folder, found the file {in_the_way}"
             yield name, what, "name another folder, or move the file away"
+
+
+def _archive_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    archive, landing = settings.place(settings.archive), settings.place(settings.landing)
+    fix = "name another folder, or leave it out: files then stay where they landed"
+    if archive == landing:
+        yield "archive", f"{archive} is the landing folder itself", fix
+    stream = archive.removeprefix(f"{landing}/").partition("/")[0]
+    if archive.startswith(f"{landing}/") and settings.path(f"schemas/{stream}.avsc").is_file():
+        yield "archive", f"{archive} is within the landing folder of the stream {stream}", fix
 
 
 def _cold_faults(settings: Settings) -> Iterator[tuple[str, str, str]]:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 from lake.errors import unwritten
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
 
 class _StandardOutput(io.FileIO):
-    def write(self, data: ReadableBuffer) -> int:
+    def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:

@@ -28,7 +28,7 @@ class HorizonStatus:
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """A log and its newest batch, made `at`. What damage makes unknown is None.
+    """A log and its newest batch, made `at`. Values that damage hides are None.
 
     `missing` describes expected events, `held` why derived tables are not published; `folders` are sub-folders of the
     landing folder, which are not read.
