@@ -248,12 +248,39 @@ def test_interrupted_delivery_is_finished_before_a_newer_edition_is_sent(shop: W
         shop.deliver()
     state = sent.state(shop.things.settings, SINK)
     assert state.underway is not None
-    assert (state.underway.edition, state.underway.done) == (2, 16)
+    assert (state.underway.edition, state.underway.done) == (2, 20)
     assert len(shop.server.taken) == 22
     shop.things.change({1: 1, 2: 2})
     shop.server.behave = lambda _: 200
     shop.deliver()
     assert shop.in_step()
+
+
+def test_messages_before_a_failure_are_not_sent_again(shop: WebhookShop) -> None:
+    shop.declare(f"{ALL}parallel = 1\nattempts = 1\n")
+    shop.server.behave = lambda got: (
+        422 if got.body["data"]["key"]["k"] == 5 else 503 if len(shop.server.tried) > 9 else 200
+    )
+    shop.things.change({key: key + 10 for key in range(40)})
+    with pytest.raises(Unavailable):
+        shop.deliver()
+    [row] = shop.undelivered
+    assert row.reason == "status 422"
+    shop.server.behave = lambda got: 422 if got.body["data"]["key"]["k"] == 5 else 200
+    shop.deliver()
+    assert len(shop.server.taken) == len({got.id for got in shop.server.taken}) == 2 + 39
+    assert [got.body["data"]["key"]["k"] for got in shop.server.tried].count(5) == 1
+
+
+def test_retry_that_is_interrupted_keeps_what_was_accepted(shop: WebhookShop) -> None:
+    shop.declare(f"{ALL}parallel = 1\nattempts = 1\n")
+    shop.server.behave = lambda _: 400
+    shop.things.change({1: 5, 2: 6, 3: 7})
+    shop.deliver()
+    shop.server.behave = lambda _: 503 if len(shop.server.taken) > 3 else 200
+    with pytest.raises(Unavailable):
+        send_again(shop.things.settings, shop.sink)
+    assert len(shop.undelivered) == 1
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -626,6 +653,8 @@ def test_message_is_sent_after_all_earlier_ones_of_its_keys(shop: WebhookShop) -
     keys = {"a": ("a",), "b": ("b",), "both": ("a", "b"), "last": ("b",)}
     with closing(shop.sink.open()) as target:
         assert isinstance(target, WebhookTarget)
-        assert target.receiver.send([receivers.WebhookMessage(id, of, b"{}") for id, of in keys.items()]) == {}
+        answers: dict[str, receivers.Rejection | None] = {}
+        target.receiver.send([receivers.WebhookMessage(id, of, b"{}") for id, of in keys.items()], answers)
+    assert answers == dict.fromkeys(keys)
     assert sorted(ids[:2]) == ["a", "b"]
     assert ids[2:] == ["both", "last"]

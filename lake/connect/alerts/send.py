@@ -226,15 +226,16 @@ def _next(alert: StateAlert, before: Episode | None, values: Measurements) -> Ep
 
 
 def _send_next(settings: Settings, alert: StateAlert, episode: Episode) -> Episode:
-    from lake.connect.webhook.receiver import WebhookMessage
+    from lake.connect.webhook.receiver import Rejection, WebhookMessage
 
     state = FIRING if episode.told == 0 else RESOLVED
     id = _id(alert, episode, state)
+    answers: dict[str, Rejection | None] = {}
     with closing(alert.receiver()) as receiver:
-        refused = receiver.send([WebhookMessage(id, (alert.name,), _body(alert, episode, state).encode())])
-    if refused:
+        receiver.send([WebhookMessage(id, (alert.name,), _body(alert, episode, state).encode())], answers)
+    if rejection := answers[id]:
         raise LakeError(
-            f"the receiver does not take what alert {alert.name} tells: {refused[id].reason}",
+            f"the receiver does not take what alert {alert.name} tells: {rejection.reason}",
             where=alert.where,
             fix="it is told again with the next look",
         )

@@ -1,8 +1,8 @@
 """Webhook as a target: a signed POST for each change of a row, or for a batch. See docs/how-to/sink-webhook.md.
 
-Delivery is at least once: an interrupted one repeats the messages of the last second. A message that is rejected (4xx),
-or fails in all attempts, is stored as undelivered, and later changes of that row wait. If the receiver accepts nothing,
-the delivery stops, and the next one resumes it.
+Delivery is at least once: after a crash it repeats the messages since the last record of its progress. A message that
+is rejected (4xx), or fails in all attempts, is stored as undelivered, and later changes of that row wait. If the
+receiver accepts nothing, the delivery stops, and the next one resumes it.
 """
 
 from __future__ import annotations

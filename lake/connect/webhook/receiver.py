@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -71,35 +71,32 @@ class Receiver:
         if client := self.__dict__.pop("_client", None):
             client.close()
 
-    def send(self, messages: Sequence[WebhookMessage]) -> dict[str, Rejection]:
-        """Send messages, those with a common key in order. Return the rejection of each rejected one by its id.
+    def send(self, messages: Sequence[WebhookMessage], answers: dict[str, Rejection | None]) -> None:
+        """Send messages, those with a common key in order. Put the answer to each into `answers` by its id.
+
+        It has those before a failure as well; None means accepted.
 
         Raises Unavailable if the receiver is down, DeclarationError if its declaration is wrong.
         """
         self._ended.clear()
         self._failure = None
         _ = self._client  # before there are threads
-        rejections: dict[str, Rejection] = {}
         with ThreadPoolExecutor(self.limits.parallel) as pool:
             try:
-                for rejected in pool.map(self._send_in_order, _by_key(messages)):
-                    rejections |= rejected
+                for _ in pool.map(partial(self._send_in_order, answers), _by_key(messages)):
+                    pass
             finally:
                 self._ended.set()
         if self._failure is not None:
             raise self._failure
-        return rejections
 
-    def _send_in_order(self, messages: Iterable[WebhookMessage]) -> dict[str, Rejection]:
-        rejections = {}
+    def _send_in_order(self, answers: dict[str, Rejection | None], messages: Iterable[WebhookMessage]) -> None:
         try:
             for message in messages:
-                if rejection := self._send(message):
-                    rejections[message.id] = rejection
+                answers[message.id] = self._send(message)
         except Exception as failure:
             self._failure = self._failure or failure
             self._ended.set()
-        return rejections
 
     def _send(self, message: WebhookMessage) -> Rejection | None:
         if len(message.body) > self.limits.bytes:
@@ -164,7 +161,7 @@ class Receiver:
         return Unavailable(
             f"the receiver is unavailable: {why}",
             where=self.where,
-            fix="try again when it answers; what it has taken is not sent again",
+            fix="try again when it answers: the delivery continues at the first message that it has not taken",
         )
 
 

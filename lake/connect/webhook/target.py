@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 from typing import Any, Final
 
 from lake.config import Settings
@@ -30,6 +30,10 @@ from lake.store.ledger import editions, sent
 from lake.store.ledger.editions import Edition
 from lake.store.ledger.sent import State, Undelivered, Underway
 
+Row = tuple[str, str]
+"""Table and key."""
+Answers = dict[Row, Rejection | None]
+"""Answers of the receiver to changes; None means accepted."""
 COLUMNS: Final = ("change", "key", "before", "after")
 
 
@@ -65,6 +69,10 @@ class ChangeMessage:
         """It depends on the delivery number, since readers may be rolled back and forth again."""
         about = self.about
         return _hash("chg", [about.sink, about.number, about.at, self.table, self.key, self.change])
+
+    @property
+    def row(self) -> Row:
+        return self.table, self.key
 
     @property
     def data(self) -> str:
@@ -108,7 +116,6 @@ def _hash(prefix: str, of: Any) -> str:
 WINDOW: Final = 16
 """Messages sent between two checks of the results, as a multiple of `parallel`."""
 NOTED_EVERY: Final = 1.0
-Row = tuple[str, str]
 
 
 @dataclass
@@ -182,47 +189,64 @@ class WebhookTarget:
         since: int | None,
     ) -> None:
         self._noted = time.monotonic()
-        missed: list[Undelivered] = []
         window = WINDOW * self.receiver.limits.parallel * self.batch
         while part := [*islice(rows, window)]:
-            try:
-                missed += self._send_window(part, waiting, since)
-            except LakeError:
+            answers, failure = self._send_window(part, waiting)
+            done = self._answered(part, answers, waiting)
+            missed = [*self._missed(done, answers, waiting, since)]
+            waiting |= {(row.table, row.key): row for row in missed}
+            underway = replace(underway, done=underway.done + len(done))
+            if failure or missed or time.monotonic() - self._noted > NOTED_EVERY:
                 sent.record(self.settings, self.name, replace(state, underway=underway), missed)
-                raise
-            underway = replace(underway, done=underway.done + len(part))
-            if missed or time.monotonic() - self._noted > NOTED_EVERY:
-                sent.record(self.settings, self.name, replace(state, underway=underway), missed)
-                self._noted, missed = time.monotonic(), []
+                self._noted = time.monotonic()
+            if failure:
+                raise failure
+            if missed:
                 self._check_undelivered(waiting)
 
     def _send_window(
-        self, part: Sequence[ChangeMessage], waiting: dict[Row, Undelivered], since: int | None
-    ) -> list[Undelivered]:
-        missed: dict[Row, Undelivered] = {}
-        going: list[ChangeMessage] = []
-        for changed in part:
-            before = waiting.get((changed.table, changed.key)) if self.ordered else None
-            if before is None:
-                going.append(changed)
-            else:
-                later = {"upto": changed.about.edition, "number": changed.about.number, "change": changed.change}
-                missed[changed.table, changed.key] = before.now(**later, action="waiting")
-        for changed, (reason, attempts) in self.send(going):
-            about, row = changed.about, (changed.table, changed.key)
-            failed = Undelivered(self.name, *row, since, about.edition, about.number, changed.change, reason)
-            missed[row] = failed.now(attempts=attempts)
-        waiting |= missed
-        return [*missed.values()]
+        self, part: Sequence[ChangeMessage], waiting: Mapping[Row, Undelivered]
+    ) -> tuple[Answers, LakeError | None]:
+        answers = Answers()
+        try:
+            self.send([changed for changed in part if not self._waits(changed, waiting)], answers)
+        except LakeError as failure:
+            return answers, failure
+        return answers, None
 
-    def send(self, changes: Sequence[ChangeMessage]) -> Iterator[tuple[ChangeMessage, Rejection]]:
-        """Yield the rejected changes."""
+    def _answered(
+        self, part: Sequence[ChangeMessage], answers: Answers, waiting: Mapping[Row, Undelivered]
+    ) -> list[ChangeMessage]:
+        """Return the changes before the first one that has to be sent again."""
+        return [*takewhile(lambda changed: changed.row in answers or self._waits(changed, waiting), part)]
+
+    def _waits(self, changed: ChangeMessage, waiting: Mapping[Row, Undelivered]) -> bool:
+        return self.ordered and changed.row in waiting
+
+    def _missed(
+        self, done: Sequence[ChangeMessage], answers: Answers, waiting: Mapping[Row, Undelivered], since: int | None
+    ) -> Iterator[Undelivered]:
+        for changed in done:
+            about, change = changed.about, changed.change
+            if self._waits(changed, waiting):
+                later = {"upto": about.edition, "number": about.number, "change": change}
+                yield waiting[changed.row].now(**later, action="waiting")
+            elif rejection := answers[changed.row]:
+                reason, attempts = rejection
+                failed = Undelivered(self.name, *changed.row, since, about.edition, about.number, change, reason)
+                yield failed.now(attempts=attempts)
+
+    def send(self, changes: Sequence[ChangeMessage], answers: Answers) -> None:
+        """Put the answer to each change into `answers`, also to those before a failure."""
         batches = [changes[first : first + self.batch] for first in range(0, len(changes), self.batch)]
         messages = [message(batch, is_array=self.batch > 1, form=self.form) for batch in batches]
-        rejections = self.receiver.send(messages)
-        for batch, sent_message in zip(batches, messages, strict=True):
-            if sent_message.id in rejections:
-                yield from ((changed, rejections[sent_message.id]) for changed in batch)
+        of_messages: dict[str, Rejection | None] = {}
+        try:
+            self.receiver.send(messages, of_messages)
+        finally:
+            for batch, sent_message in zip(batches, messages, strict=True):
+                if sent_message.id in of_messages:
+                    answers |= dict.fromkeys((changed.row for changed in batch), of_messages[sent_message.id])
 
     def send_again(self, sink: DeclaredSink) -> RetryResult:
         waiting, position = sent.undelivered(self.settings, self.name), self.position()
@@ -274,21 +298,24 @@ class _Resender:
     def send(self, rows: Sequence[Undelivered]) -> None:
         changes = self._changes(rows)
         window = WINDOW * self.target.receiver.limits.parallel * self.target.batch
-        found: set[str] = set()
+        found: set[Row] = set()
         while part := [*islice(changes, window)]:
-            refused = {changed.key: rejection for changed, rejection in self.target.send(part)}
-            keys = {changed.key for changed in part}
-            self._note(rows, keys, refused)
-            found |= keys
-        self._note(rows, {row.key for row in rows} - found, {})  # their net change is empty by now
+            answers = Answers()
+            try:
+                self.target.send(part, answers)
+            finally:
+                self._note(rows, answers)
+            found |= answers.keys()
+        empty = {(row.table, row.key) for row in rows} - found  # their net change is empty by now
+        self._note(rows, dict.fromkeys(empty))
 
-    def _note(self, rows: Iterable[Undelivered], keys: set[str], refused: dict[str, Rejection]) -> None:
+    def _note(self, rows: Iterable[Undelivered], answers: Answers) -> None:
         noted = [
-            row.now(reason=refused[row.key].reason, attempts=row.attempts + refused[row.key].attempts)
-            if row.key in refused
+            row.now(reason=rejection.reason, attempts=row.attempts + rejection.attempts)
+            if (rejection := answers[row.table, row.key])
             else row.now(action="taken")
             for row in rows
-            if row.key in keys
+            if (row.table, row.key) in answers
         ]
         if noted:
             sent.record(self.settings, self.sink.name, sent.state(self.settings, self.sink.name), noted)
