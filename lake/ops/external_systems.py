@@ -102,34 +102,37 @@ def sink_statuses(settings: Settings, now: datetime) -> Iterator[SinkStatus]:
     more_sound, more_faults = sinks_of_connectors(settings)
     sound |= more_sound
     faults |= more_faults
-    yield from (_sink_status(settings, sink, now) for sink in sound.values())
-    yield from (SinkStatus(name, error=_in_a_line(fault)) for name, fault in faults.items())
-    for consumer in consumers.consumers(settings):
-        if consumer.is_sink and consumer.name not in {*sound, *faults}:
-            why = f"is declared no more: lake deliver {consumer.name} --forget"
-            yield SinkStatus(consumer.name, edition=consumer.edition, error=why)
+    known = {consumer.name: consumer.edition for consumer in consumers.consumers(settings) if consumer.is_sink}
+    yield from (_sink_status(settings, sink, now, known.get(sink.name)) for sink in sound.values())
+    for name, fault in faults.items():
+        yield SinkStatus(name, "", *_behind(settings, known.get(name), now), error=_in_a_line(fault))
+    for name, edition in known.items():
+        if name not in {*sound, *faults}:
+            why = f"is declared no more: lake deliver {name} --forget"
+            yield SinkStatus(name, edition=edition, error=why)
 
 
-def _sink_status(settings: Settings, sink: DeclaredSink, now: datetime) -> SinkStatus:
+def _sink_status(settings: Settings, sink: DeclaredSink, now: datetime, known: int | None) -> SinkStatus:
+    """`known` is the edition that the warehouse remembers, for a target that cannot be asked."""
     try:
         with closing(sink.open()) as target:
             position = sink.position(target)
     except LakeError as error:
-        return SinkStatus(sink.name, sink.kind, error=_in_a_line(error))
+        return SinkStatus(sink.name, sink.kind, *_behind(settings, known, now), error=_in_a_line(error))
     if position is None:
         return SinkStatus(sink.name, sink.kind)
+    undelivered = sent.counts(settings).get(sink.name, 0)
+    return SinkStatus(sink.name, sink.kind, *_behind(settings, position.edition, now), position.rejected, undelivered)
+
+
+def _behind(settings: Settings, edition: int | None, now: datetime) -> tuple[int | None, int, float | None]:
+    """Return the edition of a sink, how many editions it is behind, and for how many seconds."""
     current = editions.current_edition(settings)
-    is_behind = current is not None and current.number != position.edition
-    later = editions.edition_after(settings, position.edition) if is_behind else None
-    return SinkStatus(
-        sink.name,
-        sink.kind,
-        position.edition,
-        abs(current.number - position.edition) if current else 0,
-        max((now - later.published_at).total_seconds(), 0.0) if later else None,
-        position.rejected,
-        sent.counts(settings).get(sink.name, 0),
-    )
+    if edition is None or current is None:
+        return edition, 0, None
+    later = editions.edition_after(settings, edition) if current.number != edition else None
+    seconds = max((now - later.published_at).total_seconds(), 0.0) if later else None
+    return edition, abs(current.number - edition), seconds
 
 
 def consumer_statuses(settings: Settings, now: datetime) -> Iterator[ConsumerStatus]:

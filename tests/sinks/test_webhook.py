@@ -21,6 +21,7 @@ from lake.cli import lake
 from lake.connect.webhook import receiver as receivers
 from lake.connect.webhook.target import WebhookTarget
 from lake.errors import DeclarationError, LakeError, LawError, StartOver, Unavailable
+from lake.ops.external_systems import sink_statuses
 from lake.read.sql import reader
 from lake.sinks import deliver as delivery
 from lake.sinks.deliver import forget_sink, give_up, send_again
@@ -155,6 +156,27 @@ def test_repair_of_a_sink_that_fails_stops_no_other(shop: WebhookShop) -> None:
     shop.things.settings.path("sinks/a_wrong.toml").write_text(WRONG_FILES[0])
     words = ["deliver", "a_wrong", SINK, "--repair", "--json", "--project", str(shop.things.settings.project)]
     assert list(json.loads(CliRunner().invoke(lake, words).stdout)["failed"]) == ["a_wrong", SINK]
+
+
+@pytest.mark.parametrize("wrong", WRONG_FILES)
+def test_status_shows_the_remembered_edition_of_a_sink_with_a_faulty_file(shop: WebhookShop, wrong: str) -> None:
+    settings = shop.things.settings
+    shop.things.change({1: 5, 2: 6})
+    settings.path(f"sinks/{SINK}.toml").write_text(wrong)
+    [found] = sink_statuses(settings, datetime.now(UTC))
+    assert (found.edition, found.editions) == (1, 1)
+    assert f"sinks/{SINK}.toml" in found.error
+
+
+def test_status_shows_the_remembered_edition_of_a_target_that_does_not_answer(
+    shop: WebhookShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise Unavailable("it does not answer")
+
+    monkeypatch.setattr(WebhookTarget, "position", fail)
+    [found] = sink_statuses(shop.things.settings, datetime.now(UTC))
+    assert (found.edition, found.editions, found.error) == (1, 0, "it does not answer")
 
 
 def test_follow_delivers_to_other_sinks_if_a_declaration_is_faulty(
