@@ -72,6 +72,12 @@ class DeclaredFolder:
                 faults[file.stem] = fault
         return found, faults
 
+    def after_publish_faults(self, faults: Mapping[str, DeclarationError]) -> dict[str, DeclarationError]:
+        """Return those of files that ask for delivery after publication, or are no TOML."""
+        options = {file.name: file.options for file in self.texts}
+        asks = {name for name, values in options.items() if values.get("after_publish", False) is not False}
+        return {name: fault for name, fault in faults.items() if name in asks or name not in options}
+
     def chosen(
         self, read: Callable[[DeclaredFile], T], wanted: Collection[str]
     ) -> tuple[list[T], dict[str, DeclarationError]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lake import cost
 from lake.config import Settings
+from lake.contracts import declared_files
 from lake.contracts.contract import sound_contracts
 from lake.engine.advance import advance_all
 from lake.engine.inputs import Inputs
@@ -216,7 +217,7 @@ def _after_publish(project: Project, on_progress: OnProgress) -> dict[str, LakeE
         failures[name] = failure
 
     declared, faults = sound_sinks(settings)
-    for name, fault in faults.items():
+    for name, fault in declared_files.sinks(settings).after_publish_faults(faults).items():
         failed(name, fault)
     for sink in declared.values():
         if sink.after_publish:

@@ -176,6 +176,8 @@ def test_alert_with_after_publish_is_sent_after_publication(things: Things, webh
     """Call what `lake run` calls after publishing; the run itself needs Spark."""
     declare(things.settings, webhook, "other", f'table = "{NAME}"', "after_publish = true")
     declare(things.settings, webhook, "wrong", f'table = "{NAME}"', "after_publish = 7")
+    declare(things.settings, webhook, "only_by_command", 'table = "env:NOT_SET"')
+    things.settings.path("alerts/unreadable.toml").write_text("table = ")
     lines: list[str] = []
     failed: dict[str, Any] = {}
     send_after_publish(things.settings, lines.append, failed.__setitem__)
@@ -183,7 +185,7 @@ def test_alert_with_after_publish_is_sent_after_publication(things: Things, webh
     send_after_publish(things.settings, lines.append, failed.__setitem__)
     assert [got.body["type"] for got in webhook.taken] == ["alert.other"]
     assert "alert   other: 1 sent" in lines
-    assert list(failed) == ["alert wrong"]
+    assert list(failed) == ["alert unreadable", "alert wrong"]
 
 
 def test_alert_behind_expired_editions_is_reported_and_can_start_from_now(things: Things, webhook: Webhook) -> None:

@@ -102,6 +102,7 @@ def test_run_delivers_to_a_sink_with_after_publish_and_reports_its_failure(
     commands: Commands, shop: Lakehouse, url: str
 ) -> None:
     declare(shop, url, "after_publish = true\n")
+    shop.source.path("sinks/only_by_command.toml").write_text(TEXT.format("env:NOT_SET", ""))
     shop.land("orders", order(3, "joan"))
     done = commands.lake("run", at=shop)
     assert done.code == 0, done.err

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.connect.alerts.declared import CONDITIONS, Alert, RowAlert, StateAlert, sink_of, sound_alerts, state_body
+from lake.contracts import declared_files
 from lake.errors import LakeError, StartOver
 from lake.ops.render import failed_conditions
 from lake.ops.status import status
@@ -130,7 +131,7 @@ def send_after_publish(
     settings: Settings, on_progress: Callable[[str], None], on_failure: Callable[[str, LakeError], None]
 ) -> None:
     alerts, faults = sound_alerts(settings)
-    for name, fault in faults.items():
+    for name, fault in declared_files.alerts(settings).after_publish_faults(faults).items():
         on_failure(f"alert {name}", fault)
     wanted = [alert for alert in alerts.values() if alert.after_publish]
     if wanted:
