@@ -29,23 +29,48 @@ WRITE_SECONDS: Final = 30.0
 WRITE_BYTES: Final = 16 << 10
 
 
+class LongHead(Exception):
+    pass
+
+
 class HttpWithoutTrailers(HttpToolsProtocol):
-    """Uvicorn's protocol without trailers, which httptools would add to the headers. Counts bytes of bodies."""
+    """Uvicorn's protocol without trailers, which httptools would add to the headers. Counts bytes of heads and bodies.
+
+    It rejects a long head even if that arrives at once. Upgrades such as WebSocket are ignored.
+    """
 
     body_bytes = 0
+    has_long_head = False
+    _head_bytes = 0
     _in_body = False
 
     def on_message_begin(self) -> None:
         self._in_body = False
+        self._head_bytes = 0
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._head_bytes += len(url)
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_body:
+            self._head_bytes += len(name) + len(value) + len(": \r\n")
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_body = True
+        if self._head_bytes > HEAD_BYTES:
+            self.has_long_head = True
+            raise LongHead
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.has_long_head:  # `Connection` answers it
+            super().send_400_response(msg)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing: its advice is to install another package."""
 
     def on_body(self, body: bytes) -> None:
         self.body_bytes += len(body)
@@ -140,6 +165,8 @@ class Connection(asyncio.Protocol):
         if newest is None or newest.response_complete or not newest.more_body:
             self._unanswered += len(data)
         self.http.data_received(data)
+        if self.http.has_long_head:
+            return self._refuse(Problem("long-head", f"more than {HEAD_BYTES:,} bytes"))
         self._between = 0 if self.http.body_bytes > body_bytes else self._between + len(data)
         if self.http.cycle is not newest:
             self.was_used = True

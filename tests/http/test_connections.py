@@ -110,6 +110,22 @@ def test_head_of_any_length_is_cut_off(tmp_path: Path) -> None:
         assert site.get("/health").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "head", [b"GET /health HTTP/1.1\r\nhost: x\r\nx-long: %b", b"GET /health?%b HTTP/1.1\r\nhost: x"]
+)
+@pytest.mark.parametrize(("length", "status"), [(60_000, 200), (66_000, 431), (70_000, 431), (500_000, 431)])
+def test_length_of_a_head_that_arrives_at_once_is_limited(
+    tmp_path: Path, head: bytes, length: int, status: int
+) -> None:
+    installed()
+    sent = head % (b"x" * length) + b"\r\nconnection: close\r\n\r\n"
+    with served(tmp_path / "shop") as site, open_connections(site.serving.port, 1) as [long]:
+        with suppress(ConnectionError):
+            long.sendall(sent)
+        assert int(answer(long).split()[1]) == status
+        assert site.get("/health").status_code == 200
+
+
 @pytest.mark.parametrize("setting", ["connections", "connections_per_address"])
 def test_connection_is_answered_503_when_requests_use_all_connections(tmp_path: Path, setting: str) -> None:
     installed()
@@ -141,6 +157,9 @@ def test_connection_is_not_upgraded_to_a_websocket(tmp_path: Path) -> None:
     with served(tmp_path / "shop") as site:
         upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
         assert httpx.get(f"{site.serving.url}/health", headers=upgrade).json() == {"status": "ok"}
+        site.serving.process.terminate()
+        assert site.serving.process.stderr is not None
+        assert "pip install" not in site.serving.process.stderr.read()
 
 
 def test_connection_that_sends_many_requests_ahead_is_closed(tmp_path: Path) -> None:
