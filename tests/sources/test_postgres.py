@@ -198,9 +198,10 @@ def test_new_stream_is_copied_at_the_position_of_the_others(shop: Shop) -> None:
             place = after(source.read(place, delivery))
             spool.records += delivery.records
         replay(spool.records, shop.contracts, state)
+        new = tables.keys() - some.keys()
         copied = {name for name, record in spool.records if read(record)["op"] == "r"}
-        assert copied == tables.keys() - some.keys()
-        assert {entry["since"] for name, entry in place["tables"].items() if name in copied} == {place["to"]}
+        assert copied <= new  # a writer may have no row yet in one of them
+        assert {entry["since"] for name, entry in place["tables"].items() if name in new} == {place["to"]}
         writers.join()
     last = Spooled()
     drained(source, place, last)
