@@ -209,14 +209,13 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     """
     shell.load()
     from lake.publish.deploy import deploy as publish
-    from lake.store.ledger.editions import latest_edition
 
-    before = latest_edition(shell.settings)
+    began = datetime.now(UTC)
     edition = publish(shell.load_project(), lambda: connect(shell), line_reporter(shell), shell.report, yes=yes)
     tables = {name: {"path": entry.path, "version": entry.version} for name, entry in edition.tables.items()}
     data = {"edition": edition.number, "cut": edition.cut, "tables": tables}
     published = f"edition {edition.number} of cut {edition.cut}"
-    is_unchanged = before is not None and before.number == edition.number
+    is_unchanged = edition.published_at < began
     text = f"nothing to deploy: {published} is the newest" if is_unchanged else f"{published}: {len(tables)} tables"
     shell.emit(data, text)
 
