@@ -173,6 +173,9 @@ _NESTED: Final[dict[str, Callable[[DuckDBPyType, str], str]]] = {
 }
 
 
+STATEMENTS: Final = "SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are allowed"
+
+
 @lru_cache(100)
 def check_statement(query: str) -> None:
     """Raise DeclarationError unless `query` is one statement that only reads, duckdb.Error if it is none at all."""
@@ -189,7 +192,7 @@ def check_statement(query: str) -> None:
     if kind not in READS - {"EXPLAIN"}:
         raise DeclarationError(
             f"{kind.replace('_', ' ')} is not allowed: an edition is read-only",
-            fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are allowed",
+            fix=STATEMENTS,
         )
     return None
 
@@ -214,10 +217,10 @@ def _write_within(text: str) -> str:
 
 def fix_for(what: str) -> str:
     if re.search(r"[Ff]unction", what):
-        return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
+        return "DuckDB's functions: duckdb.org/docs; `DESCRIBE TABLE` shows the types of columns"
     if re.search(r"convert|cast|out of range|[Cc]onversion", what):
         return "correct the value, or write try_cast(… as …), which is null where a value does not fit"
-    return 'correct the query there: DuckDB\'s SQL, duckdb.org/docs; `lake sql "describe TABLE"` shows the columns'
+    return "correct the query there: DuckDB's SQL, duckdb.org/docs; `DESCRIBE TABLE` shows the columns"
 
 
 def place_in_query(error: str, query: str) -> str:

@@ -20,6 +20,7 @@ import duckdb
 
 from lake.errors import DeclarationError
 from lake.read.locked_database import as_of
+from lake.read.query import STATEMENTS
 from lake.read.sql import SCHEMAS, EditionReader
 from lake.session.duck import nodes
 from lake.store import duckdb_tables
@@ -63,8 +64,12 @@ def check_query(reader: EditionReader, query: str) -> SandboxedQuery:
     except RecursionError:
         raise _not_allowed("a query nested so deeply", "nest it less deeply") from None
     if accepted is None:
-        with reader.connect(query):  # raises with the place of the fault, or the number of statements
-            pass
+        try:
+            with reader.connect(query):  # raises with the place of the fault, or the number of statements
+                pass
+        except DeclarationError as error:
+            fix = ALLOWED if error.fix == STATEMENTS else error.fix
+            raise DeclarationError(error.what, where=error.where, fix=fix) from None
         raise _not_allowed("EXPLAIN, or PIVOT without its values,", ALLOWED)
     return accepted
 

@@ -36,6 +36,8 @@ _LISTING: Final = re.compile(
 )
 _DESCRIBES_TABLE: Final = re.compile(r"\A\s*(?:describe|desc|summarize)\s+[\w.\"]+\s*;?\s*\Z", re.I)
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
+_SETTINGS_ADVICE: Final = re.compile(r"""(, or "?SET \w+[^.]*)|( Use "?SET \w+[^.]*\.)""")
+"""DuckDB's advice to change a setting, which a query cannot."""
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
 
 
@@ -199,7 +201,7 @@ class EditionReader:
         self, error: duckdb.Error, query: str, tables: Sequence[Published], relations: Sequence[SystemRelation]
     ) -> LakeError:
         text = str(error)
-        what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
+        what = _SETTINGS_ADVICE.sub("", re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0])).strip()
         where = place_in_query(text, query)
         # DuckDB takes a missing file for a folder, in which it may not look.
         is_gone = any(f"{file}/**/*.parquet" in text for table in tables for file in table.files)

@@ -286,6 +286,29 @@ def test_reader_of_some_tables_sees_no_sign_of_others(site: Served) -> None:
     assert kind(site.sql("from lake.reads", by="ledgers")) == "bad-query"
     assert kind(site.sql("from types", by="ledgers")) == "bad-query"
     assert "lake.runs" in site.sql("show tables", by="ledgers").text
+    refused = site.get("/tables/lake.runs", by="ledgers")
+    assert (kind(refused), "is read by POST /sql only" in refused.json()["detail"]) == ("no-table", True)
+    assert "POST /sql" not in site.get("/tables/lake.editions", by="ledgers").text
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "explain select 1",
+        "delete from types",
+        "select 1 % 0.0",
+        f"select {'1+' * 3000}1",
+        "select 1 +",
+        "select nofun(1)",
+    ],
+)
+def test_advice_on_a_query_can_be_followed(site: Served, query: str) -> None:
+    refused = site.sql(query)
+    assert kind(refused) == "bad-query"
+    words = f"{refused.json()['detail']} {refused.json()['hint']}"
+    assert "SET " not in words
+    assert "lake sql" not in words
+    assert "EXPLAIN are" not in words
 
 
 def test_token_is_a_bearer_or_a_password_and_expires(site: Served) -> None:

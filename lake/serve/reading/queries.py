@@ -108,6 +108,9 @@ def _found(reader: EditionReader, name: str) -> Published:
     try:
         return reader.table(name)
     except DeclarationError as error:
+        if name.lower() in map(str.lower, reader.system_tables.titles):
+            what = f"{name} is no table of the edition, and is read by POST /sql only"
+            raise Problem("no-table", what, hint=f"POST /sql with FROM {name}") from None
         raise Problem("no-table", error.what, hint=error.fix) from None
 
 
