@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from lake.cli import Shell, common_options, table
-from lake.cli.deliver import check_any_sound, retry_or_give_up
+from lake.cli.deliver import Faults, check_any_sound, retry_or_give_up
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lake.connect.alerts.declared import Alert
 
 
 @click.command()
@@ -38,8 +40,6 @@ def alert(
     flags = {"--dry-run": dry_run, "--follow": follow, "--from-now": from_now, "--retry": retry, "--give-up": give_up}
     _check_options([flag for flag, is_set in flags.items() if is_set], alerts)
     from lake.connect.alerts.declared import RowAlert, chosen_alerts
-    from lake.connect.alerts.send import follow as go_on
-    from lake.connect.alerts.send import preview, send_alerts
     from lake.sinks.deliver import forget_position
 
     declared, faults = chosen_alerts(shell.settings, alerts)
@@ -49,6 +49,13 @@ def alert(
     if retry or give_up:
         sinks = [one.sink for one in declared if isinstance(one, RowAlert)]
         return retry_or_give_up(shell, sinks, faults, "alert", given_up=give_up)
+    return _send(shell, declared, faults, dry_run=dry_run, follow=follow)
+
+
+def _send(shell: Shell, declared: list[Alert], faults: Faults, *, dry_run: bool, follow: bool) -> None:
+    from lake.connect.alerts.send import follow as go_on
+    from lake.connect.alerts.send import preview, send_alerts
+
     failures: dict[str, LakeError] = {}
 
     def failed(name: str, failure: LakeError) -> None:
