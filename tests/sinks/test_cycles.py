@@ -53,7 +53,7 @@ def declare(shop: Lakehouse, url: str, more: str = "") -> None:
 
 def deliver_and_verify(shop: Lakehouse) -> DeliveryOutcome:
     """Deliver, and check that the sink has the edition that readers see."""
-    [crm] = declared_sinks(shop.settings)
+    [crm] = declared_sinks(shop.settings, ["crm"])
     done = deliver(shop.settings, crm)
     edition, verdicts = verify_sink(shop.settings, crm)
     assert edition == reader(shop.settings).edition.number
