@@ -23,7 +23,7 @@ from lake.text import counted
 AGAIN: Final = frozenset({408, 425, 429})
 """Statuses of 4xx after which a message is retried, as after 5xx."""
 OWN_FAULT: Final = 500
-"""The only status to retry that may mean one message: after the others the receiver is down, unless it accepts some."""
+"""Status that may concern one message. The others to retry mean that the receiver is down, unless it accepts some."""
 GONE: Final = 410
 FIRST_PAUSE: Final = 0.5
 """Seconds before the second attempt; doubled before each further one."""
