@@ -301,7 +301,8 @@ def _ingest_files(
             if not listed.keys() - landing.ingested_marks(log):
                 break
         work.rows = total.accepted
-    landing.warn_of_denied(stream, denied)
+    if denied:
+        landing.warn_of_denied(stream, denied)
     if settings.archive is not None:
         log.flush()
         landing.archive(settings, stream, landing.ingested_marks(log))

@@ -189,9 +189,8 @@ def warn_of_folders(settings: Settings, stream: str) -> None:
 
 
 def warn_of_denied(stream: str, denied: Collection[str]) -> None:
-    if denied:
-        words = "%s: this user may not read %s: they wait in the landing folder until they may be read"
-        logging.getLogger("lake").warning(words, stream, some_of(sorted(denied)))
+    words = "%s: this user may not read %s: they wait in the landing folder until they may be read"
+    logging.getLogger("lake").warning(words, stream, some_of(sorted(denied)))
 
 
 def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:

@@ -217,7 +217,9 @@ def _after_publish(project: Project, on_progress: OnProgress) -> dict[str, LakeE
         failures[name] = failure
 
     declared, faults = sound_sinks(settings)
-    for name, fault in declared_files.sinks(settings).after_publish_faults(faults).items():
+    if faults:
+        faults = declared_files.sinks(settings).after_publish_faults(faults)
+    for name, fault in faults.items():
         failed(name, fault)
     for sink in declared.values():
         if sink.after_publish:

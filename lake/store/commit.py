@@ -51,7 +51,7 @@ def commit(table: Table, diff: Rows, counts: Counts, identity: Sequence[str], po
     with only_writer(table.location, position, _beaten(table)):
         if diff.in_memory is None:
             commit_staged(_staged(table, diff.held, counts, identity), position)
-        elif counts.total > counts.inserted and table.rows(table.version()) > cost.MERGED_ROWS:
+        elif counts.total > counts.inserted and _is_large(table):
             _rewrite(table, _with_meanings(diff.in_memory, {}), identity, position)
         else:
             with table_log(table.path).committing(reads=counts.total > counts.inserted) as current:
@@ -132,6 +132,11 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
             .when_not_matched_insert(target, f"s.{CHANGE} = 'insert'")
             .execute()
         )
+
+
+def _is_large(table: Table) -> bool:
+    with delta.opened(table.path) as current:
+        return delta_writer.rows_and_bytes(current)[0] > cost.MERGED_ROWS
 
 
 def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Position) -> None:

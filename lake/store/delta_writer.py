@@ -88,14 +88,19 @@ def row_group_properties(
 ) -> WriterProperties | None:
     """Return the properties by which deltalake rewrites rows of `table` in row groups of ROW_GROUP bytes.
 
-    None if all rows fit one group. Files without statistics are ignored.
+    None if all rows fit one group.
     """
+    return _row_groups(*rows_and_bytes(table), compression, level)
+
+
+def rows_and_bytes(table: TableState) -> tuple[int, int]:
+    """Return the sums over the files of `table` that have statistics."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     files = pa.table(table.get_add_actions(flatten=True)).select(["num_records", "size_bytes"]).drop_null()
     rows, size = (pc.sum(column).as_py() or 0 for column in files.columns)
-    return _row_groups(rows, size, compression, level)
+    return rows, size
 
 
 def _row_groups(rows: int, size: int, compression: str = "SNAPPY", level: int | None = None) -> WriterProperties | None:

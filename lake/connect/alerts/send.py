@@ -131,7 +131,9 @@ def send_after_publish(
     settings: Settings, on_progress: Callable[[str], None], on_failure: Callable[[str, LakeError], None]
 ) -> None:
     alerts, faults = sound_alerts(settings)
-    for name, fault in declared_files.alerts(settings).after_publish_faults(faults).items():
+    if faults:
+        faults = declared_files.alerts(settings).after_publish_faults(faults)
+    for name, fault in faults.items():
         on_failure(f"alert {name}", fault)
     wanted = [alert for alert in alerts.values() if alert.after_publish]
     if wanted:

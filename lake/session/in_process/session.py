@@ -140,10 +140,10 @@ class InProcessSession(SparkSession):
                 if python_functions.PREFIX in (query := relation.query()):
                     _check_few(self._rows_read(relation), cost.IN_PROCESS_CALLED_ROWS)
                     python_functions.register(self._database)
+                    query = attached.enter_context(python_functions.arrow_functions(con, query))
                 for name in relation.leaves:
                     attached.enter_context(self._held[name].attach(con, name))
-                called = attached.enter_context(python_functions.arrow_functions(con, query))
-                return _collected(con.sql(called).to_arrow_reader())
+                return _collected(con.sql(query).to_arrow_reader())
             except (duckdb.Error, UnicodeDecodeError) as error:  # a message that cuts a letter is not decoded
                 raise Unsupported(reason(error)) from error
 
