@@ -60,7 +60,7 @@ def deliver(shell: Shell, sinks: tuple[str, ...], ways: tuple[str, ...]) -> None
         return retry_or_give_up(shell, declared, faults, "sink", given_up="--give-up" in ways)
     if "--follow" in ways:
         return _follow(shell, declared, faults)
-    how = verb.preview if "--dry-run" in ways else verb.deliver
+    how = verb.preview if "--dry-run" in ways else verb.deliver_once
     done, failures = _outcomes(
         shell, declared, faults, lambda sink: how(shell.settings, sink, resync="--resync" in ways)
     )

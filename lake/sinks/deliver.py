@@ -98,10 +98,16 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         elif not done:
             _record_position(settings, sink, plan.edition)
             runs.record_nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
-            return _outcome(plan, plan.position, undelivered=_undelivered(plan, target).total())
+            return _outcome(plan, plan.position)
         tables = tuple(table for one in done for table in one.tables)
         work.rows = sum(table.inserted + table.updated + table.deleted for table in tables)
         return replace(done[-1], since=done[0].since, tables=tables)
+
+
+def deliver_once(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
+    """Do as `deliver`, and count undelivered rows also without news. `follow` looks too often for that."""
+    done = deliver(settings, sink, resync=resync)
+    return done if done.changed else replace(done, undelivered=sent.counts(settings).get(sink.name, 0))
 
 
 def _plan(settings: Settings, sink: DeclaredSink, target: Target, *, resync: bool) -> DeliveryPlan:
