@@ -86,16 +86,16 @@ def _follow(shell: Shell, sinks: list[DeclaredSink], faults: Faults) -> None:
     def failed(name: str, failure: LakeError) -> None:
         shell.report(f"deliver {name} failed: {failure}")
 
-    check_any_sound(sinks, faults)
-    for name, fault in faults.items():
-        failed(name, fault)
+    report_faults(sinks, faults, failed)
     follow(shell.settings, sinks, on_done=lambda done: shell.report(f"deliver {done}"), on_failure=failed)
 
 
-def check_any_sound(sound: Sequence[object], faults: Faults) -> None:
-    """Raise the faults if nothing else is declared."""
+def report_faults(sound: Sequence[object], faults: Faults, failed: Callable[[str, LakeError], None]) -> None:
+    """Call `failed` for each fault. Raises them if nothing else is declared."""
     if not sound:
         DeclarationError.raise_any(faults.values())
+    for name, fault in faults.items():
+        failed(name, fault)
 
 
 def _outcomes(
@@ -110,9 +110,7 @@ def _outcomes(
         if len(sinks) + len(faults) > 1:
             shell.report(f"deliver {name} failed: {failure}")
 
-    check_any_sound(sinks, faults)
-    for name, fault in faults.items():
-        failed(name, fault)
+    report_faults(sinks, faults, failed)
     for sink in sinks:
         try:
             done.append(work(sink))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lake.cli import Shell, common_options, table
-from lake.cli.deliver import Faults, check_any_sound, retry_or_give_up
+from lake.cli.deliver import Faults, report_faults, retry_or_give_up
 from lake.errors import DeclarationError, LakeError
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ def _send(shell: Shell, declared: list[Alert], faults: Faults, *, dry_run: bool,
         if follow or len(declared) + len(faults) > 1:
             shell.report(f"alert {name} failed: {failure}")
 
-    check_any_sound(declared, faults)
-    for name, fault in faults.items():
-        failed(name, fault)
+    report_faults(declared, faults, failed)
     if follow:
         return go_on(shell.settings, declared, lambda result: shell.report(f"alert {result}"), failed)
     done = [*(preview if dry_run else send_alerts)(shell.settings, declared, failed)]
