@@ -191,13 +191,13 @@ class Scan:
 
         The rows get the column `more` of `keys`, null without a key; the other columns of `keys` are unique.
         """
-        test = equal_keys(keys.drop_columns([more]))
+        sought = keys.drop_columns([more])
         with opened(self.path, self.version) as table:
-            schema, files = arrow_schema(table), self._files(table, keys.drop_columns([more]))[0]
-            files = self._having(table, files, keys, f"EXISTS (SELECT 1 FROM k WHERE {test})")
+            schema = arrow_schema(table)
+            files = self._having(table, self._files(table, sought)[0], keys, has_key(sought))
             with open_files(self._some(table, files)) as (con, stored):
                 con.register("k", keys)
-                rows = f"(SELECT {_picked(schema.names, stored)} FROM t) t LEFT JOIN k ON {test}"
+                rows = f"(SELECT {_picked(schema.names, stored)} FROM t) t LEFT JOIN k ON {equal_keys(sought)}"
                 reader = con.sql(f"SELECT t.*, k.{quoted(more)} FROM {rows}").to_arrow_reader()
                 yield files, reader.cast(schema.append(keys.schema.field(more)))
 
