@@ -75,13 +75,13 @@ class File:
     @property
     def is_denied(self) -> bool:
         """Return whether this user may not read it, or its link's target."""
-        if isinstance(self.path, Object):
+        if isinstance(self.path, Object) or os.access(self.path, os.R_OK, effective_ids=True):
             return False
         try:
             self.path.stat()
         except OSError as error:
             return isinstance(error, PermissionError)
-        return not os.access(self.path, os.R_OK, effective_ids=True)
+        return True
 
     def unchanged(self) -> bool:
         if isinstance(self.path, Object):
