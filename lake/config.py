@@ -308,10 +308,13 @@ def _storage_of(url: str, where: str) -> StorageAccess:
 
 
 def _mistyped_variables(storage: type[StorageSettings]) -> Iterator[DeclarationError]:
+    given = sorted(name for name in os.environ if name.startswith("LAKE_"))
+    if not given:
+        return
     groups = (*GROUPS, (storage, "storage."))
     variables = {variable(prefix + setting.name) for group, prefix in groups for setting in fields(group)}
-    for name in sorted(set(os.environ) - variables):
-        if name.startswith("LAKE_") and (close := get_close_matches(name, variables, n=1, cutoff=0.9)):
+    for name in given:
+        if name not in variables and (close := get_close_matches(name, variables, n=1, cutoff=0.9)):
             yield DeclarationError(
                 f"no setting has the environment variable {name}",
                 where="environment",

@@ -24,8 +24,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from lake.store import view
 from lake.store.storage import Address, Entry
 from lake.store.storage.objects import THREADS
-from lake.store.table_log import TableLog, TableState, delta_table
-from lake.store.truncated_commit import COMMIT, commit_file
+from lake.store.table_log import TableLog, TableState, commit_file, delta_table
+from lake.store.truncated_commit import COMMIT
 
 CHECKPOINT: Final = re.compile(r"\d{20}\.checkpoint\.parquet")
 LISTED: Final = 1000

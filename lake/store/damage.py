@@ -19,7 +19,8 @@ from lake.errors import LakeError, StorageError
 from lake.session.spark_session import first_line
 from lake.store import archive_tier, delta
 from lake.store.storage import Address
-from lake.store.truncated_commit import COMMIT, commit_file, truncated_version
+from lake.store.table_log import commit_file
+from lake.store.truncated_commit import COMMIT, truncated_version
 from lake.store.warehouse import KINDS, LAYERS, Warehouse
 
 FOLDERS: Final = {

@@ -16,7 +16,7 @@ from lake.errors import StorageError, full
 from lake.session import file_modes
 from lake.store import delta
 from lake.store.storage import Address, Entry
-from lake.store.truncated_commit import commit_file
+from lake.store.table_log import commit_file
 
 _flushed: Final[dict[Address, tuple[int, Entry | None]]] = {}
 """Newest flushed version of each table, and its commit: another one has its number if the table was created again."""
@@ -38,16 +38,16 @@ def flush(path: Address, since: Callable[[], int] | None = None) -> None:
     if first:
         known = since() if since else delta.newest_checkpoint(path) - 1
     commit = commit_file(path, newest).head()
-    versions = range(known + 1, newest + 1)
+    versions, home = range(known + 1, newest + 1), path.local
     try:
         files = _files(path, versions)
         file_modes.flush(_with_checksums(files))
-        folders = {folder for file in files for folder in file.parents if folder.is_relative_to(path.local)}
+        folders = {folder for file in files for folder in file.parents if folder.is_relative_to(home)}
         file_modes.flush(folders)
         file_modes.flush(_with_checksums(_log_files(path, versions)))
-        file_modes.flush([path.local / "_delta_log", path.local])
+        file_modes.flush([home / "_delta_log", home])
         if first:
-            file_modes.flush_above(path.local)
+            file_modes.flush_above(home)
     except OSError as error:
         raise full(error, where=str(path)) or StorageError(
             f"the disk did not take a commit to {path.name}: {error.strerror}",

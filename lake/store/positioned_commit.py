@@ -27,9 +27,8 @@ from lake.store import delta, delta_writer
 from lake.store.delta import Position
 from lake.store.delta_writer import CHECKPOINT_EVERY
 from lake.store.storage import Address
-from lake.store.table_log import TableState, delta_table
+from lake.store.table_log import TableState, commit_file, delta_table
 from lake.store.table_logs import invalidate
-from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Location
 from lake.text import SPARK, quoted
 

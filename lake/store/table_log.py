@@ -84,16 +84,13 @@ class TableLog(ABC):
         except (ValueError, AttributeError):
             raise StorageError(
                 f"{self.path.name}: the commit of version {version} cannot be read",
-                where=str(self._file(version)),
+                where=str(commit_file(self.path, version)),
                 fix="restore that file from a backup of the warehouse; lake status lists all damage",
             ) from None
 
     def _modified_at(self, version: int) -> int:
-        entry = self._file(version).head()
+        entry = commit_file(self.path, version).head()
         return int(entry.time * 1000) if entry else 0
-
-    def _file(self, version: int) -> Address:
-        return self.path / f"_delta_log/{version:020}.json"
 
     @abstractmethod
     def opened(self, version: int | None = None) -> AbstractContextManager[TableState]: ...
@@ -125,6 +122,10 @@ class TableLog(ABC):
         if newest is None:
             raise TableNotFoundError(self.path.url)
         return newest
+
+
+def commit_file(path: Address, version: int) -> Address:
+    return path / f"_delta_log/{version:020}.json"
 
 
 def delta_table(path: Address, version: int | None = None) -> DeltaTable:

@@ -15,8 +15,8 @@ from lake.errors import StorageError
 from lake.store import view
 from lake.store.bucket_log import BucketLog
 from lake.store.storage import Address, Entry
-from lake.store.table_log import TableLog, TableState, delta_table
-from lake.store.truncated_commit import COMMIT, commit_file, is_complete
+from lake.store.table_log import TableLog, TableState, commit_file, delta_table
+from lake.store.truncated_commit import COMMIT, is_complete
 
 
 @dataclass

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lake.store.storage import Address
-from lake.store.table_log import metadata_of
+from lake.store.table_log import commit_file, metadata_of
 
 SIGNPOST: Final = "headwater: "
 """Prefix of the unknown table feature that a signpost requires."""
@@ -31,10 +31,6 @@ RESTORED: Final = "numRestoredFile"
 ADDED: Final = ("num_added_files", "num_target_files_added", "numFilesAdded", RESTORED)
 REMOVED: Final = ("num_removed_files", "num_target_files_removed", "numFilesRemoved", "numRemovedFile")
 """Names in delta-rs of the numbers of files of WRITE, UPDATE and DELETE, of MERGE, of OPTIMIZE, of RESTORE."""
-
-
-def commit_file(path: Address, version: int) -> Address:
-    return path / f"_delta_log/{version:020}.json"
 
 
 def truncated_version(path: Address) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 from lake.config import Settings
@@ -43,16 +43,16 @@ class Location:
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
-    @property
+    @cached_property
     def name(self) -> str:
         return self.path.name
 
-    @property
+    @cached_property
     def lease(self) -> str:
         name = "editions" if (self.kind, self.name) == ("book", "numbers") else self.name
         return f"{WRITTEN_AS[self.kind]}.{name}"
 
-    @property
+    @cached_property
     def app(self) -> str:
         return f"{WRITTEN_AS[self.kind]}:{self.name}"
 
@@ -91,22 +91,22 @@ class Warehouse:
         return None if self.settings.cold is None else self.root.at(self.settings.place(self.settings.cold))
 
     def log(self, stream: str) -> Location:
-        return self._location("log", "logs", stream)
+        return _located(self.settings, "log", "logs", stream)
 
     def quarantine(self, stream: str) -> Location:
-        return self._location("quarantine", "quarantine", stream)
+        return _located(self.settings, "quarantine", "quarantine", stream)
 
     def redeliveries(self, stream: str) -> Location:
-        return self._location("redeliveries", "redeliveries", stream)
+        return _located(self.settings, "redeliveries", "redeliveries", stream)
 
     def beside(self, stream: str) -> tuple[Location, Location]:
         return self.quarantine(stream), self.redeliveries(stream)
 
     def table(self, layer: str, home: str) -> Location:
-        return self._location("table", layer, home)
+        return _located(self.settings, "table", layer, home)
 
     def book(self, name: str) -> Location:
-        return self._location("book", "meta", name)
+        return _located(self.settings, "book", "meta", name)
 
     def manifest(self, number: int) -> Address:
         return self.root / "manifests" / f"{number}.json"
@@ -117,12 +117,14 @@ class Warehouse:
         names = [name, "numbers"] if lease == "meta.editions" else [name]
         kinds = [kind for kind in KINDS if WRITTEN_AS[kind] == writer]
         homes = [(kind, folder) for kind in kinds for folder in FOLDERS[kind]]
-        return [self._location(kind, folder, each) for kind, folder in homes for each in names]
+        return [_located(self.settings, kind, folder, each) for kind, folder in homes for each in names]
 
     def folders(self, *kinds: Kind) -> Iterator[Location]:
         folders = [(kind, self.root / name) for kind in kinds for name in FOLDERS[kind]]
         for (kind, folder), names in zip(folders, names_in([folder for _, folder in folders]), strict=True):
             yield from (Location(kind, folder / name) for name in sorted(names) if not name.startswith("."))
 
-    def _location(self, kind: Kind, folder: str, name: str) -> Location:
-        return Location(kind, self.root / f"{folder}/{name}")
+
+@lru_cache(maxsize=1024)
+def _located(settings: Settings, kind: Kind, folder: str, name: str) -> Location:
+    return Location(kind, Warehouse(settings).root / f"{folder}/{name}")

@@ -29,9 +29,9 @@ from lake.store.log import Log
 from lake.store.snapshot import published
 from lake.store.storage import Address
 from lake.store.table_head import TableHead
+from lake.store.table_log import commit_file
 from lake.store.table_logs import forget_all
 from lake.store.tables import FeedGap
-from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import no_spark, present
 from tests.judgements import record_check

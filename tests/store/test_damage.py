@@ -33,8 +33,8 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.proof import chain
 from lake.store.storage import Address
+from lake.store.table_log import commit_file
 from lake.store.table_logs import forget_all
-from lake.store.truncated_commit import commit_file
 from lake.store.warehouse import Warehouse
 from tests.checks import fault, no_spark, present
 from tests.ingest.test_lost_commits import ORDER, advance_table, at, shop, tear

@@ -18,8 +18,8 @@ from lake.store.delta import Position
 from lake.store.positioned_commit import only_writer
 from lake.store.scan import Scan
 from lake.store.storage import Address
+from lake.store.table_log import commit_file
 from lake.store.table_logs import table_log
-from lake.store.truncated_commit import commit_file
 from lake.store.view import names_in, view
 from lake.store.warehouse import Location
 

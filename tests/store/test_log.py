@@ -31,8 +31,8 @@ from lake.store.log import Log
 from lake.store.rows import Rows
 from lake.store.scan import to_arrow
 from lake.store.storage import Address
+from lake.store.table_log import commit_file
 from lake.store.table_logs import forget_all
-from lake.store.truncated_commit import commit_file
 from lake.store.voids import voids_between, voids_head
 from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take

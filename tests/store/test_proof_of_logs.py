@@ -32,8 +32,8 @@ from lake.store.ledger import editions
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.proof import chain, fingerprints
+from lake.store.table_log import commit_file
 from lake.store.table_logs import forget_all
-from lake.store.truncated_commit import commit_file
 from lake.store.upkeep import compaction
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse

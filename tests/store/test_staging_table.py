@@ -18,8 +18,7 @@ from lake.store.delta import Position
 from lake.store.positioned_commit import StagingTable, commit_actions, commit_staged, lines, stage
 from lake.store.scan import Scan
 from lake.store.storage import Address
-from lake.store.table_log import delta_table
-from lake.store.truncated_commit import commit_file
+from lake.store.table_log import commit_file, delta_table
 from lake.store.upkeep import vacuum
 
 APP = "table:t"

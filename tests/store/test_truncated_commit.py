@@ -22,8 +22,9 @@ from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.locks.lease import lease
 from lake.store.storage import Address
+from lake.store.table_log import commit_file
 from lake.store.table_logs import forget_all
-from lake.store.truncated_commit import commit_file, truncated_version
+from lake.store.truncated_commit import truncated_version
 from lake.store.upkeep import vacuum
 from lake.store.warehouse import Warehouse
 from tests.checks import present

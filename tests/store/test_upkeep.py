@@ -31,9 +31,9 @@ from lake.store.recovery import set_truncated_aside
 from lake.store.rows import Rows
 from lake.store.scan import Scan
 from lake.store.table_head import CHANGE, Counts
+from lake.store.table_log import commit_file
 from lake.store.table_logs import forget_all, table_log
 from lake.store.tables import FeedGap, Table
-from lake.store.truncated_commit import commit_file
 from lake.store.upkeep import compaction, vacuum
 from lake.store.warehouse import Warehouse
 from tests.checks import present

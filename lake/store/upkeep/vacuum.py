@@ -20,9 +20,8 @@ from lake.store import delta, delta_writer, durable
 from lake.store.delta import Position
 from lake.store.delta_writer import CHECKPOINT_EVERY
 from lake.store.storage import Address
-from lake.store.table_log import delta_table
+from lake.store.table_log import commit_file, delta_table
 from lake.store.table_logs import invalidate, table_log
-from lake.store.truncated_commit import commit_file
 
 GRACE: Final = timedelta(minutes=1)
 """A commit's time is that of its beginning, so a read that began shortly after it may not have seen it."""
