@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from lake.kinds.kind import Kind
 
 MANY_ROWS: Final = re.compile(
-    r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
+    r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|(?:AsOf)?Join|Offset)\b",
+    re.MULTILINE,
 )
 SUBQUERY: Final = re.compile(r"\b(?:list|exists|scalar-subquery)#\d+ \[")
 RECURSION: Final = re.compile(r"\bUnionLoop\b")
@@ -197,7 +198,10 @@ def check_sides(
 
 
 def _operators_of_many_rows(plan: str) -> set[str]:
-    return {match[1] for match in MANY_ROWS.finditer(plan)} | ({"a subquery"} if SUBQUERY.search(plan) else set())
+    """A lateral subquery over its own row alone, such as an `explode`, reads OneRowRelation."""
+    found = {match[1] for match in MANY_ROWS.finditer(plan)}
+    reads = SUBQUERY.search(plan) or plan.count("LateralJoin lateral-subquery#") > plan.count("OneRowRelation")
+    return found | {"a subquery"} if reads else found
 
 
 def _not_deterministic(plan: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:

@@ -44,6 +44,7 @@ SUBQUERIES = (
     "select * from {things} where id not in (select id from {things} where size > 1)",
     "select * from {things} a where exists (select 1 from {things} b where b.id = a.id)",
     "select *, (select id from {things}) as other from {things}",
+    "select a.*, other from {things} a, lateral (select b.id as other from {things} b where b.size = a.size)",
 )
 
 
@@ -81,6 +82,7 @@ def test_nondeterministic_plan_is_rejected(spark: SparkSession, kind: Any, funct
     [
         (View((), identity="n", recursive=True), recursive),
         (Aggregate("id", {"n": Count(), "most": Max("size"), "price": Sum("price")}), lambda t: t),
+        (Latest("id"), selecting("select t.*, n from {things} t, lateral explode(sequence(1, t.id)) as each(n)")),
         (Latest("id"), lambda t: t.where("size > 1").withColumn("half", F.col("size") / 2).select("id", "half")),
         (View("id"), lambda t: t.groupBy("id").agg(F.sum("price").alias("s"), F.max("size").alias("m"))),
     ],
