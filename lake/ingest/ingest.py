@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
@@ -44,6 +44,8 @@ from lake.text import some_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Task: TypeAlias = Callable[[dict[str, BatchCounts]], None]
+"""It adds what it ingests to the counts of streams, also before it fails."""
 TRACE: Final = "lake ingest STREAM --debug shows the stack trace"
 
 
@@ -121,19 +123,11 @@ class Ingestion:
         outcome.raise_failures()
         return outcome.counts
 
-    def _perform(self, subject: str, task: Callable[[], dict[str, BatchCounts]], outcome: _Outcome) -> None:
-        began, done = datetime.now(UTC), outcome.counts
+    def _perform(self, subject: str, task: Task, outcome: _Outcome) -> None:
+        began, ingested, done = datetime.now(UTC), dict[str, BatchCounts](), outcome.counts
         try:
             with failing(self.settings, "ingest", subject):
-                ingested = task()
-            for stream, counts in ingested.items():
-                done[stream] = counts.after(done[stream]) if stream in done else counts
-                self.on_end(stream, (datetime.now(UTC) - began).total_seconds())
-            read = {stream: counts for stream, counts in ingested.items() if counts.read}
-            for stream, counts in read.items():
-                runs.record_outcome(self.settings, "ingest", stream, None, began, **asdict(counts))
-            if not read:
-                outcome.unchanged.append(subject)
+                task(ingested)
         except _NoSession as error:
             raise error.why from error.why.__cause__
         except Exception as error:
@@ -143,6 +137,14 @@ class Ingestion:
                 outcome.failures.append(fault or error)
             else:
                 self.on_failure(subject, fault or _unexpected(error))
+        read = {stream: counts for stream, counts in ingested.items() if counts.read}
+        for stream, counts in (read if subject in outcome.failed else ingested).items():
+            done[stream] = counts.after(done[stream]) if stream in done else counts
+            self.on_end(stream, (datetime.now(UTC) - began).total_seconds())
+        for stream, counts in read.items():
+            runs.record_outcome(self.settings, "ingest", stream, None, began, **asdict(counts))
+        if not read and subject not in outcome.failed:
+            outcome.unchanged.append(subject)
 
     def _session(self) -> SparkSession:
         try:
@@ -150,11 +152,14 @@ class Ingestion:
         except LakeError as why:
             raise _NoSession(why) from why
 
-    def _drain(self, source: DeclaredSource) -> dict[str, BatchCounts]:
+    def _drain(self, source: DeclaredSource, counts: dict[str, BatchCounts]) -> None:
         with open_ingestion(self.settings, self._session, self.contracts, source, now=self.now) as ingestion:
-            return ingestion.drain(self.batches, self.on_more)
+            try:
+                ingestion.drain(self.batches, self.on_more)
+            finally:
+                counts.update(ingestion.counts)
 
-    def _landing_tasks(self, chosen: Sequence[Contract]) -> list[tuple[str, Callable[[], dict[str, BatchCounts]]]]:
+    def _landing_tasks(self, chosen: Sequence[Contract]) -> list[tuple[str, Task]]:
         settings, by_name = self.settings, {contract.name: contract for contract in chosen}
         storage = Warehouse(settings).root.storage
         with view():
@@ -164,17 +169,53 @@ class Ingestion:
             others = (name for name in by_name if name not in unchanged)
             if not started() and any(_has_new_files(settings, name) for name in others):
                 self.on_news()  # before the time of the first stream is measured
-        ingest_files = partial(_ingest_files, settings, batches=self.batches, now=self.now)
-        checks = storage.begin(lambda name: ingest_files(_need_spark, by_name[name]), unchanged)
+        checked: dict[str, dict[str, BatchCounts]] = {name: {} for name in unchanged}
+        checks = storage.begin(lambda name: self._ingest_files(_need_spark, by_name[name], checked[name]), unchanged)
         wait(checks.values())
 
-        def ingest_stream(contract: Contract) -> dict[str, BatchCounts]:
+        def ingest_stream(contract: Contract, counts: dict[str, BatchCounts]) -> None:
             with suppress(_SparkNeeded):
                 if contract.name in checks:
+                    counts.update(checked[contract.name])
                     return checks[contract.name].result()
-            return ingest_files(self._session, contract)
+            self._ingest_files(self._session, contract, counts)
 
         return [(contract.name, partial(ingest_stream, contract)) for contract in chosen]
+
+    @view()
+    def _ingest_files(
+        self, spark: Callable[[], SparkSession], contract: Contract, ingested: dict[str, BatchCounts]
+    ) -> None:
+        settings, stream, log = self.settings, contract.name, Log(self.settings, contract.name)
+        delta.prefetch([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
+        listed = {file.mark: file.size for file in landing.list_files(settings, stream)}
+        landing.warn_of_folders(settings, stream)
+        denied = set[str]()
+
+        def deliver(head: LogHead) -> FileDelivery | None:
+            waiting = listed.keys() - landing.ingested_marks(log)
+            work.remain(sum(listed[mark] for mark in waiting))
+            files = landing.pending(settings, stream, waiting, denied)
+            files = crashed_readers.readable_at_once(settings, stream, files)
+            folder = landing.folder(settings, settings.landing, stream)
+            repaired = unreadable_files(settings, head)
+            return FileDelivery.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
+
+        total = ingested.setdefault(stream, BatchCounts(log.head().batch))
+        with step("ingest", stream) as work:
+            for _ in count() if self.batches is None else range(self.batches):
+                counts = append(settings, spark, contract, deliver, now=self.now)
+                if counts.batch == total.batch:
+                    break
+                total = ingested[stream] = counts.after(total)
+                if not listed.keys() - landing.ingested_marks(log):
+                    break
+            work.rows = total.accepted
+        if denied:
+            landing.warn_of_denied(stream, denied)
+        if settings.archive is not None:
+            log.flush()
+            landing.archive(settings, stream, landing.ingested_marks(log))
 
 
 def ingest(  # noqa: PLR0913  what to ingest, and the two that tests fix
@@ -263,50 +304,8 @@ def _need_spark() -> SparkSession:
     raise _SparkNeeded
 
 
-def _raise(fault: LakeError) -> dict[str, BatchCounts]:
+def _raise(fault: LakeError, counts: dict[str, BatchCounts]) -> None:
     raise fault
-
-
-@view()
-def _ingest_files(
-    settings: Settings,
-    spark: Callable[[], SparkSession],
-    contract: Contract,
-    *,
-    batches: int | None,
-    now: datetime | None,
-) -> dict[str, BatchCounts]:
-    stream, log = contract.name, Log(settings, contract.name)
-    delta.prefetch([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
-    listed = {file.mark: file.size for file in landing.list_files(settings, stream)}
-    landing.warn_of_folders(settings, stream)
-    denied = set[str]()
-
-    def deliver(head: LogHead) -> FileDelivery | None:
-        waiting = listed.keys() - landing.ingested_marks(log)
-        work.remain(sum(listed[mark] for mark in waiting))
-        files = landing.pending(settings, stream, waiting, denied)
-        files = crashed_readers.readable_at_once(settings, stream, files)
-        folder = landing.folder(settings, settings.landing, stream)
-        repaired = unreadable_files(settings, head)
-        return FileDelivery.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
-
-    total = BatchCounts(log.head().batch)
-    with step("ingest", stream) as work:
-        for _ in count() if batches is None else range(batches):
-            counts = append(settings, spark, contract, deliver, now=now)
-            if counts.batch == total.batch:
-                break
-            total = counts.after(total)
-            if not listed.keys() - landing.ingested_marks(log):
-                break
-        work.rows = total.accepted
-    if denied:
-        landing.warn_of_denied(stream, denied)
-    if settings.archive is not None:
-        log.flush()
-        landing.archive(settings, stream, landing.ingested_marks(log))
-    return {stream: total}
 
 
 @dataclass(frozen=True)
@@ -332,14 +331,19 @@ class IdleProducers:
         return {self.stream, *(source.name for source in self.sources)}
 
     def close(
-        self, spark: Callable[[], SparkSession], *, drained: bool, now: datetime | None
-    ) -> dict[str, BatchCounts]:
+        self,
+        spark: Callable[[], SparkSession],
+        ingested: dict[str, BatchCounts],
+        *,
+        drained: bool,
+        now: datetime | None,
+    ) -> None:
         """`drained`: sources were read to their end."""
         log = Log(self.settings, self.stream)
         if not self._idle(log.head()) or self.landed - landing.ingested_marks(log):
-            return {}
+            return
         if not drained and not all(self._is_read(source) for source in self.sources):
-            return {}
+            return
 
         closed: tuple[str, ...] = ()
 
@@ -348,11 +352,10 @@ class IdleProducers:
             closed = self._idle(head)
             return Closing(self.began) if closed else None
 
-        counts = append(self.settings, spark, self.contract, deliver, now=now)
+        ingested[self.stream] = append(self.settings, spark, self.contract, deliver, now=now)
         if closed:
             names = some_of([*map(repr, closed)])
             logging.getLogger("lake").warning("%s: closed idle producers: %s", self.stream, names)
-        return {self.stream: counts}
 
     def _idle(self, head: LogHead) -> tuple[str, ...]:
         declared = self.contract.horizon

@@ -48,8 +48,8 @@ def append_source(
         raise DeclarationError(f"{source.name} is declared", where=where, fix=f"lake ingest {source.name}")
     with runs.recording(settings, verb, stream) as counts:
         with open_ingestion(settings, spark, {stream: contract}, source) as ingestion:
-            sums = ingestion.drain()
-        done = sums.get(stream, BatchCounts(Log(settings, stream).head().batch))
+            ingestion.drain()
+        done = ingestion.counts.get(stream, BatchCounts(Log(settings, stream).head().batch))
         counts.update(asdict(done))
     return done
 
@@ -182,9 +182,7 @@ class SourceIngestion:
     now: datetime | None
     counts: dict[str, BatchCounts] = field(default_factory=dict)
 
-    def drain(
-        self, deliveries: int | None = None, on_more: Callable[[str], None] = lambda _: None
-    ) -> dict[str, BatchCounts]:
+    def drain(self, deliveries: int | None = None, on_more: Callable[[str], None] = lambda _: None) -> None:
         """Ingest up to `deliveries`; call `on_more` if the source has more.
 
         Raises errors of the source; Gap if the next records are gone.
@@ -196,7 +194,6 @@ class SourceIngestion:
             if done == deliveries and self.reader.more:
                 on_more(self.source.name)
             at_work.rows = sum(counts.accepted for counts in self.counts.values())
-        return self.counts
 
     def finish(self) -> None:
         name, at = self.source.name, declared_position(self.settings, self.source)

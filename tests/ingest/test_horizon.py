@@ -268,7 +268,7 @@ def test_silent_producer_is_closed_when_all_earlier_records_are_in_the_log(  # n
     )
     if file == "since":
         rooms.land("reading", record(Told("a", NOON, 1, "x")))
-    one.close(no_spark, drained=drained, now=None)
+    one.close(no_spark, {}, drained=drained, now=None)
     closes = silent >= IDLE and file != "before" and (drained or is_read)
     assert closings == ([Closing(now)] if closes else [])
 
@@ -288,7 +288,7 @@ def test_closing_of_idle_producers_is_reported_by_the_process_that_closed_them(
         return append(settings, spark, contract, deliver, now=now)
 
     monkeypatch.setattr(ingesting, "append", after_another)
-    producers.close(no_spark, drained=True, now=now)
+    producers.close(no_spark, {}, drained=True, now=now)
     assert [record.getMessage() for record in caplog.records] == ["reading: closed idle producers: 'a', 'b'"] * is_first
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell, lake
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ingest import source_ingestion
 from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records
@@ -28,6 +28,7 @@ from lake.sources import spool
 from lake.sources.declared import sound_sources
 from lake.sources.describe import describe, position
 from lake.store import duckdb_tables
+from lake.store.ledger import runs
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
 from lake.store.log import Log, source_position
@@ -104,6 +105,24 @@ def test_logs_have_each_record_of_a_source_once_and_it_is_acknowledged(bank: Lak
     assert "bank, delivery 3\n" in run(bank, spark, "log", "debits")
     again = ingest(bank.settings, lambda: spark, load_contracts(bank.settings))
     assert not any(one.read for one in again.values())
+
+
+def test_source_that_fails_reports_what_it_delivered_before(bank: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside(bank, transfers(3))
+
+    def acknowledge(_: Fake, upto: dict[str, int]) -> None:
+        if upto["to"] == 2:
+            raise Unavailable("bank does not answer")
+
+    monkeypatch.setattr(Fake, "acknowledge", acknowledge)
+    command = ["ingest", "--json", "--project", str(bank.settings.project)]
+    done = CliRunner().invoke(lake, command, standalone_mode=False)
+    assert (done.return_value, "bank does not answer" in done.stderr) == (75, True)
+    counts = json.loads(done.stdout)["streams"]
+    assert {stream: (one["batch"], one["accepted"]) for stream, one in counts.items()} == dict.fromkeys(STREAMS, (2, 2))
+    runs.wait_until_recorded()
+    outcomes = {(run.subject, run.outcome, run.counts.get("accepted")) for run in runs.newest_runs(bank.source)}
+    assert outcomes == {("bank", "failed", None), *((stream, "done", 2) for stream in STREAMS)}
 
 
 @pytest.mark.long

@@ -21,6 +21,7 @@ def test_tls_server_requires_a_trusted_certificate_and_the_token(tmp_path: Path)
 
     def lake(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command: list[str | Path] = [LAKE, *words, "--project", shop]
+        environment |= {"LAKE_IN_PROCESS_ROWS": "0"}
         return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
     with serving(shop, SHORT_LIVED) as server, front(int(server.remote.rpartition(":")[2]), file) as port:

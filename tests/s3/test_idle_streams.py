@@ -14,9 +14,8 @@ import pytest
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts
 from lake.errors import LakeError, StorageError
-from lake.ingest import ingest as ingest_module
 from lake.ingest.append import BatchCounts
-from lake.ingest.ingest import ingest
+from lake.ingest.ingest import Ingestion, ingest
 from lake.store.ledger import runs
 from tests.processes import PATIENCE
 from tests.servers.s3 import S3
@@ -37,11 +36,11 @@ def settings(s3: S3, tmp_path: Path) -> Settings:
 def counted(settings: Settings, monkeypatch: pytest.MonkeyPatch, take: Callable[[str, Any], None]) -> Mapping[str, int]:
     """Return the result of an ingest whose landing files are read by `take`, which can start Spark."""
 
-    def landed(_: Settings, spark: Any, contract: Contract, **__: Any) -> dict[str, BatchCounts]:
+    def landed(_: Ingestion, spark: Any, contract: Contract, ingested: dict[str, BatchCounts]) -> None:
         take(contract.name, spark)
-        return {contract.name: BatchCounts(7)}
+        ingested[contract.name] = BatchCounts(7)
 
-    monkeypatch.setattr(ingest_module, "_ingest_files", landed)
+    monkeypatch.setattr(Ingestion, "_ingest_files", landed)
     done = ingest(settings, lambda: "a session", load_contracts(settings))  # type: ignore[arg-type, return-value]
     return {stream: counts.batch for stream, counts in done.items()}
 
