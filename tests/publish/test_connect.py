@@ -198,16 +198,10 @@ def test_terminated_command_leaves_no_job_on_the_server(shop: Path, conf: dict[s
         lake.call("run")
         job = shop / "jobs/gold/order_slow.py"
         job.write_text(HEAD + SLOW)
-        if PATIENT.keys() <= conf.keys():
-            for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-                assert "Traceback" not in end_by_signal(lake, ui, number, code)
-                until(lambda: not running(ui))
-        end_by_signal(lake, ui, signal.SIGKILL, -9)
-        if PATIENT.keys() <= conf.keys():
-            assert running(ui), "nobody has told the server"
-            job.write_text(HEAD + SLOW.replace("1000000000000000", "1"))
-            lake.call("advance", "order_slow")  # Takes over the lease of the dead process
-        until(lambda: not running(ui))
+        signals = ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129))
+        for number, code in signals if PATIENT.keys() <= conf.keys() else ((signal.SIGKILL, -9),):
+            assert "Traceback" not in end_by_signal(lake, ui, number, code)
+            until(lambda: not running(ui))
 
 
 LOOK = """
