@@ -43,6 +43,8 @@ DATE: Final = T.DateType()
 NTZ: Final = T.TimestampNTZType()
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INTERVALS: Final = (T.DayTimeIntervalType, T.YearMonthIntervalType)
+NAMED: Final = re.compile(r'\(?\w+\)?(?:\."(?:[^"]|"")+")*')
+"""SQL of a column, of a lambda's variable, or of a part of one."""
 UNORDERED: Final = (T.ArrayType, T.MapType, T.NullType)
 
 
@@ -374,13 +376,15 @@ def attempt(function: Function) -> Function:
         value, moved = function(values), (T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType)
         if not all(is_integer(each.type) or isinstance(each.type, moved) for each in (value, *values)):
             raise unsupported(f"an attempt at a {value.type.simpleString()}")
-        return tried(value)
+        return tried(value, values)
 
     return compute
 
 
-def tried(value: Value) -> Value:
-    """The value is null if its expression fails."""
+def tried(value: Value, operands: Sequence[Value]) -> Value:
+    """Return the value, or null if it fails; `operands` that fail still do, so they are constants or columns."""
+    if not all(operand.is_literal or NAMED.fullmatch(operand.sql) for operand in operands):
+        raise unsupported("an attempt at a computed value")
     if "error(" in value.sql:  # of a value that Spark may accept
         raise unsupported("an attempt at what DuckDB may refuse")
     return Value(f"TRY({value.sql})", value.type)

@@ -144,7 +144,7 @@ def like(values: Sequence[Value]) -> Value:
 
 
 def try_to_binary(values: Sequence[Value]) -> Value:
-    return tried(by_utf8("encode", TEXT, BINARY)(values))
+    return tried(by_utf8("encode", TEXT, BINARY)(values), values)
 
 
 def by_utf8(function: str, given: T.DataType, made: T.DataType) -> Function:
