@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from itertools import product
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
 
 from lake.session.in_process import aggregates
 from lake.session.in_process.expressions import LISTS, OVER_ITEMS
 from lake.session.in_process.functions import FUNCTIONS
 from lake.session.in_process.mode import Unsupported, by_duckdb
+from lake.store.duckdb_tables import in_process_session
 from lake.store.scan import to_arrow, to_frame
 from tests.in_process.rows import COLUMNS, all_rows, answered, by_spark, comparable_column, in_process
 
@@ -392,6 +395,19 @@ def test_values_of_some_are_those_of_spark(spark: SparkSession) -> None:
     answers = answered(rows, texts()[::97])
     assert len(answers) > 12
     assert differing(answers, by_spark(spark, rows, answers)) == {}
+
+
+@pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.long)])
+def test_values_have_their_type_within_a_query(step: int) -> None:
+    """One of a wider type would hide an overflow in what is computed from it."""
+    session: Any = in_process_session()
+    with by_duckdb():
+        frame: Any = to_frame(session, all_rows().slice(0, 0))
+        for text in [*texts()[::step], "length(text)"]:
+            with suppress(Unsupported):
+                relation = session.relation(frame.selectExpr(f"{text} as x")._plan.to_proto(session._client))
+                made = session.result(relation).schema.field(0).type
+                assert made == to_arrow_type(relation.schema[0].dataType, timezone="UTC"), text
 
 
 def test_quotients_next_to_a_tie_are_those_of_spark(spark: SparkSession) -> None:

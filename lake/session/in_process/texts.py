@@ -241,7 +241,7 @@ def _quoted(of: Value) -> str:
 FUNCTIONS: Final[dict[str, Function]] = {
     "concat": concat,
     "concat_ws": concat_ws,
-    "length": text("length({0})", INT),
+    "length": text("CAST(length({0}) AS INTEGER)", INT),
     "left": text("left({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END)", TEXT, INT),
     "substring": substring,
     "substr": substring,
@@ -256,7 +256,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "endswith": text("ends_with({0}, {1})", BOOLEAN, TEXT),
     "instr": text("CAST(instr({0}, {1}) AS INTEGER)", INT, TEXT),
     "like": like,
-    **dict.fromkeys(("char_length", "character_length"), text("length({0})", INT)),
+    **dict.fromkeys(("char_length", "character_length"), text("CAST(length({0}) AS INTEGER)", INT)),
     "octet_length": text("CAST(strlen({0}) AS INTEGER)", INT),
     "right": text("right({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END)", TEXT, INT),
     "lpad": padded("lpad"),
