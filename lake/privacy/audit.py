@@ -43,6 +43,9 @@ PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 ROW: Final = 'to_json("a row")::VARCHAR'
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
 FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still holds goes with a later lake run"
+UNDELIVERED: Final = (
+    "their key is in lake.undelivered: lake deliver SINK --retry, or --give-up, then lake forget with --yes again"
+)
 STRAY: Final = "delete the files that no table has: lake forget does not reach them"
 NAMED: Final = "file names stay in the log: have the producer stop putting personal data in them"
 OWN: Final = ("locks", "manifests", temporary_files.FOLDER, archive_tier.FOLDER)
@@ -80,7 +83,13 @@ class Proof:
     @property
     def fix(self) -> str:
         has_reachable = len(self.found) > len(self.of_no_table)
-        advice = {FORGET: has_reachable, STRAY: bool(self.of_no_table), NAMED: bool(self.names_of_files)}
+        is_undelivered = any("/meta/sent/" in file for file in self.found)
+        advice = {
+            FORGET: has_reachable,
+            UNDELIVERED: is_undelivered,
+            STRAY: bool(self.of_no_table),
+            NAMED: bool(self.names_of_files),
+        }
         return "; ".join(text for text, applies in advice.items() if applies)
 
 

@@ -15,7 +15,8 @@ After an edition without the person is published, `purge` removes them from all 
    stream before it was redefined.
 3. Wait for pins, for processes of this machine that began before the edition, and for consumers of older editions, up
    to their limit. Then expire all other editions.
-4. Delete old versions of tables and quarantine, retired homes, leftover files, and Spark's logs, which may have values.
+4. Delete old versions of tables and quarantine, keys of rows that are no longer undelivered, retired homes, leftover
+   files, and Spark's logs, which may have values.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from lake.publish.check import tables_at_cut
 from lake.publish.retention import retired
 from lake.store import delta, delta_writer, durable, erasures, temporary_files
 from lake.store.keys import open_store
-from lake.store.ledger import consumers, editions
+from lake.store.ledger import consumers, editions, sent
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable, kept_editions
 from lake.store.ledger.runs import Run, failing, record_run, seconds_since
@@ -260,6 +261,7 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
         on_progress(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
         _truncate_quarantine(settings, stream)
+    _truncate_sent(settings)
     erasures.mark_purged(settings, number, edition=edition.number, at=edition.published_at)
 
 
@@ -277,6 +279,22 @@ def _truncate_quarantine(settings: Settings, stream: str) -> None:
             vacuum.begin_anew(path)
             must_hold(settings, Log(settings, stream).lease)
             vacuum.truncate(path)
+
+
+def _truncate_sent(settings: Settings) -> None:
+    """Delete the keys of rows whose delivery was repeated or given up; others have to be deleted by the receiver."""
+    place = sent.SENT.location(settings)
+    if not delta.exists(place.path):
+        return
+    same = [f'(t."{name}" IS NOT DISTINCT FROM s."{name}")' for name in sent.RECORD.names]
+    with lease(settings, place.lease):
+        kept = pa.Table.from_pylist(sent.open_records(settings), sent.RECORD)
+        with delta_writer.changing(place.path) as (table, properties):
+            merge = table.merge(kept, " AND ".join(same), "s", "t", commit_properties=properties)
+            merge.when_not_matched_by_source_delete().execute()
+        vacuum.begin_anew(place.path, delta.head(place.path, place.app))
+        must_hold(settings, place.lease)
+        vacuum.truncate(place.path)
 
 
 def _delete_leftovers(settings: Settings) -> None:

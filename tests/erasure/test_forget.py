@@ -42,7 +42,9 @@ from lake.read.sql import reader
 from lake.session import file_modes
 from lake.store import duckdb_tables, erasures, quarantine
 from lake.store.keys import KeyStore, open_store, secret_file
+from lake.store.ledger import sent
 from lake.store.ledger.editions import kept_editions
+from lake.store.ledger.sent import Undelivered
 from lake.store.locks import activity
 from lake.store.log import EventFilter, Log
 from lake.store.scan import to_frame
@@ -154,9 +156,24 @@ def test_redelivery_is_recognized_by_its_token_and_other_content_is_a_conflict(s
     assert check_log(shop.settings, "orders").faults == []
 
 
+def reject(shop: Lakehouse, who: str) -> None:
+    row = Undelivered("crm", "customer_daily", f'{{"customer":"{who}"}}', None, 1, 1, "insert", "status 400")
+    sent.record(shop.settings, "crm", sent.State("{}", 2), [row.now()])
+
+
+def give_up_rows(shop: Lakehouse, who: str) -> None:
+    rows = [row.now(action="dropped") for row in sent.undelivered(shop.settings, "crm") if who in row.key]
+    sent.record(shop.settings, "crm", sent.State("{}", 3), rows)
+
+
 def test_forget_nulls_a_person_in_every_table_and_every_byte_of_the_warehouse(shop: Lakehouse) -> None:
+    for who in ("margaret hamilton", "grace"):
+        reject(shop, who)
+    give_up_rows(shop, "margaret hamilton")
     before = search_files(shop.settings, {"margaret hamilton"})
-    assert {Path(file).relative_to(shop.home).parts[1] for file in before.found} == {"silver", "gold", "quarantine"}
+    assert {Path(file).relative_to(shop.home).parts[1] for file in before.found} == {
+        *("silver", "gold", "quarantine", "meta")
+    }
     done = forget_person(shop)
     assert (done.events, done.quarantined) == (1, 1)
     assert done.values == {"margaret hamilton"}
@@ -167,6 +184,8 @@ def test_forget_nulls_a_person_in_every_table_and_every_byte_of_the_warehouse(sh
     outside = [Path(file).name for file in after.outside_the_warehouse]
     assert outside == ["000001.jsonl"], "landing files are their owner's"
     assert verdicts(shop) == {"identical"}
+    assert [row.key for row in sent.undelivered(shop.settings, "crm")] == ['{"customer":"grace"}']
+    assert sent.state(shop.settings, "crm").number == 3
     assert check_log(shop.settings, "orders").faults == []
     with pytest.raises(DeclarationError, match="edition 1 has expired; kept: 3"):
         reader(shop.settings, 1)
@@ -174,6 +193,20 @@ def test_forget_nulls_a_person_in_every_table_and_every_byte_of_the_warehouse(sh
         None,
         "grace",
     }
+
+
+@pytest.mark.long
+def test_key_of_an_undelivered_row_stays_until_it_is_given_up(shop: Lakehouse) -> None:
+    reject(shop, "margaret hamilton")
+    done = forget_person(shop)
+    proof = search_files(shop.settings, done.values)
+    assert ({Path(file).relative_to(shop.home).parts[2] for file in proof.found}, "--give-up" in proof.fix) == (
+        {"sent"},
+        True,
+    )
+    give_up_rows(shop, "margaret hamilton")
+    forget_person(shop)
+    assert search_files(shop.settings, done.values).found == ()
 
 
 @pytest.mark.long

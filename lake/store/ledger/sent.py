@@ -14,8 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
+import pyarrow as pa
+
 from lake.config import Settings
 from lake.store.ledger_table import LedgerTable, columns_of
+from lake.text import quoted
 
 Action = Literal["failed", "waiting", "taken", "dropped"]
 OPEN: Final = ("failed", "waiting")
@@ -66,6 +69,14 @@ class State:
 
 
 SENT: Final = LedgerTable("sent", columns_of(Undelivered))
+RECORD: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("sink", "table", "key")),
+        ("since", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+"""Identity of a record."""
 NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, since ORDER BY "at" DESC) = 1"""
 
 
@@ -105,6 +116,14 @@ def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
         list(OPEN),
     )
     return [Undelivered(**row) for row in rows]
+
+
+def open_records(settings: Settings) -> list[dict[str, Any]]:
+    """Return the newest record of each undelivered row, by the columns of RECORD."""
+    names = ", ".join(map(quoted, RECORD.names))
+    return SENT.rows(
+        settings, f"SELECT {names} FROM (SELECT * FROM t {NEWEST}) WHERE list_contains($1, action)", list(OPEN)
+    )
 
 
 def counts(settings: Settings) -> dict[str, int]:
