@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cached_property
 from types import UnionType
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, TypeAlias, get_args, get_type_hints
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
@@ -27,6 +28,8 @@ from lake.text import quoted
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 COMPACT_EVERY: Final = 32
 """Entries after which the one-row files are compacted, so that reading stays cheap."""
+Entry: TypeAlias = Any
+"""Record (a dataclass), or values by column."""
 
 
 @dataclass(frozen=True)
@@ -46,49 +49,50 @@ class LedgerTable:
     def hold_lease(self, settings: Settings, *, hosts: bool = True) -> AbstractContextManager[object]:
         return lease(settings, self.location(settings).lease, hosts=hosts)
 
-    def head(self, settings: Settings) -> delta.Position:
-        """Return the newest entry's position; its `data` is the table's state, {} before the first."""
+    def head(self, settings: Settings) -> LedgerHead:
         location = self.location(settings)
-        return delta.head(location.path, location.app) or delta.start(location.app)
+        return LedgerHead(self, settings, delta.head(location.path, location.app) or delta.start(location.app))
 
-    def add(self, settings: Settings, head: delta.Position, *entries: Sequence[Any], **state: Any) -> None:
-        """Commit the `entries`, values by column, and `state` on top of `head`. The caller holds the lease."""
-        self.append(settings, entries, head.next(**state))
-        self._tidy(settings, head)
+    @contextmanager
+    def writing(self, settings: Settings) -> Iterator[LedgerHead]:
+        """Hold the lease while the block runs, and yield the head to add entries to."""
+        with self.hold_lease(settings):
+            yield self.head(settings)
 
-    def record(self, settings: Settings, entries: Callable[[int], Sequence[Sequence[Any]]]) -> int:
+    def record(self, settings: Settings, entries: Callable[[int], Sequence[Entry]]) -> int:
         """Commit the `entries` of the next number and return it; of the one after if another host was first."""
         while True:
             with view(), self.hold_lease(settings, hosts=False):
                 head = self.head(settings)
-                position = head.next()
+                position = head.position.next()
                 try:
                     self.append(settings, entries(position.txn), position)
                 except Unavailable:
                     if delta_writer.is_committed(self.location(settings).path, position.writer):
                         self._flush(settings)
-                    elif self.head(settings).txn == head.txn:
+                    elif self.head(settings).position.txn == head.position.txn:
                         raise
                     else:
                         continue
                 with suppress(Unavailable):  # the next one due does it
-                    self._tidy(settings, head)
+                    self.tidy(settings, position)
                 return position.txn
 
-    def _tidy(self, settings: Settings, head: delta.Position) -> None:
-        """The caller holds the lease."""
-        if (head.txn + 1) % COMPACT_EVERY == 0:
+    def tidy(self, settings: Settings, newest: delta.Position) -> None:
+        """Compact the files if an entry at `newest` makes that due. The caller holds the lease."""
+        if newest.txn % COMPACT_EVERY == 0:
             with delta_writer.changing(self.location(settings).path) as (table, properties):
                 table.optimize.compact(commit_properties=properties)
             self._flush(settings)
 
-    def append(
-        self, settings: Settings, entries: Iterable[Iterable[Any]], position: delta.Position | None = None
-    ) -> None:
-        schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
-        stored = [[_stored(value) for value in entry] for entry in entries]
-        duckdb_tables.append(self.location(settings).path, schema, stored, position)
+    def append(self, settings: Settings, entries: Iterable[Entry], position: delta.Position | None = None) -> None:
+        stored = [[_stored(value) for value in _values(entry)] for entry in entries]
+        duckdb_tables.append(self.location(settings).path, self._schema, stored, position)
         self._flush(settings)
+
+    @cached_property
+    def _schema(self) -> str:
+        return ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
 
     def _flush(self, settings: Settings) -> None:
         if self.durable:
@@ -102,6 +106,30 @@ class LedgerTable:
 
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
         return self.rows(settings, f"SELECT * FROM t WHERE {condition}", *parameters)
+
+
+@dataclass(frozen=True)
+class LedgerHead:
+    """Newest entry of a numbered `table`."""
+
+    table: LedgerTable
+    settings: Settings
+    position: delta.Position
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """State of the table after the entry, {} before the first."""
+        return self.position.data
+
+    def add(self, *entries: Entry, **state: Any) -> None:
+        """Commit `entries` and the new `state` on top of this head. The caller holds the lease."""
+        position = self.position.next(**state)
+        self.table.append(self.settings, entries, position)
+        self.table.tidy(self.settings, position)
+
+
+def _values(entry: Entry) -> Iterable[Any]:
+    return entry if isinstance(entry, Sequence) else asdict(entry).values()
 
 
 _SQL_TYPES: Final = {int: "BIGINT", float: "DOUBLE", datetime: "TIMESTAMPTZ"}

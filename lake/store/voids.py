@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -158,5 +158,5 @@ def record(
             void = Void(number + len(new), stream, *target, reason, at, heads[stream])
             recorded[stream, target] = void
             new.append(void)
-        VOIDS.append(settings, [asdict(void).values() for void in new])
+        VOIDS.append(settings, new)
     return new

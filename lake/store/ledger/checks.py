@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -46,11 +46,11 @@ def record_checks(settings: Settings, made: Sequence[Check]) -> list[Check]:
     def numbered(number: int) -> list[Check]:
         return [replace(check, number=number) for check in made]
 
-    return numbered(CHECKS.record(settings, lambda number: [list(asdict(one).values()) for one in numbered(number)]))
+    return numbered(CHECKS.record(settings, numbered))
 
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> Mapping[str, Check]:
-    return _last_checks(settings, scope, CHECKS.head(settings).writer)
+    return _last_checks(settings, scope, CHECKS.head(settings).position.writer)
 
 
 @lru_cache(maxsize=8)

@@ -6,7 +6,7 @@ between they are handed out again; by the edition's number the consumer knows wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store.ledger import editions
-from lake.store.ledger_table import LedgerTable, as_state, check_name, columns_of, instant
+from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, check_name, columns_of, instant
 
 SINK: Final = ""
 """Table name of consumers that are sinks, which follow whole editions."""
@@ -61,15 +61,21 @@ _CONSUMERS = LedgerTable("consumers", {"action": "VARCHAR", **columns_of(Consume
 
 
 def consumers(settings: Settings) -> list[Consumer]:
-    listed = _CONSUMERS.head(settings).data.get("consumers", [])
-    return [Consumer(**{**entry, "at": instant(entry["at"])}) for entry in listed]
+    return _listed(_CONSUMERS.head(settings))
+
+
+def _listed(head: LedgerHead) -> list[Consumer]:
+    return [Consumer(**{**entry, "at": instant(entry["at"])}) for entry in head.state.get("consumers", [])]
 
 
 def consumer(settings: Settings, name: str, table: str) -> Consumer:
     """Return an empty one if it is unknown. Raises DeclarationError for an invalid name."""
     check_name(name, "consumer")
-    own = (one for one in consumers(settings) if (one.name, one.table) == (name, table))
-    return next(own, Consumer(name, table))
+    return _find(consumers(settings), name, table)
+
+
+def _find(listed: Iterable[Consumer], name: str, table: str) -> Consumer:
+    return next((one for one in listed if (one.name, one.table) == (name, table)), Consumer(name, table))
 
 
 def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None:
@@ -77,29 +83,30 @@ def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None
 
     Raises Unavailable as `acknowledge` does.
     """
-    with _CONSUMERS.hold_lease(settings):
+    with _CONSUMERS.writing(settings) as head:
         if not editions.is_kept(settings, edition):
             return None
-        return _changed(settings, "offer", before, replace(before, offered=edition))
+        return _changed(head, "offer", before, replace(before, offered=edition))
 
 
 def acknowledge(settings: Settings, before: Consumer) -> Consumer:
     """Record that the consumer has the edition it was offered. Raises Unavailable if its state changed meanwhile."""
-    with _CONSUMERS.hold_lease(settings):
-        return _changed(settings, "acknowledge", before, replace(before, edition=before.offered, offered=None))
+    with _CONSUMERS.writing(settings) as head:
+        return _changed(head, "acknowledge", before, replace(before, edition=before.offered, offered=None))
 
 
 def begin(settings: Settings, before: Consumer, edition: int | None) -> Consumer:
     """Set the consumer to `edition`, as if it had it; None: to a snapshot. Raises Unavailable as `acknowledge` does."""
-    with _CONSUMERS.hold_lease(settings):
-        return _changed(settings, "begin", before, replace(before, edition=edition, offered=None))
+    with _CONSUMERS.writing(settings) as head:
+        return _changed(head, "begin", before, replace(before, edition=edition, offered=None))
 
 
 def forget(settings: Settings, name: str, table: str) -> bool:
-    with _CONSUMERS.hold_lease(settings):
-        before = consumer(settings, name, table)
+    check_name(name, "consumer")
+    with _CONSUMERS.writing(settings) as head:
+        before = _find(_listed(head), name, table)
         if before.is_listed:
-            _add(settings, "forget", before, [one for one in consumers(settings) if one != before])
+            _add(head, "forget", before, [one for one in _listed(head) if one != before])
         return before.is_listed
 
 
@@ -116,8 +123,8 @@ def must_start_over(settings: Settings, one: Consumer) -> bool:
 def needed_editions(settings: Settings) -> Iterator[frozenset[int]]:
     """Within the block no consumer is offered or acknowledges another edition."""
     now = datetime.now(UTC)
-    with _CONSUMERS.hold_lease(settings):
-        yield frozenset(number for one in consumers(settings) if is_held(settings, one, now) for number in one.needs)
+    with _CONSUMERS.writing(settings) as head:
+        yield frozenset(number for one in _listed(head) if is_held(settings, one, now) for number in one.needs)
 
 
 def behind_since(settings: Settings, one: Consumer) -> datetime | None:
@@ -139,18 +146,18 @@ def is_held(settings: Settings, one: Consumer, now: datetime) -> bool:
     return until is None or now < until
 
 
-def _changed(settings: Settings, action: str, before: Consumer, after: Consumer) -> Consumer:
-    if consumer(settings, before.name, before.table) != before:
+def _changed(head: LedgerHead, action: str, before: Consumer, after: Consumer) -> Consumer:
+    if _find(_listed(head), before.name, before.table) != before:
         raise Unavailable(
             f"{before} was moved on by another process", fix="run only one process for each consumer, and start it anew"
         )
     if after == before:
         return before
     after = replace(after, at=datetime.now(UTC))
-    _add(settings, action, after, [*(one for one in consumers(settings) if one != before), after])
+    _add(head, action, after, [*(one for one in _listed(head) if one != before), after])
     return after
 
 
-def _add(settings: Settings, action: str, entry: Consumer, listed: list[Consumer]) -> None:
+def _add(head: LedgerHead, action: str, entry: Consumer, listed: list[Consumer]) -> None:
     state = [as_state(one) for one in sorted(listed, key=lambda one: (one.table, one.name))]
-    _CONSUMERS.add(settings, _CONSUMERS.head(settings), [action, *asdict(entry).values()], consumers=state)
+    head.add([action, *asdict(entry).values()], consumers=state)

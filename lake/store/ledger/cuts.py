@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lake.config import Settings
-from lake.store import delta
-from lake.store.ledger_table import LedgerTable, as_state, columns_of, instant, parse_nested, unknown_entry
+from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, columns_of, instant, parse_nested, unknown_entry
 from lake.store.recovery import cut_at, last_cut
 
 
@@ -46,8 +45,7 @@ def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, la
 
     A `label` always names one cut: if it is recorded, that cut is returned.
     """
-    with CUTS.hold_lease(settings):
-        head = CUTS.head(settings)
+    with CUTS.writing(settings) as head:
         for row in CUTS.find(settings, "label = ?", label) if label else ():
             return _cut(row)
         latest = _cut_of(head)
@@ -56,12 +54,12 @@ def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, la
         else:
             cut = Cut(last_cut(settings) + 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
         if cut is not latest or label:
-            CUTS.add(settings, head, [*asdict(cut).values(), label], cut=as_state(cut))
+            head.add([*asdict(cut).values(), label], cut=as_state(cut))
         return cut
 
 
-def _cut_of(head: delta.Position) -> Cut | None:
-    state = head.data.get("cut")
+def _cut_of(head: LedgerHead) -> Cut | None:
+    state = head.state.get("cut")
     return _cut(state) if state else None
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta, durable
-from lake.store.ledger_table import LedgerTable, as_state, instant, parse_nested, unknown_entry
+from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, instant, parse_nested, unknown_entry
 from lake.store.recovery import last_edition
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
@@ -164,15 +164,14 @@ def expired_ranges(settings: Settings) -> list[list[int]]:
 
 
 def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
-    with EDITIONS.hold_lease(settings):
-        head = EDITIONS.head(settings)
+    with EDITIONS.writing(settings) as head:
         expired = _expired(head)
-        needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
+        needed = [part["number"] for part in (head.state.get("edition"), head.state.get("pin")) if part]
         going = sorted(n for n in set(old) if n not in needed and not _within(n, expired))
         if going and not dry_run:
             # Instead of a cut, the newest edition at that time.
             entry = ["expire", going[-1], max(needed, default=0), _ranges(going), datetime.now(UTC)]
-            EDITIONS.add(settings, head, entry, **{**head.data, "expired": _ranges([*going, *_numbers(expired)])})
+            head.add(entry, **{**head.state, "expired": _ranges([*going, *_numbers(expired)])})
             warehouse = Warehouse(settings)
             warehouse.root.storage.delete_all([warehouse.manifest(number).url for number in going])
         return going
@@ -207,7 +206,7 @@ def record_edition(
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
             _record_number(settings, latest.number)
             return latest
-        _change(settings, head, "publish", edition, pin=head.data.get("pin"))
+        _change(head, "publish", edition, pin=head.state.get("pin"))
         _record_number(settings, edition.number)
         return edition
 
@@ -229,27 +228,25 @@ def flush(settings: Settings) -> None:
 
 def pin_edition(settings: Settings, number: int) -> Edition:
     """Pin readers to the edition until `resume_editions`. Raises DeclarationError if there is none."""
-    with EDITIONS.hold_lease(settings):
+    with EDITIONS.writing(settings) as head:
         edition = get_edition(settings, number)
-        head = EDITIONS.head(settings)
-        if head.data.get("pin") != _state(edition):
-            _change(settings, head, "pin", edition, pin=_state(edition))
+        if head.state.get("pin") != _state(edition):
+            _change(head, "pin", edition, pin=_state(edition))
         return edition
 
 
 def resume_editions(settings: Settings) -> Edition | None:
-    with EDITIONS.hold_lease(settings):
-        head = EDITIONS.head(settings)
+    with EDITIONS.writing(settings) as head:
         latest = _edition_of(head, "edition")
-        if latest and head.data.get("pin"):
-            _change(settings, head, "resume", latest, pin=None)
+        if latest and head.state.get("pin"):
+            _change(head, "resume", latest, pin=None)
         return latest
 
 
-def _change(settings: Settings, head: delta.Position, action: str, edition: Edition, pin: object) -> None:
+def _change(head: LedgerHead, action: str, edition: Edition, pin: object) -> None:
     entry = _state(edition)
-    state = {**head.data, "edition": entry if action == "publish" else head.data["edition"], "pin": pin}
-    EDITIONS.add(settings, head, [action, *(entry | {"published_at": edition.published_at}).values()], **state)
+    state = {**head.state, "edition": entry if action == "publish" else head.state["edition"], "pin": pin}
+    head.add([action, *(entry | {"published_at": edition.published_at}).values()], **state)
 
 
 def _state(edition: Edition) -> dict[str, Any]:
@@ -268,19 +265,19 @@ def _goes_back(latest: Edition, edition: Edition) -> bool:
 def _record_number(settings: Settings, number: int) -> None:
     """The caller holds the lease of the editions."""
     head = _NUMBERS.head(settings)
-    if head.data.get("edition", 0) < number:
-        _NUMBERS.add(settings, head, ["edition", number], edition=number)
+    if head.state.get("edition", 0) < number:
+        head.add(["edition", number], edition=number)
 
 
 def _definitions(tables: Mapping[str, EditionTable]) -> dict[str, tuple[str, str]]:
     return {name: (table.path, table.fingerprint) for name, table in tables.items()}
 
 
-def _expired(head: delta.Position) -> list[list[int]]:
-    return head.data.get("expired") or []
+def _expired(head: LedgerHead) -> list[list[int]]:
+    return head.state.get("expired") or []
 
 
-def _must_be_kept(head: delta.Position, number: int) -> None:
+def _must_be_kept(head: LedgerHead, number: int) -> None:
     expired, latest = _expired(head), _edition_of(head, "edition")
     if latest is None or not _within(number, expired):
         return
@@ -291,8 +288,8 @@ def _must_be_kept(head: delta.Position, number: int) -> None:
     )
 
 
-def _edition_of(head: delta.Position, part: str) -> Edition | None:
-    state = head.data.get(part)
+def _edition_of(head: LedgerHead, part: str) -> Edition | None:
+    state = head.state.get(part)
     return _edition(state) if state else None
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store.ledger_table import LedgerTable, as_state, check_name, instant
+from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, check_name, instant
 from lake.store.warehouse import LAYERS
 
 TOKEN_BYTES: Final = 32
@@ -63,8 +63,11 @@ _GRANTS: Final = LedgerTable(
 
 
 def grants(settings: Settings) -> list[Grant]:
-    listed = _GRANTS.head(settings).data.get("grants", [])
-    return [_grant(**entry) for entry in listed]
+    return _listed(_GRANTS.head(settings))
+
+
+def _listed(head: LedgerHead) -> list[Grant]:
+    return [_grant(**entry) for entry in head.state.get("grants", [])]
 
 
 def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelta | None = None) -> tuple[Grant, str]:
@@ -72,22 +75,22 @@ def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelt
     check_name(name, "reader")
     token, now = secrets.token_urlsafe(TOKEN_BYTES), datetime.now(UTC)
     grant = Grant(name, tuple(tables), _digest(token), now, now + lasts if lasts else None)
-    with _GRANTS.hold_lease(settings):
-        listed = grants(settings)
+    with _GRANTS.writing(settings) as head:
+        listed = _listed(head)
         if any(one.name == name for one in listed):
             raise DeclarationError(
                 f"there is a reader {name!r}", fix=f"use another name, or first lake reader revoke {name}"
             )
-        _add(settings, "add", grant, [*listed, grant])
+        _add(head, "add", grant, [*listed, grant])
     return grant, token
 
 
 def revoke(settings: Settings, name: str) -> bool:
-    with _GRANTS.hold_lease(settings):
-        listed = grants(settings)
+    with _GRANTS.writing(settings) as head:
+        listed = _listed(head)
         gone = next((one for one in listed if one.name == name), None)
         if gone is not None:
-            _add(settings, "revoke", gone, [one for one in listed if one != gone])
+            _add(head, "revoke", gone, [one for one in listed if one != gone])
         return gone is not None
 
 
@@ -111,7 +114,6 @@ def _grant(expires: str | None, granted_at: str, tables: Sequence[str], **rest: 
     )
 
 
-def _add(settings: Settings, action: str, grant: Grant, listed: Sequence[Grant]) -> None:
+def _add(head: LedgerHead, action: str, grant: Grant, listed: Sequence[Grant]) -> None:
     state = [as_state(one) for one in sorted(listed, key=lambda one: one.name)]
-    entry = [action, grant.name, grant.tables, grant.digest, datetime.now(UTC), grant.expires]
-    _GRANTS.add(settings, _GRANTS.head(settings), entry, grants=state)
+    head.add([action, grant.name, grant.tables, grant.digest, datetime.now(UTC), grant.expires], grants=state)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from lake.config import Settings
 from lake.session import file_modes
@@ -142,13 +142,12 @@ def _is_locked(file: Path) -> bool:
 
 
 def _record(settings: Settings, file: Path) -> None:
-    with READS.hold_lease(settings), suppress(FileNotFoundError):
-        if rows := [_row(line) for line in _lines(file)]:
-            READS.add(settings, READS.head(settings), *rows)
+    with READS.writing(settings) as head, suppress(FileNotFoundError):
+        if reads := [_read(line) for line in _lines(file)]:
+            head.add(*reads)
         file.unlink()
 
 
-def _row(line: str) -> list[Any]:
+def _read(line: str) -> Read:
     read = json.loads(line)
-    read |= {"at": datetime.fromisoformat(read["at"])}
-    return [read[name] for name in READS.columns]
+    return Read(**{**read, "at": datetime.fromisoformat(read["at"])})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -64,7 +64,7 @@ RUNS: Final = LedgerTable("runs", columns_of(Run))
 
 
 def record_run(settings: Settings, run: Run) -> None:
-    _do(partial(RUNS.record, settings, lambda number: [[*asdict(replace(run, number=number)).values()]]))
+    _do(partial(RUNS.record, settings, lambda number: [replace(run, number=number)]))
 
 
 def _do(record: Callable[[], object]) -> None:

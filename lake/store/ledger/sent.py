@@ -81,7 +81,7 @@ NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, s
 
 
 def state(settings: Settings, sink: str) -> State:
-    recorded = SENT.head(settings).data.get("sinks", {}).get(sink)
+    recorded = SENT.head(settings).state.get("sinks", {}).get(sink)
     if recorded is None:
         return State()
     underway = Underway(**recorded["underway"]) if recorded["underway"] else None
@@ -89,22 +89,18 @@ def state(settings: Settings, sink: str) -> State:
 
 
 def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] = ()) -> None:
-    with SENT.hold_lease(settings):
-        head = SENT.head(settings)
-        sinks = {**head.data.get("sinks", {}), sink: asdict(now)}
-        SENT.add(settings, head, *([*asdict(row).values()] for row in rows), sinks=sinks)
+    with SENT.writing(settings) as head:
+        head.add(*rows, sinks={**head.state.get("sinks", {}), sink: asdict(now)})
 
 
 def forget(settings: Settings, sink: str) -> bool:
     rows = [row.now(action="dropped") for row in undelivered(settings, sink)]
-    with SENT.hold_lease(settings):
-        head = SENT.head(settings)
-        sinks = head.data.get("sinks", {})
-        if sink not in sinks:
-            return False
-        left = {name: state for name, state in sinks.items() if name != sink}
-        SENT.add(settings, head, *([*asdict(row).values()] for row in rows), sinks=left)
-        return True
+    with SENT.writing(settings) as head:
+        sinks = dict(head.state.get("sinks", {}))
+        known = sinks.pop(sink, None) is not None
+        if known:
+            head.add(*rows, sinks=sinks)
+        return known
 
 
 def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
@@ -161,13 +157,11 @@ EPISODES: Final = LedgerTable("alerts", columns_of(Episode))
 
 
 def newest_episodes(settings: Settings) -> dict[str, Episode]:
-    alerts = EPISODES.head(settings).data.get("alerts", {})
+    alerts = EPISODES.head(settings).state.get("alerts", {})
     return {name: Episode(**episode) for name, episode in alerts.items()}
 
 
 def record_episode(settings: Settings, episode: Episode) -> Episode:
-    with EPISODES.hold_lease(settings):
-        head = EPISODES.head(settings)
-        alerts = {**head.data.get("alerts", {}), episode.alert: asdict(episode)}
-        EPISODES.add(settings, head, [*asdict(episode).values()], alerts=alerts)
+    with EPISODES.writing(settings) as head:
+        head.add(episode, alerts={**head.state.get("alerts", {}), episode.alert: asdict(episode)})
     return episode
