@@ -24,11 +24,11 @@ from lake.store.ledger import checks, contract_versions
 from lake.store.ledger.checks import Check
 from lake.store.ledger.cuts import Cut
 from lake.store.log import EventFilter, Log
-from lake.store.recovery import has_commit, has_void
+from lake.store.recovery import has_commit
 from lake.store.scan import Scan, Span, to_frame
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap, Table
-from lake.store.voids import Void, only_voided, voids_between
+from lake.store.voids import Void, has_void, only_voided, voids_between
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -25,13 +25,13 @@ from lake.session import SessionFactory, file_modes
 from lake.session.spark_session import first_line
 from lake.store import archive_tier, delta, durable
 from lake.store.archive_tier import ArchivedPart
+from lake.store.delta_writer import set_truncated_aside
 from lake.store.ledger.runs import recording
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.log_rows import ranged
-from lake.store.recovery import set_truncated_aside
 from lake.store.storage import Address
 from lake.store.upkeep import archive_parts
 from lake.store.upkeep.archive_parts import PartWriter

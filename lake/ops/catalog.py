@@ -13,9 +13,8 @@ from lake.errors import LakeError
 from lake.ingest.drift import UnknownField, sealed_events, unknown_fields
 from lake.project.project import Project, load
 from lake.store import delta
-from lake.store.damage import damages
+from lake.store.damage import damages, skip_unreadable
 from lake.store.ledger import contract_versions, editions
-from lake.store.recovery import skip_unreadable
 from lake.store.snapshot import columns
 from lake.store.view import view
 from lake.store.warehouse import Warehouse

@@ -21,10 +21,9 @@ from lake.session.file_modes import free, nearest
 from lake.session.remote import server, shown
 from lake.session.spark_session import DELTA, EXTENSIONS, first_line, is_local, start
 from lake.store import archive_tier
-from lake.store.damage import damage
+from lake.store.damage import damage, skip_unreadable
 from lake.store.keys import has_store, open_store
 from lake.store.log import Log
-from lake.store.recovery import skip_unreadable
 from lake.store.storage import Use, address_of
 from lake.store.warehouse import Warehouse
 

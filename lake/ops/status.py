@@ -132,7 +132,7 @@ def _lost_commits(reader: _TableReader, logs: Iterable[str]) -> Iterator[Damage]
     read = recovery.read_by_tables(settings)
     for name in logs:
         yield from reader.at(reader.log(name), recovery.lost_batches, settings, name, read) or []
-    yield from reader.ledger("editions", recovery.lost_editions, settings) or []
+    yield from reader.ledger("editions", editions.lost_editions, settings) or []
 
 
 class _TableReader:

@@ -18,7 +18,6 @@ from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_
 from lake.read.locked_database import SharedDatabase, as_of, open_database
 from lake.read.query import QueryResult, check_statement, fix_for, place_in_query, run_query
 from lake.session.spark_session import first_line
-from lake.store import recovery
 from lake.store.damage import blamed
 from lake.store.ledger import cuts, editions
 from lake.store.snapshot import Published, published
@@ -246,7 +245,7 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
         return EditionReader(settings, editions.edition_at(settings, cut))
     edition = editions.get_edition(settings, number) if number is not None else editions.current_edition(settings)
     if edition is None:
-        for damage in recovery.lost_editions(settings):
+        for damage in editions.lost_editions(settings):
             raise damage.fault
         newest = cuts.latest_cut(settings)
         edition = editions.Edition(0, newest.number if newest else 0, {}, datetime.now(UTC))

@@ -23,12 +23,12 @@ from lake.ingest import landing
 from lake.read import logs
 from lake.read.relation import SystemRelation, rows_sql, stored_files
 from lake.store import quarantine
+from lake.store.damage import skip_unreadable
 from lake.store.ledger import checks, cuts, editions, reads, runs, sent
 from lake.store.ledger.cuts import Cut, get_cut
 from lake.store.ledger.editions import Edition
 from lake.store.ledger_table import LedgerTable
 from lake.store.log import Log
-from lake.store.recovery import skip_unreadable
 from lake.store.snapshot import Column
 from lake.store.warehouse import Warehouse
 from lake.text import literal, quoted

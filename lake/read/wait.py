@@ -15,7 +15,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.contracts.declared_files import sources
 from lake.errors import DeclarationError, Unavailable, did_you_mean
-from lake.store import delta, recovery
+from lake.store import delta
 from lake.store.ledger import checks, cuts, editions
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
@@ -120,7 +120,7 @@ def wait(
             return edition
         left = deadline - time.monotonic()
         if left <= 0:
-            for damage in recovery.lost_editions(settings):
+            for damage in editions.lost_editions(settings):
                 raise damage.fault
             raise _timed_out(settings, missing, edition, seen[1], timeout)
         time.sleep(min(POLL_SECONDS, left))

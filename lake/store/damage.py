@@ -5,8 +5,10 @@ A truncated newest commit is not damage: no reader uses it.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import SEEK_END
 from itertools import pairwise
@@ -15,7 +17,7 @@ from typing import Final
 from deltalake.exceptions import TableNotFoundError
 
 from lake.config import Settings
-from lake.errors import LakeError, StorageError
+from lake.errors import LakeError, StorageError, full
 from lake.session.spark_session import first_line
 from lake.store import archive_tier, delta
 from lake.store.storage import Address
@@ -33,6 +35,8 @@ FOLDERS: Final = {
 }
 RESTORE: Final = "restore that file from a backup of the warehouse"
 REBUILD: Final = "lake rebuild {} makes it again, and lake publish shows it"
+OF_PROCESS: Final = frozenset({None, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Numbers of an OSError that is not about the file: none if a library raises it, no descriptors, no memory."""
 PARQUET: Final = b"PAR1"
 LIBRARIES: Final = frozenset(
     {"deltalake", "_internal", "duckdb", "_duckdb", "pyarrow", "arro3", "pyo3_runtime", "pyspark", "py4j"}
@@ -55,6 +59,21 @@ class Damage:
         repair = REBUILD.format(name.partition("@")[0]) if derived else RESTORE
         fix = self.known or f"{repair}; lake status lists all damage"
         return StorageError(f"{name} is damaged: {self.found}", where=self.file, fix=fix)
+
+
+@contextmanager
+def skip_unreadable() -> Iterator[None]:
+    """Ignore the error of a table in the block that is damaged, denied, or of another format.
+
+    Errors that concern all tables are raised: a storage that does not answer, a full disk, a lack of memory.
+    """
+    try:
+        yield
+    except (delta.Unreadable, StorageError):
+        return
+    except OSError as error:
+        if error.errno in OF_PROCESS or isinstance(error, ConnectionError | TimeoutError) or full(error):
+            raise
 
 
 def name_of(path: Address) -> str:

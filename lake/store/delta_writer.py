@@ -19,7 +19,8 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from lake import cost
 from lake.errors import LakeError, Unavailable
 from lake.session.spark_session import first_line
-from lake.store.delta import Position, commits, exists, new_writer
+from lake.store import truncated_commit
+from lake.store.delta import Position, commits, exists, new_writer, open_table
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table, metadata_of
 from lake.store.table_logs import invalidate, table_log
@@ -81,6 +82,16 @@ def _write(path: Address, rows: pa.Table | Table, how: dict[str, Any], position:
             if position is not None:
                 must_precede(table, position)
             write_deltalake(table, rows, **how)
+
+
+def set_truncated_aside(path: Address) -> None:
+    version = truncated_commit.truncated_version(path)
+    if version is not None:
+        # If the table's past was deleted up to that version, only its checkpoint holds the state.
+        is_first = bool(
+            version > 0 and truncated_commit.checkpoints(path, version) and open_table(path, version - 1) is None
+        )
+        truncated_commit.set_aside(path, version, empty=is_first)
 
 
 def row_group_properties(

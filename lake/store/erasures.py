@@ -13,8 +13,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.store.keys import has_store, open_store
 from lake.store.locks.lease import lease
-from lake.store.recovery import last_void
-from lake.store.voids import ERASURES, VOIDS, Erasure
+from lake.store.voids import ERASURES, VOIDS, Erasure, last_void
 from lake.store.warehouse import Warehouse
 
 

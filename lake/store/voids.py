@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lake.config import Settings
 from lake.errors import DeclarationError
+from lake.store.ledger.cuts import CUTS
 from lake.store.ledger_table import LedgerTable, columns_of
-from lake.store.recovery import last_void
 from lake.text import DUCKDB, SPARK, literal
 
 if TYPE_CHECKING:
@@ -111,6 +111,15 @@ def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
 
 def voids_head(settings: Settings) -> int:
     return max(table.greatest(settings, "number") for table in NUMBERED)
+
+
+def last_void(settings: Settings) -> int:
+    """Return the greatest number of a void or an erasure, also from cuts if damage took some."""
+    return max(voids_head(settings), CUTS.greatest(settings, "voids"))
+
+
+def has_void(settings: Settings, number: int) -> bool:
+    return any(table.rows(settings, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for table in NUMBERED)
 
 
 def voids_between(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:

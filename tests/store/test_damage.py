@@ -24,7 +24,7 @@ from lake.ingest.delivery import Delivery
 from lake.privacy import forget
 from lake.project.project import Project
 from lake.publish.cut import cut
-from lake.store import delta, duckdb_tables, erasures, quarantine, recovery
+from lake.store import damage, delta, duckdb_tables, erasures, quarantine, recovery
 from lake.store.keys import open_store
 from lake.store.ledger import contract_versions, editions
 from lake.store.ledger.cuts import get_cut
@@ -200,7 +200,7 @@ OF_ALL = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, 
 @pytest.mark.parametrize("number", [*OF_TABLE, *OF_ALL], ids=errno.errorcode.get)
 def test_error_of_one_table_is_skipped_and_one_of_all_tables_is_raised(number: int) -> None:
     error = OSError(number, os.strerror(number))
-    with pytest.raises(type(error)) if number in OF_ALL else nullcontext(), recovery.skip_unreadable():
+    with pytest.raises(type(error)) if number in OF_ALL else nullcontext(), damage.skip_unreadable():
         raise error
 
 
@@ -210,7 +210,7 @@ def test_number_of_a_lost_edition_is_not_reused(shop: Project) -> None:
         editions.record_edition(settings, number, {})
     tear(Warehouse(settings).book("editions").path)
     assert present(editions.latest_edition(settings)).number == 2
-    [found] = recovery.lost_editions(settings)
+    [found] = editions.lost_editions(settings)
     assert (found.found, found.path) == (
         "it ends at edition 2, but edition 3 was published",
         Warehouse(settings).book("editions").path,
@@ -223,7 +223,7 @@ def test_number_of_a_lost_edition_is_not_reused(shop: Project) -> None:
     assert editions.record_edition(settings, 3, {}).number == 4
     shutil.rmtree(Warehouse(settings).book("editions").path.local)
     assert editions.record_edition(settings, 3, {}).number == 5
-    assert recovery.lost_editions(settings) == []
+    assert editions.lost_editions(settings) == []
 
 
 def test_edition_numbers_are_remembered_from_the_next_edition_on(shop: Project) -> None:

@@ -24,10 +24,9 @@ from lake.errors import LakeError, LawError, Unavailable
 from lake.store import delta, duckdb_tables
 from lake.store.commit import commit, replace
 from lake.store.delta import start
-from lake.store.delta_writer import CHECKPOINT_EVERY
+from lake.store.delta_writer import CHECKPOINT_EVERY, set_truncated_aside
 from lake.store.duckdb_tables import TableFiles
 from lake.store.locks import activity, lease
-from lake.store.recovery import set_truncated_aside
 from lake.store.rows import Rows
 from lake.store.scan import Scan
 from lake.store.table_head import CHANGE, Counts

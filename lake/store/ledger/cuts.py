@@ -8,8 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lake.config import Settings
+from lake.store import delta
+from lake.store.damage import skip_unreadable
+from lake.store.ledger.editions import EDITIONS, latest_edition
 from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, columns_of, instant, parse_nested, unknown_entry
-from lake.store.recovery import cut_at, last_cut
+from lake.store.table_head import TableHead
+from lake.store.view import view
+from lake.store.warehouse import Location, Warehouse
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,8 @@ def get_cut(settings: Settings, number: int) -> Cut:
         return latest
     for row in CUTS.find(settings, "number = ?", number):
         return _cut(row)
-    if lost := cut_at(settings, number):
-        return Cut(number, *lost, made_at=datetime.fromtimestamp(0, UTC))  # the time is unknown
+    if lost := _lost_cut(settings, number):
+        return lost
     raise unknown_entry("cut", number, latest.number if latest else 0, fix="lake cut")
 
 
@@ -56,6 +61,41 @@ def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, la
         if cut is not latest or label:
             head.add([*asdict(cut).values(), label], cut=as_state(cut))
         return cut
+
+
+@view()
+def last_cut(settings: Settings) -> int:
+    """Return the greatest number of a cut, also from editions and tables if the ledger has lost some."""
+    tables = prefetched_tables(settings, EDITIONS.location(settings))
+    cut, edition = latest_cut(settings), latest_edition(settings)
+    numbers = [cut.number if cut else 0, edition.cut if edition else 0]
+    for table in tables:
+        with skip_unreadable():  # an unreadable table does not prevent counting others
+            head = delta.head(table.path, table.app)
+            numbers.append(head.data.get("cut", 0) if head else 0)
+    return max(numbers)
+
+
+def _lost_cut(settings: Settings, number: int) -> Cut | None:
+    """Return what tables that followed a lost cut recorded of it: not its time, nor streams that no table reads."""
+    if not 0 < number <= last_cut(settings):
+        return None
+    batches: dict[str, int] = {}
+    voids = -1
+    for table in Warehouse(settings).folders("table"):
+        with skip_unreadable():  # as above
+            heads = map(TableHead.of, delta.positions(table.path, table.app))
+            if head := next((head for head in heads if head.cut <= number), None):
+                voids = max(voids, head.voids)
+                for name, batch in head.streams.items():
+                    batches[name] = max(batch, batches.get(name, 0))
+    return Cut(number, batches, voids, datetime.fromtimestamp(0, UTC)) if voids >= 0 else None
+
+
+def prefetched_tables(settings: Settings, *books: Location) -> list[Location]:
+    tables = [*Warehouse(settings).folders("table")]
+    delta.prefetch(table.path for table in (*books, *tables))
+    return tables
 
 
 def _cut_of(head: LedgerHead) -> Cut | None:

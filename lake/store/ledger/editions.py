@@ -11,8 +11,8 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta, durable
+from lake.store.damage import Damage
 from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, instant, parse_nested, unknown_entry
-from lake.store.recovery import last_edition
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
@@ -190,24 +190,24 @@ def record_edition(
     _flush_tables(settings, tables)
     with EDITIONS.hold_lease(settings), view():
         delta.prefetch(table.location(settings).path for table in (EDITIONS, _NUMBERS))
-        head = EDITIONS.head(settings)
-        latest = _edition_of(head, "edition")
+        head, numbers = EDITIONS.head(settings), _NUMBERS.head(settings)
+        latest, last = _edition_of(head, "edition"), max(_last_numbers(head, numbers))
         if seen and _definitions(latest.tables if latest else {}) not in (
             _definitions(seen.tables),
             _definitions(tables),
         ):
             raise Unavailable("tables were deployed meanwhile", fix="try again with the jobs that were deployed")
-        edition = Edition(last_edition(settings) + 1, cut, dict(sorted(tables.items())), datetime.now(UTC))
+        edition = Edition(last + 1, cut, dict(sorted(tables.items())), datetime.now(UTC))
         if latest and (latest.cut > cut or _goes_back(latest, edition)):
             raise Unavailable(
                 f"edition {latest.number} of cut {latest.cut} was published meanwhile",
                 fix=f"try again with a cut later than {cut}" if latest.cut > cut else "try again",
             )
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
-            _record_number(settings, latest.number)
+            _record_number(numbers, latest.number)
             return latest
         _change(head, "publish", edition, pin=head.state.get("pin"))
-        _record_number(settings, edition.number)
+        _record_number(numbers, edition.number)
         return edition
 
 
@@ -262,11 +262,23 @@ def _goes_back(latest: Edition, edition: Edition) -> bool:
     return any(latest.cut_of(name) > edition.cut_of(name) for name in latest.tables.keys() & edition.tables.keys())
 
 
-def _record_number(settings: Settings, number: int) -> None:
+def _record_number(numbers: LedgerHead, number: int) -> None:
     """The caller holds the lease of the editions."""
-    head = _NUMBERS.head(settings)
-    if head.state.get("edition", 0) < number:
-        head.add(["edition", number], edition=number)
+    if numbers.state.get("edition", 0) < number:
+        numbers.add(["edition", number], edition=number)
+
+
+def lost_editions(settings: Settings) -> list[Damage]:
+    last, remembered = _last_numbers(EDITIONS.head(settings), _NUMBERS.head(settings))
+    if last >= remembered:
+        return []
+    path = EDITIONS.location(settings).path
+    return [Damage(path, path.url, f"it ends at edition {last}, but edition {remembered} was published")]
+
+
+def _last_numbers(head: LedgerHead, numbers: LedgerHead) -> tuple[int, int]:
+    latest = head.state.get("edition")
+    return latest["number"] if latest else 0, numbers.state.get("edition", 0)
 
 
 def _definitions(tables: Mapping[str, EditionTable]) -> dict[str, tuple[str, str]]:

@@ -35,8 +35,8 @@ from filelock import FileLock, Timeout
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
 from lake.session import file_modes
+from lake.store.delta_writer import set_truncated_aside
 from lake.store.locks import SILENT, FolderLease, FolderLeases, Holder, Lease, LeaseHeld, Leases, activity, report_wait
-from lake.store.recovery import set_truncated_aside
 from lake.store.storage import Address, Entry, Storage
 from lake.store.table_logs import holding
 from lake.store.warehouse import Warehouse
