@@ -78,13 +78,14 @@ def _files(path: Address, versions: Iterable[int]) -> list[Path]:
                 replaceable.add(action["path"])  # vacuum may have deleted it
     files = []
     for name, size in sizes.items():
-        entry = (path / unquote(name)).head()
+        file = path / unquote(name)
+        entry = file.head()
         if entry is not None:
-            files.append((path / unquote(name)).local)
+            files.append(file.local)
         if name not in replaceable and (entry is None or entry.size != size):
             raise StorageError(
                 f"a file of {path.name} is {'cut short' if entry else 'gone'}",
-                where=str(path / unquote(name)),
+                where=str(file),
                 fix="restore it from a backup",
             )
     return files

@@ -125,7 +125,7 @@ class TableLog(ABC):
 
 
 def commit_file(path: Address, version: int) -> Address:
-    return path / f"_delta_log/{version:020}.json"
+    return Address(f"{path.url}/_delta_log/{version:020}.json", path.storage)
 
 
 def delta_table(path: Address, version: int | None = None) -> DeltaTable:

@@ -42,7 +42,8 @@ def truncated_version(path: Address) -> int | None:
     except FileNotFoundError:
         return None
     newest = max((name for name in names if COMMIT.fullmatch(name)), default=None)
-    return None if newest is None or is_complete(path / "_delta_log" / newest) else int(newest[:20])
+    version = None if newest is None else int(newest[:20])
+    return None if version is None or is_complete(commit_file(path, version)) else version
 
 
 def set_aside(path: Address, version: int, *, empty: bool) -> None:
