@@ -128,7 +128,7 @@ class StoredRows:
         if source.table is None:
             return self.size(source, after=before) + self.size_of_voided(source, head)
         try:
-            return self.table(source.table).changed(after=before, upto=self.at_cut(source.table).version)
+            return self.table(source.table).changed_rows(after=before, upto=self.at_cut(source.table).version)
         except FeedGap:
             return self.size(source)
 

@@ -205,7 +205,7 @@ class RedeliverySearch:
         hours = self._hours()
         with delta.opened(path) as table, archive_tier.opened_parts(path, table) as tables:
             stored = arrow_schema(table)
-            listed = ((at, pa.table(each.get_add_actions(flatten=True))) for at, each in tables)
+            listed = ((at, delta.file_actions(each)) for at, each in tables)
             files = pa.concat_tables([files_to_search(at, each, hours) for at, each in listed])
         if not files.num_rows:
             return None

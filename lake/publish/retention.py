@@ -121,7 +121,7 @@ class Needed:
             head = child.head() if name in sources else None
             read = head.inputs.get(name) if head else None
             if head and read is not None and head.physical.get(name, name) == location.name:
-                yield table.stored(read)
+                yield table.last_repeat(read)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from lake.store.positioned_commit import (
     commit_staged,
     confirm,
     only_writer,
-    removed,
+    remove_actions,
     stage,
 )
 from lake.store.rows import Rows
@@ -163,7 +163,7 @@ def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Po
             reader = pa.RecordBatchReader.from_batches(schema, rows(stored, schema))
             how: dict[str, Any] = {"writer_properties": delta_writer.row_group_properties(current), "mode": "append"}
             write_deltalake(staging.path.url, reader, storage_options=staging.path.storage.options, **how)
-        gone = removed(current, [file.removeprefix(f"{table.path}/") for file in files], changes=True)
+        gone = remove_actions(current, [file.removeprefix(f"{table.path}/") for file in files], changes=True)
     changed = pa.Table.from_batches(before, stored.schema)
     feed = pa.concat_tables([_typed(changed, schema, "update_preimage"), _typed(after, schema, "update_postimage")])
     actions = [*staging.changes()[1], *gone, _put_feed(staging, feed)]

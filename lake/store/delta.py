@@ -17,7 +17,7 @@ from concurrent.futures import wait
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from deltalake import CommitProperties, Transaction
@@ -28,6 +28,9 @@ from lake.store.storage import Address
 from lake.store.table_log import TableState, metadata_of
 from lake.store.table_logs import table_log
 from lake.store.view import view
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Unreadable = DeltaError
 FORMAT: Final = 1
@@ -157,6 +160,13 @@ def prefetch_rows(
 
 def files(table: TableState) -> list[str]:
     return [unquote(file) for file in table.file_uris()]
+
+
+def file_actions(table: TableState) -> pa.Table:
+    """Return a row for each file of the table: its path, size, partition and statistics."""
+    import pyarrow as pa
+
+    return pa.table(table.get_add_actions(flatten=True))
 
 
 def metadata_action(table: TableState) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from lake import cost
 from lake.errors import LakeError, Unavailable
 from lake.session.spark_session import first_line
 from lake.store import truncated_commit
-from lake.store.delta import Position, commits, exists, new_writer, open_table
+from lake.store.delta import Position, commits, exists, file_actions, new_writer, open_table
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table, metadata_of
 from lake.store.table_logs import invalidate, table_log
@@ -106,10 +106,9 @@ def row_group_properties(
 
 def rows_and_bytes(table: TableState) -> tuple[int, int]:
     """Return the sums over the files of `table` that have statistics."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    files = pa.table(table.get_add_actions(flatten=True)).select(["num_records", "size_bytes"]).drop_null()
+    files = file_actions(table).select(["num_records", "size_bytes"]).drop_null()
     rows, size = (pc.sum(column).as_py() or 0 for column in files.columns)
     return rows, size
 

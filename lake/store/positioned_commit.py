@@ -86,11 +86,11 @@ def stage(path: Address, *, with_files: bool = False) -> StagingTable:
         features = frozenset(table.protocol().writer_features or ())
         staging = StagingTable(path, table.version(), path / f"staging-{token_hex(8)}", features)
     path.storage.make_folder((staging.path / "_delta_log").url)
-    commit_file(staging.path, 0).put_if_absent(lines(begin))
+    commit_file(staging.path, 0).put_if_absent(as_lines(begin))
     return staging
 
 
-def removed(table: TableState, files: Collection[str] | None = None, *, changes: bool) -> list[Action]:
+def remove_actions(table: TableState, files: Collection[str] | None = None, *, changes: bool) -> list[Action]:
     about = {"deletionTimestamp": int(datetime.now(UTC).timestamp() * 1000), "extendedFileMetadata": True}
     names = ("path", "partitionValues", "size")
     return [
@@ -99,7 +99,7 @@ def removed(table: TableState, files: Collection[str] | None = None, *, changes:
     ]
 
 
-def lines(actions: Collection[Action]) -> bytes:
+def as_lines(actions: Collection[Action]) -> bytes:
     return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
 
 
@@ -115,9 +115,7 @@ def _protocol(table: TableState) -> dict[str, dict[str, Any]]:
 
 
 def _files(table: TableState, wanted: Collection[str] | None) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
-    found = pa.table(table.get_add_actions(flatten=True))
+    found = delta.file_actions(table)
     parts = [name for name in found.column_names if name.startswith("partition.")]
     rows = found.select(["path", "size_bytes", "modification_time", "num_records", *parts]).to_pylist()
     chosen = None if wanted is None else set(wanted)
@@ -174,7 +172,7 @@ def commit_staged(staging: StagingTable, position: Position, *, overwrites: bool
     info, actions = staging.changes()
     if overwrites:
         with delta.opened(staging.table, staging.version) as table:
-            actions += removed(table, changes=True)
+            actions += remove_actions(table, changes=True)
     commit_actions(staging.table, position, actions, version=staging.version + 1, info=info)
     staging.delete_log()
 
@@ -197,7 +195,7 @@ def commit_actions(
         "userMetadata": position.metadata,
     }
     transaction = {"appId": position.app, "version": position.txn, "lastUpdated": at}
-    content = lines([{"commitInfo": info}, {"txn": transaction}, *actions])
+    content = as_lines([{"commitInfo": info}, {"txn": transaction}, *actions])
     is_first = commit_file(path, version).put_if_absent(content)
     invalidate(path)
     if not is_first:

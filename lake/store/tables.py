@@ -102,7 +102,8 @@ class Table(Located):
         head = self.head_at(cut)
         return None if head is None or Scan(self.path, head.version).is_deleted() else head
 
-    def stored(self, version: int) -> int:
+    def last_repeat(self, version: int) -> int:
+        """Return the newest version that repeats `version`, by compaction for example; else itself."""
         later = takewhile(lambda p: p.origin >= version, delta.positions(self.path, self.app))
         return max((p.version for p in later if p.origin == version), default=version)
 
@@ -142,7 +143,7 @@ class Table(Located):
         where = condition if without is None else f"({condition}) AND NOT {has_key(without)}"
         return Scan(self.path, version).arrow(where=where, lookup=without, limit=limit)
 
-    def changed(self, *, after: int, upto: int) -> int:
+    def changed_rows(self, *, after: int, upto: int) -> int:
         """Return the maximum number of rows changed between two versions. Raises FeedGap if commits are gone."""
         between = takewhile(lambda head: head.version > after, self.heads())
         heads = [head for head in between if head.version <= upto and not head.changed_nothing]
@@ -165,7 +166,7 @@ class Table(Located):
         import pyarrow as pa
 
         limit = cost.IN_PROCESS_CHANGES if in_process(spark) else self.settings.collected_rows
-        if self.changed(after=after, upto=upto) > limit:
+        if self.changed_rows(after=after, upto=upto) > limit:
             return self._changes_by_spark(spark, after, upto)
         with delta.opened(self.path, upto) as table, duckdb_tables.connection() as con:
             visible = [field for field in arrow_schema(table) if not field.name.startswith("_")]

@@ -110,11 +110,12 @@ def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
 
 
 def voids_head(settings: Settings) -> int:
+    """Return the greatest number of a recorded void or erasure; 0 without any. `last_void` also counts lost ones."""
     return max(table.greatest(settings, "number") for table in NUMBERED)
 
 
 def last_void(settings: Settings) -> int:
-    """Return the greatest number of a void or an erasure, also from cuts if damage took some."""
+    """Return the greatest number of a void or an erasure, recorded or lost: cuts remember it."""
     return max(voids_head(settings), CUTS.greatest(settings, "voids"))
 
 

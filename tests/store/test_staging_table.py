@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from lake.store import delta, delta_writer
 from lake.store.delta import Position
-from lake.store.positioned_commit import StagingTable, commit_actions, commit_staged, lines, stage
+from lake.store.positioned_commit import StagingTable, as_lines, commit_actions, commit_staged, stage
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.table_log import commit_file, delta_table
@@ -123,7 +123,7 @@ def test_staged_actions_are_committed_in_any_order(tmp_path: Path, order: Sequen
         "add": {"path": "new.parquet"},
         "remove": {"path": f"{at.uri}/{own}"},
     }
-    commit_file(staging.path, 1).put_if_absent(lines([{kind: staged[kind]} for kind in order]))
+    commit_file(staging.path, 1).put_if_absent(as_lines([{kind: staged[kind]} for kind in order]))
     changed = {kind: fields for action in staging.changes()[1] for kind, fields in action.items()}
     assert (changed["metaData"]["name"], changed["metaData"]["configuration"]) == ("t", {"a": "b"})
     assert (changed["add"]["path"], changed["remove"]["path"]) == (f"{staging.path.name}/new.parquet", own)

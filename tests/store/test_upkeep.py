@@ -177,7 +177,7 @@ def test_compaction_keeps_rows_and_position_and_adds_no_change_to_the_feed(table
     assert change(table, "insert", 7) == again.version + 1
     assert present(table.position()).txn == head.txn + 1
     assert feed(table, head.version, table.version()) == [(7, "insert")]
-    assert [table.stored(version) for version in (4, head.version, table.version())] == [4, 6, 7]
+    assert [table.last_repeat(version) for version in (4, head.version, table.version())] == [4, 6, 7]
 
 
 def test_compaction_is_undone_when_it_changes_rows(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,12 +281,12 @@ def test_changed_rows_between_versions_are_counted_from_commits(table: Table) ->
     change(table, "update", 7, text="c", told=True)
     compaction.compact_table(table.path, table.position(), ["n"])
     last = change(table, "delete", 8, told=True)
-    assert [table.changed(after=after, upto=last) for after in (before, first, last)] == [5, 2, 0]
-    assert table.changed(after=before, upto=first) == 3
+    assert [table.changed_rows(after=after, upto=last) for after in (before, first, last)] == [5, 2, 0]
+    assert table.changed_rows(after=before, upto=first) == 3
     whole = present(table.position()).next(verb="rebuild", cut=9, inputs={}, counts={})
     rows = Scan(table.path).arrow()
     replaced = replace(table, Rows(rows), ["n"], whole, meanings={}).version
-    assert table.changed(after=last, upto=replaced) == 2 * rows.num_rows, "Spark does not say how many it wrote"
+    assert table.changed_rows(after=last, upto=replaced) == 2 * rows.num_rows, "Spark does not say how many it wrote"
     vacuum.begin_anew(table.path, table.position())
     vacuum.truncate(table.path)
     with pytest.raises(FeedGap):

@@ -250,7 +250,8 @@ class CauseSearch:
         if not last:
             return []
         table, before = self.inputs.table(parent), child.inputs[parent.name]
-        versions = [(table.path, table.stored(before)), (table.path, self.inputs.version(Input(parent.name, parent)))]
+        after = self.inputs.version(Input(parent.name, parent))
+        versions = [(table.path, table.last_repeat(before)), (table.path, after)]
         images = dict(zip(last, _row_images(versions, [version.order for version in last.values()]), strict=True))
         head, sides = _head_at(table.path, before), dict[Key, tuple[InputCauses, ...]]()
         if head is not None:

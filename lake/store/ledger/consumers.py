@@ -86,19 +86,19 @@ def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None
     with _CONSUMERS.writing(settings) as head:
         if not editions.is_kept(settings, edition):
             return None
-        return _changed(head, "offer", before, replace(before, offered=edition))
+        return _change(head, "offer", before, replace(before, offered=edition))
 
 
 def acknowledge(settings: Settings, before: Consumer) -> Consumer:
     """Record that the consumer has the edition it was offered. Raises Unavailable if its state changed meanwhile."""
     with _CONSUMERS.writing(settings) as head:
-        return _changed(head, "acknowledge", before, replace(before, edition=before.offered, offered=None))
+        return _change(head, "acknowledge", before, replace(before, edition=before.offered, offered=None))
 
 
 def begin(settings: Settings, before: Consumer, edition: int | None) -> Consumer:
     """Set the consumer to `edition`, as if it had it; None: to a snapshot. Raises Unavailable as `acknowledge` does."""
     with _CONSUMERS.writing(settings) as head:
-        return _changed(head, "begin", before, replace(before, edition=edition, offered=None))
+        return _change(head, "begin", before, replace(before, edition=edition, offered=None))
 
 
 def forget(settings: Settings, name: str, table: str) -> bool:
@@ -146,7 +146,7 @@ def is_held(settings: Settings, one: Consumer, now: datetime) -> bool:
     return until is None or now < until
 
 
-def _changed(head: LedgerHead, action: str, before: Consumer, after: Consumer) -> Consumer:
+def _change(head: LedgerHead, action: str, before: Consumer, after: Consumer) -> Consumer:
     if _find(_listed(head), before.name, before.table) != before:
         raise Unavailable(
             f"{before} was moved on by another process", fix="run only one process for each consumer, and start it anew"

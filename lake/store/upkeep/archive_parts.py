@@ -20,7 +20,7 @@ from lake.store.archive_tier import ArchivedPart, Batches
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
 from lake.store.log_head import LogHead
-from lake.store.positioned_commit import Action, StagingTable, commit_actions, commit_staged, removed, stage
+from lake.store.positioned_commit import Action, StagingTable, commit_actions, commit_staged, remove_actions, stage
 from lake.store.proof import chain
 from lake.store.proof.fingerprints import Fingerprint
 from lake.store.scan import Scan, arrow_schema, read
@@ -42,7 +42,7 @@ def faults(path: Address, heads: Sequence[LogHead]) -> list[str]:
     try:
         found = [*chain.changes(path, heads)]
         with delta.opened(path) as table:
-            rows = sum(_actions(table).column("num_records").to_pylist())
+            rows = sum(delta.file_actions(table).column("num_records").to_pylist())
     except LakeError as error:
         return [f"{error.what}: {error.where}"]
     wanted = rows_of(heads)
@@ -71,7 +71,7 @@ class PartWriter:
             properties["delta.enableDeletionVectors"] = "false"
             delta_writer.create(to, table.schema(), properties, partition_by=["_bucket"])
             position = Position(f"cold:{to.name}", delta.version(to) + 1)
-            size = _size([_actions(each) for _, each in tables])
+            size = _size([delta.file_actions(each) for _, each in tables])
             with delta_writer.read_back(to, position.writer):
                 if _is_small(*size):
                     rows = self._ordered(Scan(log, table.version(), {"_batch": batches}).arrow())
@@ -92,7 +92,7 @@ class PartWriter:
         wanted = count_and_hash(files, later)
         if not wanted[0]:
             return None
-        staging, actions = stage(log), _actions(table)
+        staging, actions = stage(log), delta.file_actions(table)
         chosen = actions.filter(pc.is_in(actions.column("path"), pa.array(mixed)))
         size = _size([chosen])
         if _is_small(*size):
@@ -140,8 +140,8 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
     with delta.opened(at.path) as table:
         version, changed = table.version(), delta.metadata_action(table)
         if writer:
-            old, mixed = _old(_actions(table), through)
-            moved += removed(table, old, changes=False)
+            old, mixed = _old(delta.file_actions(table), through)
+            moved += remove_actions(table, old, changes=False)
             if mixed and (rest := writer.stage_rest(at.path, table, mixed, through)):
                 added = (action["add"] for action in rest.changes()[1] if "add" in action)
                 moved += [{"add": {**add, "dataChange": False}} for add in added]
@@ -155,17 +155,14 @@ def commit(at: Location, named: Sequence[ArchivedPart], writer: PartWriter | Non
 
 def released_files(at: Location, through: int) -> tuple[int, int]:
     with delta.opened(at.path) as table:
-        actions = _actions(table)
+        actions = delta.file_actions(table)
     old, _ = _old(actions, through)
     sizes = [file["size_bytes"] for file in actions.select(["path", "size_bytes"]).to_pylist() if file["path"] in old]
     return len(sizes), sum(sizes)
 
 
-def _actions(table: TableState) -> pa.Table:
-    return pa.table(table.get_add_actions(flatten=True))
-
-
 def _old(actions: pa.Table, through: int) -> tuple[set[str], list[str]]:
+    """Return the files with batches up to `through`, and those of them that also have later ones."""
     if "min._batch" not in actions.column_names:  # an empty log has no statistics
         paths = actions.column("path").to_pylist()
         return set(paths), paths

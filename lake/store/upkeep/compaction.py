@@ -74,7 +74,7 @@ class Compacted:
 
 def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
     with delta.opened(path) as table:
-        actions = pa.table(table.get_add_actions(flatten=True))
+        actions = delta.file_actions(table)
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
     with duckdb_tables.connection() as con:
         con.register("a", actions)
