@@ -113,6 +113,18 @@ def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract],
         _spool_empty(settings, name, at.number + 1, reader.copy_again(at.progress, streams))
 
 
+def delete_spooled_records(settings: Settings) -> None:
+    """Delete spooled records that are in all of their logs: they are in clear, and are kept until the next delivery."""
+    for source in spool.sources(settings):
+        with lease(settings, f"source.{source}"):
+            for spooled in spool.spooled_deliveries(settings, source):
+                logs = [Log(settings, stream) for stream in spooled.streams]
+                if all(_is_in_log(spooled, log.head()) for log in logs):
+                    for log in logs:
+                        log.flush()
+                    spool.delete_records(spooled)
+
+
 @contextmanager
 def _open_declared(
     settings: Settings, name: str, contracts: Mapping[str, Contract]
@@ -206,7 +218,8 @@ class SourceIngestion:
                 fix=f"restore that folder from a backup; or lake ingest {name} --give-up, which goes on without them",
             )
         new = [spooled.number for spooled in on_disk if spooled.number > at.number]
-        if new != [*range(at.number + 1, at.number + 1 + len(new))]:
+        is_gone = any(not spooled.has_records for spooled in on_disk if spooled.number > at.number)
+        if is_gone or new != [*range(at.number + 1, at.number + 1 + len(new))]:
             raise DeclarationError(
                 f"delivery {new[0]} of {name} is on the disk, and the logs have none after {at.number}",
                 where=str(self.settings.path(f".lake/{spool.FOLDER}") / name),

@@ -15,8 +15,8 @@ After an edition without the person is published, `purge` removes them from all 
    stream before it was redefined.
 3. Wait for pins, for processes of this machine that began before the edition, and for consumers of older editions, up
    to their limit. Then expire all other editions.
-4. Delete old versions of tables and quarantine, keys of rows that are no longer undelivered, retired homes, leftover
-   files, and Spark's logs, which may have values.
+4. Delete old versions of tables and quarantine, keys of rows that are no longer undelivered, spooled records, retired
+   homes, leftover files, and Spark's logs, which may have values.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from lake.contracts.contract import Contract, known_stream
 from lake.contracts.expressions import literal, quoted
 from lake.errors import DeclarationError
 from lake.ingest.field_encryption import BLANKED
+from lake.ingest.source_ingestion import delete_spooled_records
 from lake.privacy import search
 from lake.project.project import Project
 from lake.publish.check import tables_at_cut
@@ -262,6 +263,7 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
     for stream in sorted(streams):
         _truncate_quarantine(settings, stream)
     _truncate_sent(settings)
+    delete_spooled_records(settings)
     erasures.mark_purged(settings, number, edition=edition.number, at=edition.published_at)
 
 

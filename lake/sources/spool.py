@@ -57,6 +57,11 @@ class SpooledDelivery:
     def file(self, stream: str) -> Path:
         return self.folder / f"{stream}{SUFFIX}"
 
+    @property
+    def has_records(self) -> bool:
+        """Return whether its records were not deleted; a delivery may have none."""
+        return all(self.file(stream).exists() for stream in self.streams)
+
 
 @dataclass
 class SpoolWriter:
@@ -189,8 +194,20 @@ def spooled_deliveries(settings: Settings, source: str) -> list[SpooledDelivery]
     return [_read(home / str(number)) for number in numbers]
 
 
+def sources(settings: Settings) -> list[str]:
+    """Return the sources that have spooled a delivery, also those that are no longer declared."""
+    home = settings.path(f".lake/{FOLDER}")
+    return sorted(folder.name for folder in home.iterdir()) if home.is_dir() else []
+
+
 def drop(delivery: SpooledDelivery) -> None:
     shutil.rmtree(delivery.folder)
+
+
+def delete_records(delivery: SpooledDelivery) -> None:
+    """Delete its records; its number and position stay, by which an older copy of the logs is detected."""
+    for stream in delivery.streams:
+        delivery.file(stream).unlink(missing_ok=True)
 
 
 def _read(folder: Path) -> SpooledDelivery:

@@ -19,7 +19,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ingest import source_ingestion
 from lake.ingest.ingest import Ingestion, ingest
 from lake.ingest.replay import quarantined_records
-from lake.ingest.source_ingestion import give_up_lost
+from lake.ingest.source_ingestion import delete_spooled_records, give_up_lost
 from lake.ops import pipeline
 from lake.ops.follow import _Following
 from lake.project.project import load
@@ -123,6 +123,53 @@ def test_source_that_fails_reports_what_it_delivered_before(bank: Lakehouse, mon
     runs.wait_until_recorded()
     outcomes = {(run.subject, run.outcome, run.counts.get("accepted")) for run in runs.newest_runs(bank.source)}
     assert outcomes == {("bank", "failed", None), *((stream, "done", 2) for stream in STREAMS)}
+
+
+def spooled_files(house: Lakehouse) -> list[str]:
+    return sorted(path.name for path in house.settings.path(f".lake/{spool.FOLDER}/bank").rglob("*.parquet"))
+
+
+def ingest_here(house: Lakehouse) -> None:
+    def no_session() -> SparkSession:
+        raise AssertionError("few records need no session")
+
+    ingest(house.settings, no_session, load_contracts(house.settings))
+
+
+def test_spooled_records_are_deleted_only_once_all_logs_have_them(
+    bank: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside(bank, transfers(1))
+    with monkeypatch.context() as patch:
+        Dies(patch, source_ingestion, "append", 2, after=False)
+        with pytest.raises(KeyboardInterrupt):
+            ingest_here(bank)
+    delete_spooled_records(bank.settings)
+    assert len(spooled_files(bank)) == len(STREAMS)
+    ingest_here(bank)
+    delete_spooled_records(bank.settings)
+    assert spooled_files(bank) == []
+    outside(bank, transfers(2))
+    ingest_here(bank)
+    assert [row[0] for row in log_rows(bank)["credits"]] == [0, 1]
+
+
+def test_deleted_spool_that_does_not_follow_the_logs_is_reported(bank: Lakehouse, tmp_path: Path) -> None:
+    outside(bank, transfers(1))
+    ingest_here(bank)
+    copy, warehouse = tmp_path / "copy", bank.settings.warehouse_path
+    shutil.copytree(warehouse, copy)
+    outside(bank, transfers(2))
+    ingest_here(bank)
+    delete_spooled_records(bank.settings)
+    shutil.rmtree(warehouse)
+    copy.rename(warehouse)
+    forget_all()
+    with pytest.raises(DeclarationError, match="delivery 2 of bank is on the disk, and the logs have none after 1"):
+        ingest_here(bank)
+    shutil.rmtree(bank.settings.path(f".lake/{spool.FOLDER}/bank"))
+    ingest_here(bank)
+    assert [row[0] for row in log_rows(bank)["credits"]] == [0, 1]
 
 
 @pytest.mark.long
