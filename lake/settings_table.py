@@ -99,6 +99,8 @@ class SettingsReader:
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     """Convert `given` to `kind`. Raises ValueError with the expected form."""
+    if isinstance(given, str) and "\0" in given:
+        raise ValueError("a text without a zero byte")
     if kind in COLLECTIONS:
         return _collection(kind, given)
     if get_origin(kind) is UnionType:

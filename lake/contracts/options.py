@@ -30,6 +30,7 @@ PART: Final = ".NAME"
 UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 LONGEST: Final = timedelta(days=2_000_000)
 """Longest duration: a time of today plus it is a time of Python."""
+DURATION: Final = f'write a duration such as "1 day" or "90 minutes", of at most {LONGEST.days:,} days'
 
 Facts: TypeAlias = dict[str, Any]
 Faults: TypeAlias = Iterator[tuple[str, str]]
@@ -67,8 +68,7 @@ def _checks(facts: Facts, fields: list[Field], names: list[str] | None) -> Itera
     buckets, max_ahead = facts.get("buckets", 8), facts.get("max_ahead", "1 day")
     is_right = _is_whole(buckets, 1, 4096)
     yield "buckets", _unless(is_right, f"invalid buckets: {buckets!r}", "use a whole number from 1 to 4096")
-    fix = 'write a duration such as "1 day" or "90 minutes"'
-    yield "max_ahead", _unless(duration(max_ahead) is not None, f"invalid max_ahead: {max_ahead!r}", fix)
+    yield "max_ahead", _unless(duration(max_ahead) is not None, f"invalid max_ahead: {max_ahead!r}", DURATION)
     yield "max_refused", _wrong_limit(facts.get("max_refused", {}))
     yield "broadcast", _wrong_broadcast(facts.get("broadcast", ""), names)
     for fact, choices in CHOICES.items():
@@ -172,7 +172,7 @@ def _wrong_complete(facts: Facts, fields: list[Field], names: list[str] | None) 
     if "producer" in complete and "number" not in complete:
         yield "complete names a producer and no number", 'add "number": the field that its events are counted in'
     if "every" in complete and duration(complete["every"]) in {None, timedelta(0)}:
-        yield f"invalid every of complete: {complete['every']!r}", 'write a duration such as "1 day" or "15 minutes"'
+        yield f"invalid every of complete: {complete['every']!r}", DURATION
     if "every" in complete and facts.get("time") is None:
         yield "complete has every, and events have no time", 'declare "time"'
     for member in [each for each in ("producer", "number") if each in complete] if names is not None else []:
@@ -198,7 +198,7 @@ def _wrong_horizon(facts: Facts, fields: list[Field], names: list[str] | None) -
     if facts.get("time") is None:
         yield "horizon waits for event times, and events have none", 'declare "time"'
     if "idle" in horizon and duration(horizon["idle"]) in {None, timedelta(0)}:
-        yield f"invalid idle of horizon: {horizon['idle']!r}", 'write a duration such as "2 hours" or "1 day"'
+        yield f"invalid idle of horizon: {horizon['idle']!r}", DURATION
     if not _is_whole(horizon.get("limit", 1), 1):
         yield f"invalid limit of horizon: {horizon['limit']!r}", "use a whole number, 1 or more"
     if "punctuation" in horizon:

@@ -42,7 +42,8 @@ def exact(given: RawValue, form: TextForm = PLAIN) -> Decimal | None:
 
 
 def whole(given: RawValue, kind: str, form: TextForm = PLAIN) -> int | None:
-    number = exact(given, form)
+    # A float has a shortest text, but beyond 2**53 its value is another whole number.
+    number = Decimal(given) if isinstance(given, float) and math.isfinite(given) else exact(given, form)
     if number is None or (number and number.adjusted() > 18) or number != number.to_integral_value():
         return None
     value = int(number)

@@ -61,6 +61,12 @@ def test_reader_accepts_or_rejects_every_type_of_avro(kind: str) -> None:
         assert json.loads(row["_extra"] or "{}").get("n") == (1 if row["_reason"] is None else None), what
 
 
+def test_reader_keeps_the_exact_value_of_a_whole_double() -> None:
+    doubles = [float(2**62), float(2**60 + 2**9), 2.0**53 + 2, -(2.0**63), 2.0**63, 1e22]
+    rows = records(reader({"v": may("long")}), parquet_bytes(pa.table({"v": doubles})))
+    assert [row["v"] for row in rows] == [*map(int, doubles[:4]), None, None]
+
+
 FIELDS = {name: may(kind) for name, kind in hostile.TYPES.items()} | {"code": may("string", text_only=True)}
 
 

@@ -67,8 +67,9 @@ def _send(shell: Shell, declared: list[Alert], faults: Faults, *, dry_run: bool,
     if follow:
         return go_on(shell.settings, declared, lambda result: shell.report(f"alert {result}"), failed)
     done = [*(preview if dry_run else send_alerts)(shell.settings, declared, failed)]
-    rows = [{"alert": one.alert, "of": one.about, "sent": one.sent, "state": one.state} for one in done]
-    lines = [*table(rows, "alert", "of", "sent", "state"), *(text for one in done for text in one.messages)]
+    rows = [asdict(one) | {"of": one.about} for one in done]
+    more = ["undelivered"] if any(one.undelivered for one in done) else []
+    lines = [*table(rows, "alert", "of", "sent", *more, "state"), *(text for one in done for text in one.messages)]
     return shell.emit_outcomes("alerts", [*map(asdict, done)], failures, lines)
 
 

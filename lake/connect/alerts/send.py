@@ -44,16 +44,18 @@ FIRING, RESOLVED = "firing", "resolved"
 
 @dataclass(frozen=True)
 class AlertResult:
-    """`messages` are the first bodies to send; only a preview has any."""
+    """`undelivered` rows were not accepted. `messages` are the first bodies to send; only a preview has any."""
 
     alert: str
     about: str
     sent: int
     state: str = ""
     messages: tuple[str, ...] = ()
+    undelivered: int = 0
 
     def __str__(self) -> str:
-        return f"{self.alert}: {self.sent} sent{f', {self.state}' if self.state else ''}"
+        lacking = f", {self.undelivered} undelivered" if self.undelivered else ""
+        return f"{self.alert}: {self.sent} sent{lacking}{f', {self.state}' if self.state else ''}"
 
 
 @dataclass
@@ -174,7 +176,7 @@ def _send_rows(settings: Settings, alert: RowAlert) -> AlertResult:
             fix=f"lake alert {alert.name} --from-now goes on without it",
         ) from None
     count = sum(table.inserted + table.updated + table.deleted for table in done.tables)
-    return AlertResult(alert.name, next(iter(alert.sink.tables)), count)
+    return AlertResult(alert.name, next(iter(alert.sink.tables)), count, undelivered=done.undelivered)
 
 
 def _preview_rows(settings: Settings, alert: RowAlert) -> AlertResult:
