@@ -7,7 +7,6 @@ SqlBaseParser.g4 of Spark 4.2.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from typing import Final
 
 from pyspark.sql import types as T
@@ -26,13 +25,12 @@ JOINS: Final = ("join", "inner", "cross", "left", "right", "full", "semi", "anti
 
 
 class Statement(Parser):
-    """Text of a query over `tables`, by their lower-case names. Its relations are called `name` and a number."""
+    """Text of a query over `tables`, by their lower-case names."""
 
-    def __init__(self, text: str, tables: Mapping[str, Relation], name: str) -> None:
+    def __init__(self, text: str, tables: Mapping[str, Relation]) -> None:
         super().__init__(text)
         self.tables = dict(tables)
         self.subqueries = list[Relation]()
-        self.names = (f"{name}_{number}" for number in count())
 
     @property
     def unknown(self) -> Unsupported:
@@ -52,14 +50,14 @@ class Statement(Parser):
         while self.take("union"):
             keeps_all = self.take("all", "distinct") == "all"
             rows = self.united(rows, self.query_term())
-            rows = rows if keeps_all else steps.distinct(rows, next(self.names))
+            rows = rows if keeps_all else steps.distinct(rows)
         if order := self.terms_by("order", self.sorted):
-            rows = steps.ordered(rows, order, next(self.names))
+            rows = steps.ordered(rows, order)
             if self.take("limit"):
                 kind, limit = self.next()
                 if kind != "number" or not limit.isdigit() or int(limit) >= 1 << 31:
                     raise self.unknown
-                rows = steps.limited(rows, int(limit), next(self.names))
+                rows = steps.limited(rows, int(limit))
         self.tables = outer
         return rows
 
@@ -92,15 +90,15 @@ class Statement(Parser):
         having = [_with_items(self.expression(), items, rows)] if self.take("having") else []
         nodes = expanded(items, rows.scope)
         if by or have_aggregate([*nodes, *having]):
-            groups = Groups(rows, by, [*nodes, *having], next(self.names))
+            groups = Groups(rows, by, [*nodes, *having])
             rows, nodes = groups.rows, list(map(groups.node, nodes))
             having = list(map(groups.node, having))
         elif having:
             raise unsupported("having without groups")
         for condition in having:
-            rows = steps.filtered(rows, condition, next(self.names))
-        rows = steps.selected(rows, nodes, next(self.names))
-        return steps.distinct(rows, next(self.names)) if is_distinct else rows
+            rows = steps.filtered(rows, condition)
+        rows = steps.selected(rows, nodes)
+        return steps.distinct(rows) if is_distinct else rows
 
     def _among(self, node: Node) -> Node:
         begin = [text.lower() for _, text in self.tokens[self.at : self.at + 3]]
@@ -117,18 +115,18 @@ class Statement(Parser):
             case Call("and", (left, right)) if self.subqueries:
                 return self.filtered(self.filtered(rows, left), right)
             case Call(name, (of, Literal(value=number))) if name == IN_SUBQUERY:
-                return steps.among(rows, of, self.subqueries[number], next(self.names))
-        return steps.filtered(rows, node, next(self.names))
+                return steps.among(rows, of, self.subqueries[number])
+        return steps.filtered(rows, node)
 
     def united(self, left: Relation, right: Relation) -> Relation:
         if len(left.columns) != len(right.columns):
             raise unsupported("a union of other numbers of columns")
-        return steps.united(left, right, [*zip(left.columns, right.columns, strict=True)], next(self.names))
+        return steps.united(left, right, [*zip(left.columns, right.columns, strict=True)])
 
     def source(self) -> Relation:
         rows, *others = self.terms(self.joined)
         for other in others:
-            rows = steps.joined(rows, other, "", None, next(self.names))
+            rows = steps.joined(rows, other, "", None)
         return rows
 
     def joined(self) -> Relation:
@@ -145,14 +143,14 @@ class Statement(Parser):
     def join(self, left: Relation, kind: str) -> Relation:
         right = self.table()
         if kind == "cross":
-            return steps.joined(left, right, "", None, next(self.names))
+            return steps.joined(left, right, "", None)
         kind = "" if kind in {"join", "inner"} else kind.upper()
         if self.take("on"):
-            return steps.joined(left, right, kind, self.expression(), next(self.names))
+            return steps.joined(left, right, kind, self.expression())
         self.need("using", "(")
         by = self.terms(self.identifier)
         self.need(")")
-        return steps.joined(left, right, kind, by, next(self.names))
+        return steps.joined(left, right, kind, by)
 
     def table(self) -> Relation:
         if self.take("("):
@@ -165,17 +163,17 @@ class Statement(Parser):
             rows = self.tables[alias.lower()]
         if self.take("as") or self.begins_alias:
             alias = self.relation_name()
-        return steps.aliased(rows, alias, next(self.names))
+        return steps.aliased(rows, alias)
 
 
 class Groups:
     """Rows of the groups of `by`, with a column for each of them and for each aggregate in `nodes`."""
 
-    def __init__(self, rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> None:
+    def __init__(self, rows: Relation, by: Sequence[Node], nodes: Sequence[Node]) -> None:
         self.scope = rows.scope
         aggregates = list(dict.fromkeys(found for node in nodes for found in _aggregates(node, by)))
         named = [node if isinstance(node, Name) else Alias(node, "") for node in by]
-        self.rows = steps.aggregated(rows, named, [Alias(node, "") for node in aggregates], name)
+        self.rows = steps.aggregated(rows, named, [Alias(node, "") for node in aggregates])
         self.columns = dict(zip([*by, *aggregates], self.rows.columns, strict=True))
         self.of_inputs = {column.id: column for column in self.rows.columns}
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
 
 from pyspark.sql import types as T
 
@@ -12,6 +14,8 @@ from lake.session.in_process.expressions import Scope
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.tree import OutputColumn
 from lake.text import quoted
+
+_NUMBERS: Final = count()
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,6 @@ class Relation:
     are the columns of scans that decide which rows this step returns.
     """
 
-    name: str
     sql: str
     columns: tuple[OutputColumn, ...]
     parents: tuple[Relation, ...] = ()
@@ -34,6 +37,12 @@ class Relation:
     limited: bool = False
     operator: str = ""
     filtered_by: frozenset[str] = frozenset()
+    name: str = field(default_factory=lambda: f"r{next(_NUMBERS)}")
+
+    def then(self, sql: str, columns: Sequence[OutputColumn] | None = None, **changes: Any) -> Relation:
+        """Return the relation of a query that reads only this one; it has the same columns unless they are given."""
+        kept = self.columns if columns is None else tuple(columns)
+        return Relation(sql, kept, (self,), self.plans, **changes)
 
     @property
     def schema(self) -> T.StructType:

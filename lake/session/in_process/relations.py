@@ -51,41 +51,41 @@ class Relations:
         number = relation.common.plan_id
         if number not in self._translated:
             kind = relation.WhichOneof("rel_type") or ""
-            translate: Callable[[Any, str], Relation] | None = getattr(self, f"_{kind}", None)
+            translate: Callable[[Any], Relation] | None = getattr(self, f"_{kind}", None)
             if translate is None:
                 raise unsupported(f"the relation {kind}")
-            made = translate(getattr(relation, kind), f"r{number}")
+            made = translate(getattr(relation, kind))
             self._translated[number] = replace(made, plans={**made.plans, number: made.columns})
         return self._translated[number]
 
-    def _local_relation(self, of: pb.LocalRelation, name: str) -> Relation:
+    def _local_relation(self, of: pb.LocalRelation) -> Relation:
         if of.schema:
-            return _leaf(T.StructType.fromJson(json.loads(of.schema)), "", name)
+            return _leaf(T.StructType.fromJson(json.loads(of.schema)))
         rows = of.data.decode()
         schema, made_of = self._held(rows)
-        leaf = _leaf(schema, rows, name)
+        leaf = _leaf(schema, rows)
         columns = tuple(replace(column, made_of=made_of) for column in leaf.columns)
         return replace(leaf, columns=columns, filtered_by=made_of)
 
-    def _read(self, of: pb.Read, name: str) -> Relation:
+    def _read(self, of: pb.Read) -> Relation:
         """Return a leaf that reads no file; its columns are the ones that `Relation.scanned` names."""
         source = of.data_source
         if source.format != "json" or source.paths:
             raise unsupported("files")
-        leaf = _leaf(parsed_schema(source.schema), "", name)
+        leaf = _leaf(parsed_schema(source.schema))
         return replace(leaf, columns=tuple(replace(c, made_of=frozenset({c.name})) for c in leaf.columns))
 
-    def _project(self, of: pb.Project, name: str) -> Relation:
+    def _project(self, of: pb.Project) -> Relation:
         rows = self.of(of.input)
         nodes = expanded([node_of(each) for each in of.expressions], rows.scope)
         if have_aggregate(nodes):
-            return steps.aggregated(rows, (), nodes, name)
-        return steps.selected(rows, nodes, name)
+            return steps.aggregated(rows, (), nodes)
+        return steps.selected(rows, nodes)
 
-    def _filter(self, of: pb.Filter, name: str) -> Relation:
-        return steps.filtered(self.of(of.input), node_of(of.condition), name)
+    def _filter(self, of: pb.Filter) -> Relation:
+        return steps.filtered(self.of(of.input), node_of(of.condition))
 
-    def _with_columns(self, of: pb.WithColumns, name: str) -> Relation:
+    def _with_columns(self, of: pb.WithColumns) -> Relation:
         rows = self.of(of.input)
         new: dict[str, Node] = {
             alias.name[0].lower(): Alias(node_of(alias.expr), alias.name[0], alias.metadata) for alias in of.aliases
@@ -95,25 +95,25 @@ class Relations:
         nodes = [new.get(column.name.lower(), column) for column in rows.columns]
         known = {column.name.lower() for column in rows.columns}
         nodes += [node for each, node in new.items() if each not in known]
-        return steps.selected(rows, nodes, name)
+        return steps.selected(rows, nodes)
 
-    def _with_columns_renamed(self, of: pb.WithColumnsRenamed, name: str) -> Relation:
+    def _with_columns_renamed(self, of: pb.WithColumnsRenamed) -> Relation:
         rows = self.of(of.input)
         new = {each.col_name: each.new_col_name for each in of.renames}
         names = {column.name for column in rows.columns}
         if not new.keys() <= names or {each.lower() for each in new.values()} & {each.lower() for each in names}:
             raise unsupported("renames of columns that are not there, or to such as are")
         columns = tuple(c.renamed(new[c.name]) if c.name in new else c for c in rows.columns)
-        return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
+        return rows.then(f"SELECT * FROM {rows.name}", columns)
 
-    def _to_df(self, of: pb.ToDF, name: str) -> Relation:
+    def _to_df(self, of: pb.ToDF) -> Relation:
         rows = self.of(of.input)
         if len(of.column_names) != len(rows.columns):
             raise unsupported("other numbers of names")
         columns = tuple(c.renamed(new) for new, c in zip(of.column_names, rows.columns, strict=True))
-        return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
+        return rows.then(f"SELECT * FROM {rows.name}", columns)
 
-    def _drop(self, of: pb.Drop, name: str) -> Relation:
+    def _drop(self, of: pb.Drop) -> Relation:
         rows = self.of(of.input)
         gone, nodes = {each.lower() for each in of.column_names}, [node_of(each) for each in of.columns]
         if not all(isinstance(node, Name) for node in nodes):
@@ -125,43 +125,43 @@ class Relations:
         kept: list[Node] = [
             column for column in rows.columns if column.name.lower() not in gone and column.id not in ids
         ]
-        return steps.selected(rows, kept, name)
+        return steps.selected(rows, kept)
 
-    def _subquery_alias(self, of: pb.SubqueryAlias, name: str) -> Relation:
-        return steps.aliased(self.of(of.input), of.alias, name)
+    def _subquery_alias(self, of: pb.SubqueryAlias) -> Relation:
+        return steps.aliased(self.of(of.input), of.alias)
 
-    def _hint(self, of: pb.Hint | pb.Repartition, _: str) -> Relation:
+    def _hint(self, of: pb.Hint | pb.Repartition) -> Relation:
         """A hint and a number of partitions change no row."""
         return self.of(of.input)
 
     _repartition = _hint
 
-    def _repartition_by_expression(self, of: pb.RepartitionByExpression, _: str) -> Relation:
+    def _repartition_by_expression(self, of: pb.RepartitionByExpression) -> Relation:
         rows = self.of(of.input)
         if any(column.made_of for column in rows.columns):
             read = columns_read(map(node_of, of.partition_exprs), rows.scope)
             return replace(rows, filtered_by=rows.filtered_by | read)
         return rows
 
-    def _limit(self, of: pb.Limit, name: str) -> Relation:
-        return steps.limited(self.of(of.input), of.limit, name)
+    def _limit(self, of: pb.Limit) -> Relation:
+        return steps.limited(self.of(of.input), of.limit)
 
-    def _sort(self, of: pb.Sort, name: str) -> Relation:
-        return steps.ordered(self.of(of.input), [sorted_node(each) for each in of.order], name)
+    def _sort(self, of: pb.Sort) -> Relation:
+        return steps.ordered(self.of(of.input), [sorted_node(each) for each in of.order])
 
-    def _deduplicate(self, of: pb.Deduplicate, name: str) -> Relation:
+    def _deduplicate(self, of: pb.Deduplicate) -> Relation:
         if not of.all_columns_as_keys:
             raise unsupported("rows distinct by some columns")
-        return steps.distinct(self.of(of.input), name)
+        return steps.distinct(self.of(of.input))
 
-    def _aggregate(self, of: pb.Aggregate, name: str) -> Relation:
+    def _aggregate(self, of: pb.Aggregate) -> Relation:
         if of.group_type != of.GROUP_TYPE_GROUPBY:
             raise unsupported("groups of several sets")
         by = [node_of(each) for each in of.grouping_expressions]
         nodes = [node_of(each) for each in of.aggregate_expressions]
-        return steps.aggregated(self.of(of.input), by, nodes, name)
+        return steps.aggregated(self.of(of.input), by, nodes)
 
-    def _set_op(self, of: pb.SetOperation, name: str) -> Relation:
+    def _set_op(self, of: pb.SetOperation) -> Relation:
         signs = {of.SET_OP_TYPE_UNION: "UNION", of.SET_OP_TYPE_INTERSECT: "INTERSECT", of.SET_OP_TYPE_EXCEPT: "EXCEPT"}
         sign = f"{signs[of.set_op_type]}{' ALL' if of.is_all else ''}"
         left, right = self.of(of.left_input), self.of(of.right_input)
@@ -182,18 +182,18 @@ class Relations:
             unique = len(left.columns) == len(right.columns)
         if not unique:
             raise unsupported("a union of columns with one name")
-        return steps.united(left, right, pairs, name, sign)
+        return steps.united(left, right, pairs, sign)
 
-    def _fill_na(self, of: pb.NAFill, name: str) -> Relation:
-        return steps.filled(self.of(of.input), of.cols, [*map(literal_of, of.values)], name)
+    def _fill_na(self, of: pb.NAFill) -> Relation:
+        return steps.filled(self.of(of.input), of.cols, [*map(literal_of, of.values)])
 
-    def _drop_na(self, of: pb.NADrop, name: str) -> Relation:
+    def _drop_na(self, of: pb.NADrop) -> Relation:
         rows, least = self.of(of.input), of.min_non_nulls if of.HasField("min_non_nulls") else 0
         if least > 1 or (of.HasField("min_non_nulls") and least < 1):
             raise unsupported("rows with so many values")
-        return steps.without_nulls(rows, of.cols, name, least_one=bool(least))
+        return steps.without_nulls(rows, of.cols, least_one=bool(least))
 
-    def _join(self, of: pb.Join, name: str) -> Relation:
+    def _join(self, of: pb.Join) -> Relation:
         kinds = {of.JOIN_TYPE_INNER: "", of.JOIN_TYPE_LEFT_OUTER: "LEFT", of.JOIN_TYPE_CROSS: ""}
         kinds |= {of.JOIN_TYPE_LEFT_SEMI: "SEMI", of.JOIN_TYPE_LEFT_ANTI: "ANTI"}
         kinds |= {of.JOIN_TYPE_FULL_OUTER: "FULL", of.JOIN_TYPE_RIGHT_OUTER: "RIGHT"}
@@ -201,17 +201,17 @@ class Relations:
             raise unsupported("this kind of join")
         condition = node_of(of.join_condition) if of.HasField("join_condition") else None
         by = [*of.using_columns] or condition
-        return steps.joined(self.of(of.left), self.of(of.right), kinds[of.join_type], by, name)
+        return steps.joined(self.of(of.left), self.of(of.right), kinds[of.join_type], by)
 
-    def _with_relations(self, of: pb.WithRelations, name: str) -> Relation:
+    def _with_relations(self, of: pb.WithRelations) -> Relation:
         """Translate a statement over the relations that it names; none of them is referred to by its number above."""
         if of.root.WhichOneof("rel_type") != "sql":
             raise unsupported("a subquery")
         tables = {each.subquery_alias.alias: self.of(each) for each in of.references}
-        return replace(Statement(of.root.sql.query, tables, name).relation(), plans={})
+        return replace(Statement(of.root.sql.query, tables).relation(), plans={})
 
 
-def _leaf(schema: T.StructType, rows: str, name: str) -> Relation:
+def _leaf(schema: T.StructType, rows: str = "") -> Relation:
     """Return the rows held under the name `rows`, or none if it is empty."""
     columns = tuple(
         OutputColumn(f.name, nullable(f.dataType), f"c{n}", json.dumps(f.metadata) if f.metadata else "")
@@ -223,4 +223,4 @@ def _leaf(schema: T.StructType, rows: str, name: str) -> Relation:
         f"CAST({quoted(c.name) if rows else 'NULL'} AS {duckdb_type(c.type)}) AS {c.sql}" for c in columns
     )
     sql = f"SELECT {shown or '1 AS c0'} {f'FROM {rows}' if rows else 'WHERE false'}"
-    return Relation(name, sql, columns, rows=rows)
+    return Relation(sql, columns, rows=rows)

@@ -41,15 +41,15 @@ from lake.session.in_process.tree import (
 from lake.session.in_process.types import Value, cast, common_type, has_float, is_float, is_number
 
 
-def filtered(rows: Relation, node: Node, name: str) -> Relation:
+def filtered(rows: Relation, node: Node) -> Relation:
     if is_aggregate(node):
         raise unsupported("a filter by several rows")
     scope = rows.scope
-    sql = f"SELECT * FROM {rows.name} WHERE {_condition(value_of(node, scope))}"
-    return Relation(name, sql, rows.columns, (rows,), rows.plans, filtered_by=columns_read([node], scope))
+    where = _condition(value_of(node, scope))
+    return rows.then(f"SELECT * FROM {rows.name} WHERE {where}", filtered_by=columns_read([node], scope))
 
 
-def among(rows: Relation, node: Node, others: Relation, name: str) -> Relation:
+def among(rows: Relation, node: Node, others: Relation) -> Relation:
     """Return the rows for which the value of `node` is one of `others`, which have one column."""
     scope, value = rows.scope, value_of(node, rows.scope)
     types = {value.type, *(column.type for column in others.columns)}
@@ -60,31 +60,31 @@ def among(rows: Relation, node: Node, others: Relation, name: str) -> Relation:
     one, other = alike([value, *(Value(column.sql, column.type) for column in others.columns)])
     sql = f"SELECT * FROM {rows.name} WHERE {one.sql} IN (SELECT {other.sql} FROM {others.name})"
     read = columns_read([node], scope) | _made_of(others.columns)
-    return Relation(name, sql, rows.columns, (rows, others), rows.plans, operator="Join", filtered_by=read)
+    return Relation(sql, rows.columns, (rows, others), rows.plans, operator="Join", filtered_by=read)
 
 
-def aliased(rows: Relation, alias: str, name: str) -> Relation:
+def aliased(rows: Relation, alias: str) -> Relation:
     columns = tuple(replace(column, of=alias, is_partial=False) for column in rows.columns)
-    return Relation(name, f"SELECT * FROM {rows.name}", columns, (rows,), rows.plans)
+    return rows.then(f"SELECT * FROM {rows.name}", columns)
 
 
-def distinct(rows: Relation, name: str) -> Relation:
+def distinct(rows: Relation) -> Relation:
     if any(has_float(c.type) or isinstance(c.type, T.MapType) for c in rows.columns):
         raise unsupported("distinct rows with fractions or maps")
-    read, sql = _made_of(rows.columns), f"SELECT DISTINCT * FROM {rows.name}"
-    return Relation(name, sql, rows.columns, (rows,), rows.plans, operator="Deduplicate", filtered_by=read)
+    read = _made_of(rows.columns)
+    return rows.then(f"SELECT DISTINCT * FROM {rows.name}", operator="Deduplicate", filtered_by=read)
 
 
-def ordered(rows: Relation, terms: Sequence[Sorted], name: str) -> Relation:
+def ordered(rows: Relation, terms: Sequence[Sorted]) -> Relation:
     if not all(map(_has_column, terms)):
         raise unsupported("an order by a constant")
-    scope, sql = rows.scope, f"SELECT * FROM {rows.name}"
+    scope = rows.scope
     order = ", ".join(key for term in terms for key in order_keys(term, scope))
-    made = Relation(name, sql, rows.columns, (rows,), rows.plans, order=order, operator="Sort")
-    return replace(made, filtered_by=columns_read(terms, scope))
+    read = columns_read(terms, scope)
+    return rows.then(f"SELECT * FROM {rows.name}", order=order, operator="Sort", filtered_by=read)
 
 
-def limited(rows: Relation, limit: int, name: str) -> Relation:
+def limited(rows: Relation, limit: int) -> Relation:
     """Return the first rows. The query fails if different rows of equal keys are before and behind the limit.
 
     All rows have equal keys without an order.
@@ -99,11 +99,10 @@ def limited(rows: Relation, limit: int, name: str) -> Relation:
         differ = f"count(*) OVER () > {limit} AND max(whole) OVER () > max(place) OVER ()"
         known = f"WHERE place <= {limit} QUALIFY CASE WHEN {differ} THEN error('equal keys') ELSE true END"
         sql = f"SELECT {shown} FROM (SELECT *, {ranks} FROM {rows.name}) {known} ORDER BY place LIMIT {limit}"
-    made = Relation(name, sql, rows.columns, (rows,), rows.plans, order=rows.order, limited=True)
-    return replace(made, operator="GlobalLimit")
+    return rows.then(sql, order=rows.order, limited=True, operator="GlobalLimit")
 
 
-def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] | None, name: str) -> Relation:
+def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] | None) -> Relation:
     """Return the join of DuckDB's `kind`: by a condition, by columns of the same names, or of all pairs."""
     both = _beside(left, right)
     of_right = both.columns[len(left.columns) :]
@@ -122,7 +121,7 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
         columns = [replace(c, is_partial=c.is_partial or c.of.lower() in partial) for c in columns]
     shown = ", ".join(column.sql for column in columns) or "1 AS no_column"
     sql = f"SELECT {shown} FROM {left.name} {kind} JOIN {other} ON {' AND '.join(terms) or 'true'}"
-    return Relation(name, sql, tuple(columns), (left, right), both.plans, operator="Join", filtered_by=read)
+    return Relation(sql, tuple(columns), (left, right), both.plans, operator="Join", filtered_by=read)
 
 
 def _of_sides(node: Node, left: Relation, right: Relation, both: Relation) -> Node:
@@ -166,7 +165,7 @@ def _condition(value: Value) -> str:
     return value.sql
 
 
-def selected(rows: Relation, nodes: Sequence[Node], name: str) -> Relation:
+def selected(rows: Relation, nodes: Sequence[Node]) -> Relation:
     scope = rows.scope
     columns, texts, lists = list[OutputColumn](), list[str](), list[Node]()
     is_windowed = any(has_window(node) for node in nodes if not isinstance(node, Name | OutputColumn))
@@ -186,7 +185,7 @@ def selected(rows: Relation, nodes: Sequence[Node], name: str) -> Relation:
     sql = f"SELECT {', '.join(texts) or '1 AS no_column'} FROM {rows.name}"
     operator = "Window" if is_windowed else ""
     read = columns_read(lists, scope) if lists else frozenset[str]()
-    return Relation(name, sql, tuple(columns), (rows,), rows.plans, operator=operator, filtered_by=read)
+    return rows.then(sql, columns, operator=operator, filtered_by=read)
 
 
 def _exploded(node: Node) -> Node | None:
@@ -201,7 +200,7 @@ def _unnested(list_: Node, scope: Scope, node: Node, sql: str) -> tuple[str, Out
     return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql, made_of=read)
 
 
-def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: str) -> Relation:
+def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node]) -> Relation:
     scope = rows.scope
     columns, texts, groups = list[OutputColumn](), list[str](), list[str]()
     if not by and not have_aggregate(nodes):
@@ -219,7 +218,7 @@ def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node], name: 
     grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
     sql = f"SELECT {', '.join(texts) or '1 AS no_column'} FROM {rows.name}{grouped}"
     read = _made_of(columns[: len(by)])
-    return Relation(name, sql, tuple(columns), (rows,), rows.plans, operator="Aggregate", filtered_by=read)
+    return rows.then(sql, columns, operator="Aggregate", filtered_by=read)
 
 
 def _has_column(node: Node) -> bool:
@@ -230,7 +229,6 @@ def united(
     left: Relation,
     right: Relation,
     pairs: Sequence[tuple[OutputColumn | None, OutputColumn | None]],
-    name: str,
     sign: str = "UNION ALL",
 ) -> Relation:
     """Return the rows of both, or those that `sign` leaves of the left."""
@@ -244,11 +242,11 @@ def united(
             texts.append(f"{cast(value, type_).sql} AS c{number}")
     sql = f"SELECT {', '.join(first)} FROM {left.name} {sign} SELECT {', '.join(second)} FROM {right.name}"
     operator = sign.partition(" ")[0].capitalize()
-    made = Relation(name, sql, tuple(columns), (left, right), left.plans, operator=operator)
+    made = Relation(sql, tuple(columns), (left, right), left.plans, operator=operator)
     return made if sign == "UNION ALL" else replace(made, filtered_by=_made_of(columns))
 
 
-def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal], name: str) -> Relation:
+def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal]) -> Relation:
     """Return rows with values in place of nulls: one for the columns of its kind, or one for each of `names`."""
     chosen = _called(rows, names) or [*rows.columns]
     by_column = dict(zip(chosen, [*values] * (len(chosen) if len(values) == 1 else 1), strict=True))
@@ -263,7 +261,7 @@ def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal], name
             raise unsupported("fractions in place of nulls")
         else:
             nodes.append(Alias(Call("coalesce", (column, Cast(value, column.type))), column.name))
-    return selected(rows, nodes, name)
+    return selected(rows, nodes)
 
 
 def _called(rows: Relation, names: Sequence[str]) -> list[OutputColumn]:
@@ -277,14 +275,14 @@ def _kind(type_: T.DataType) -> str:
     return "number" if is_number(type_) else type_.typeName()
 
 
-def without_nulls(rows: Relation, names: Sequence[str], name: str, *, least_one: bool) -> Relation:
+def without_nulls(rows: Relation, names: Sequence[str], *, least_one: bool) -> Relation:
     """Return the rows without a null in these columns (default: all), or with a value in `least_one` of them."""
     known = list[Node]()
     for column in _called(rows, names or [column.name for column in rows.columns]):
         known.append(Call("isnotnull", (column,)))
         if is_float(column.type):
             known[-1] = Call("and", (known[-1], Call("not", (Call("isnan", (column,)),))))
-    return filtered(rows, Call("or" if least_one else "and", tuple(known)), name)
+    return filtered(rows, Call("or" if least_one else "and", tuple(known)))
 
 
 def _beside(left: Relation, right: Relation) -> Relation:
@@ -297,4 +295,4 @@ def _beside(left: Relation, right: Relation) -> Relation:
     free = 1 + max((int(column.sql[1:]) for column in left.columns), default=-1)
     columns = [replace(c, sql=f"c{free + n}", id=again.get(c.id, c.id)) for n, c in enumerate(right.columns)]
     plans = {**left.plans, **dict.fromkeys(right.plans, ())} if again else {**right.plans, **left.plans}
-    return Relation("", "", (*left.columns, *columns), (), plans)
+    return Relation("", (*left.columns, *columns), (), plans)
