@@ -9,8 +9,21 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import DATE, INT, LONG, NTZ, TEXT, TIMESTAMP, Function, constant, times, typed
-from lake.session.in_process.types import MICROSECONDS, Value, cast, is_integer, units_before
+from lake.session.in_process.operators import times
+from lake.session.in_process.signatures import Function, constant, keyword, require, typed
+from lake.session.in_process.types import (
+    DATE,
+    INT,
+    LONG,
+    MICROSECONDS,
+    NTZ,
+    TEXT,
+    TIMESTAMP,
+    Value,
+    cast,
+    is_integer,
+    units_before,
+)
 from lake.text import literal
 
 UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
@@ -28,37 +41,19 @@ TIMES: Final = (DATE, TIMESTAMP, NTZ)
 
 def _local(at: Value) -> str:
     """Return the SQL of the wall clock in UTC of a time, or of a text that is one."""
-    if at.type not in {*TIMES, TEXT}:
-        raise unsupported(f"a {at.type.simpleString()} as time")
+    require(at.type in {*TIMES, TEXT})
     return cast(cast(at, TIMESTAMP), NTZ).sql
 
 
-def date_trunc(values: Sequence[Value]) -> Value:
-    unit, at = values
-    if (name := constant(unit).lower()) not in UNITS:
-        raise unsupported(f"date_trunc by {name}")
-    local = _local(at)
-    return cast(Value(f"CAST(date_trunc('{name}', {local}) AS TIMESTAMP)", NTZ), TIMESTAMP)
+def _clock(value: Value, _: Value) -> str:
+    """Return the SQL of an argument as the wall clock in UTC, or as a day."""
+    require(value.type in TIMES)
+    return cast(value, NTZ).sql if value.type == TIMESTAMP else value.sql
 
 
-def trunc(values: Sequence[Value]) -> Value:
-    day, unit = values
-    if day.type != DATE or (name := constant(unit).lower()) not in UNITS[:4]:
-        raise unsupported("trunc of other values")
-    return Value(f"CAST(date_trunc('{name}', {day.sql}) AS DATE)", DATE)
-
-
-def part_of_time(sql: str, *types: T.DataType) -> Function:
-    """`types` are those that have the part."""
-
-    def compute(values: Sequence[Value]) -> Value:
-        [at] = values
-        if at.type not in types:
-            raise unsupported(f"a part of a {at.type.simpleString()}")
-        local = cast(at, NTZ) if at.type == TIMESTAMP else at
-        return Value(f"CAST({sql.format(local.sql)} AS INTEGER)", INT)
-
-    return compute
+def _clock_of_time(value: Value, first: Value) -> str:
+    require(value.type != DATE)
+    return _clock(value, first)
 
 
 def _parts(pattern: str) -> Iterator[tuple[str, str]]:
@@ -87,12 +82,10 @@ def read_time(type_: T.DataType) -> Function:
 
     def compute(values: Sequence[Value]) -> Value:
         of, *format_ = values
-        if len(format_) > 1:
-            raise unsupported("a time by several formats")
+        require(len(format_) <= 1)
         if not format_ or of.type in TIMES:
             return cast(of, type_)
-        if of.type != TEXT:
-            raise unsupported(f"a time by the format of a {of.type.simpleString()}")
+        require(of.type == TEXT)
         shape = form = ""
         for letters, signs in _parts(constant(format_[0])):
             if (letters and letters not in FORMATS) or not signs.isascii():
@@ -118,16 +111,14 @@ def from_unixtime(values: Sequence[Value]) -> Value:
 def part_by_name(values: Sequence[Value]) -> Value:
     name, at = values
     part = constant(name).lower()
-    if PARTS.get(part, part) not in {*DATE_PARTS, *UNITS[-3:-1]}:
-        raise unsupported(f"the part {part}")
+    require(PARTS.get(part, part) in {*DATE_PARTS, *UNITS[-3:-1]})
     return FUNCTIONS[PARTS.get(part, part)]([at])
 
 
 def shifted(unit: str, values: Sequence[Value]) -> Value:
     number, at = values
     unit = unit.lower()
-    if unit not in MICROSECONDS or not is_integer(number.type) or at.type not in {TIMESTAMP, NTZ}:
-        raise unsupported(f"timestampadd by {unit}")
+    require(unit in MICROSECONDS and is_integer(number.type) and at.type in {TIMESTAMP, NTZ})
     micros = f"CAST({number.sql} AS BIGINT) * {MICROSECONDS[unit]}"
     return times("+")([at, Value(micros, T.DayTimeIntervalType())])
 
@@ -135,20 +126,22 @@ def shifted(unit: str, values: Sequence[Value]) -> Value:
 def interval(values: Sequence[Value]) -> Value:
     """Return the microseconds of literal seconds: other parts are zero."""
     *parts, seconds = values
-    if not all(value.sql == "0" for value in parts) or not seconds.is_literal:
-        raise unsupported("a computed interval")
+    require(all(value.sql == "0" for value in parts) and seconds.is_literal)
     return Value(f"CAST({seconds.sql} * 1000000 AS BIGINT)", T.DayTimeIntervalType(), is_literal=True)
 
 
 FUNCTIONS: Final[dict[str, Function]] = {
-    "date_trunc": date_trunc,
-    "trunc": trunc,
+    "date_trunc": typed(
+        "(CAST(date_trunc({0}, {1}) AS TIMESTAMP) AT TIME ZONE 'UTC')",
+        *(TIMESTAMP, keyword(*UNITS), lambda value, _: _local(value)),
+    ),
+    "trunc": typed("CAST(date_trunc({1}, {0}) AS DATE)", DATE, DATE, keyword(*UNITS[:4])),
     "date_format": date_format,
-    **{part: part_of_time(f"{part}({{0}})", *TIMES) for part in DATE_PARTS},
-    **{part: part_of_time(f"{part}({{0}})", *TIMES[1:]) for part in UNITS[-3:]},
-    "dayofmonth": part_of_time("day({0})", *TIMES),
-    "dayofweek": part_of_time("dayofweek({0}) + 1", *TIMES),
-    "weekday": part_of_time("isodow({0}) - 1", *TIMES),
+    **{part: typed(f"CAST({part}({{0}}) AS INTEGER)", INT, _clock) for part in DATE_PARTS},
+    **{part: typed(f"CAST({part}({{0}}) AS INTEGER)", INT, _clock_of_time) for part in UNITS[-3:]},
+    "dayofmonth": typed("CAST(day({0}) AS INTEGER)", INT, _clock),
+    "dayofweek": typed("CAST(dayofweek({0}) + 1 AS INTEGER)", INT, _clock),
+    "weekday": typed("CAST(isodow({0}) - 1 AS INTEGER)", INT, _clock),
     "unix_micros": typed("epoch_us({0})", LONG, TIMESTAMP),
     "timestamp_micros": typed("make_timestamptz({0})", TIMESTAMP, LONG),
     "timestamp_millis": typed("make_timestamptz({0} * 1000)", TIMESTAMP, LONG),

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from lake.session.in_process import aggregates, dates, functions, lists, operators
 from lake.session.in_process.mode import Unsupported, unsupported
+from lake.session.in_process.signatures import called, require
 from lake.session.in_process.tree import (
     Alias,
     Call,
@@ -26,7 +27,7 @@ from lake.session.in_process.tree import (
     name_of,
     parts_of,
 )
-from lake.session.in_process.types import LONGEST, Value, cast, try_cast
+from lake.session.in_process.types import BOOLEAN, LONGEST, Value, cast, try_cast
 from lake.text import literal
 
 LISTS: Final = frozenset({"collect_list", "collect_set", "array_agg"})
@@ -82,7 +83,12 @@ def is_aggregate(node: Node) -> bool:
 
 
 def value_of(node: Node, scope: Scope) -> Value:
-    value = _value(node, scope)
+    """Return the SQL and the type of an expression. Raises Unsupported."""
+    try:
+        value = _value(node, scope)
+    except (ValueError, LookupError) as error:
+        call = node.call if isinstance(node, Over) else node
+        raise unsupported(f"{call.name if isinstance(call, Call) else call} with these arguments") from error
     if len(value.sql) > LONGEST:
         raise unsupported("so long an expression")
     return value
@@ -108,15 +114,14 @@ def _value(node: Node, scope: Scope) -> Value:
 
 
 def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a form
-    if node.ignores_nulls or (node.distinct and node.name not in aggregates.AGGREGATES):
-        raise unsupported(f"{node.name} of other values")
+    require(not node.ignores_nulls and (not node.distinct or node.name in aggregates.AGGREGATES))
     match node:
         case Call("struct"):
             parts = expanded(node.arguments, scope)
             made = functions.struct([value_of(part, scope) for part in parts], [*map(name_of, parts)])
             return _with_metadata(made, parts, scope)
         case Call("named_struct", parts):
-            return _with_metadata(functions.call("named_struct", _arguments(node, scope)), parts[1::2], scope)
+            return _with_metadata(functions.call(node.name, _arguments(node, scope)), parts[1::2], scope)
         case Call("sort_array", (Call("collect_list" | "array_agg", (of,), _, None, False), *rest)):
             return aggregates.sorted_list(value_of(of, scope), _direction(rest))
         case Call("sort_array", (Call("collect_set", (of,), _, None), *rest)):
@@ -136,9 +141,9 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
 
 def _direction(rest: Sequence[Node]) -> str:
     """`rest` are the further arguments of `sort_array`."""
-    if rest and rest not in ([Literal(True, T.BooleanType())], [Literal(False, T.BooleanType())]):
-        raise unsupported("a computed order")
-    return "DESC" if rest == [Literal(False, T.BooleanType())] else "ASC"
+    is_ascending, is_descending = rest in ([], [Literal(True, BOOLEAN)]), rest == [Literal(False, BOOLEAN)]
+    require(is_ascending or is_descending)
+    return "ASC" if is_ascending else "DESC"
 
 
 def _null(type_: T.DataType) -> Value:
@@ -148,8 +153,7 @@ def _null(type_: T.DataType) -> Value:
 
 def _arguments(node: Call, scope: Scope) -> list[Value]:
     starred = node.name == "count" and node.arguments in {(Star(),), (Literal(1, T.IntegerType()),)}
-    if node.name == "count" and not node.arguments:
-        raise unsupported("count()")
+    require(node.name != "count" or bool(node.arguments))
     if node.name in {"if", "when"}:
         return [_value_or_refusal(part, scope) for part in node.arguments]
     return [] if starred else [value_of(part, scope) for part in node.arguments]
@@ -169,8 +173,7 @@ def _filter(node: Call, scope: Scope) -> str:
     if node.where is None:
         return ""
     value = value_of(node.where, scope)
-    if not isinstance(value.type, T.BooleanType):
-        raise unsupported(f"a filter by a {value.type.simpleString()}")
+    require(value.type == BOOLEAN)
     return f" FILTER (WHERE {value.sql})"
 
 
@@ -180,14 +183,8 @@ def _by_lambda(node: Call, scope: Scope) -> Value:
 
     def body(made: Node) -> lists.Body:
         if not isinstance(made, Lambda):
-            raise unsupported(f"{node.name} by another function")
-
-        def evaluated(values: Sequence[Value]) -> Value:
-            if len(made.parameters) != len(values):
-                raise unsupported(f"{node.name} by a function of other parameters")
-            return value_of(made.body, scope.within(dict(zip(made.parameters, values, strict=True))))
-
-        return evaluated
+            raise ValueError
+        return lambda values: value_of(made.body, scope.within(dict(zip(made.parameters, values, strict=True))))
 
     if node.name == "aggregate":
         start, step, *finish = others
@@ -215,8 +212,7 @@ OVER_ITEMS: Final = {
 def _entry(entries: Sequence[Node], key: Node, scope: Scope) -> Value:
     """Return the value of a written map for a key, null if it has none."""
     keys = [node.value if isinstance(node, Literal) else None for node in entries[::2]]
-    if None in keys or len({*keys}) < len(keys):
-        raise unsupported("a map of other keys than different constants")
+    require(None not in keys and len({*keys}) == len(keys))
     branches = [Call("==", (key, node)) if n % 2 == 0 else node for n, node in enumerate(entries)]
     return value_of(Call("when", tuple(branches)), scope)
 
@@ -239,22 +235,20 @@ def _named(node: Name | OutputColumn, scope: Scope) -> Value:
 
 def _over(node: Over, scope: Scope) -> Value:
     by = [value_of(part, scope) for part in node.by]
-    if any(isinstance(value.type, T.MapType) for value in by):
-        raise unsupported("groups of maps")
+    require(not any(isinstance(value.type, T.MapType) for value in by))
     parts = [f"PARTITION BY {', '.join(value.sql for value in by)}"] if by else []
     order = [key for part in node.order for key in order_keys(part, scope)]
     parts += [f"ORDER BY {', '.join(order)}"] if order else []
     call = node.call
     if not isinstance(call, Call):
-        raise unsupported("a window of an expression")
+        raise ValueError
     over = f"{_filter(call, scope)} OVER ({' '.join([*parts, node.frame])})"
     values = _arguments(call, scope)
     if call.name in aggregates.RANKS:
-        if not node.order or call.distinct or (node.frame and call.name not in aggregates.FRAMED):
-            raise unsupported(f"{call.name} without an order, or in a frame")
-        return aggregates.rank(call.name, values, over, ignores_nulls=call.ignores_nulls)
-    if call.ignores_nulls or call.distinct or call.name not in aggregates.AGGREGATES or (node.frame and not node.order):
-        raise unsupported(f"a window of {call.name}")
+        require(bool(node.order) and not call.distinct and (not node.frame or call.name in aggregates.IN_FRAMES))
+        skip = " IGNORE NULLS" if call.ignores_nulls else ""
+        return called(call.name, aggregates.RANKS[call.name], values, over, skip)
+    require(not call.ignores_nulls and not call.distinct and (not node.frame or bool(node.order)))
     return aggregates.aggregate(call.name, values, over)
 
 

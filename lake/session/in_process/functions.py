@@ -15,17 +15,39 @@ from pyspark.sql import types as T
 
 from lake.session.in_process import lists, operators, patterns, texts, zones
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, DOUBLE, EPOCH, INT, LONG, TIMESTAMP, Function, constant, typed
+from lake.session.in_process.operators import EPOCH
 from lake.session.in_process.python_functions import ARROW_FUNCTIONS
+from lake.session.in_process.signatures import (
+    ANY,
+    Function,
+    accepted,
+    by_count,
+    called,
+    cast_to,
+    constant,
+    of_kinds,
+    require,
+    type_of_first,
+    typed,
+    whole,
+)
 from lake.session.in_process.types import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
     INTEGERS,
+    LONG,
     MOST,
     NAMES,
+    NTZ,
+    TIMESTAMP,
     Value,
+    as_decimal,
     cast,
     duckdb_type,
-    is_float,
     is_integer,
+    is_number,
     once,
     together,
 )
@@ -35,8 +57,7 @@ from lake.text import literal, quoted
 def _struct(values: Sequence[Value], names: Sequence[str]) -> Value:
     fields = ", ".join(f"{quoted(name)} := {value.sql}" for name, value in zip(names, values, strict=True))
     type_ = T.StructType([T.StructField(name, value.type) for name, value in zip(names, values, strict=True)])
-    if len({name.lower() for name in names}) < len(names) or not names:
-        raise unsupported("a struct with two parts of one name")
+    require(bool(names) and len({name.lower() for name in names}) == len(names))
     return Value(f"struct_pack({fields})", type_)
 
 
@@ -75,8 +96,7 @@ def _xxhash64(values: Sequence[Value]) -> Value:
 
 def _in_zone(values: Sequence[Value], direction: str) -> Value:
     at, zone = values
-    if not isinstance(at.type, T.DateType | T.TimestampType | T.TimestampNTZType):
-        raise unsupported(f"a time zone of a {at.type.simpleString()}")
+    require(at.type in {DATE, TIMESTAMP, NTZ})
     at, name = cast(at, TIMESTAMP), constant(zone)
     return at if name == "UTC" else zones.moved(at, name, direction)
 
@@ -87,34 +107,19 @@ def _field(values: Sequence[Value]) -> Value:
         part = _field([Value("part", of.type.elementType), name])
         return Value(f"list_transform({of.sql}, lambda part: {part.sql})", T.ArrayType(part.type))
     if not isinstance(of.type, T.StructType):
-        raise unsupported(f"a part of a {of.type.simpleString()}")
+        raise ValueError
     wanted = constant(name)
     found = [f for f in of.type if f.name.lower() == wanted.lower()]
-    if len(found) != 1 or found[0].name != wanted:
-        raise unsupported(f"the part {wanted}")
+    require([part.name for part in found] == [wanted])
     return Value(f"({of.sql}).{quoted(wanted)}", found[0].dataType)
 
 
-def _ln(values: Sequence[Value]) -> Value:
-    [x] = (cast(value, DOUBLE).sql for value in values)
-    return Value(once(x, lambda x: f"CASE WHEN {x} > 0 THEN spark_ln({x}) END"), DOUBLE)
+def _of_double(template: str) -> Function:
+    def compute(values: Sequence[Value]) -> Value:
+        [of] = values
+        return Value(once(cast(of, DOUBLE).sql, template.format), DOUBLE)
 
-
-def _power(values: Sequence[Value]) -> Value:
-    x, y = (cast(value, DOUBLE).sql for value in values)
-    return Value(f"spark_power({x}, {y})", DOUBLE)
-
-
-def _square_root(values: Sequence[Value]) -> Value:
-    [x] = (cast(value, DOUBLE).sql for value in values)
-    return Value(once(x, lambda x: f"CASE WHEN {x} < 0 THEN CAST('nan' AS DOUBLE) ELSE sqrt({x}) END"), DOUBLE)
-
-
-def _is_nan(values: Sequence[Value]) -> Value:
-    [of] = values
-    if not is_float(of.type):
-        raise unsupported(f"isnan of a {of.type.simpleString()}")
-    return Value(f"coalesce(isnan({of.sql}), false)", BOOLEAN)
+    return compute
 
 
 def _whole(name: str) -> Function:
@@ -124,38 +129,20 @@ def _whole(name: str) -> Function:
             return replace(cast(of, LONG), is_literal=False)
         if isinstance(of.type, T.DoubleType):
             return Value(f"CAST({name}({of.sql}) AS BIGINT)", LONG)
-        if not isinstance(of.type, T.DecimalType):
-            raise unsupported(f"{name} of a {of.type.simpleString()}")
-        digits = of.type.precision - of.type.scale + bool(of.type.scale)
+        type_ = as_decimal(of.type)
+        digits = type_.precision - type_.scale + bool(type_.scale)
         return cast(Value(f"{name}({of.sql})", T.DecimalType(MOST, 0)), T.DecimalType(digits, 0))
 
     return compute
 
 
-def _cast_to(type_: T.DataType) -> Function:
-    def compute(values: Sequence[Value]) -> Value:
-        [of] = values
-        return replace(cast(of, type_), is_literal=False)
-
-    return compute
-
-
-def _shift(template: str) -> Function:
-    def compute(values: Sequence[Value]) -> Value:
-        if values[0].type != LONG:
-            raise unsupported("a shift of other values")
-        return typed(template, LONG, LONG, INT)(values)
-
-    return compute
-
-
 def _shift_right_unsigned(values: Sequence[Value]) -> Value:
-    of, by = values
-    if not by.is_literal or not 0 < int(by.sql) < 64:
-        raise unsupported("a shift by other numbers")
-    return _shift(f"(({{0}} >> {{1}}) & {(1 << 64 - int(by.sql)) - 1})")([of, by])
+    bits = whole(values[1])
+    require(0 < bits < 64)
+    return typed(f"(({{0}} >> {{1}}) & {(1 << 64 - bits) - 1})", *SHIFT)(values)
 
 
+SHIFT: Final = (LONG, accepted(lambda value, _: value.type == LONG), INT)
 TYPES: Final = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double"),
     *("string", "binary", "date", "timestamp"),
@@ -163,7 +150,7 @@ TYPES: Final = (
 """Types whose names Spark also takes as functions; `long` and others are none."""
 
 FUNCTIONS: Final[dict[str, Function]] = {
-    **{name: _cast_to(NAMES[name]) for name in TYPES},
+    **{name: typed("{0}", NAMES[name], cast_to(NAMES[name])) for name in TYPES},
     **texts.FUNCTIONS,
     **lists.FUNCTIONS,
     **dict.fromkeys(("rlike", "regexp", "regexp_like"), patterns.matches),
@@ -171,23 +158,23 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "regexp_extract": patterns.extracted,
     "regexp_extract_all": patterns.all_extracted,
     "split": patterns.split,
-    "==": operators.comparison("="),
-    **dict.fromkeys(("<=>", "equal_null"), operators.comparison("IS NOT DISTINCT FROM")),
-    "!=": operators.different,
-    "<": operators.comparison("<"),
-    "<=": operators.comparison("<="),
-    ">": operators.comparison(">"),
-    ">=": operators.comparison(">="),
+    "==": operators.EQUAL,
+    **dict.fromkeys(("<=>", "equal_null"), operators.equality("({0} IS NOT DISTINCT FROM {1})")),
+    "!=": operators.equality("(NOT ({0} = {1}))"),
+    "<": operators.ordering("<"),
+    "<=": operators.ordering("<="),
+    ">": operators.ordering(">"),
+    ">=": operators.ordering(">="),
     "and": operators.logical("AND"),
     "or": operators.logical("OR"),
-    "not": operators.negation,
-    "isnull": operators.is_null,
-    "isnotnull": operators.is_not_null,
+    "not": typed("(NOT {0})", BOOLEAN, lambda value, _: operators.boolean(value)),
+    "isnull": typed("({0} IS NULL)", BOOLEAN, ANY),
+    "isnotnull": typed("({0} IS NOT NULL)", BOOLEAN, ANY),
     "in": operators.among,
     **dict.fromkeys(("coalesce", "ifnull", "nvl"), operators.coalesce),
     "nvl2": operators.nvl2,
     "when": operators.when,
-    "if": operators.if_else,
+    "if": by_count({3: operators.when}),
     "nullif": operators.nullif,
     "greatest": operators.extreme("greatest", ">="),
     "least": operators.extreme("least", "<="),
@@ -199,26 +186,26 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "div": operators.division("//"),
     "pmod": operators.pmod,
     "negative": operators.of_number("(-{0})", *INTEGERS, T.DecimalType, T.FloatType, T.DoubleType),
-    "positive": operators.positive,
+    "positive": typed("{0}", type_of_first, accepted(lambda value, _: is_number(value.type))),
     "abs": operators.of_number("abs({0})", *INTEGERS, T.DecimalType, T.DoubleType),
     "round": operators.rounded,
-    "|": operators.bits("|"),
-    "&": operators.bits("&"),
-    "^": operators.bits("xor"),
+    "|": operators.bits("({0} | {1})"),
+    "&": operators.bits("({0} & {1})"),
+    "^": operators.bits("xor({0}, {1})"),
     "~": operators.of_number("(~{0})", *INTEGERS),
     "try_add": operators.attempt(operators.times("+")),
     "try_subtract": operators.attempt(operators.times("-")),
     "try_multiply": operators.attempt(operators.arithmetic("*")),
-    **dict.fromkeys(("ln", "log"), _ln),
-    **dict.fromkeys(("power", "pow"), _power),
-    "sqrt": _square_root,
-    "isnan": _is_nan,
+    **dict.fromkeys(("ln", "log"), _of_double("CASE WHEN {0} > 0 THEN spark_ln({0}) END")),
+    **dict.fromkeys(("power", "pow"), typed("spark_power({0}, {1})", DOUBLE, cast_to(DOUBLE), cast_to(DOUBLE))),
+    "sqrt": _of_double("CASE WHEN {0} < 0 THEN CAST('nan' AS DOUBLE) ELSE sqrt({0}) END"),
+    "isnan": typed("coalesce(isnan({0}), false)", BOOLEAN, of_kinds(T.FloatType, T.DoubleType)),
     **dict.fromkeys(("sign", "signum"), typed("CAST(sign({0}) AS DOUBLE)", DOUBLE, LONG)),
     "ceil": _whole("ceil"),
     "floor": _whole("floor"),
     "bit_count": typed("CAST(bit_count({0}) AS INTEGER)", INT, LONG),
-    "shiftleft": _shift("({0} << {1})"),
-    "shiftright": _shift("({0} >> ({1} & 63))"),
+    "shiftleft": typed("({0} << {1})", *SHIFT),
+    "shiftright": typed("({0} >> ({1} & 63))", *SHIFT),
     "shiftrightunsigned": _shift_right_unsigned,
     "named_struct": _named_struct,
     "array": _array,
@@ -229,39 +216,34 @@ FUNCTIONS: Final[dict[str, Function]] = {
 }
 
 
-def literal_value(value: object, type_: T.DataType) -> Value:  # noqa: PLR0911 one return a kind
+def literal_value(value: object, type_: T.DataType) -> Value:
     match type_:
-        case T.NullType():
-            return Value("NULL", type_, is_literal=True)
-        case T.BooleanType():
-            return Value(str(value).lower(), type_, is_literal=True)
         case T.StringType():
-            return Value(literal(str(value)), type_, is_literal=True)
-        case T.IntegerType() | T.DecimalType():
-            written = f"CAST('{value:f}' AS {duckdb_type(type_)})" if isinstance(type_, T.DecimalType) else str(value)
-            return Value(written, type_, is_literal=True)
-        case T.DayTimeIntervalType():
-            return Value(f"CAST({value} AS BIGINT)", type_, is_literal=True)
-        case T.YearMonthIntervalType():
-            return Value(f"CAST({value} AS INTEGER)", type_, is_literal=True)
+            sql = literal(str(value))
+        case T.DecimalType():
+            sql = f"CAST('{value:f}' AS {duckdb_type(type_)})"
         case T.DoubleType():
-            return Value(f"CAST('{value!r}' AS DOUBLE)", type_, is_literal=True)
+            sql = f"CAST('{value!r}' AS DOUBLE)"
         case T.DateType():
-            return Value(f"DATE '{value}'", type_, is_literal=True)
+            sql = f"DATE '{value}'"
         case T.TimestampType() if isinstance(value, datetime):
-            micros = (value - EPOCH) // timedelta(microseconds=1)
-            return Value(f"make_timestamptz({micros})", type_, is_literal=True)
-    if is_integer(type_):
-        return Value(f"CAST({value} AS {'BIGINT' if type_ == LONG else 'SMALLINT'})", type_, is_literal=True)
-    raise unsupported(f"a constant of type {type_.simpleString()}")
+            sql = f"make_timestamptz({(value - EPOCH) // timedelta(microseconds=1)})"
+        case T.ByteType() | T.ShortType():
+            sql = f"CAST({value} AS SMALLINT)"
+        case T.LongType() | T.DayTimeIntervalType() | T.YearMonthIntervalType():
+            sql = f"CAST({value} AS {duckdb_type(type_)})"
+        case T.NullType():
+            sql = "NULL"
+        case T.BooleanType() | T.IntegerType():
+            sql = str(value).lower()
+        case _:
+            raise unsupported(f"a constant of type {type_.simpleString()}")
+    return Value(sql, type_, is_literal=True)
 
 
 def call(name: str, values: Sequence[Value]) -> Value:
-    if called := ARROW_FUNCTIONS.get(name):
-        return called.value(values)
+    if function := ARROW_FUNCTIONS.get(name):
+        return function.value(values)
     if name not in FUNCTIONS:
         raise unsupported(f"the function {name}")
-    try:
-        return FUNCTIONS[name](values)
-    except (ValueError, IndexError) as error:
-        raise unsupported(f"{name} with {len(values)} arguments") from error
+    return called(name, FUNCTIONS[name], values)

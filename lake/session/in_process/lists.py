@@ -7,22 +7,46 @@ from typing import Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, INT, LONG, TEXT, Function, sort_keys, whole
-from lake.session.in_process.types import Value, cast, common_type, duckdb_type, has_float, is_integer, let, once
+from lake.session.in_process.operators import sort_keys
+from lake.session.in_process.signatures import (
+    SAME,
+    Function,
+    accepted,
+    constant_number,
+    of_kinds,
+    of_types,
+    require,
+    type_of_first,
+    typed,
+    unless_null,
+)
+from lake.session.in_process.types import (
+    BOOLEAN,
+    INT,
+    LONG,
+    TEXT,
+    Value,
+    cast,
+    common_type,
+    duckdb_type,
+    has_float,
+    is_integer,
+    let,
+    once,
+)
 
 NESTED: Final = (T.StructType, T.ArrayType, T.MapType, T.NullType)
 LONGEST: Final = 100_000
 """Elements of a sequence that are held in memory."""
-UNLESS_KNOWN: Final = "WHEN {0} OR {1} IS NULL THEN NULL ELSE {2} END"
 Body = Callable[[Sequence[Value]], Value]
 """A lambda: the value for values of its parameters."""
 
 
 def element_type(value: Value) -> T.DataType:
-    if not isinstance(value.type, T.ArrayType):
-        raise unsupported(f"a {value.type.simpleString()} as array")
-    return value.type.elementType
+    match value.type:
+        case T.ArrayType(elementType=type_):
+            return type_
+    raise ValueError
 
 
 def variable(depth: int, type_: T.DataType) -> Value:
@@ -39,8 +63,7 @@ def transform(of: Value, depth: int, body: Body) -> Value:
 def filtered(of: Value, depth: int, body: Body) -> Value:
     item = variable(depth, element_type(of))
     made = body([item])
-    if not isinstance(made.type, T.BooleanType):
-        raise unsupported("a filter by another value than true and false")
+    require(made.type == BOOLEAN)
     return Value(f"list_filter({of.sql}, lambda {item.sql}: {made.sql})", of.type)
 
 
@@ -48,8 +71,7 @@ def reduced(of: Value, start: Value, depth: int, body: Body, finish: Body | None
     """Return the last state: `body` makes it of the one before and an item, `finish` something of the last."""
     state, item = variable(depth, start.type), variable(depth + 1, element_type(of))
     made = body([state, item])
-    if made.type != start.type:
-        raise unsupported("a state that changes its type")
+    require(made.type == start.type)
     first = f"CAST({start.sql} AS {duckdb_type(start.type)})"
     last = Value(f"list_reduce({of.sql}, lambda {state.sql}, {item.sql}: {made.sql}, {first})", start.type)
     if finish is None:
@@ -65,8 +87,7 @@ def zipped(left: Value, right: Value, depth: int, body: Body) -> Value:
     """
     key, one = _types_of_map(left)
     other_key, other = _types_of_map(right)
-    if other_key != key:
-        raise unsupported("maps with keys of several types")
+    require(key == other_key)
     item, entry = f"l{depth}", "struct_pack(key := e.key, place := i"
     made = body([Value(f"{item}.key", key), Value(f"{item}.x", one), Value(f"{item}.y", other)])
     no_x, no_y = (f"CAST(NULL AS {duckdb_type(type_)})" for type_ in (one, other))
@@ -82,53 +103,27 @@ def zipped(left: Value, right: Value, depth: int, body: Body) -> Value:
 
 
 def _types_of_map(of: Value) -> tuple[T.DataType, T.DataType]:
-    if not isinstance(of.type, T.MapType):
-        raise unsupported(f"a {of.type.simpleString()} as map")
-    return of.type.keyType, of.type.valueType
+    match of.type:
+        case T.MapType(keyType=key, valueType=value):
+            return key, value
+    raise ValueError
 
 
-def _map_from_entries(values: Sequence[Value]) -> Value:
-    [of] = values
-    type_ = element_type(of)
-    if not isinstance(type_, T.StructType) or len(type_) != 2:
-        raise unsupported("map_from_entries of other values")
-    key, value = (field.dataType for field in type_)
-    if isinstance(key, NESTED) or has_float(key):
-        raise unsupported(f"keys of a map of type {key.simpleString()}")
-    return Value(f"map_from_entries({of.sql})", T.MapType(key, value))
+def _map_of_entries(values: Sequence[Value]) -> T.DataType:
+    match element_type(values[0]):
+        case T.StructType(fields=[key, value]) if is_comparable(key.dataType):
+            return T.MapType(key.dataType, value.dataType)
+    raise ValueError
 
 
-def _map_entries(values: Sequence[Value]) -> Value:
-    [of] = values
-    key, value = _types_of_map(of)
-    entry = T.StructType([T.StructField("key", key), T.StructField("value", value)])
-    return Value(f"map_entries({of.sql})", T.ArrayType(entry))
-
-
-def _element(values: Sequence[Value]) -> Value:
-    """Return an element by a constant place from 0; there must be one."""
-    of, key = values
-    return _at(of, max(whole(key), -1) + 1)
-
-
-def _element_at(values: Sequence[Value]) -> Value:
-    """Return an element by a constant place from 1, or from the end by a negative one; there must be one."""
-    of, key = values
-    return _at(of, whole(key))
-
-
-def _at(of: Value, place: int) -> Value:
-    type_ = element_type(of)
-    if not place:
-        raise unsupported("an element at no place")
-    known = f"len({of.sql}) < {abs(place)} THEN error('an element outside')"
-    return Value(f"CASE WHEN {known} ELSE {of.sql}[{place}] END", type_)
+def _entries_of_map(values: Sequence[Value]) -> T.DataType:
+    key, value = _types_of_map(values[0])
+    return T.ArrayType(T.StructType([T.StructField("key", key), T.StructField("value", value)]))
 
 
 def _sequence(values: Sequence[Value]) -> Value:
     type_ = common_type([value.type for value in values])
-    if not is_integer(type_):
-        raise unsupported("a sequence of other values")
+    require(is_integer(type_))
     first, last, *step = (cast(value, type_).sql for value in values)
     widest = f"CAST({first} AS HUGEINT) + {LONGEST} * {step[0] if step else 1}"
     upwards = f"{first} <= {last} AND {last} < {widest}" + (f" AND {step[0]} > 0" if step else "")
@@ -139,11 +134,6 @@ def _sequence(values: Sequence[Value]) -> Value:
     return Value(f"CASE WHEN {unknown} THEN NULL WHEN {upwards} THEN {made} ELSE error('downwards') END", of)
 
 
-def _size(values: Sequence[Value]) -> Value:
-    element_type(values[0])
-    return Value(f"CAST(len({values[0].sql}) AS INTEGER)", INT)
-
-
 def _sorted(nulls: str) -> Function:
     def sort(values: Sequence[Value]) -> Value:
         [of] = values
@@ -151,8 +141,7 @@ def _sorted(nulls: str) -> Function:
         keys = sort_keys(Value("e", type_))
         if not isinstance(type_, T.StructType):
             return Value(f"list_sort({of.sql}, 'ASC', 'NULLS {nulls}')", of.type)
-        if nulls == "LAST" or has_float(type_):
-            raise unsupported("a sorted array of these structs")
+        require(nulls == "FIRST" and not has_float(type_))
         parts = ", ".join(f"k{n} := ({key}) IS NOT NULL, v{n} := {key}" for n, key in enumerate(keys))
         keyed = f"list_transform({of.sql}, lambda e: struct_pack({parts}, e := e))"
         return Value(f"list_transform(list_sort({keyed}, 'ASC', 'NULLS FIRST'), lambda e: e.e)", of.type)
@@ -160,51 +149,14 @@ def _sorted(nulls: str) -> Function:
     return sort
 
 
-def _distinct(values: Sequence[Value]) -> Value:
-    """Return the first of equal elements; without nulls, which DuckDB's search does not find."""
-    [of] = values
-    sort_keys(Value("", element_type(of)))
-    if has_float(of.type):
-        raise unsupported("different fractions")
-    no_null = f"len(list_filter({of.sql}, lambda l: l IS NULL)) > 0 THEN error('a null')"
-    first = f"list_filter({of.sql}, lambda l, i: list_position({of.sql}, l) = i)"
-    return Value(f"CASE WHEN {no_null} ELSE {first} END", of.type)
+def is_comparable(type_: T.DataType) -> bool:
+    """Return whether equal values of this type are the same."""
+    return not isinstance(type_, NESTED) and not has_float(type_)
 
 
-def _selected(condition: str) -> Function:
-    """Return a function of two arrays: the different elements of the first that are, or are not, in the second."""
-
-    def select(values: Sequence[Value]) -> Value:
-        left, right = values
-        if left.type != right.type:
-            raise unsupported("a selection by another array")
-        chosen = f"list_filter({_distinct([left]).sql}, lambda d: {condition} list_contains({right.sql}, d))"
-        return Value(f"CASE WHEN {right.sql} IS NOT NULL THEN {chosen} END", left.type)
-
-    return select
-
-
-def _union(values: Sequence[Value]) -> Value:
-    left, right = values
-    if left.type != right.type:
-        raise unsupported("a union of other arrays")
-    both = f"CASE WHEN {left.sql} IS NOT NULL AND {right.sql} IS NOT NULL THEN list_concat({left.sql}, {right.sql}) END"
-    return _distinct([Value(both, left.type)])
-
-
-def _comparable(of: Value, *others: Value) -> None:
-    """Raise Unsupported unless the elements are of one type, of which equal values are the same."""
-    type_ = element_type(of)
-    if isinstance(type_, NESTED) or has_float(type_) or any(value.type != type_ for value in others):
-        raise unsupported("a search of other values")
-
-
-def _contains(values: Sequence[Value]) -> Value:
-    of, value = values
-    _comparable(of, value)
-    has_null = f"{value.sql} IS NULL OR len({of.sql}) > list_count({of.sql})"
-    unknown = UNLESS_KNOWN.format(has_null, of.sql, "false")
-    return Value(f"CASE WHEN list_contains({of.sql}, {value.sql}) THEN true {unknown}", BOOLEAN)
+def _has_distinct(of: Value) -> bool:
+    """Return whether DuckDB finds equal elements as Spark does, unless one is null."""
+    return bool(sort_keys(Value("", element_type(of)))) and not has_float(of.type)
 
 
 def any_of(of: Value, depth: int, body: Body) -> Value:
@@ -217,98 +169,77 @@ def all_of(of: Value, depth: int, body: Body) -> Value:
 
 
 def _quantified(answers: Value, decisive: str) -> Value:
-    if answers.type != T.ArrayType(BOOLEAN):
-        raise unsupported("a condition of another type")
+    require(answers.type == T.ArrayType(BOOLEAN))
     other = {"true": "false", "false": "true"}[decisive]
 
     def decided(x: str) -> str:
-        unknown = UNLESS_KNOWN.format(f"len({x}) > list_count({x})", x, other)
-        return f"CASE WHEN list_contains({x}, {decisive}) THEN {decisive} {unknown}"
+        is_unknown = f"len({x}) > list_count({x}) OR {x} IS NULL"
+        return f"CASE WHEN list_contains({x}, {decisive}) THEN {decisive} WHEN {is_unknown} THEN NULL ELSE {other} END"
 
     return Value(once(answers.sql, decided), BOOLEAN)
 
 
-def _position(values: Sequence[Value]) -> Value:
-    of, value = values
-    _comparable(of, value)
-    known = f"{of.sql} IS NOT NULL AND {value.sql} IS NOT NULL"
-    return Value(f"CASE WHEN {known} THEN CAST(coalesce(list_position({of.sql}, {value.sql}), 0) AS BIGINT) END", LONG)
+def element(values: Sequence[Value]) -> T.DataType:
+    """Return the type of the elements of the first argument."""
+    return element_type(values[0])
 
 
-def _without(values: Sequence[Value]) -> Value:
-    of, value = values
-    _comparable(of, value)
-    kept = f"list_filter({of.sql}, lambda r: r IS NULL OR r <> {value.sql})"
-    return Value(f"CASE WHEN {value.sql} IS NOT NULL THEN {kept} END", of.type)
-
-
-def _joined(values: Sequence[Value]) -> Value:
-    of, separator = values
-    if of.type != T.ArrayType(TEXT) or separator.type != TEXT:
-        raise unsupported("array_join of other values")
-    known = f"{of.sql} IS NOT NULL AND {separator.sql} IS NOT NULL"
-    return Value(f"CASE WHEN {known} THEN coalesce(array_to_string({of.sql}, {separator.sql}), '') END", TEXT)
-
-
-def _extreme(pick: str) -> Function:
-    def choose(values: Sequence[Value]) -> Value:
-        [of] = values
-        _comparable(of)
-        return Value(f"list_{pick}({of.sql})", element_type(of))
-
-    return choose
-
-
-def _slice(values: Sequence[Value]) -> Value:
-    of, start, size = values
-    first, length = whole(start), whole(size)
-    if first < 1 or length < 0 or first + length > 1 << 31:
-        raise unsupported("a part of an array at other places")
-    element_type(of)
-    return Value(f"{of.sql}[{first}:{first + length - 1}]", of.type)
-
-
-def _flattened(values: Sequence[Value]) -> Value:
-    [of] = values
-    element_type(Value("", element_type(of)))
-    return Value(f"CASE WHEN len({of.sql}) = list_count({of.sql}) THEN flatten({of.sql}) END", element_type(of))
-
-
-def _got(values: Sequence[Value]) -> Value:
-    """Return an element by a constant place from 0, null if there is none."""
-    of, key = values
-    if whole(key) < 0:
-        raise unsupported("an element before the first")
-    return Value(f"{of.sql}[{whole(key) + 1}]", element_type(of))
-
-
-def _compact(values: Sequence[Value]) -> Value:
-    [of] = values
-    element_type(of)
-    return Value(f"list_filter({of.sql}, lambda r: r IS NOT NULL)", of.type)
-
-
+ARRAY: Final = of_kinds(T.ArrayType)
+ARRAYS: Final = accepted(lambda value, _: isinstance(element_type(value), T.ArrayType))
+COMPARABLE: Final = accepted(lambda value, _: is_comparable(element_type(value)))
+"""An array among whose elements a value is found."""
+WITH_DISTINCT: Final = accepted(lambda value, _: _has_distinct(value))
+ELEMENT: Final = accepted(lambda value, first: value.type == element_type(first))
+"""A value of the type of the first argument's elements."""
+PLACE: Final = constant_number(lambda place: 0 <= place < (1 << 31) - 1)
+POSITIVE: Final = constant_number(lambda place: place > 0)
+NON_ZERO: Final = constant_number(bool)
+OUTSIDE: Final = "error('an element outside')"
+DISTINCT: Final = (
+    "CASE WHEN len(list_filter({0}, lambda l: l IS NULL)) > 0 THEN error('a null')"
+    " ELSE list_filter({0}, lambda l, i: list_position({0}, l) = i) END"
+)
+"""First of equal elements; without nulls, which DuckDB's search does not find."""
+FOUND: Final = (
+    "CASE WHEN list_contains({0}, {1}) THEN true"
+    " WHEN {1} IS NULL OR len({0}) > list_count({0}) OR {0} IS NULL THEN NULL ELSE false END"
+)
 FUNCTIONS: Final[dict[str, Function]] = {
-    "[]": _element,
-    "element_at": _element_at,
-    "map_entries": _map_entries,
-    "map_from_entries": _map_from_entries,
+    "[]": typed(f"CASE WHEN len({{0}}) < {{1}} + 1 THEN {OUTSIDE} ELSE {{0}}[{{1}} + 1] END", element, ARRAY, PLACE),
+    "element_at": typed(
+        f"CASE WHEN len({{0}}) < abs({{1}}) THEN {OUTSIDE} ELSE {{0}}[{{1}}] END", element, ARRAY, NON_ZERO
+    ),
+    "get": typed("{0}[{1} + 1]", element, ARRAY, PLACE),
+    "map_entries": typed("map_entries({0})", _entries_of_map, of_kinds(T.MapType)),
+    "map_from_entries": typed("map_from_entries({0})", _map_of_entries, ARRAY),
     "sequence": _sequence,
-    **dict.fromkeys(("size", "cardinality", "array_size"), _size),
-    "array_contains": _contains,
-    "array_position": _position,
-    "array_remove": _without,
-    "array_join": _joined,
-    "array_max": _extreme("max"),
-    "array_min": _extreme("min"),
-    "array_compact": _compact,
-    "slice": _slice,
-    "flatten": _flattened,
-    "get": _got,
+    **dict.fromkeys(("size", "cardinality", "array_size"), typed("CAST(len({0}) AS INTEGER)", INT, ARRAY)),
+    "array_contains": typed(FOUND, BOOLEAN, COMPARABLE, ELEMENT),
+    "array_position": typed(
+        unless_null("CAST(coalesce(list_position({0}, {1}), 0) AS BIGINT)", 0, 1), LONG, COMPARABLE, ELEMENT
+    ),
+    "array_remove": typed(
+        unless_null("list_filter({0}, lambda r: r IS NULL OR r <> {1})", 1), type_of_first, COMPARABLE, ELEMENT
+    ),
+    "array_join": typed(
+        unless_null("coalesce(array_to_string({0}, {1}), '')", 0, 1), TEXT, of_types(T.ArrayType(TEXT)), TEXT
+    ),
+    "array_max": typed("list_max({0})", element, COMPARABLE),
+    "array_min": typed("list_min({0})", element, COMPARABLE),
+    "array_compact": typed("list_filter({0}, lambda r: r IS NOT NULL)", type_of_first, ARRAY),
+    "slice": typed("{0}[{1}:{1} + {2} - 1]", type_of_first, ARRAY, POSITIVE, PLACE),
+    "flatten": typed("CASE WHEN len({0}) = list_count({0}) THEN flatten({0}) END", element, ARRAYS),
     "sort_array": _sorted("FIRST"),
     "array_sort": _sorted("LAST"),
-    "array_distinct": _distinct,
-    "array_union": _union,
-    "array_except": _selected("NOT"),
-    "array_intersect": _selected(""),
+    "array_distinct": typed(DISTINCT, type_of_first, WITH_DISTINCT),
+    "array_union": typed(
+        DISTINCT.replace("{0}", unless_null("list_concat({0}, {1})", 0, 1)), type_of_first, WITH_DISTINCT, SAME
+    ),
+    **{
+        name: typed(
+            unless_null(f"list_filter({DISTINCT}, lambda d: {condition} list_contains({{1}}, d))", 1),
+            *(type_of_first, WITH_DISTINCT, SAME),
+        )
+        for name, condition in (("array_except", "NOT"), ("array_intersect", ""))
+    },
 }

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import Final
 
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
+from lake.session.in_process.signatures import Function, require, whole
 from lake.session.in_process.types import (
+    BOOLEAN,
+    DATE,
     DAYS,
+    DOUBLE,
+    LONG,
     MICROSECONDS,
     MOST,
+    NTZ,
     PLACES,
+    TIMESTAMP,
     Value,
     as_decimal,
     cast,
     common_type,
     duckdb_type,
+    is_float,
     is_integer,
     is_number,
     let,
@@ -31,48 +39,11 @@ from lake.session.in_process.types import (
 )
 from lake.text import quoted
 
-Function: TypeAlias = Callable[[Sequence[Value]], Value]
-
-BOOLEAN: Final = T.BooleanType()
-LONG: Final = T.LongType()
-DOUBLE: Final = T.DoubleType()
-INT: Final = T.IntegerType()
-TEXT: Final = T.StringType()
-TIMESTAMP: Final = T.TimestampType()
-DATE: Final = T.DateType()
-NTZ: Final = T.TimestampNTZType()
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INTERVALS: Final = (T.DayTimeIntervalType, T.YearMonthIntervalType)
 NAMED: Final = re.compile(r'\(?\w+\)?(?:\."(?:[^"]|"")+")*')
 """SQL of a column, of a lambda's variable, or of a part of one."""
 UNORDERED: Final = (T.ArrayType, T.MapType, T.NullType)
-
-
-def typed(template: str, type_: T.DataType, *given: T.DataType) -> Function:
-    """Return a function whose arguments have the types `given`, or narrower integers."""
-
-    def compute(values: Sequence[Value]) -> Value:
-        if len(values) != len(given):
-            raise unsupported("a function with other arguments")
-        texts = []
-        for value, wanted in zip(values, given, strict=True):
-            if value.type != wanted and not (is_integer(wanted) and common_type([value.type, wanted]) == wanted):
-                raise unsupported(f"a function of a {value.type.simpleString()}")
-            texts.append(cast(value, wanted).sql)
-        return Value(template.format(*texts), type_)
-
-    return compute
-
-
-def text(template: str, type_: T.DataType = TEXT, *others: T.DataType) -> Function:
-    return typed(template, type_, TEXT, *others)
-
-
-def constant(value: Value) -> str:
-    """Return the text of a literal. Raises Unsupported for other values."""
-    if not value.is_literal or value.type != TEXT:
-        raise unsupported(f"a computed text, {value.sql}")
-    return value.sql[1:-1].replace("''", "'")
 
 
 def sort_keys(value: Value) -> list[str]:
@@ -96,11 +67,20 @@ def sort_key(value: Value) -> str:
     return f"CASE WHEN {value.sql} IS NOT NULL THEN struct_pack({', '.join(keys)}) END"
 
 
-def comparison(sign: str) -> Function:
+def equality(template: str) -> Function:
     def compare(values: Sequence[Value]) -> Value:
         left, right = alike(values)
-        if sign in {"=", "IS NOT DISTINCT FROM"}:
-            return Value(f"({left.sql} {sign} {right.sql})", BOOLEAN)
+        return Value(template.format(left.sql, right.sql), BOOLEAN)
+
+    return compare
+
+
+EQUAL: Final = equality("({0} = {1})")
+
+
+def ordering(sign: str) -> Function:
+    def compare(values: Sequence[Value]) -> Value:
+        left, right = alike(values)
         return Value(f"({sort_key(left)} {sign} {sort_key(right)})", BOOLEAN)
 
     return compare
@@ -111,10 +91,6 @@ def alike(values: Sequence[Value]) -> list[Value]:
     if isinstance(type_, T.MapType | T.NullType):
         raise unsupported(f"a comparison of {type_.simpleString()}")
     return [Value(text, type_) for text in texts]
-
-
-def different(values: Sequence[Value]) -> Value:
-    return Value(f"(NOT {comparison('=')(values).sql})", BOOLEAN)
 
 
 def logical(sign: str) -> Function:
@@ -130,22 +106,9 @@ def boolean(value: Value) -> str:
     return cast(value, BOOLEAN).sql
 
 
-def negation(values: Sequence[Value]) -> Value:
-    return Value(f"(NOT {boolean(values[0])})", BOOLEAN)
-
-
-def is_null(values: Sequence[Value]) -> Value:
-    return Value(f"({values[0].sql} IS NULL)", BOOLEAN)
-
-
-def is_not_null(values: Sequence[Value]) -> Value:
-    return Value(f"({values[0].sql} IS NOT NULL)", BOOLEAN)
-
-
 def among(values: Sequence[Value]) -> Value:
     first, *others = alike(values)
-    if isinstance(first.type, T.StructType | T.ArrayType):
-        raise unsupported("in over nested values")
+    require(not isinstance(first.type, T.StructType | T.ArrayType))
     if not others:
         return Value("false", BOOLEAN)
     return Value(f"({first.sql} IN ({', '.join(value.sql for value in others)}))", BOOLEAN)
@@ -166,18 +129,13 @@ def when(values: Sequence[Value]) -> Value:
     return Value(f"CASE {branches}{otherwise} END", type_)
 
 
-def if_else(values: Sequence[Value]) -> Value:
-    condition, then, otherwise = values
-    return when([condition, then, otherwise])
-
-
 def nullif(values: Sequence[Value]) -> Value:
-    same = comparison("=")(values)
-    return Value(f"CASE WHEN {same.sql} THEN NULL ELSE {values[0].sql} END", values[0].type)
+    return Value(f"CASE WHEN {EQUAL(values).sql} THEN NULL ELSE {values[0].sql} END", values[0].type)
 
 
 def nvl2(values: Sequence[Value]) -> Value:
-    return when([is_not_null(values), *values[1:]])
+    of, *others = values
+    return when([Value(f"({of.sql} IS NOT NULL)", BOOLEAN), *others])
 
 
 def extreme(pick: str, sign: str) -> Function:
@@ -195,11 +153,10 @@ def extreme(pick: str, sign: str) -> Function:
 
 
 def operands(values: Sequence[Value]) -> tuple[Value, Value, T.DataType]:
-    """Return both operands and their common type. Raises Unsupported if it is no number."""
+    """Return both operands and their common type, which is a number."""
     left, right = values
     type_ = common_type([left.type, right.type])
-    if not is_number(type_):
-        raise unsupported(f"an operator on {left.type.simpleString()} and {right.type.simpleString()}")
+    require(is_number(type_))
     return left, right, type_
 
 
@@ -215,8 +172,7 @@ def arithmetic(sign: str) -> Function:
             scale = max(one.scale, other.scale)
             precision = max(one.precision - one.scale, other.precision - other.scale) + scale + 1
         exact = bounded(precision, scale)
-        if exact.scale < scale:
-            raise unsupported("a decimal of more digits")
+        require(exact.scale == scale)
         if sign == "*":
             return cast(Value(f"({cast(left, one).sql} * {cast(right, other).sql})", T.DecimalType(MOST, scale)), exact)
         return Value(f"CAST({cast(left, exact).sql} {sign} {cast(right, exact).sql} AS {duckdb_type(exact)})", exact)
@@ -259,19 +215,10 @@ def times(sign: str) -> Function:
 def of_number(template: str, *kinds: type[T.DataType]) -> Function:
     def compute(values: Sequence[Value]) -> Value:
         [value] = values
-        if not isinstance(value.type, kinds):
-            raise unsupported(template.format(value.type.simpleString()))
+        require(isinstance(value.type, kinds))
         return Value(unless_wide(value, template), value.type)
 
     return compute
-
-
-def positive(values: Sequence[Value]) -> Value:
-    """Return a number as it is, but no longer as a literal, whose digits count beside a decimal."""
-    [value] = values
-    if not is_number(value.type):
-        raise unsupported(f"the positive of a {value.type.simpleString()}")
-    return replace(value, is_literal=False)
 
 
 def division(sign: str) -> Function:
@@ -281,11 +228,9 @@ def division(sign: str) -> Function:
         left, right, type_ = operands(values)
         if sign == "/" and isinstance(type_, T.DecimalType):
             return _decimal_quotient(left, right)
-        if isinstance(type_, T.DecimalType) or (sign != "/" and not is_integer(type_)):
-            raise unsupported(f"{sign} of {type_.simpleString()}")
+        require(is_integer(type_) or (sign == "/" and is_float(type_)))
         result: T.DataType = DOUBLE if sign == "/" else LONG if sign == "//" else type_
-        of = result if sign != "%" else type_
-        one, other = cast(left, of).sql, cast(right, of).sql
+        one, other = cast(left, result).sql, cast(right, result).sql
         safe = f"CASE WHEN {other} = 0 THEN error('a division by zero') ELSE {other} END"
         return Value(f"({one} {sign} {safe})", result)
 
@@ -302,8 +247,7 @@ def quotient(left: Value, right: Value, type_: T.DecimalType) -> Value:
     """Return the quotient of decimals by whole numbers, rounded half away from zero."""
     one, other = decimal_of(left), decimal_of(right)
     shift = type_.scale - one.scale + other.scale
-    if max(one.precision + one.scale, one.precision + shift) > MOST:
-        raise unsupported("a decimal of more digits")
+    require(max(one.precision + one.scale, one.precision + shift) <= MOST)
     parts = f"struct_pack(n := {_unscaled(left, one)} * {10**shift}, d := {_unscaled(right, other)})"
     up = "CASE WHEN abs(u.n) % abs(u.d) >= abs(u.d) - abs(u.n) % abs(u.d) THEN 1 ELSE 0 END"
     whole = f"CAST(sign(u.n) * sign(u.d) * (abs(u.n) // abs(u.d) + {up}) AS DECIMAL(38, 0))"
@@ -328,45 +272,32 @@ def rounded(values: Sequence[Value]) -> Value:
     of, *places = values
     if of.type == DOUBLE and not places:
         return Value(once(of.sql, lambda x: f"CASE WHEN round({x}) = 0 THEN 0 ELSE round({x}) END"), DOUBLE)
-    if not all(place.is_literal and place.sql.isdigit() for place in places):
-        raise unsupported("round to other places")
-    scale = int(places[0].sql) if places else 0
+    scale = whole(places[0]) if places else 0
+    require(scale >= 0 and len(places) <= 1)
     if of.type == DOUBLE:
         return Value(once(of.sql, lambda x: _rounded_double(x, scale)), DOUBLE)
     if is_integer(of.type):
         return replace(of, is_literal=False)
-    if not isinstance(of.type, T.DecimalType):
-        raise unsupported("round of other values")
-    scale = min(scale, of.type.scale)
-    precision = of.type.precision - of.type.scale + 1 + scale
-    if precision > MOST:
-        raise unsupported("a decimal of more digits")
+    type_ = as_decimal(of.type)
+    scale = min(scale, type_.scale)
+    precision = type_.precision - type_.scale + 1 + scale
+    require(precision <= MOST)
     return cast(of, T.DecimalType(precision, scale))
 
 
 def _rounded_double(sql: str, scale: int) -> str:
-    if scale > PLACES:
-        raise unsupported("a double of many places")
+    require(scale <= PLACES)
     digits = cast(cast(Value(sql, DOUBLE), T.DecimalType(MOST, PLACES)), T.DecimalType(MOST, scale)).sql
     return f"CASE WHEN isnan({sql}) OR isinf({sql}) THEN {sql} ELSE CAST(CAST({digits} AS VARCHAR) AS DOUBLE) END"
 
 
-def bits(sign: str) -> Function:
+def bits(template: str) -> Function:
     def compute(values: Sequence[Value]) -> Value:
         left, right, type_ = operands(values)
-        if not is_integer(type_):
-            raise unsupported(f"bits of {type_.simpleString()}")
-        one, other = cast(left, type_).sql, cast(right, type_).sql
-        return Value(f"xor({one}, {other})" if sign == "xor" else f"({one} {sign} {other})", type_)
+        require(is_integer(type_))
+        return Value(template.format(cast(left, type_).sql, cast(right, type_).sql), type_)
 
     return compute
-
-
-def whole(value: Value) -> int:
-    """Return an integer literal. Raises Unsupported for other values."""
-    if not value.is_literal or not is_integer(value.type):
-        raise unsupported(f"a computed number, {value.sql}")
-    return int(value.sql)
 
 
 def attempt(function: Function) -> Function:
@@ -374,17 +305,17 @@ def attempt(function: Function) -> Function:
 
     def compute(values: Sequence[Value]) -> Value:
         value, moved = function(values), (T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType)
-        if not all(is_integer(each.type) or isinstance(each.type, moved) for each in (value, *values)):
-            raise unsupported(f"an attempt at a {value.type.simpleString()}")
+        require(all(is_integer(each.type) or isinstance(each.type, moved) for each in (value, *values)))
         return tried(value, values)
 
     return compute
 
 
 def tried(value: Value, operands: Sequence[Value]) -> Value:
-    """Return the value, or null if it fails; `operands` that fail still do, so they are constants or columns."""
-    if not all(operand.is_literal or NAMED.fullmatch(operand.sql) for operand in operands):
-        raise unsupported("an attempt at a computed value")
-    if "error(" in value.sql:  # of a value that Spark may accept
-        raise unsupported("an attempt at what DuckDB may refuse")
+    """Return the value, or null if it fails other than by `error(…)`, for a value that Spark may accept.
+
+    Operands that fail still do, so they are constants or columns.
+    """
+    require("error(" not in value.sql)
+    require(all(operand.is_literal or NAMED.fullmatch(operand.sql) for operand in operands))
     return Value(f"TRY({value.sql})", value.type)

@@ -12,8 +12,8 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import BOOLEAN, TEXT, constant
-from lake.session.in_process.types import Value
+from lake.session.in_process.signatures import constant, require, whole
+from lake.session.in_process.types import BOOLEAN, TEXT, Value
 from lake.text import literal
 
 SPACES: Final = r" \t\n\x0B\f\r"
@@ -61,20 +61,16 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def matches(values: Sequence[Value]) -> Value:
     of, pattern = values
-    if of.type != TEXT:
-        raise unsupported("a pattern of other values")
+    require(of.type == TEXT)
     found = f"regexp_matches({of.sql}, {_pattern(pattern, may_end=True, may_be_empty=True)})"
-    if not constant(pattern).endswith("$"):
-        return Value(found, BOOLEAN)
-    return Value(
-        f"CASE WHEN contains({of.sql}, chr(13)) THEN error('two signs that end a line') ELSE {found} END", BOOLEAN
-    )
+    if constant(pattern).endswith("$"):
+        found = f"CASE WHEN contains({of.sql}, chr(13)) THEN error('two signs that end a line') ELSE {found} END"
+    return Value(found, BOOLEAN)
 
 
 def replaced(values: Sequence[Value]) -> Value:
     of, pattern, new = values
-    if of.type != TEXT or {*constant(new)} & {"\\", "$"}:
-        raise unsupported("regexp_replace by other values")
+    require(of.type == TEXT and not {*constant(new)} & {"\\", "$"})
     return Value(f"regexp_replace({of.sql}, {_pattern(pattern)}, {new.sql}, 'g')", TEXT)
 
 
@@ -92,14 +88,12 @@ def all_extracted(values: Sequence[Value]) -> Value:
 
 def _group(values: Sequence[Value]) -> int:
     of, pattern, *group = values
-    number = int(group[0].sql) if group and group[0].is_literal else 1
-    if of.type != TEXT or (group and not group[0].is_literal) or not 0 <= number <= _compiled(constant(pattern)).groups:
-        raise unsupported("a group of a pattern of other values")
+    number = whole(group[0]) if group else 1
+    require(of.type == TEXT and 0 <= number <= _compiled(constant(pattern)).groups)
     return number
 
 
 def split(values: Sequence[Value]) -> Value:
     of, pattern, *limit = values
-    if of.type != TEXT or any(value.sql != "-1" for value in limit):
-        raise unsupported("split of other values")
+    require(of.type == TEXT and all(value.sql == "-1" for value in limit))
     return Value(f"string_split_regex({of.sql}, {_pattern(pattern)})", T.ArrayType(TEXT))

@@ -23,7 +23,7 @@ from lake.session.in_process.expressions import (
 )
 from lake.session.in_process.lists import NESTED
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import alike, comparison
+from lake.session.in_process.operators import EQUAL, alike
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.tree import (
     Alias,
@@ -107,7 +107,7 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
     both = _beside(left, right)
     of_right = both.columns[len(left.columns) :]
     pairs = _pairs(left.columns, of_right, kind, by) if isinstance(by, Sequence) else []
-    terms = [comparison("=")([Value(c.sql, c.type) for c in pair]).sql for pair in pairs]
+    terms = [EQUAL([Value(c.sql, c.type) for c in pair]).sql for pair in pairs]
     read = _made_of([c for pair in pairs for c in pair])
     if by is not None and not isinstance(by, Sequence):
         scope, by = both.scope, _of_sides(by, left, right, both)

@@ -25,6 +25,15 @@ class Value:
     is_literal: bool = False
 
 
+BOOLEAN: Final = T.BooleanType()
+INT: Final = T.IntegerType()
+LONG: Final = T.LongType()
+DOUBLE: Final = T.DoubleType()
+TEXT: Final = T.StringType()
+BINARY: Final = T.BinaryType()
+DATE: Final = T.DateType()
+TIMESTAMP: Final = T.TimestampType()
+NTZ: Final = T.TimestampNTZType()
 SHORT, LONGEST = 40, 50_000
 """Lengths of SQL: up to SHORT it is repeated rather than bound to a name; beyond LONGEST a query is left to Spark."""
 _NAMES: Final = count()
@@ -39,20 +48,20 @@ PLACES: Final = 20
 EMPTY: Final = T.ArrayType(T.NullType())
 """Type of an array without elements, or with nulls alone."""
 NAMES: Final[dict[str, T.DataType]] = {
-    "boolean": T.BooleanType(),
+    "boolean": BOOLEAN,
     "tinyint": T.ByteType(),
     "smallint": T.ShortType(),
-    "int": T.IntegerType(),
-    "integer": T.IntegerType(),
-    "bigint": T.LongType(),
-    "long": T.LongType(),
+    "int": INT,
+    "integer": INT,
+    "bigint": LONG,
+    "long": LONG,
     "float": T.FloatType(),
-    "double": T.DoubleType(),
-    "string": T.StringType(),
-    "binary": T.BinaryType(),
-    "date": T.DateType(),
-    "timestamp": T.TimestampType(),
-    "timestamp_ntz": T.TimestampNTZType(),
+    "double": DOUBLE,
+    "string": TEXT,
+    "binary": BINARY,
+    "date": DATE,
+    "timestamp": TIMESTAMP,
+    "timestamp_ntz": NTZ,
     "void": T.NullType(),
 }
 DUCKDB: Final[dict[type[T.DataType], str]] = {
