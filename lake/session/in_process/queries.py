@@ -65,10 +65,8 @@ class Statement(Parser):
         name = self.relation_name().lower()
         if name in self.tables:
             raise unsupported(f"{name}, which hides another relation")
-        self.need("as", "(")
-        rows = self.query()
-        self.need(")")
-        self.tables = {**self.tables, name: rows}
+        self.need("as")
+        self.tables = {**self.tables, name: self.bracketed(self.query)}
 
     def relation_name(self) -> str:
         if not self.begins_alias:
@@ -76,10 +74,8 @@ class Statement(Parser):
         return self.identifier()
 
     def query_term(self) -> Relation:
-        if self.take("("):
-            rows = self.query()
-            self.need(")")
-            return rows
+        if self.word == "(":
+            return self.bracketed(self.query)
         self.need("select")
         is_distinct, items = self.take("distinct"), self.terms(self.aliased)
         self.need("from")
@@ -104,9 +100,8 @@ class Statement(Parser):
         begin = [text.lower() for _, text in self.tokens[self.at : self.at + 3]]
         if begin[:2] != ["in", "("] or begin[2:] not in (["select"], ["with"]):
             return super()._among(node)
-        self.need("in", "(")
-        self.subqueries.append(self.query())
-        self.need(")")
+        self.need("in")
+        self.subqueries.append(self.bracketed(self.query))
         return Call(IN_SUBQUERY, (node, Literal(len(self.subqueries) - 1, T.IntegerType())))
 
     def filtered(self, rows: Relation, node: Node) -> Relation:
@@ -147,15 +142,12 @@ class Statement(Parser):
         kind = "" if kind in {"join", "inner"} else kind.upper()
         if self.take("on"):
             return steps.joined(left, right, kind, self.expression())
-        self.need("using", "(")
-        by = self.terms(self.identifier)
-        self.need(")")
-        return steps.joined(left, right, kind, by)
+        self.need("using")
+        return steps.joined(left, right, kind, self.bracketed(lambda: self.terms(self.identifier)))
 
     def table(self) -> Relation:
-        if self.take("("):
-            rows, alias = self.query(), ""
-            self.need(")")
+        if self.word == "(":
+            rows, alias = self.bracketed(self.query), ""
         else:
             alias = self.identifier()
             if alias.lower() not in self.tables:

@@ -29,7 +29,7 @@ from lake.session.in_process.tree import (
     Star,
     frame_of_rows,
 )
-from lake.session.in_process.types import parsed_type
+from lake.session.in_process.types import BOOLEAN, TEXT, parsed_type
 
 P = TypeVar("P")
 SPACE: Final = r"(?:[ \t\r\n]|--(?:\\\n|[^\r\n])*|/\*(?!\+)(?:(?!/\*|\*/)[\s\S])*\*/)*+"
@@ -47,6 +47,7 @@ TOKEN: Final = re.compile(
 )
 BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
 """Operators from the loosest to the tightest."""
+WORDS: Final = {"true": Literal(True, BOOLEAN), "false": Literal(False, BOOLEAN), "null": Literal(None, T.NullType())}
 COMPARISONS: Final = {"=": "==", "<>": "!=", **{sign: sign for sign in ("==", "<=>", "!=", "<", "<=", ">", ">=")}}
 NO_ALIASES: Final = frozenset(
     {"anti", "cross", "except", "full", "inner", "intersect", "join", "lateral", "left", "minus", "natural", "on"}
@@ -121,6 +122,13 @@ class Parser:
             if not self.take(word):
                 raise self.unknown
 
+    def bracketed(self, part: Callable[[], P]) -> P:
+        """Parse a part between brackets."""
+        self.need("(")
+        made = part()
+        self.need(")")
+        return made
+
     def end(self) -> None:
         if self.kind:
             raise self.unknown
@@ -182,7 +190,7 @@ class Parser:
             same = Call("<=>", (node, self._binary(0)))
             return same if negated else Call("not", (same,))
         if word := self.take("true", "false"):
-            same = Call("<=>", (node, Literal(word == "true", T.BooleanType())))
+            same = Call("<=>", (node, WORDS[word]))
             return Call("not", (same,)) if negated else same
         raise self.unknown
 
@@ -222,7 +230,7 @@ class Parser:
                 node = Call("[]", (node, self.expression()))
                 self.need("]")
             else:
-                node = Call(".", (node, Literal(self.identifier(), T.StringType())))
+                node = Call(".", (node, Literal(self.identifier(), TEXT)))
         return node
 
     def primary(self) -> Node:  # noqa: PLR0911 one return a kind
@@ -231,17 +239,15 @@ class Parser:
         if kind == "number":
             return constants.number(text)
         if kind == "text":
-            return Literal(constants.unescaped(text), T.StringType())
+            return Literal(constants.unescaped(text), TEXT)
         if text == "(":
             return self._bracketed()
         if text == "*":
             return self._star(())
         if kind == "word" and word != "in" and self.take("("):
             return self._call(word)
-        if kind == "word" and word in ("true", "false"):
-            return Literal(word == "true", T.BooleanType())
-        if kind == "word" and word == "null":
-            return Literal(None, T.NullType())
+        if kind == "word" and word in WORDS:
+            return WORDS[word]
         if kind == "word" and word == "case":
             return self._case()
         if kind == "word" and word in ("date", "timestamp"):
@@ -295,26 +301,27 @@ class Parser:
             self.need("as")
             return Cast(of, self._type(), may_fail=name == "cast")
         if name == "extract":
-            part = Literal(self.identifier(), T.StringType())
+            part = Literal(self.identifier(), TEXT)
             self.need("from")
             return Call(name, (part, *self._list(self.expression)))
         distinct = bool(self.take("distinct"))
         arguments, where = self._list(self.aliased if name == "struct" else self.expression), None
         if self.take("filter"):
-            self.need("(", "where")
-            where = self.expression()
-            self.need(")")
+            where = self.bracketed(self._where)
         if ignores_nulls := bool(self.take("ignore")):
             self.need("nulls")
         call = Call(name, arguments, ignores_nulls, where, distinct)
         if not self.take("over"):
             return call
-        self.need("(")
-        by = self.terms_by("partition", self.expression)
-        order = self.terms_by("order", self.sorted)
-        frame = self._frame() if self.take("rows") else ""
-        self.need(")")
-        return Over(call, tuple(by), tuple(order), frame)
+        return self.bracketed(lambda: self._over(call))
+
+    def _where(self) -> Node:
+        self.need("where")
+        return self.expression()
+
+    def _over(self, call: Call) -> Over:
+        by, order = self.terms_by("partition", self.expression), self.terms_by("order", self.sorted)
+        return Over(call, tuple(by), tuple(order), self._frame() if self.take("rows") else "")
 
     def _frame(self) -> str:
         self.need("between")

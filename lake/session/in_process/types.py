@@ -281,43 +281,69 @@ PLAIN_CASTS: Final[dict[type[T.DataType], tuple[type[T.DataType], ...]]] = {
     T.FloatType: (*INTEGERS, T.DoubleType),
     T.BooleanType: INTEGERS,
     T.DoubleType: (*INTEGERS, T.FloatType),
+    T.StringType: (*INTEGERS, T.BooleanType),
     T.DateType: (T.TimestampNTZType,),
     T.TimestampNTZType: (T.DateType,),
 }
 """{type: types whose values DuckDB casts to it as Spark does}."""
+FROM_KNOWN_TEXT: Final = (
+    "CASE WHEN {0} IS NULL THEN NULL WHEN regexp_full_match({0}, '{2}') THEN CAST({0} AS {1}) ELSE error('a text') END"
+)
+TEXT_OF_DAY: Final = (
+    "CASE WHEN year({0}) BETWEEN 1 AND 9999 THEN CAST({0} AS VARCHAR)"
+    " WHEN {0} IS NULL THEN NULL ELSE error('a year') END"
+)
+CLOCK: Final = "({0} AT TIME ZONE 'UTC')"
+"""Wall clock in UTC of an instant, or the instant of a wall clock."""
+
+
+def units_before(micros: int) -> str:
+    """Return a template: the whole units, each of `micros` microseconds, before a time."""
+    return f"((epoch_us({{0}}) - (epoch_us({{0}}) % {micros} + {micros}) % {micros}) // {micros})"
+
+
+CASTS: Final[dict[tuple[type[T.DataType], type[T.DataType]], str]] = {
+    **{(of, to): "CAST({0} AS {1})" for to, kinds in PLAIN_CASTS.items() for of in kinds},
+    **{(of, to): "CAST(trunc({0}) AS {1})" for of in (T.FloatType, T.DoubleType) for to in INTEGERS},
+    **{(of, T.TimestampType): "make_timestamptz(CAST({0} AS BIGINT) * 1000000)" for of in INTEGERS},
+    **{(T.StringType, to): FROM_KNOWN_TEXT for to in FROM_TEXT},
+    (T.StringType, T.BinaryType): "encode({0})",
+    (T.DecimalType, T.DoubleType): "CAST(CAST({0} AS VARCHAR) AS DOUBLE)",  # by text: a direct cast rounds twice
+    (T.DateType, T.TimestampType): CLOCK.format("CAST({0} AS TIMESTAMP)"),
+    (T.TimestampNTZType, T.TimestampType): CLOCK,
+    (T.TimestampType, T.TimestampNTZType): CLOCK,
+    (T.TimestampType, T.DateType): f"CAST({CLOCK} AS DATE)",
+    (T.TimestampType, T.LongType): units_before(MICROSECONDS["second"]),
+    (T.DateType, T.StringType): TEXT_OF_DAY,
+    (T.TimestampNTZType, T.StringType): TEXT_OF_DAY,
+    (T.TimestampType, T.StringType): TEXT_OF_DAY.replace("{0}", CLOCK),
+}
+"""{(type, type it is cast to): template of the value, DuckDB's name of that type, and texts that are known}."""
 
 
 def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one return a kind
     sql, of, to = value.sql, value.type, duckdb_type(type_)
-    if isinstance(of, PLAIN_CASTS.get(type(type_), ())):
-        return f"CAST({sql} AS {to})"
-    if (time := _time_sql(value, type_)) is not None:
-        return time
-    match type_:
-        case T.StringType():
-            return _text_sql(value)
-        case T.DecimalType() if isinstance(of, T.DoubleType) and type_.scale <= PLACES:  # Spark rounds its text
-            exact = once(sql, DIGITS_OF_DOUBLE.format)
-            return _cast_sql(Value(exact, T.DecimalType(MOST, PLACES)), type_) if type_.scale < PLACES else exact
-        case T.DoubleType() if isinstance(of, T.DecimalType):  # by text: a direct cast rounds twice
-            return f"CAST(CAST({sql} AS VARCHAR) AS DOUBLE)"
-        case _ if is_integer(type_) and isinstance(of, T.DecimalType):
+    if template := CASTS.get((type(of), type(type_))):
+        return template.format(sql, to, FROM_TEXT.get(type(type_)))
+    match of, type_:
+        case T.DoubleType(), T.StringType():
+            return once(sql, TEXT_OF_DOUBLE.format)
+        case T.DecimalType(), T.StringType():
+            text = f"CAST({sql} AS VARCHAR)"
+            return f"replace({text}, '.', '0.')" if of.precision == of.scale else text  # of DuckDB .5, of Spark 0.5
+        case T.DoubleType(), T.DecimalType() if type_.scale <= PLACES:  # Spark rounds its text
+            exact = Value(once(sql, DIGITS_OF_DOUBLE.format), T.DecimalType(MOST, PLACES))
+            return exact.sql if type_.scale == PLACES else _cast_sql(exact, type_)
+        case T.DecimalType(), _ if is_integer(type_):
             return _whole_sql(value, f"CAST(trunc({{0}}) AS {to})")
-        case _ if is_integer(type_) and is_float(of):
-            return f"CAST(trunc({sql}) AS {to})"
-        case T.ArrayType() if isinstance(of, T.ArrayType):
+        case T.ArrayType(), T.ArrayType():
             item = Value("NULL" if of == EMPTY else "item", of.elementType)
             return f"list_transform({sql}, lambda item: {cast(item, type_.elementType).sql})"
-        case T.StructType() if isinstance(of, T.StructType) and len(of) == len(type_):
+        case T.StructType(), T.StructType() if len(of) == len(type_):
             parts = [Value(f"({sql}).{quoted(field.name)}", field.dataType) for field in of]
             pairs = zip(type_, parts, strict=True)
             fields = ", ".join(f"{quoted(field.name)} := {cast(part, field.dataType).sql}" for field, part in pairs)
             return f"CASE WHEN {sql} IS NOT NULL THEN struct_pack({fields}) END"
-    if isinstance(of, T.StringType) and isinstance(type_, T.BinaryType):
-        return f"encode({sql})"
-    if isinstance(of, T.StringType) and type(type_) in FROM_TEXT:
-        known = f"regexp_full_match({sql}, '{FROM_TEXT[type(type_)]}')"
-        return f"CASE WHEN {sql} IS NULL THEN NULL WHEN {known} THEN CAST({sql} AS {to}) ELSE error('a text') END"
     raise unsupported(f"a cast of {of.simpleString()} as {type_.simpleString()}")
 
 
@@ -335,44 +361,6 @@ def unless_wide(value: Value, form: str) -> str:
     limit = f"CAST('{Decimal(1).scaleb(EXACT - type_.scale):f}' AS {duckdb_type(type_)})"
     is_wide = f"{{0}} >= {limit} OR {{0}} <= -{limit}"
     return once(value.sql, f"CASE WHEN {is_wide} THEN error('many digits') ELSE {form} END".format)
-
-
-def _time_sql(value: Value, type_: T.DataType) -> str | None:
-    """Return the SQL of a cast of a time, or as one, except by text; None of other casts."""
-    sql, of = value.sql, value.type
-    match type_:
-        case T.TimestampType() if isinstance(of, T.DateType):
-            return f"(CAST({sql} AS TIMESTAMP) AT TIME ZONE 'UTC')"
-        case T.TimestampType() | T.TimestampNTZType() if isinstance(of, T.TimestampType | T.TimestampNTZType):
-            return f"({sql} AT TIME ZONE 'UTC')"
-        case T.TimestampType() if is_integer(of):
-            return f"make_timestamptz(CAST({sql} AS BIGINT) * 1000000)"
-        case T.DateType() if isinstance(of, T.TimestampType):
-            return f"CAST(({sql} AT TIME ZONE 'UTC') AS DATE)"
-        case T.LongType() if isinstance(of, T.TimestampType):
-            return units_before(MICROSECONDS["second"]).format(sql)
-    return None
-
-
-def units_before(micros: int) -> str:
-    """Return a form of SQL: the whole units, each of `micros` microseconds, before a time."""
-    return f"((epoch_us({{0}}) - (epoch_us({{0}}) % {micros} + {micros}) % {micros}) // {micros})"
-
-
-def _text_sql(value: Value) -> str:
-    sql, plain = value.sql, (*INTEGERS, T.DecimalType, T.BooleanType)
-    if isinstance(value.type, T.DecimalType) and value.type.precision == value.type.scale:
-        return f"replace(CAST({sql} AS VARCHAR), '.', '0.')"  # of DuckDB .5, of Spark 0.5
-    if isinstance(value.type, plain):
-        return f"CAST({sql} AS VARCHAR)"
-    if isinstance(value.type, T.DoubleType):
-        return once(sql, TEXT_OF_DOUBLE.format)
-    if isinstance(value.type, T.TimestampType):
-        sql = f"({sql} AT TIME ZONE 'UTC')"
-    elif not isinstance(value.type, T.DateType | T.TimestampNTZType):
-        raise unsupported(f"a {value.type.simpleString()} as text")
-    four_digits = f"WHEN year({sql}) BETWEEN 1 AND 9999 THEN CAST({sql} AS VARCHAR)"
-    return f"CASE {four_digits} WHEN {sql} IS NULL THEN NULL ELSE error('a year') END"
 
 
 def try_cast(value: Value, type_: T.DataType) -> Value:
