@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.column import Column
 
 PREFIX: Final = "spark_"
-ENCODED: Final[dict[str, tuple[str, Callable[[Any], bytes]]]] = {
-    f"{PREFIX}hash_int": ("INTEGER", struct.Struct("<i").pack),
-    f"{PREFIX}hash_long": ("BIGINT", struct.Struct("<q").pack),
-    f"{PREFIX}hash_text": ("VARCHAR", str.encode),
-}
-"""{name in DuckDB: (type of its first argument, bytes that are hashed)}. The second argument is the seed."""
 NONCE: Final = 12
 """Bytes of a nonce, before the encrypted ones."""
 _REGISTERING: Final = Lock()
@@ -84,41 +78,17 @@ def register(database: duckdb.DuckDBPyConnection) -> None:
     with _REGISTERING:
         if database in _REGISTERED:
             return
-        for name, (type_, encode) in ENCODED.items():
-            _create(database, name, [type_, "BIGINT"], _hashing(encode))
+        for name, (made, function) in BY_ROW.items():
+            _create(database, PREFIX + name, made, _by_row(function, ARROW[made]))
         for name in (zones.FROM_UTC, zones.TO_UTC):
-            _create(database, name, ["BIGINT", "VARCHAR"], _moving(name))
-        _create(database, f"{PREFIX}ln", ["DOUBLE"], lambda x: _by_row(fdlibm.ln, x), "DOUBLE")
-        _create(database, f"{PREFIX}power", ["DOUBLE"] * 2, lambda x, y: _by_row(fdlibm.power, x, y), "DOUBLE")
-        _create(
-            database, f"{PREFIX}aes_encrypt", ["BLOB"] * 4, lambda d, k, n, a: _by_row(_encrypted, d, k, n, a), "BLOB"
-        )
-        _create(database, f"{PREFIX}aes_decrypt", ["BLOB"] * 3, lambda d, k, a: _by_row(_decrypted, d, k, a), "BLOB")
+            _create(database, name, "BIGINT", partial(_moved, name))
         _REGISTERED.append(database)
 
 
-def _create(
-    database: duckdb.DuckDBPyConnection, name: str, types: list[str], work: Callable[..., Any], made: str = "BIGINT"
-) -> None:
-    database.create_function(name, work, types, made, type="arrow")  # type: ignore[call-overload]
+def _create(database: duckdb.DuckDBPyConnection, name: str, made: str, work: Callable[..., pa.Array]) -> None:
+    """Callers give arguments of the right types: no types are declared, as DuckDB would read annotations for them."""
+    database.create_function(name, lambda *columns: work(*columns), None, made, type="arrow")  # type: ignore[call-overload]  # noqa: PLW0108
     atexit.register(database.remove_function, name)  # it would report them as leaked
-
-
-def _hashing(encode: Callable[[Any], bytes]) -> Callable[..., Any]:
-    return lambda values, seeds: _hashed(encode, values, seeds)  # DuckDB evaluates annotations, so it has none
-
-
-def _hashed(encode: Callable[[Any], bytes], values: pa.Array, seeds: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    from xxhash import xxh64_intdigest
-
-    both = zip(values.to_pylist(), seeds.to_pylist(), strict=True)
-    hashes = [None if value is None else xxh64_intdigest(encode(value), seed % (1 << 64)) for value, seed in both]
-    return pa.array([hash_ and (hash_ + (1 << 63)) % (1 << 64) - (1 << 63) for hash_ in hashes], pa.int64())
-
-
-def _moving(name: str) -> Callable[..., Any]:
-    return lambda instants, names: _moved(name, instants, names)
 
 
 def _moved(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
@@ -146,12 +116,22 @@ def _clock(zone: str, name: str) -> Any:
     return np.array(limits, np.int64), np.array(offsets, np.int64) * (1 if name == zones.FROM_UTC else -1)
 
 
-def _by_row(function: Callable[..., Any], *columns: pa.Array) -> pa.Array:
-    """The values are null if an argument is, and have the type of the first one."""
-    import pyarrow as pa
+def _by_row(function: Callable[..., Any], made: str) -> Callable[..., pa.Array]:
+    """Return a function of columns, whose value is null if an argument is."""
 
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return pa.array([None if None in row else function(*row) for row in rows], columns[0].type)
+    def compute(*columns: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        return pa.array([None if None in row else function(*row) for row in rows], pa.type_for_alias(made))
+
+    return compute
+
+
+def _hash(data: bytes, seed: int) -> int:
+    from xxhash import xxh64_intdigest
+
+    return (xxh64_intdigest(data, seed % (1 << 64)) + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _encrypted(data: bytes, key: bytes, nonce: bytes, authenticated: bytes) -> bytes:
@@ -166,3 +146,17 @@ def _decrypted(data: bytes, key: bytes, authenticated: bytes) -> bytes:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key).decrypt(data[:NONCE], data[NONCE:], authenticated)
+
+
+ARROW: Final = {"BIGINT": "int64", "DOUBLE": "double", "BLOB": "binary"}
+"""{type in DuckDB: type in Arrow}."""
+BY_ROW: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
+    "hash_int": ("BIGINT", lambda value, seed: _hash(struct.pack("<i", value), seed)),
+    "hash_long": ("BIGINT", lambda value, seed: _hash(struct.pack("<q", value), seed)),
+    "hash_text": ("BIGINT", lambda value, seed: _hash(value.encode(), seed)),
+    "ln": ("DOUBLE", fdlibm.ln),
+    "power": ("DOUBLE", fdlibm.power),
+    "aes_encrypt": ("BLOB", _encrypted),
+    "aes_decrypt": ("BLOB", _decrypted),
+}
+"""{name behind PREFIX: (type of the result in DuckDB, function of one row)}."""
