@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from types import UnionType
-from typing import Any, Final, TypeAlias, get_args, get_type_hints
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
@@ -28,6 +28,7 @@ from lake.text import quoted
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 COMPACT_EVERY: Final = 32
 """Entries after which the one-row files are compacted, so that reading stays cheap."""
+Record = TypeVar("Record")
 Entry: TypeAlias = Any
 """Record (a dataclass), or values by column."""
 
@@ -137,25 +138,44 @@ _SQL_TYPES: Final = {int: "BIGINT", float: "DOUBLE", datetime: "TIMESTAMPTZ"}
 
 def columns_of(record: type) -> dict[str, str]:
     """Return the columns for the fields of a dataclass: texts and nested values are VARCHAR."""
-
-    def sql_type(hint: Any) -> str:
-        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        return next((sql for kind, sql in _SQL_TYPES.items() if kind in kinds), "VARCHAR")
-
-    return {name: sql_type(hint) for name, hint in get_type_hints(record).items()}
+    types = {name: [_SQL_TYPES[kind] for kind in kinds if kind in _SQL_TYPES] for name, kinds in _kinds(record).items()}
+    return {name: next(iter(sql), "VARCHAR") for name, sql in types.items()}
 
 
-def instant(value: str | datetime) -> datetime:
-    """Return a time from the state of a table, which has it as text, or from its rows."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
+def record_of(record: Callable[..., Record], values: Mapping[str, Any]) -> Record:
+    """Return a record from a row, which has nested values as JSON text, or from a state, which has times as text.
+
+    Values that are no field of the record are ignored.
+    """
+    kinds = _kinds(record)
+    return record(**{name: _parsed(kinds[name], value) for name, value in values.items() if name in kinds})
+
+
+def _parsed(kinds: Sequence[Any], value: Any) -> Any:
+    if isinstance(value, str) and datetime in kinds:
+        return datetime.fromisoformat(value)
+    for kind in kinds:
+        if get_origin(kind) in (Mapping, Sequence, tuple):
+            return _nested(kind, json.loads(value) if isinstance(value, str) else value)
+    return value
+
+
+def _nested(kind: Any, value: Any) -> Any:
+    part = get_args(kind)[-1]
+    if isinstance(part, type) and is_dataclass(part):
+        return {name: part(**fields) for name, fields in value.items()}
+    return tuple(value) if get_origin(kind) is tuple else value
+
+
+@cache
+def _kinds(record: Hashable) -> dict[str, tuple[Any, ...]]:
+    """Return the types of each field, of which None may be one."""
+    hints = get_type_hints(record).items()
+    return {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints}
 
 
 def as_state(record: Any) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(record).items()}
-
-
-def parse_nested(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
 
 
 def check_name(name: str, noun: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.store.ledger_table import LedgerTable, columns_of
+from lake.store.ledger_table import LedgerTable, columns_of, record_of
 
 Scope = Literal["diff", "table"]
 Outcome = Literal["passed", "warned", "stopped"]
@@ -58,4 +57,4 @@ def _last_checks(settings: Settings, scope: Scope | None, _: str) -> Mapping[str
     """The writer of the newest entry differs after a restore, although its version may be the same."""
     newest = 'SELECT "table", max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
     rows = CHECKS.find(settings, f'("table", number) IN ({newest}) AND ($1 IS NULL OR scope = $1)', scope)
-    return {row["table"]: Check(**{**row, "results": json.loads(row["results"])}) for row in rows}
+    return {row["table"]: record_of(Check, row) for row in rows}

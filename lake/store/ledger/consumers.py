@@ -15,7 +15,7 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store.ledger import editions
-from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, check_name, columns_of, instant
+from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, check_name, columns_of, record_of
 
 SINK: Final = ""
 """Table name of consumers that are sinks, which follow whole editions."""
@@ -65,7 +65,7 @@ def consumers(settings: Settings) -> list[Consumer]:
 
 
 def _listed(head: LedgerHead) -> list[Consumer]:
-    return [Consumer(**{**entry, "at": instant(entry["at"])}) for entry in head.state.get("consumers", [])]
+    return [record_of(Consumer, entry) for entry in head.state.get("consumers", [])]
 
 
 def consumer(settings: Settings, name: str, table: str) -> Consumer:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from lake.config import Settings
 from lake.store import delta
 from lake.store.damage import skip_unreadable
 from lake.store.ledger.editions import EDITIONS, latest_edition
-from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, columns_of, instant, parse_nested, unknown_entry
+from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, columns_of, record_of, unknown_entry
 from lake.store.table_head import TableHead
 from lake.store.view import view
 from lake.store.warehouse import Location, Warehouse
@@ -39,7 +38,7 @@ def get_cut(settings: Settings, number: int) -> Cut:
     if latest is not None and latest.number == number:
         return latest
     for row in CUTS.find(settings, "number = ?", number):
-        return _cut(row)
+        return record_of(Cut, row)
     if lost := _lost_cut(settings, number):
         return lost
     raise unknown_entry("cut", number, latest.number if latest else 0, fix="lake cut")
@@ -52,7 +51,7 @@ def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, la
     """
     with CUTS.writing(settings) as head:
         for row in CUTS.find(settings, "label = ?", label) if label else ():
-            return _cut(row)
+            return record_of(Cut, row)
         latest = _cut_of(head)
         if latest and (dict(latest.batches), latest.voids) == (dict(batches), voids):
             cut = latest
@@ -100,8 +99,4 @@ def prefetched_tables(settings: Settings, *books: Location) -> list[Location]:
 
 def _cut_of(head: LedgerHead) -> Cut | None:
     state = head.state.get("cut")
-    return _cut(state) if state else None
-
-
-def _cut(row: Mapping[str, Any]) -> Cut:
-    return Cut(row["number"], parse_nested(row["batches"]), row["voids"], instant(row["made_at"]))
+    return record_of(Cut, state) if state else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta, durable
 from lake.store.damage import Damage
-from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, instant, parse_nested, unknown_entry
+from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, columns_of, record_of, unknown_entry
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 
@@ -58,11 +59,7 @@ class Edition:
         return {self.cut_of(table) for table in self.tables} or {self.cut}
 
 
-EDITIONS: Final = LedgerTable(
-    "editions",
-    {"action": "VARCHAR", "number": "BIGINT", "cut": "BIGINT", "tables": "VARCHAR", "published_at": "TIMESTAMPTZ"},
-    durable=True,
-)
+EDITIONS: Final = LedgerTable("editions", {"action": "VARCHAR", **columns_of(Edition)}, durable=True)
 
 
 _NUMBERS = LedgerTable("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durable=True)
@@ -92,7 +89,7 @@ def get_edition(settings: Settings, number: int) -> Edition:
             return edition
     _must_be_kept(head, number)
     for row in EDITIONS.find(settings, "action = 'publish' AND number = ?", number):
-        return _edition(row)
+        return record_of(Edition, row)
     raise unknown_entry("edition", number, latest.number if latest else 0, fix="lake run")
 
 
@@ -137,13 +134,13 @@ def edition_since(settings: Settings, moment: datetime) -> Edition | None:
 
 def _first(settings: Settings, condition: str, value: int | datetime) -> Edition | None:
     rows = EDITIONS.find(settings, f"action = 'publish' AND {condition} LIMIT 1", value)
-    return next(map(_edition, rows), None)
+    return next((record_of(Edition, row) for row in rows), None)
 
 
 def kept_editions(settings: Settings) -> list[Edition]:
     expired = _expired(EDITIONS.head(settings))
     rows = EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
-    return [_edition(row) for row in rows if not _within(row["number"], expired)]
+    return [record_of(Edition, row) for row in rows if not _within(row["number"], expired)]
 
 
 def is_kept(settings: Settings, number: int) -> bool:
@@ -155,8 +152,12 @@ def is_kept(settings: Settings, number: int) -> bool:
 def expired_since(settings: Settings, number: int) -> list[Edition]:
     """Return the editions that running readers may still use: they expired since `number` was published."""
     entries = EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
-    parts = [part for entry in entries for part in parse_nested(entry["tables"])]
-    return [_edition(row) for row in EDITIONS.find(settings, "action = 'publish'") if _within(row["number"], parts)]
+    parts = [part for entry in entries for part in json.loads(entry["tables"])]
+    return [
+        record_of(Edition, row)
+        for row in EDITIONS.find(settings, "action = 'publish'")
+        if _within(row["number"], parts)
+    ]
 
 
 def expired_ranges(settings: Settings) -> list[list[int]]:
@@ -302,12 +303,7 @@ def _must_be_kept(head: LedgerHead, number: int) -> None:
 
 def _edition_of(head: LedgerHead, part: str) -> Edition | None:
     state = head.state.get(part)
-    return _edition(state) if state else None
-
-
-def _edition(row: Mapping[str, Any]) -> Edition:
-    tables = {name: EditionTable(**table) for name, table in parse_nested(row["tables"]).items()}
-    return Edition(row["number"], row["cut"], tables, instant(row["published_at"]))
+    return record_of(Edition, state) if state else None
 
 
 def in_ranges(numbers: Iterable[int]) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, check_name, instant
+from lake.store.ledger_table import LedgerHead, LedgerTable, as_state, check_name, record_of
 from lake.store.warehouse import LAYERS
 
 TOKEN_BYTES: Final = 32
@@ -29,7 +29,7 @@ class Grant:
     """`tables` are names (`carrier_daily`, `log.orders`, `lake.runs`), all of a schema (`gold.*`), or EVERY."""
 
     name: str
-    tables: Sequence[str]
+    tables: tuple[str, ...]
     digest: str
     granted_at: datetime
     expires: datetime | None = None
@@ -67,7 +67,7 @@ def grants(settings: Settings) -> list[Grant]:
 
 
 def _listed(head: LedgerHead) -> list[Grant]:
-    return [_grant(**entry) for entry in head.state.get("grants", [])]
+    return [record_of(Grant, entry) for entry in head.state.get("grants", [])]
 
 
 def add(settings: Settings, name: str, tables: Sequence[str], *, lasts: timedelta | None = None) -> tuple[Grant, str]:
@@ -103,15 +103,6 @@ def of_token(listed: Sequence[Grant], token: str) -> Grant | None:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _grant(expires: str | None, granted_at: str, tables: Sequence[str], **rest: str) -> Grant:
-    return Grant(
-        tables=tuple(tables),
-        granted_at=instant(granted_at),
-        expires=instant(expires) if expires else None,
-        **rest,
-    )
 
 
 def _add(head: LedgerHead, action: str, grant: Grant, listed: Sequence[Grant]) -> None:

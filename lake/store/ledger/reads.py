@@ -20,7 +20,7 @@ from typing import Final
 
 from lake.config import Settings
 from lake.session import file_modes
-from lake.store.ledger_table import LedgerTable, columns_of
+from lake.store.ledger_table import LedgerTable, columns_of, record_of
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,6 @@ def _is_locked(file: Path) -> bool:
 
 def _record(settings: Settings, file: Path) -> None:
     with READS.writing(settings) as head, suppress(FileNotFoundError):
-        if reads := [_read(line) for line in _lines(file)]:
+        if reads := [record_of(Read, json.loads(line)) for line in _lines(file)]:
             head.add(*reads)
         file.unlink()
-
-
-def _read(line: str) -> Read:
-    read = json.loads(line)
-    return Read(**{**read, "at": datetime.fromisoformat(read["at"])})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.errors import Busy, LakeError, QualityError
 from lake.session.spark_session import first_line
-from lake.store.ledger_table import LedgerTable, columns_of
+from lake.store.ledger_table import LedgerTable, columns_of, record_of
 
 WHOLE: Final = ("build", "rebuild")
 """Verbs that evaluate a whole table; their commits record the parts of its definition."""
@@ -127,7 +126,7 @@ def newest_runs(settings: Settings) -> list[Run]:
 
 def _runs(settings: Settings, numbers: str, *parameters: Any) -> list[Run]:
     rows = RUNS.find(settings, f"number IN ({numbers}) ORDER BY number", *parameters)
-    return [Run(**row | {"counts": json.loads(row["counts"])}) for row in rows]
+    return [record_of(Run, row) for row in rows]
 
 
 @contextmanager
