@@ -155,7 +155,7 @@ def test_token_loaded_just_now_is_cached_without_waiting(tmp_path: Path, monkeyp
 def test_edition_looked_up_just_now_is_cached_without_waiting(tmp_path: Path) -> None:
     settings = small(tmp_path / "shop")
     activity.begin(settings, "test")
-    editions, grant = EditionCache(settings), Grant("r1", ["gold.*"], "", datetime.now(UTC))
+    editions, grant = EditionCache(settings), Grant("r1", ("gold.*",), "", datetime.now(UTC))
     assert editions.cached_reader(grant, CURRENT) is None
     found = editions.reader(grant, CURRENT)
     assert editions.cached_reader(grant, CURRENT) == found

@@ -97,7 +97,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 def granted(settings: Settings, name: str, edition: int | None = None) -> EditionReader:
     """Return the reader of one grant, as the server sends it to a worker."""
-    grant, whole = Grant(name, GRANTS[name], "", datetime.now(UTC)), reader(settings, edition)
+    grant, whole = Grant(name, (*GRANTS[name],), "", datetime.now(UTC)), reader(settings, edition)
     seen = {table: entry for table, entry in whole.edition.tables.items() if grant.covers(f"{entry.layer}.{table}")}
     return replace(whole, edition=replace(whole.edition, tables=seen), may_read=grant.covers, is_limited=True)
 

@@ -142,13 +142,13 @@ GRANTED = [
 
 @pytest.mark.parametrize(("tables", "seen"), GRANTED, ids=[" ".join(tables) for tables, _ in GRANTED])
 def test_grant_covers_the_tables_it_names(tables: Sequence[str], seen: set[str]) -> None:
-    grant = Grant("bi", tables, "", datetime.now(UTC))
+    grant = Grant("bi", (*tables,), "", datetime.now(UTC))
     every = ("silver.a", "gold.b", "log.orders", "lake.runs")
     assert {title for title in every if grant.covers(title)} == seen
 
 
 def test_reader_sees_a_log_or_a_ledger_only_if_granted(edition: EditionReader) -> None:
-    grant = Grant("bi", ["lake.runs"], "", datetime.now(UTC))
+    grant = Grant("bi", ("lake.runs",), "", datetime.now(UTC))
     theirs = replace(edition, may_read=grant.covers)
     assert theirs.system_tables.titles == ("lake.runs",)
     for title in ("log.orders", "lake.reads"):

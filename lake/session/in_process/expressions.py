@@ -114,7 +114,8 @@ def _value(node: Node, scope: Scope) -> Value:
 
 
 def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a form
-    require(not node.ignores_nulls and (not node.distinct or node.name in aggregates.AGGREGATES))
+    if node.ignores_nulls or (node.distinct and node.name not in aggregates.AGGREGATES):
+        raise unsupported(f"{node.name} of distinct values or without nulls")
     match node:
         case Call("struct"):
             parts = expanded(node.arguments, scope)
@@ -153,7 +154,8 @@ def _null(type_: T.DataType) -> Value:
 
 def _arguments(node: Call, scope: Scope) -> list[Value]:
     starred = node.name == "count" and node.arguments in {(Star(),), (Literal(1, T.IntegerType()),)}
-    require(node.name != "count" or bool(node.arguments))
+    if node.name == "count" and not node.arguments:
+        raise unsupported("a count of nothing")
     if node.name in {"if", "when"}:
         return [_value_or_refusal(part, scope) for part in node.arguments]
     return [] if starred else [value_of(part, scope) for part in node.arguments]
