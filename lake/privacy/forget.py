@@ -58,6 +58,9 @@ from lake.text import moment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+RECORDS: Final = pa.schema(
+    [(name, {"since": pa.int64(), "at": pa.timestamp("us", "UTC")}.get(name, pa.string())) for name in sent.IDENTITY]
+)
 PLACES: Final = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("source", pa.string())])
 
 
@@ -288,9 +291,9 @@ def _truncate_sent(settings: Settings) -> None:
     place = sent.SENT.location(settings)
     if not delta.exists(place.path):
         return
-    same = [f'(t."{name}" IS NOT DISTINCT FROM s."{name}")' for name in sent.RECORD.names]
+    same = [f'(t."{name}" IS NOT DISTINCT FROM s."{name}")' for name in sent.IDENTITY]
     with lease(settings, place.lease):
-        kept = pa.Table.from_pylist(sent.open_records(settings), sent.RECORD)
+        kept = pa.Table.from_pylist(sent.open_records(settings), RECORDS)
         with delta_writer.changing(place.path) as (table, properties):
             merge = table.merge(kept, " AND ".join(same), "s", "t", commit_properties=properties)
             merge.when_not_matched_by_source_delete().execute()

@@ -87,7 +87,8 @@ def register(database: duckdb.DuckDBPyConnection) -> None:
 
 def _create(database: duckdb.DuckDBPyConnection, name: str, made: str, work: Callable[..., pa.Array]) -> None:
     """Callers give arguments of the right types: no types are declared, as DuckDB would read annotations for them."""
-    database.create_function(name, lambda *columns: work(*columns), None, made, type="arrow")  # type: ignore[call-overload]  # noqa: PLW0108
+    unannotated = lambda *columns: work(*columns)  # noqa: E731, PLW0108  DuckDB would read them
+    database.create_function(name, unannotated, None, made, type="arrow")  # type: ignore[call-overload]
     atexit.register(database.remove_function, name)  # it would report them as leaked
 
 

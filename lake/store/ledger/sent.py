@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
-import pyarrow as pa
-
 from lake.config import Settings
 from lake.store.ledger_table import LedgerTable, columns_of
 from lake.text import quoted
@@ -69,14 +67,8 @@ class State:
 
 
 SENT: Final = LedgerTable("sent", columns_of(Undelivered))
-RECORD: Final = pa.schema(
-    [
-        *((name, pa.string()) for name in ("sink", "table", "key")),
-        ("since", pa.int64()),
-        ("at", pa.timestamp("us", "UTC")),
-    ]
-)
-"""Identity of a record."""
+IDENTITY: Final = ("sink", "table", "key", "since", "at")
+"""Columns that identify a record."""
 NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, since ORDER BY "at" DESC) = 1"""
 
 
@@ -115,8 +107,8 @@ def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
 
 
 def open_records(settings: Settings) -> list[dict[str, Any]]:
-    """Return the newest record of each undelivered row, by the columns of RECORD."""
-    names = ", ".join(map(quoted, RECORD.names))
+    """Return the newest record of each undelivered row, by IDENTITY."""
+    names = ", ".join(map(quoted, IDENTITY))
     return SENT.rows(
         settings, f"SELECT {names} FROM (SELECT * FROM t {NEWEST}) WHERE list_contains($1, action)", list(OPEN)
     )
