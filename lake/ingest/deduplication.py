@@ -31,7 +31,8 @@ from lake.store.rows import Rows
 from lake.store.scan import Scan, arrow_schema, to_arrow, to_frame
 from lake.store.spark_upcast import with_undeclared
 from lake.store.storage import Address
-from lake.store.voids import Void, all_voids, without_voided
+from lake.store.voids import Void, all_voids, not_voided_sql, without_voided
+from lake.text import SPARK
 from lake.text import literal as duckdb_literal
 
 if TYPE_CHECKING:
@@ -150,9 +151,9 @@ class RedeliverySearch:
         repeats = with_undeclared(self.events.join(suspects, ["_bucket", "_id"], "left_semi"), self.contracts)
         batch = with_one_zero(repeats).selectExpr("_position", "_bucket", "_id", "_source AS source", digest)
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
-        void = ", ".join(f"({void.bucket}, {void.offset}L)" for void in self._voids if not void.is_whole)
+        kept = not_voided_sql((void for void in self._voids if not void.is_whole), SPARK)
         origins = with_one_zero(stored if stored is not None else log_rows.empty(self.spark, self.contract)).selectExpr(
-            "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
+            "_bucket", "_id", place, digest, f"NOT ({kept}) AS void"
         )
         local_batch, local_origins = self._local(batch).in_memory, self._local(origins).in_memory
         if local_batch is None or local_origins is None:

@@ -114,6 +114,17 @@ def test_append_reads_files_of_one_content_as_redeliveries(
     assert check_log(project, "readings").faults == []
 
 
+def test_correction_of_a_voided_event_needs_no_spark(project: Settings, land: Land) -> None:
+    declare(project, fields=FLAT)
+    land("readings", "1.jsonl", reading("a", 1), reading("a", 2))
+    ingested(project)
+    [row] = duckdb_tables.rows(Log(project, "readings").path, "SELECT _bucket, _offset FROM t WHERE _offset = 0")
+    command = ["void", "readings", f"1:{row['_bucket']}:0", "--reason", "wrong", "--project", str(project.project)]
+    assert CliRunner().invoke(lake, command, standalone_mode=False).return_value is None
+    land("readings", "2.jsonl", reading("a", 1, "9.99"), reading("a", 2, "9.99"))
+    assert ingested(project) == BatchCounts(2, read=2, accepted=1, quarantined=1)
+
+
 def test_batch_with_undeclared_members_needs_no_spark(project: Settings, land: Land) -> None:
     declare(project, fields=FLAT)
     land("readings", "1.jsonl", reading("a"), reading("b", unit="kWh"), reading("c", unit="kWh", place={"floor": 1}))
