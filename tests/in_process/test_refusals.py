@@ -98,7 +98,6 @@ TEXTS = (
     "to_json(named_struct('\x1f', id))",
     "try_add(cast(id as smallint), 1)",
     "try_subtract(shiftleft(1L, cast(id as int)), 2L)",
-    "try_to_binary(concat(x, date_format(date'2024-03-10', 'yyyy')), 'utf-8')",
 )
 STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "a star without a part": lambda rows: rows.selectExpr("* except (part.a)"),

@@ -306,16 +306,14 @@ def attempt(function: Function) -> Function:
     def compute(values: Sequence[Value]) -> Value:
         value, moved = function(values), (T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType)
         require(all(is_integer(each.type) or isinstance(each.type, moved) for each in (value, *values)))
-        return tried(value, values)
+        if is_integer(value.type):  # of integers, Spark tries the operation alone; of times, the operands too
+            require(all(operand.is_literal or NAMED.fullmatch(operand.sql) for operand in values))
+        return tried(value)
 
     return compute
 
 
-def tried(value: Value, operands: Sequence[Value]) -> Value:
-    """Return the value, or null if it fails other than by `error(…)`, for a value that Spark may accept.
-
-    Operands that fail still do, so they are constants or columns.
-    """
+def tried(value: Value) -> Value:
+    """The value is null if its expression fails, other than by `error(…)`, for a value that Spark may accept."""
     require("error(" not in value.sql)
-    require(all(operand.is_literal or NAMED.fullmatch(operand.sql) for operand in operands))
     return Value(f"TRY({value.sql})", value.type)

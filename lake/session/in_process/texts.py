@@ -190,7 +190,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "to_json": to_json,
     "encode": ENCODE,
     "decode": typed("decode({0})", TEXT, BINARY, UTF_8),
-    "try_to_binary": lambda values: tried(ENCODE(values), values),
+    "try_to_binary": lambda values: tried(ENCODE(values)),
     "base64": in_lines,
     "unbase64": typed(f"from_base64(replace({{0}}, {LINE_END}, ''))", BINARY, TEXT),
     "unhex": typed("CASE WHEN length({0}) % 2 = 1 THEN error('half a byte') ELSE unhex({0}) END", BINARY, TEXT),
