@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import types as T
 
-from lake.session.in_process.lists import is_comparable
+from lake.session.in_process.casts import cast
 from lake.session.in_process.operators import boolean, quotient, sort_key, sort_keys
 from lake.session.in_process.signatures import (
     ANY,
@@ -32,9 +32,9 @@ from lake.session.in_process.types import (
     MOST,
     Value,
     as_decimal,
-    cast,
     common_type,
     duckdb_type,
+    is_comparable,
     is_float,
     is_integer,
 )

@@ -8,22 +8,11 @@ from typing import Final
 
 from pyspark.sql import types as T
 
+from lake.session.in_process.casts import cast, units_before
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import times
 from lake.session.in_process.signatures import Function, constant, keyword, require, typed
-from lake.session.in_process.types import (
-    DATE,
-    INT,
-    LONG,
-    MICROSECONDS,
-    NTZ,
-    TEXT,
-    TIMESTAMP,
-    Value,
-    cast,
-    is_integer,
-    units_before,
-)
+from lake.session.in_process.types import DATE, INT, LONG, MICROSECONDS, NTZ, TEXT, TIMESTAMP, Value, is_integer
 from lake.text import literal
 
 UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")

@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process import aggregates, dates, functions, lists, operators
+from lake.session.in_process.casts import cast, try_cast
 from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.signatures import called, require
 from lake.session.in_process.tree import (
@@ -26,8 +27,9 @@ from lake.session.in_process.tree import (
     Star,
     name_of,
     parts_of,
+    with_name,
 )
-from lake.session.in_process.types import BOOLEAN, LONGEST, Value, cast, try_cast
+from lake.session.in_process.types import BOOLEAN, LONGEST, Value
 from lake.text import literal
 
 LISTS: Final = frozenset({"collect_list", "collect_set", "array_agg"})
@@ -51,19 +53,11 @@ class Scope:
         first, others = name.parts[0], name.parts[1:]
         of_alias = self.columns_of(first)
         if others and any(c.name.lower() == others[0].lower() for c in of_alias):
-            return only(of_alias, others[0]), others[1:]
-        return only(self.columns, first), others
+            return with_name(of_alias, others[0]), others[1:]
+        return with_name(self.columns, first), others
 
     def columns_of(self, alias: str) -> list[OutputColumn]:
         return [column for column in self.columns if column.of.lower() == alias.lower()]
-
-
-def only(columns: Sequence[OutputColumn], name: str) -> OutputColumn:
-    """Return the column called `name`. Raises Unsupported if there is none, or another in any case."""
-    found = [column for column in columns if column.name.lower() == name.lower()]
-    if len(found) != 1 or found[0].name != name:
-        raise unsupported(f"the column {name}")
-    return found[0]
 
 
 def have_aggregate(nodes: Iterable[Node]) -> bool:
@@ -271,7 +265,7 @@ def _starred(star: Star, scope: Scope) -> Sequence[Node]:
     if star.without and star.of:
         raise unsupported("some columns of a relation")
     if not star.of:
-        without = [only(scope.columns, name) for name in star.without]
+        without = [with_name(scope.columns, name) for name in star.without]
         return [column for column in scope.columns if column not in without]
     if len(star.of) == 1 and (columns := scope.columns_of(star.of[0])):
         if any(column.is_partial for column in columns):

@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process import lists, operators, patterns, texts, zones
+from lake.session.in_process.casts import cast, together
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import EPOCH
 from lake.session.in_process.python_functions import ARROW_FUNCTIONS
@@ -31,6 +32,7 @@ from lake.session.in_process.signatures import (
     typed,
     whole,
 )
+from lake.session.in_process.tree import with_name
 from lake.session.in_process.types import (
     BOOLEAN,
     DATE,
@@ -44,12 +46,10 @@ from lake.session.in_process.types import (
     TIMESTAMP,
     Value,
     as_decimal,
-    cast,
     duckdb_type,
     is_integer,
     is_number,
     once,
-    together,
 )
 from lake.text import literal, quoted
 
@@ -104,14 +104,12 @@ def _in_zone(values: Sequence[Value], direction: str) -> Value:
 def _field(values: Sequence[Value]) -> Value:
     of, name = values
     if isinstance(of.type, T.ArrayType):
-        part = _field([Value("part", of.type.elementType), name])
-        return Value(f"list_transform({of.sql}, lambda part: {part.sql})", T.ArrayType(part.type))
+        value = _field([Value("part", of.type.elementType), name])
+        return Value(f"list_transform({of.sql}, lambda part: {value.sql})", T.ArrayType(value.type))
     if not isinstance(of.type, T.StructType):
         raise ValueError
-    wanted = constant(name)
-    found = [f for f in of.type if f.name.lower() == wanted.lower()]
-    require([part.name for part in found] == [wanted])
-    return Value(f"({of.sql}).{quoted(wanted)}", found[0].dataType)
+    part = with_name(of.type, constant(name))
+    return Value(f"({of.sql}).{quoted(part.name)}", part.dataType)
 
 
 def _of_double(template: str) -> Function:

@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import types as T
 
+from lake.session.in_process.casts import cast
 from lake.session.in_process.operators import sort_keys
 from lake.session.in_process.signatures import (
     SAME,
@@ -26,16 +27,15 @@ from lake.session.in_process.types import (
     LONG,
     TEXT,
     Value,
-    cast,
     common_type,
     duckdb_type,
     has_float,
+    is_comparable,
     is_integer,
     let,
     once,
 )
 
-NESTED: Final = (T.StructType, T.ArrayType, T.MapType, T.NullType)
 LONGEST: Final = 100_000
 """Elements of a sequence that are held in memory."""
 Body = Callable[[Sequence[Value]], Value]
@@ -147,11 +147,6 @@ def _sorted(nulls: str) -> Function:
         return Value(f"list_transform(list_sort({keyed}, 'ASC', 'NULLS FIRST'), lambda e: e.e)", of.type)
 
     return sort
-
-
-def is_comparable(type_: T.DataType) -> bool:
-    """Return whether equal values of this type are the same."""
-    return not isinstance(type_, NESTED) and not has_float(type_)
 
 
 def _has_distinct(of: Value) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 from pyspark.sql import types as T
 
+from lake.session.in_process.casts import cast, together, unless_wide
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.signatures import Function, require, whole
 from lake.session.in_process.types import (
@@ -26,7 +27,6 @@ from lake.session.in_process.types import (
     TIMESTAMP,
     Value,
     as_decimal,
-    cast,
     common_type,
     duckdb_type,
     is_float,
@@ -34,8 +34,6 @@ from lake.session.in_process.types import (
     is_number,
     let,
     once,
-    together,
-    unless_wide,
 )
 from lake.text import quoted
 

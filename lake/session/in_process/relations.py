@@ -19,7 +19,7 @@ from lake.session.in_process.protocol import literal_of, node_of, sorted_node
 from lake.session.in_process.queries import Statement
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.tree import Alias, Name, Node, OutputColumn
-from lake.session.in_process.types import duckdb_type, has_float, nullable, parsed_schema
+from lake.session.in_process.types import duckdb_type, is_groupable, nullable, parsed_schema
 from lake.text import quoted
 
 if TYPE_CHECKING:
@@ -116,16 +116,11 @@ class Relations:
     def _drop(self, of: pb.Drop) -> Relation:
         rows = self.of(of.input)
         gone, nodes = {each.lower() for each in of.column_names}, [node_of(each) for each in of.columns]
-        if not all(isinstance(node, Name) for node in nodes):
-            raise unsupported("drop of an expression")
         found = [rows.scope.column(node) for node in nodes if isinstance(node, Name)]
-        if any(parts for _, parts in found):
-            raise unsupported("drop of a part")
+        if len(found) < len(nodes) or any(parts for _, parts in found):
+            raise unsupported("drop of an expression, or of a part")
         ids = {column.id for column, _ in found}
-        kept: list[Node] = [
-            column for column in rows.columns if column.name.lower() not in gone and column.id not in ids
-        ]
-        return steps.selected(rows, kept)
+        return steps.selected(rows, [c for c in rows.columns if c.name.lower() not in gone and c.id not in ids])
 
     def _subquery_alias(self, of: pb.SubqueryAlias) -> Relation:
         return steps.aliased(self.of(of.input), of.alias)
@@ -165,10 +160,8 @@ class Relations:
         signs = {of.SET_OP_TYPE_UNION: "UNION", of.SET_OP_TYPE_INTERSECT: "INTERSECT", of.SET_OP_TYPE_EXCEPT: "EXCEPT"}
         sign = f"{signs[of.set_op_type]}{' ALL' if of.is_all else ''}"
         left, right = self.of(of.left_input), self.of(of.right_input)
-        hashed = [column.type for rows in (left, right) for column in rows.columns]
-        if sign == "UNION" or (
-            sign != "UNION ALL" and any(has_float(type_) or isinstance(type_, T.MapType) for type_ in hashed)
-        ):
+        is_hashed = all(is_groupable(column.type) for column in (*left.columns, *right.columns))
+        if sign == "UNION" or (sign != "UNION ALL" and not is_hashed):
             raise unsupported(f"{sign} of such rows")
         pairs = list[tuple[OutputColumn | None, OutputColumn | None]]()
         if of.by_name:

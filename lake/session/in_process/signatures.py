@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import types as T
 
+from lake.session.in_process.casts import cast
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.types import TEXT, Value, cast, common_type, is_integer
+from lake.session.in_process.types import TEXT, Value, common_type, is_integer
 from lake.text import literal
 
 Function: TypeAlias = Callable[[Sequence[Value]], Value]

@@ -11,17 +11,16 @@ from dataclasses import replace
 
 from pyspark.sql import types as T
 
+from lake.session.in_process.casts import cast
 from lake.session.in_process.expressions import (
     Scope,
     column_of,
     columns_read,
     have_aggregate,
     is_aggregate,
-    only,
     order_keys,
     value_of,
 )
-from lake.session.in_process.lists import NESTED
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import EQUAL, alike
 from lake.session.in_process.relation import Relation
@@ -36,9 +35,18 @@ from lake.session.in_process.tree import (
     Sorted,
     has_window,
     subtree,
+    with_name,
     with_parts,
 )
-from lake.session.in_process.types import Value, cast, common_type, has_float, is_float, is_number
+from lake.session.in_process.types import (
+    Value,
+    common_type,
+    has_float,
+    is_comparable,
+    is_float,
+    is_groupable,
+    is_number,
+)
 
 
 def filtered(rows: Relation, node: Node) -> Relation:
@@ -53,7 +61,7 @@ def among(rows: Relation, node: Node, others: Relation) -> Relation:
     """Return the rows for which the value of `node` is one of `others`, which have one column."""
     scope, value = rows.scope, value_of(node, rows.scope)
     types = {value.type, *(column.type for column in others.columns)}
-    if any(isinstance(type_, NESTED) or is_float(type_) for type_ in types) or len({*map(_kind, types)}) > 1:
+    if not all(map(is_comparable, types)) or len({*map(_kind, types)}) > 1:
         raise unsupported("in of a query of such values")
     if len(others.columns) != 1:
         raise unsupported("in of a query of several columns")
@@ -69,7 +77,7 @@ def aliased(rows: Relation, alias: str) -> Relation:
 
 
 def distinct(rows: Relation) -> Relation:
-    if any(has_float(c.type) or isinstance(c.type, T.MapType) for c in rows.columns):
+    if not all(is_groupable(column.type) for column in rows.columns):
         raise unsupported("distinct rows with fractions or maps")
     read = _made_of(rows.columns)
     return rows.then(f"SELECT DISTINCT * FROM {rows.name}", operator="Deduplicate", filtered_by=read)
@@ -153,7 +161,7 @@ def _pairs(
 ) -> list[tuple[OutputColumn, OutputColumn]]:
     if kind in {"RIGHT", "FULL"} or len({*names}) < len(names):
         raise unsupported(f"a {kind.lower()} join by these names")
-    pairs = [(only(left, name), only(right, name)) for name in names]
+    pairs = [(with_name(left, name), with_name(right, name)) for name in names]
     if {column.name.lower() for column in (*left, *right)} & {of_right.of.lower() for _, of_right in pairs}:
         raise unsupported("a join by names with a column called as a relation")
     return pairs
@@ -208,7 +216,7 @@ def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node]) -> Rel
     for number, node in enumerate([*by, *nodes]):
         text, column = column_of(node, scope, f"c{number}")
         if number < len(by):
-            if isinstance(column.type, T.MapType | T.NullType) or has_float(column.type) or not _has_column(node):
+            if not is_groupable(column.type) or isinstance(column.type, T.NullType) or not _has_column(node):
                 raise unsupported(f"groups of {column.type.simpleString()}, or of a constant")
             groups.append(text)
         elif not is_aggregate(node) and _has_column(node):
@@ -268,7 +276,7 @@ def _called(rows: Relation, names: Sequence[str]) -> list[OutputColumn]:
     """Spark parses `names`: dots and quotes have a meaning."""
     if any({*name} & {".", "`"} for name in names):
         raise unsupported("a name with dots or quotes")
-    return [only(rows.columns, each) for each in names]
+    return [with_name(rows.columns, each) for each in names]
 
 
 def _kind(type_: T.DataType) -> str:

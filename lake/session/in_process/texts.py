@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process import dates
+from lake.session.in_process.casts import cast
 from lake.session.in_process.operators import tried
 from lake.session.in_process.signatures import (
     Function,
@@ -21,7 +22,7 @@ from lake.session.in_process.signatures import (
     require,
     typed,
 )
-from lake.session.in_process.types import BINARY, BOOLEAN, INT, LONG, TEXT, TIMESTAMP, Value, cast, once
+from lake.session.in_process.types import BINARY, BOOLEAN, INT, LONG, TEXT, TIMESTAMP, Value, once
 from lake.text import literal, quoted
 
 LINE_END: Final = "chr(13) || chr(10)"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import count
 from math import isinf
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pyspark.sql import types as T
 
@@ -108,7 +108,16 @@ class Lambda:
     body: Node
 
 
+C = TypeVar("C", OutputColumn, T.StructField)
 Node: TypeAlias = Literal | Name | OutputColumn | Star | Call | Cast | Alias | Sorted | Over | Lambda
+
+
+def with_name(items: Iterable[C], name: str) -> C:
+    """Return the column or field called `name`. Raises Unsupported if there is none, or another in any case."""
+    found = [item for item in items if item.name.lower() == name.lower()]
+    if [item.name for item in found] != [name]:
+        raise unsupported(f"the column {name}")
+    return found[0]
 
 
 def decimal_literal(value: Decimal, least: int = 1) -> Literal:
