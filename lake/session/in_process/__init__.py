@@ -1,6 +1,7 @@
-"""Evaluation of Spark's queries by DuckDB in this process, if its answer is known to be Spark's.
+"""Spark queries evaluated by DuckDB in this process, if the result is known to equal Spark's.
 
-`session` is a session of Spark Connect without a server: a kind and a job's function are one text for both engines.
-`relations` translates a query of the protocol, `queries` one in SQL, both by `steps`, `expressions` and `functions`;
-`types` has its casts, and `syntax` parses SQL text. Each of them raises Unsupported for what Spark alone evaluates.
+`session` is a session of Spark Connect without a server, so that kinds and functions of jobs are the same text for both
+engines. `relations` translates a plan of the protocol and `queries` a statement in SQL. Both combine `steps`, whose
+expressions `expressions` translates by the tables of `functions` and `aggregates`. `types`, `casts` and `signatures`
+are their vocabulary; `syntax` parses SQL. All raise Unsupported for a query that only Spark evaluates.
 """

@@ -15,7 +15,7 @@ from lake.session.in_process.signatures import (
     Result,
     arguments,
     by_count,
-    called,
+    checked_call,
     constant_number,
     of_kinds,
     of_types,
@@ -29,7 +29,7 @@ from lake.session.in_process.types import (
     INT,
     INTEGERS,
     LONG,
-    MOST,
+    MAX_DIGITS,
     Value,
     as_decimal,
     common_type,
@@ -43,7 +43,7 @@ Aggregate: TypeAlias = Callable[[Sequence[Value], str], Value]
 """SQL of an aggregate over rows, with ` FILTER (…)` and ` OVER (…)`, if there are any, as its second argument."""
 
 
-def _chosen(pick: str) -> Aggregate:
+def _extreme(pick: str) -> Aggregate:
     def choose(values: Sequence[Value], over: str) -> Value:
         [value] = values
         if isinstance(value.type, T.StructType):
@@ -57,7 +57,7 @@ def _chosen(pick: str) -> Aggregate:
     return choose
 
 
-def _chosen_by(pick: str) -> Aggregate:
+def _extreme_by(pick: str) -> Aggregate:
     """Only orders by structs are accepted: they are places of rows, which have no ties."""
 
     def choose(values: Sequence[Value], over: str) -> Value:
@@ -77,13 +77,13 @@ def _sum(values: Sequence[Value], over: str, distinct: str = "") -> Value:
         fits = f"CASE WHEN {size} < {1 << 63} THEN {total} WHEN {size} > 0 THEN error('a sum') END"
         return Value(f"CAST({fits} AS BIGINT)", LONG)
     of = as_decimal(value.type)
-    type_ = T.DecimalType(min(of.precision + 10, MOST), of.scale)
-    if of.precision + 10 > MOST:  # a sum of DuckDB fails if it has more digits
+    type_ = T.DecimalType(min(of.precision + 10, MAX_DIGITS), of.scale)
+    if of.precision + 10 > MAX_DIGITS:  # a sum of DuckDB fails if it has more digits
         total = f"CASE WHEN sum(abs({value.sql})){over} IS NOT NULL THEN {total} END"
     return Value(f"CAST({total} AS {duckdb_type(type_)})", type_)
 
 
-def _over(template: str, result: Result, *parameters: Parameter) -> Callable[..., Value]:
+def _aggregate(template: str, result: Result, *parameters: Parameter) -> Callable[..., Value]:
     """Return an aggregate whose SQL fills the template, as those of `typed`; `{skip}` is ` IGNORE NULLS` or empty."""
 
     def compute(values: Sequence[Value], over: str, skip: str = "") -> Value:
@@ -96,7 +96,7 @@ def _over(template: str, result: Result, *parameters: Parameter) -> Callable[...
 def _average(values: Sequence[Value], over: str) -> Value:
     """Only decimals are accepted: Spark adds integers as floats, which a job may not do."""
     [value] = values
-    if not isinstance(value.type, T.DecimalType) or value.type.precision + 10 > MOST:
+    if not isinstance(value.type, T.DecimalType) or value.type.precision + 10 > MAX_DIGITS:
         raise ValueError
     count = f"count({value.sql}){over}"
     divisor = Value(f"CASE WHEN {count} > 0 THEN CAST({count} AS DECIMAL(20, 0)) END", T.DecimalType(20, 0))
@@ -119,8 +119,8 @@ def sorted_list(value: Value, direction: str, distinct: str = "") -> Value:
 def _edge(name: str) -> Callable[..., Value]:
     return by_count(
         {
-            1: _over(f"{name}({{0}}{{skip}}){{over}}", type_of_first, ANY),
-            2: _over(f"{name}({{0}}{{1}}){{over}}", type_of_first, ANY, _skips_nulls),
+            1: _aggregate(f"{name}({{0}}{{skip}}){{over}}", type_of_first, ANY),
+            2: _aggregate(f"{name}({{0}}{{1}}){{over}}", type_of_first, ANY, _skips_nulls),
         }
     )
 
@@ -128,9 +128,9 @@ def _edge(name: str) -> Callable[..., Value]:
 def _neighbour(name: str) -> Callable[..., Value]:
     return by_count(
         {
-            1: _over(f"{name}({{0}}{{skip}}){{over}}", type_of_first, ANY),
-            2: _over(f"{name}({{0}}, {{1}}{{skip}}){{over}}", type_of_first, ANY, OFFSET),
-            3: _over(f"{name}({{0}}, {{1}}, {{2}}{{skip}}){{over}}", type_of_first, ANY, OFFSET, _default),
+            1: _aggregate(f"{name}({{0}}{{skip}}){{over}}", type_of_first, ANY),
+            2: _aggregate(f"{name}({{0}}, {{1}}{{skip}}){{over}}", type_of_first, ANY, OFFSET),
+            3: _aggregate(f"{name}({{0}}, {{1}}, {{2}}{{skip}}){{over}}", type_of_first, ANY, OFFSET, _default),
         }
     )
 
@@ -155,30 +155,30 @@ POSITIVE: Final = constant_number(lambda number: number > 0)
 ONE_VALUE: Final = "count(DISTINCT {0}){over} + CAST(count({0}){over} < count(*){over} AS BIGINT) <= 1"
 """All rows have the same value: of several, Spark chooses one."""
 AGGREGATES: Final[dict[str, Aggregate]] = {
-    "min": _chosen("min"),
-    "max": _chosen("max"),
-    "min_by": _chosen_by("min"),
-    "max_by": _chosen_by("max"),
+    "min": _extreme("min"),
+    "max": _extreme("max"),
+    "min_by": _extreme_by("min"),
+    "max_by": _extreme_by("max"),
     "sum": _sum,
-    "count": by_count({0: _over("count(*){over}", LONG), 1: _over("count({0}){over}", LONG, ANY)}),
-    "count_if": _over("count(CASE WHEN {0} THEN 1 END){over}", LONG, of_types(BOOLEAN)),
-    **{name: _over(f"{name}({{0}}){{over}}", type_of_first, INTEGER) for name in ("bit_or", "bit_and", "bit_xor")},
-    "any_value": _over(
+    "count": by_count({0: _aggregate("count(*){over}", LONG), 1: _aggregate("count({0}){over}", LONG, ANY)}),
+    "count_if": _aggregate("count(CASE WHEN {0} THEN 1 END){over}", LONG, of_types(BOOLEAN)),
+    **{name: _aggregate(f"{name}({{0}}){{over}}", type_of_first, INTEGER) for name in ("bit_or", "bit_and", "bit_xor")},
+    "any_value": _aggregate(
         f"CASE WHEN {ONE_VALUE} THEN any_value({{0}}){{over}} ELSE error('several values') END", type_of_first, ANY
     ),
     **dict.fromkeys(("avg", "mean"), _average),
-    **dict.fromkeys(("bool_or", "some", "any"), _over("bool_or({0}){over}", BOOLEAN, _condition)),
-    **dict.fromkeys(("bool_and", "every"), _over("bool_and({0}){over}", BOOLEAN, _condition)),
+    **dict.fromkeys(("bool_or", "some", "any"), _aggregate("bool_or({0}){over}", BOOLEAN, _condition)),
+    **dict.fromkeys(("bool_and", "every"), _aggregate("bool_and({0}){over}", BOOLEAN, _condition)),
 }
 IN_FRAMES: Final[dict[str, Callable[..., Value]]] = {
-    "nth_value": _over("nth_value({0}, {1}{skip}){over}", type_of_first, ANY, POSITIVE),
+    "nth_value": _aggregate("nth_value({0}, {1}{skip}){over}", type_of_first, ANY, POSITIVE),
     **dict.fromkeys(("first", "first_value"), _edge("first_value")),
     **dict.fromkeys(("last", "last_value"), _edge("last_value")),
 }
 RANKS: Final[dict[str, Callable[..., Value]]] = {
-    **{name: _over(f"CAST({name}(){{over}} AS INTEGER)", INT) for name in ("row_number", "rank", "dense_rank")},
-    **{name: _over(f"{name}(){{over}}", DOUBLE) for name in ("percent_rank", "cume_dist")},
-    "ntile": _over("CAST(ntile({0}){over} AS INTEGER)", INT, POSITIVE),
+    **{name: _aggregate(f"CAST({name}(){{over}} AS INTEGER)", INT) for name in ("row_number", "rank", "dense_rank")},
+    **{name: _aggregate(f"{name}(){{over}}", DOUBLE) for name in ("percent_rank", "cume_dist")},
+    "ntile": _aggregate("CAST(ntile({0}){over} AS INTEGER)", INT, POSITIVE),
     **{name: _neighbour(name) for name in ("lag", "lead")},
     **IN_FRAMES,
 }
@@ -188,8 +188,8 @@ RANKS: Final[dict[str, Callable[..., Value]]] = {
 def aggregate(name: str, values: Sequence[Value], over: str, *, distinct: bool = False) -> Value:
     """`over` is that of an Aggregate. Raises Unsupported."""
     if distinct:
-        return called(name, _of_distinct, values, over, name)
-    return called(name, AGGREGATES[name], values, over)
+        return checked_call(name, _of_distinct, values, over, name)
+    return checked_call(name, AGGREGATES[name], values, over)
 
 
 def _of_distinct(values: Sequence[Value], over: str, name: str) -> Value:

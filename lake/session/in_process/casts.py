@@ -10,12 +10,12 @@ from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.types import (
-    EMPTY,
-    EXACT,
+    DOUBLE_PLACES,
+    EMPTY_ARRAY,
     INTEGERS,
+    MAX_DIGITS,
     MICROSECONDS,
-    MOST,
-    PLACES,
+    ROUNDED_DIGITS,
     Value,
     common_type,
     duckdb_type,
@@ -43,7 +43,7 @@ of some small powers of two, and of some subnormal numbers.
 """
 DIGITS_OF_DOUBLE: Final = f"""CASE
     WHEN abs({{0}}) >= 1e-3 AND abs({{0}}) < 1e15 OR {{0}} = 0
-        THEN CAST(CAST({{0}} AS VARCHAR) AS DECIMAL({MOST}, {PLACES}))
+        THEN CAST(CAST({{0}} AS VARCHAR) AS DECIMAL({MAX_DIGITS}, {DOUBLE_PLACES}))
     WHEN {{0}} IS NOT NULL THEN error('a double of other digits')
 END"""
 FROM_TEXT: Final[dict[type[T.DataType], str]] = {
@@ -123,13 +123,13 @@ def _cast_sql(value: Value, type_: T.DataType) -> str:  # noqa: PLR0911 one retu
         case T.DecimalType(), T.StringType():
             text = f"CAST({sql} AS VARCHAR)"
             return f"replace({text}, '.', '0.')" if of.precision == of.scale else text  # of DuckDB .5, of Spark 0.5
-        case T.DoubleType(), T.DecimalType() if type_.scale <= PLACES:  # Spark rounds its text
-            exact = Value(once(sql, DIGITS_OF_DOUBLE.format), T.DecimalType(MOST, PLACES))
-            return exact.sql if type_.scale == PLACES else _cast_sql(exact, type_)
+        case T.DoubleType(), T.DecimalType() if type_.scale <= DOUBLE_PLACES:  # Spark rounds its text
+            exact = Value(once(sql, DIGITS_OF_DOUBLE.format), T.DecimalType(MAX_DIGITS, DOUBLE_PLACES))
+            return exact.sql if type_.scale == DOUBLE_PLACES else _cast_sql(exact, type_)
         case T.DecimalType(), _ if is_integer(type_):
             return _whole_sql(value, f"CAST(trunc({{0}}) AS {to})")
         case T.ArrayType(), T.ArrayType():
-            item = Value("NULL" if of == EMPTY else "item", of.elementType)
+            item = Value("NULL" if of == EMPTY_ARRAY else "item", of.elementType)
             return f"list_transform({sql}, lambda item: {cast(item, type_.elementType).sql})"
         case T.StructType(), T.StructType() if len(of) == len(type_):
             parts = [Value(f"({sql}).{quoted(field.name)}", field.dataType) for field in of]
@@ -146,11 +146,11 @@ def _whole_sql(value: Value, form: str) -> str:
 
 
 def unless_wide(value: Value, form: str) -> str:
-    """Return the SQL of `form` of a number; it fails for a decimal of more than EXACT digits."""
+    """Return the SQL of `form` of a number; it fails for a decimal of more than ROUNDED_DIGITS digits."""
     type_ = value.type
-    if not isinstance(type_, T.DecimalType) or type_.precision <= EXACT:
+    if not isinstance(type_, T.DecimalType) or type_.precision <= ROUNDED_DIGITS:
         return form.format(value.sql)
-    limit = f"CAST('{Decimal(1).scaleb(EXACT - type_.scale):f}' AS {duckdb_type(type_)})"
+    limit = f"CAST('{Decimal(1).scaleb(ROUNDED_DIGITS - type_.scale):f}' AS {duckdb_type(type_)})"
     is_wide = f"{{0}} >= {limit} OR {{0}} <= -{limit}"
     return once(value.sql, f"CASE WHEN {is_wide} THEN error('many digits') ELSE {form} END".format)
 
@@ -170,6 +170,6 @@ def try_cast(value: Value, type_: T.DataType) -> Value:
     return Value(f"TRY_CAST({value.sql} AS {duckdb_type(type_)})", type_)
 
 
-def together(values: Sequence[Value]) -> tuple[list[str], T.DataType]:
+def of_common_type(values: Sequence[Value]) -> tuple[list[str], T.DataType]:
     type_ = common_type([value.type for value in values])
     return [cast(value, type_).sql for value in values], type_

@@ -1,4 +1,7 @@
-"""Constants in Spark's SQL: numbers, texts, times and intervals. Source: SqlBaseLexer.g4 of Spark 4.2."""
+"""Constants in Spark's SQL: numbers, texts, times and intervals; called by `syntax`.
+
+Source: SqlBaseLexer.g4 of Spark 4.2.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.tree import Literal, decimal_literal
-from lake.session.in_process.types import DAYS, MICROSECONDS
+from lake.session.in_process.types import MICROSECONDS, WHOLE_DAYS
 
 DAY, HOURS = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d:\d\d(\.\d{6})?(Z|[+-](0\d|1[0-7]):\d\d)?"
 MONTHS: Final = {"month": 1, "year": 12}
@@ -41,7 +44,7 @@ def interval(kind: str, text: str, unit: str) -> Literal:
         raise unsupported(f"the interval {text} {unit}")
     if unit in MONTHS:
         return Literal(int(number) * MONTHS[unit], T.YearMonthIntervalType())
-    type_ = DAYS if unit in ("day", "week") else T.DayTimeIntervalType()
+    type_ = WHOLE_DAYS if unit in ("day", "week") else T.DayTimeIntervalType()
     return Literal(int(Decimal(number) * MICROSECONDS[unit]), type_)
 
 

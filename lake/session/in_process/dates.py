@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from lake.session.in_process.casts import cast, units_before
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import times
+from lake.session.in_process.operators import plus_or_minus
 from lake.session.in_process.signatures import Function, constant, keyword, require, typed
 from lake.session.in_process.types import DATE, INT, LONG, MICROSECONDS, NTZ, TEXT, TIMESTAMP, Value, is_integer
 from lake.text import literal
@@ -66,7 +66,7 @@ def date_format(values: Sequence[Value]) -> Value:
     return Value(f"CASE {four_digits} WHEN {local} IS NOT NULL THEN error('a year') END", TEXT)
 
 
-def read_time(type_: T.DataType) -> Function:
+def parse_time(type_: T.DataType) -> Function:
     """Return a function of a time, or of a text in a constant format of fields of a fixed size."""
 
     def compute(values: Sequence[Value]) -> Value:
@@ -97,19 +97,19 @@ def from_unixtime(values: Sequence[Value]) -> Value:
     return date_format([at, *(format_ or [Value("'yyyy-MM-dd HH:mm:ss'", TEXT, is_literal=True)])])
 
 
-def part_by_name(values: Sequence[Value]) -> Value:
+def part_of_time(values: Sequence[Value]) -> Value:
     name, at = values
     part = constant(name).lower()
     require(PARTS.get(part, part) in {*DATE_PARTS, *UNITS[-3:-1]})
     return FUNCTIONS[PARTS.get(part, part)]([at])
 
 
-def shifted(unit: str, values: Sequence[Value]) -> Value:
+def add_units(unit: str, values: Sequence[Value]) -> Value:
     number, at = values
     unit = unit.lower()
     require(unit in MICROSECONDS and is_integer(number.type) and at.type in {TIMESTAMP, NTZ})
     micros = f"CAST({number.sql} AS BIGINT) * {MICROSECONDS[unit]}"
-    return times("+")([at, Value(micros, T.DayTimeIntervalType())])
+    return plus_or_minus("+")([at, Value(micros, T.DayTimeIntervalType())])
 
 
 def interval(values: Sequence[Value]) -> Value:
@@ -140,8 +140,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "date_add": typed(FINITE.format("{0} + {1}"), DATE, DATE, INT),
     "date_sub": typed(FINITE.format("{0} - {1}"), DATE, DATE, INT),
     **dict.fromkeys(("datediff", "date_diff"), typed("CAST({0} - {1} AS INTEGER)", INT, DATE, DATE)),
-    "to_date": read_time(DATE),
-    "to_timestamp": read_time(TIMESTAMP),
+    "to_date": parse_time(DATE),
+    "to_timestamp": parse_time(TIMESTAMP),
     **dict.fromkeys(("unix_timestamp", "to_unix_timestamp"), typed("(epoch_us({0}) // 1000000)", LONG, TIMESTAMP)),
     "unix_seconds": typed(units_before(1_000_000), LONG, TIMESTAMP),
     "unix_millis": typed(units_before(1_000), LONG, TIMESTAMP),
@@ -149,7 +149,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "make_date": typed("make_date({0}, {1}, {2})", DATE, INT, INT, INT),
     "dayname": typed("left(dayname({0}), 3)", TEXT, DATE),
     "monthname": typed("left(monthname({0}), 3)", TEXT, DATE),
-    **dict.fromkeys(("date_part", "datepart", "extract"), part_by_name),
+    **dict.fromkeys(("date_part", "datepart", "extract"), part_of_time),
     "add_months": typed("CAST({0} + to_months({1}) AS DATE)", DATE, DATE, INT),
     "last_day": typed("last_day({0})", DATE, DATE),
     "make_dt_interval": interval,

@@ -1,4 +1,4 @@
-"""Expressions of Spark as DuckDB's SQL over the columns of a relation."""
+"""Expressions of Spark, as trees, translated to DuckDB's SQL over the columns of a relation; `steps` calls it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from lake.session.in_process import aggregates, dates, functions, lists, operators
 from lake.session.in_process.casts import cast, try_cast
 from lake.session.in_process.mode import Unsupported, unsupported
-from lake.session.in_process.signatures import called, require
+from lake.session.in_process.signatures import checked_call, require
 from lake.session.in_process.tree import (
     Alias,
     Call,
@@ -25,11 +25,11 @@ from lake.session.in_process.tree import (
     Over,
     Sorted,
     Star,
+    find_named,
     name_of,
     parts_of,
-    with_name,
 )
-from lake.session.in_process.types import BOOLEAN, LONGEST, Value
+from lake.session.in_process.types import BOOLEAN, LONGEST_SQL, Value
 from lake.text import literal
 
 LISTS: Final = frozenset({"collect_list", "collect_set", "array_agg"})
@@ -37,10 +37,13 @@ LISTS: Final = frozenset({"collect_list", "collect_set", "array_agg"})
 
 @dataclass(frozen=True)
 class Scope:
-    """Meaning of the names in an expression: columns, columns of earlier relations by their number, and variables."""
+    """Meanings of names: columns of the relation, variables of lambdas, and columns that an earlier relation had.
+
+    `column_of_plan` returns a column by the number of that relation and its name.
+    """
 
     columns: Sequence[OutputColumn]
-    found: Callable[[int, str], OutputColumn]
+    column_of_plan: Callable[[int, str], OutputColumn]
     variables: Mapping[str, Value] = field(default_factory=dict)
 
     def within(self, variables: Mapping[str, Value]) -> Scope:
@@ -49,31 +52,31 @@ class Scope:
     def column(self, name: Name) -> tuple[OutputColumn, tuple[str, ...]]:
         """Return the column that a name means and the parts of it that follow. Raises Unsupported."""
         if name.plan is not None:
-            return self.found(name.plan, name.parts[0]), name.parts[1:]
+            return self.column_of_plan(name.plan, name.parts[0]), name.parts[1:]
         first, others = name.parts[0], name.parts[1:]
         of_alias = self.columns_of(first)
         if others and any(c.name.lower() == others[0].lower() for c in of_alias):
-            return with_name(of_alias, others[0]), others[1:]
-        return with_name(self.columns, first), others
+            return find_named(of_alias, others[0]), others[1:]
+        return find_named(self.columns, first), others
 
     def columns_of(self, alias: str) -> list[OutputColumn]:
-        return [column for column in self.columns if column.of.lower() == alias.lower()]
+        return [column for column in self.columns if column.alias.lower() == alias.lower()]
 
 
-def have_aggregate(nodes: Iterable[Node]) -> bool:
+def has_aggregate(nodes: Iterable[Node]) -> bool:
     return any(map(is_aggregate, nodes))
 
 
 def is_aggregate(node: Node) -> bool:
     """Return whether `node` combines several rows, other than in a window."""
     while isinstance(node, Alias | Cast):
-        node = node.of
+        node = node.child
     if isinstance(node, Name | Literal | OutputColumn):  # most nodes
         return False
     if isinstance(node, Over):
-        return have_aggregate((*parts_of(node.call), *node.by, *node.order))
+        return has_aggregate((*parts_of(node.call), *node.by, *node.order))
     combines = isinstance(node, Call) and (node.name in aggregates.AGGREGATES or node.name in LISTS)
-    return combines or have_aggregate(parts_of(node))
+    return combines or has_aggregate(parts_of(node))
 
 
 def value_of(node: Node, scope: Scope) -> Value:
@@ -83,7 +86,7 @@ def value_of(node: Node, scope: Scope) -> Value:
     except (ValueError, LookupError) as error:
         call = node.call if isinstance(node, Over) else node
         raise unsupported(f"{call.name if isinstance(call, Call) else call} with these arguments") from error
-    if len(value.sql) > LONGEST:
+    if len(value.sql) > LONGEST_SQL:
         raise unsupported("so long an expression")
     return value
 
@@ -95,19 +98,19 @@ def _value(node: Node, scope: Scope) -> Value:
         case Name() | OutputColumn():
             return _named(node, scope)
         case Alias():
-            return value_of(node.of, scope)
+            return value_of(node.child, scope)
         case Cast():
-            value = value_of(node.of, scope)
+            value = value_of(node.child, scope)
             made = cast(value, node.type) if node.may_fail else try_cast(value, node.type)
             return replace(made, is_literal=False)  # beside a decimal Spark takes all digits of its type
         case Over():
-            return _over(node, scope)
+            return _window(node, scope)
         case Call():
-            return _called(node, scope)
+            return _call(node, scope)
     raise unsupported(f"{type(node).__name__.lower()} in an expression")
 
 
-def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a form
+def _call(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a form
     if node.ignores_nulls or (node.distinct and node.name not in aggregates.AGGREGATES):
         raise unsupported(f"{node.name} of distinct values or without nulls")
     match node:
@@ -124,11 +127,11 @@ def _called(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a fo
         case Call(name, _) if name in aggregates.AGGREGATES:
             return aggregates.aggregate(name, _arguments(node, scope), _filter(node, scope), distinct=node.distinct)
         case Call("element_at", (Call("map", entries), key)):
-            return _entry(entries, key, scope)
+            return _entry_of_written_map(entries, key, scope)
         case Call("transform" | "filter" | "exists" | "forall" | "aggregate" | "map_zip_with"):
-            return _by_lambda(node, scope)
+            return _call_with_lambdas(node, scope)
         case Call("timestampadd" | "dateadd", (Name((unit,)), number, at)):
-            return dates.shifted(unit, [value_of(number, scope), value_of(at, scope)])
+            return dates.add_units(unit, [value_of(number, scope), value_of(at, scope)])
         case Call("raise_error"):
             return Value("error('raised')", T.NullType())
     return functions.call(node.name, _arguments(node, scope))
@@ -173,7 +176,7 @@ def _filter(node: Call, scope: Scope) -> str:
     return f" FILTER (WHERE {value.sql})"
 
 
-def _by_lambda(node: Call, scope: Scope) -> Value:
+def _call_with_lambdas(node: Call, scope: Scope) -> Value:
     of, *others = node.arguments
     depth = len(scope.variables)
 
@@ -205,7 +208,7 @@ OVER_ITEMS: Final = {
 }
 
 
-def _entry(entries: Sequence[Node], key: Node, scope: Scope) -> Value:
+def _entry_of_written_map(entries: Sequence[Node], key: Node, scope: Scope) -> Value:
     """Return the value of a written map for a key, null if it has none."""
     keys = [node.value if isinstance(node, Literal) else None for node in entries[::2]]
     require(None not in keys and len({*keys}) == len(keys))
@@ -229,7 +232,7 @@ def _named(node: Name | OutputColumn, scope: Scope) -> Value:
     return value
 
 
-def _over(node: Over, scope: Scope) -> Value:
+def _window(node: Over, scope: Scope) -> Value:
     by = [value_of(part, scope) for part in node.by]
     require(not any(isinstance(value.type, T.MapType) for value in by))
     parts = [f"PARTITION BY {', '.join(value.sql for value in by)}"] if by else []
@@ -243,13 +246,13 @@ def _over(node: Over, scope: Scope) -> Value:
     if call.name in aggregates.RANKS:
         require(bool(node.order) and not call.distinct and (not node.frame or call.name in aggregates.IN_FRAMES))
         skip = " IGNORE NULLS" if call.ignores_nulls else ""
-        return called(call.name, aggregates.RANKS[call.name], values, over, skip)
+        return checked_call(call.name, aggregates.RANKS[call.name], values, over, skip)
     require(not call.ignores_nulls and not call.distinct and (not node.frame or bool(node.order)))
     return aggregates.aggregate(call.name, values, over)
 
 
 def order_keys(node: Sorted, scope: Scope) -> Iterator[str]:
-    value = value_of(node.of, scope)
+    value = value_of(node.child, scope)
     direction = "DESC" if node.descending else "ASC"
     if isinstance(value.type, T.StructType) and node.nulls_first == node.descending:
         raise unsupported("an order of nested nulls")
@@ -262,19 +265,19 @@ def expanded(nodes: Sequence[Node], scope: Scope) -> list[Node]:
 
 
 def _starred(star: Star, scope: Scope) -> Sequence[Node]:
-    if star.without and star.of:
+    if star.excluded and star.target:
         raise unsupported("some columns of a relation")
-    if not star.of:
-        without = [with_name(scope.columns, name) for name in star.without]
+    if not star.target:
+        without = [find_named(scope.columns, name) for name in star.excluded]
         return [column for column in scope.columns if column not in without]
-    if len(star.of) == 1 and (columns := scope.columns_of(star.of[0])):
+    if len(star.target) == 1 and (columns := scope.columns_of(star.target[0])):
         if any(column.is_partial for column in columns):
             raise unsupported("a column that a join by names hides")
         return columns
-    type_ = value_of(Name(star.of), scope).type
+    type_ = value_of(Name(star.target), scope).type
     if not isinstance(type_, T.StructType):
-        raise unsupported(f"{'.'.join(star.of)}.*")
-    return [Name((*star.of, part.name)) for part in type_]
+        raise unsupported(f"{'.'.join(star.target)}.*")
+    return [Name((*star.target, part.name)) for part in type_]
 
 
 def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
@@ -286,7 +289,9 @@ def column_of(node: Node, scope: Scope, sql: str) -> tuple[str, OutputColumn]:
         raise unsupported(f"a column without a name, {str(node)[:100]}")
     if origin := _column_itself(node, scope):
         return value.sql, replace(origin, sql=sql)
-    return value.sql, OutputColumn(name, value.type, sql, _metadata(node, scope), made_of=columns_read([node], scope))
+    return value.sql, OutputColumn(
+        name, value.type, sql, _metadata(node, scope), scan_columns=columns_read([node], scope)
+    )
 
 
 def _column_itself(node: Node, scope: Scope) -> OutputColumn | None:
@@ -298,9 +303,9 @@ def _column_itself(node: Node, scope: Scope) -> OutputColumn | None:
 
 def columns_read(nodes: Iterable[Node], scope: Scope) -> frozenset[str]:
     """Return the columns of scans that the values of expressions may depend on. Raises Unsupported."""
-    if not any(column.made_of for column in scope.columns):
+    if not any(column.scan_columns for column in scope.columns):
         return frozenset()
-    return frozenset[str]().union(*(column.made_of for node in nodes for column in _columns_named(node, scope)))
+    return frozenset[str]().union(*(column.scan_columns for node in nodes for column in _columns_named(node, scope)))
 
 
 def _columns_named(node: Node, scope: Scope) -> Iterator[OutputColumn]:
@@ -330,7 +335,7 @@ def _metadata(node: Node, scope: Scope) -> str:
     """Return the metadata of the column, or part of one, that an expression hands on."""
     match node:
         case Alias():
-            return node.metadata or _metadata(node.of, scope)
+            return node.metadata or _metadata(node.child, scope)
         case OutputColumn():
             return node.metadata
         case Name(parts) if parts[0] not in scope.variables:

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import types as T
 
 from lake.session.in_process import lists, operators, patterns, texts, zones
-from lake.session.in_process.casts import cast, together
+from lake.session.in_process.casts import cast, of_common_type
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.operators import EPOCH
 from lake.session.in_process.python_functions import ARROW_FUNCTIONS
@@ -23,8 +23,8 @@ from lake.session.in_process.signatures import (
     Function,
     accepted,
     by_count,
-    called,
     cast_to,
+    checked_call,
     constant,
     of_kinds,
     require,
@@ -32,7 +32,7 @@ from lake.session.in_process.signatures import (
     typed,
     whole,
 )
-from lake.session.in_process.tree import with_name
+from lake.session.in_process.tree import find_named
 from lake.session.in_process.types import (
     BOOLEAN,
     DATE,
@@ -40,10 +40,10 @@ from lake.session.in_process.types import (
     INT,
     INTEGERS,
     LONG,
-    MOST,
-    NAMES,
+    MAX_DIGITS,
     NTZ,
     TIMESTAMP,
+    TYPE_NAMES,
     Value,
     as_decimal,
     duckdb_type,
@@ -71,7 +71,7 @@ def _named_struct(values: Sequence[Value]) -> Value:
 
 
 def _array(values: Sequence[Value]) -> Value:
-    texts, type_ = together(values) if values else ([], T.NullType())
+    texts, type_ = of_common_type(values) if values else ([], T.NullType())
     return Value(f"list_value({', '.join(texts)})" if texts else "CAST([] AS INTEGER[])", T.ArrayType(type_))
 
 
@@ -98,7 +98,7 @@ def _in_zone(values: Sequence[Value], direction: str) -> Value:
     at, zone = values
     require(at.type in {DATE, TIMESTAMP, NTZ})
     at, name = cast(at, TIMESTAMP), constant(zone)
-    return at if name == "UTC" else zones.moved(at, name, direction)
+    return at if name == "UTC" else zones.convert(at, name, direction)
 
 
 def _field(values: Sequence[Value]) -> Value:
@@ -108,7 +108,7 @@ def _field(values: Sequence[Value]) -> Value:
         return Value(f"list_transform({of.sql}, lambda part: {value.sql})", T.ArrayType(value.type))
     if not isinstance(of.type, T.StructType):
         raise ValueError
-    part = with_name(of.type, constant(name))
+    part = find_named(of.type, constant(name))
     return Value(f"({of.sql}).{quoted(part.name)}", part.dataType)
 
 
@@ -129,7 +129,7 @@ def _whole(name: str) -> Function:
             return Value(f"CAST({name}({of.sql}) AS BIGINT)", LONG)
         type_ = as_decimal(of.type)
         digits = type_.precision - type_.scale + bool(type_.scale)
-        return cast(Value(f"{name}({of.sql})", T.DecimalType(MOST, 0)), T.DecimalType(digits, 0))
+        return cast(Value(f"{name}({of.sql})", T.DecimalType(MAX_DIGITS, 0)), T.DecimalType(digits, 0))
 
     return compute
 
@@ -148,7 +148,7 @@ TYPES: Final = (
 """Types whose names Spark also takes as functions; `long` and others are none."""
 
 FUNCTIONS: Final[dict[str, Function]] = {
-    **{name: typed("{0}", NAMES[name], cast_to(NAMES[name])) for name in TYPES},
+    **{name: typed("{0}", TYPE_NAMES[name], cast_to(TYPE_NAMES[name])) for name in TYPES},
     **texts.FUNCTIONS,
     **lists.FUNCTIONS,
     **dict.fromkeys(("rlike", "regexp", "regexp_like"), patterns.matches),
@@ -168,7 +168,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "not": typed("(NOT {0})", BOOLEAN, lambda value, _: operators.boolean(value)),
     "isnull": typed("({0} IS NULL)", BOOLEAN, ANY),
     "isnotnull": typed("({0} IS NOT NULL)", BOOLEAN, ANY),
-    "in": operators.among,
+    "in": operators.is_in,
     **dict.fromkeys(("coalesce", "ifnull", "nvl"), operators.coalesce),
     "nvl2": operators.nvl2,
     "when": operators.when,
@@ -176,8 +176,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "nullif": operators.nullif,
     "greatest": operators.extreme("greatest", ">="),
     "least": operators.extreme("least", "<="),
-    "+": operators.times("+"),
-    "-": operators.times("-"),
+    "+": operators.plus_or_minus("+"),
+    "-": operators.plus_or_minus("-"),
     "*": operators.arithmetic("*"),
     "/": operators.division("/"),
     **dict.fromkeys(("%", "mod"), operators.division("%")),
@@ -191,9 +191,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "&": operators.bits("({0} & {1})"),
     "^": operators.bits("xor({0}, {1})"),
     "~": operators.of_number("(~{0})", *INTEGERS),
-    "try_add": operators.attempt(operators.times("+")),
-    "try_subtract": operators.attempt(operators.times("-")),
-    "try_multiply": operators.attempt(operators.arithmetic("*")),
+    "try_add": operators.null_if_it_fails(operators.plus_or_minus("+")),
+    "try_subtract": operators.null_if_it_fails(operators.plus_or_minus("-")),
+    "try_multiply": operators.null_if_it_fails(operators.arithmetic("*")),
     **dict.fromkeys(("ln", "log"), _of_double("CASE WHEN {0} > 0 THEN spark_ln({0}) END")),
     **dict.fromkeys(("power", "pow"), typed("spark_power({0}, {1})", DOUBLE, cast_to(DOUBLE), cast_to(DOUBLE))),
     "sqrt": _of_double("CASE WHEN {0} < 0 THEN CAST('nan' AS DOUBLE) ELSE sqrt({0}) END"),
@@ -244,4 +244,4 @@ def call(name: str, values: Sequence[Value]) -> Value:
         return function.value(values)
     if name not in FUNCTIONS:
         raise unsupported(f"the function {name}")
-    return called(name, FUNCTIONS[name], values)
+    return checked_call(name, FUNCTIONS[name], values)

@@ -36,7 +36,7 @@ from lake.session.in_process.types import (
     once,
 )
 
-LONGEST: Final = 100_000
+LONGEST_SEQUENCE: Final = 100_000
 """Elements of a sequence that are held in memory."""
 Body = Callable[[Sequence[Value]], Value]
 """A lambda: the value for values of its parameters."""
@@ -125,7 +125,7 @@ def _sequence(values: Sequence[Value]) -> Value:
     type_ = common_type([value.type for value in values])
     require(is_integer(type_))
     first, last, *step = (cast(value, type_).sql for value in values)
-    widest = f"CAST({first} AS HUGEINT) + {LONGEST} * {step[0] if step else 1}"
+    widest = f"CAST({first} AS HUGEINT) + {LONGEST_SEQUENCE} * {step[0] if step else 1}"
     upwards = f"{first} <= {last} AND {last} < {widest}" + (f" AND {step[0]} > 0" if step else "")
     series = f"generate_series({', '.join([first, last, *step])})"
     of = T.ArrayType(type_)

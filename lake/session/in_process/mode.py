@@ -1,4 +1,4 @@
-"""Choice of the engine: DuckDB in this process, or Spark."""
+"""Choice of the engine: whether DuckDB in this process or Spark evaluates the queries of the running block."""
 
 from __future__ import annotations
 

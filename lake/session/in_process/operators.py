@@ -11,20 +11,20 @@ from typing import Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process.casts import cast, together, unless_wide
+from lake.session.in_process.casts import cast, of_common_type, unless_wide
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.signatures import Function, require, whole
 from lake.session.in_process.types import (
     BOOLEAN,
     DATE,
-    DAYS,
     DOUBLE,
+    DOUBLE_PLACES,
     LONG,
+    MAX_DIGITS,
     MICROSECONDS,
-    MOST,
     NTZ,
-    PLACES,
     TIMESTAMP,
+    WHOLE_DAYS,
     Value,
     as_decimal,
     common_type,
@@ -67,7 +67,7 @@ def sort_key(value: Value) -> str:
 
 def equality(template: str) -> Function:
     def compare(values: Sequence[Value]) -> Value:
-        left, right = alike(values)
+        left, right = as_comparable(values)
         return Value(template.format(left.sql, right.sql), BOOLEAN)
 
     return compare
@@ -78,14 +78,14 @@ EQUAL: Final = equality("({0} = {1})")
 
 def ordering(sign: str) -> Function:
     def compare(values: Sequence[Value]) -> Value:
-        left, right = alike(values)
+        left, right = as_comparable(values)
         return Value(f"({sort_key(left)} {sign} {sort_key(right)})", BOOLEAN)
 
     return compare
 
 
-def alike(values: Sequence[Value]) -> list[Value]:
-    texts, type_ = together(values)
+def as_comparable(values: Sequence[Value]) -> list[Value]:
+    texts, type_ = of_common_type(values)
     if isinstance(type_, T.MapType | T.NullType):
         raise unsupported(f"a comparison of {type_.simpleString()}")
     return [Value(text, type_) for text in texts]
@@ -104,8 +104,8 @@ def boolean(value: Value) -> str:
     return cast(value, BOOLEAN).sql
 
 
-def among(values: Sequence[Value]) -> Value:
-    first, *others = alike(values)
+def is_in(values: Sequence[Value]) -> Value:
+    first, *others = as_comparable(values)
     require(not isinstance(first.type, T.StructType | T.ArrayType))
     if not others:
         return Value("false", BOOLEAN)
@@ -113,7 +113,7 @@ def among(values: Sequence[Value]) -> Value:
 
 
 def coalesce(values: Sequence[Value]) -> Value:
-    texts, type_ = together(values)
+    texts, type_ = of_common_type(values)
     return Value(f"coalesce({', '.join(texts)})", type_)
 
 
@@ -121,7 +121,7 @@ def when(values: Sequence[Value]) -> Value:
     """Arguments are conditions and values in turns, then the value of else, if any."""
     conditions = [boolean(value) for value in values[:-1:2]]
     results = [*values[1::2], *(values[-1:] if len(values) % 2 else [])]
-    texts, type_ = together(results)
+    texts, type_ = of_common_type(results)
     branches = " ".join(f"WHEN {condition} THEN {text}" for condition, text in zip(conditions, texts, strict=False))
     otherwise = f" ELSE {texts[-1]}" if len(values) % 2 else ""
     return Value(f"CASE {branches}{otherwise} END", type_)
@@ -138,7 +138,7 @@ def nvl2(values: Sequence[Value]) -> Value:
 
 def extreme(pick: str, sign: str) -> Function:
     def choose(values: Sequence[Value]) -> Value:
-        texts, type_ = together(values)
+        texts, type_ = of_common_type(values)
         if not isinstance(type_, T.StructType):
             sort_keys(Value("", type_))
             return Value(f"{pick}({', '.join(texts)})", type_)
@@ -172,7 +172,9 @@ def arithmetic(sign: str) -> Function:
         exact = bounded(precision, scale)
         require(exact.scale == scale)
         if sign == "*":
-            return cast(Value(f"({cast(left, one).sql} * {cast(right, other).sql})", T.DecimalType(MOST, scale)), exact)
+            return cast(
+                Value(f"({cast(left, one).sql} * {cast(right, other).sql})", T.DecimalType(MAX_DIGITS, scale)), exact
+            )
         return Value(f"CAST({cast(left, exact).sql} {sign} {cast(right, exact).sql} AS {duckdb_type(exact)})", exact)
 
     return compute
@@ -180,8 +182,8 @@ def arithmetic(sign: str) -> Function:
 
 def bounded(precision: int, scale: int) -> T.DecimalType:
     """Return the type of an exact decimal, or with fewer places if it has too many digits; at least six if it can."""
-    places = scale if precision <= MOST else max(MOST - (precision - scale), min(scale, 6))
-    return T.DecimalType(min(precision, MOST), places)
+    places = scale if precision <= MAX_DIGITS else max(MAX_DIGITS - (precision - scale), min(scale, 6))
+    return T.DecimalType(min(precision, MAX_DIGITS), places)
 
 
 def decimal_of(value: Value) -> T.DecimalType:
@@ -191,7 +193,7 @@ def decimal_of(value: Value) -> T.DecimalType:
     return as_decimal(value.type)
 
 
-def times(sign: str) -> Function:
+def plus_or_minus(sign: str) -> Function:
     """Return the sum or difference of a time and an interval, or else of numbers."""
 
     def compute(values: Sequence[Value]) -> Value:
@@ -201,7 +203,7 @@ def times(sign: str) -> Function:
         if isinstance(by.type, T.YearMonthIntervalType):
             moved = f"{(at if at.type == DATE else cast(at, NTZ)).sql} {sign} to_months({by.sql})"
             return cast(Value(f"CAST({moved} AS TIMESTAMP)", NTZ), at.type)
-        if at.type == DATE and by.type == DAYS:
+        if at.type == DATE and by.type == WHOLE_DAYS:
             return Value(f"{at.sql} {sign} CAST({by.sql} // {MICROSECONDS['day']} AS INTEGER)", DATE)
         instant = cast(at, TIMESTAMP) if at.type == DATE else at
         made = f"make_timestamp{'tz' if instant.type == TIMESTAMP else ''}(epoch_us({instant.sql}) {sign} {by.sql})"
@@ -245,7 +247,7 @@ def quotient(left: Value, right: Value, type_: T.DecimalType) -> Value:
     """Return the quotient of decimals by whole numbers, rounded half away from zero."""
     one, other = decimal_of(left), decimal_of(right)
     shift = type_.scale - one.scale + other.scale
-    require(max(one.precision + one.scale, one.precision + shift) <= MOST)
+    require(max(one.precision + one.scale, one.precision + shift) <= MAX_DIGITS)
     parts = f"struct_pack(n := {_unscaled(left, one)} * {10**shift}, d := {_unscaled(right, other)})"
     up = "CASE WHEN abs(u.n) % abs(u.d) >= abs(u.d) - abs(u.n) % abs(u.d) THEN 1 ELSE 0 END"
     whole = f"CAST(sign(u.n) * sign(u.d) * (abs(u.n) // abs(u.d) + {up}) AS DECIMAL(38, 0))"
@@ -279,13 +281,15 @@ def rounded(values: Sequence[Value]) -> Value:
     type_ = as_decimal(of.type)
     scale = min(scale, type_.scale)
     precision = type_.precision - type_.scale + 1 + scale
-    require(precision <= MOST)
+    require(precision <= MAX_DIGITS)
     return cast(of, T.DecimalType(precision, scale))
 
 
 def _rounded_double(sql: str, scale: int) -> str:
-    require(scale <= PLACES)
-    digits = cast(cast(Value(sql, DOUBLE), T.DecimalType(MOST, PLACES)), T.DecimalType(MOST, scale)).sql
+    require(scale <= DOUBLE_PLACES)
+    digits = cast(
+        cast(Value(sql, DOUBLE), T.DecimalType(MAX_DIGITS, DOUBLE_PLACES)), T.DecimalType(MAX_DIGITS, scale)
+    ).sql
     return f"CASE WHEN isnan({sql}) OR isinf({sql}) THEN {sql} ELSE CAST(CAST({digits} AS VARCHAR) AS DOUBLE) END"
 
 
@@ -298,20 +302,20 @@ def bits(template: str) -> Function:
     return compute
 
 
-def attempt(function: Function) -> Function:
-    """Return a function of integers or times that is null if the given one fails, for the same values as Spark's."""
+def null_if_it_fails(function: Function) -> Function:
+    """Return a function of integers or times that is null if `function`, and so Spark's, fails."""
 
     def compute(values: Sequence[Value]) -> Value:
         value, moved = function(values), (T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType)
         require(all(is_integer(each.type) or isinstance(each.type, moved) for each in (value, *values)))
         if is_integer(value.type):  # of integers, Spark tries the operation alone; of times, the operands too
             require(all(operand.is_literal or NAMED.fullmatch(operand.sql) for operand in values))
-        return tried(value)
+        return or_null(value)
 
     return compute
 
 
-def tried(value: Value) -> Value:
+def or_null(value: Value) -> Value:
     """The value is null if its expression fails, other than by `error(…)`, for a value that Spark may accept."""
     require("error(" not in value.sql)
     return Value(f"TRY({value.sql})", value.type)

@@ -1,4 +1,7 @@
-"""Expressions of the Connect protocol as trees. Source: expressions.proto of Spark Connect 4.2."""
+"""Expressions of the Connect protocol, made into trees; called by `relations`.
+
+Source: expressions.proto of Spark Connect 4.2.
+"""
 
 from __future__ import annotations
 

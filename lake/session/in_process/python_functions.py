@@ -81,7 +81,7 @@ def register(database: duckdb.DuckDBPyConnection) -> None:
         for name, (made, function) in BY_ROW.items():
             _create(database, PREFIX + name, made, _by_row(function, ARROW[made]))
         for name in (zones.FROM_UTC, zones.TO_UTC):
-            _create(database, name, "BIGINT", partial(_moved, name))
+            _create(database, name, "BIGINT", partial(_converted, name))
         _REGISTERED.append(database)
 
 
@@ -92,7 +92,7 @@ def _create(database: duckdb.DuckDBPyConnection, name: str, made: str, work: Cal
     atexit.register(database.remove_function, name)  # it would report them as leaked
 
 
-def _moved(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
+def _converted(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -103,17 +103,17 @@ def _moved(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
         raise ValueError("a late time")
     for zone in pc.unique(names).to_pylist():
         at = pc.equal(names, zone).to_numpy(zero_copy_only=False)
-        limits, shifts = _clock(zone, name)
+        limits, shifts = _shifts(zone, name)
         moved[at] = micros[at] + shifts[np.searchsorted(limits, micros[at], side="right")]
     return pa.array(moved, pa.int64(), mask=pc.is_null(instants).to_numpy(zero_copy_only=False))
 
 
 @cache
-def _clock(zone: str, name: str) -> Any:
-    """Return the instants of `zones.clock`, and the microseconds to add from each on, as arrays."""
+def _shifts(zone: str, name: str) -> Any:
+    """Return the instants of `zones.clock_offsets`, and the microseconds to add from each on, as arrays."""
     import numpy as np
 
-    limits, offsets = zones.clock(zone, name)
+    limits, offsets = zones.clock_offsets(zone, name)
     return np.array(limits, np.int64), np.array(offsets, np.int64) * (1 if name == zones.FROM_UTC else -1)
 
 

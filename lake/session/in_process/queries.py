@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from lake.session.in_process import steps
 from lake.session.in_process.aggregates import AGGREGATES
-from lake.session.in_process.expressions import LISTS, expanded, have_aggregate
+from lake.session.in_process.expressions import LISTS, expanded, has_aggregate
 from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.syntax import Parser
@@ -83,9 +83,9 @@ class Statement(Parser):
         if self.take("where"):
             rows = self.filtered(rows, self.expression())
         by = [_grouping(node, items, rows) for node in self.terms_by("group", self.expression)]
-        having = [_with_items(self.expression(), items, rows)] if self.take("having") else []
+        having = [_without_aliases(self.expression(), items, rows)] if self.take("having") else []
         nodes = expanded(items, rows.scope)
-        if by or have_aggregate([*nodes, *having]):
+        if by or has_aggregate([*nodes, *having]):
             groups = Groups(rows, by, [*nodes, *having])
             rows, nodes = groups.rows, list(map(groups.node, nodes))
             having = list(map(groups.node, having))
@@ -96,10 +96,10 @@ class Statement(Parser):
         rows = steps.selected(rows, nodes)
         return steps.distinct(rows) if is_distinct else rows
 
-    def _among(self, node: Node) -> Node:
+    def _membership(self, node: Node) -> Node:
         begin = [text.lower() for _, text in self.tokens[self.at : self.at + 3]]
         if begin[:2] != ["in", "("] or begin[2:] not in (["select"], ["with"]):
-            return super()._among(node)
+            return super()._membership(node)
         self.need("in")
         self.subqueries.append(self.bracketed(self.query))
         return Call(IN_SUBQUERY, (node, Literal(len(self.subqueries) - 1, T.IntegerType())))
@@ -110,7 +110,7 @@ class Statement(Parser):
             case Call("and", (left, right)) if self.subqueries:
                 return self.filtered(self.filtered(rows, left), right)
             case Call(name, (of, Literal(value=number))) if name == IN_SUBQUERY:
-                return steps.among(rows, of, self.subqueries[number])
+                return steps.in_subquery(rows, of, self.subqueries[number])
         return steps.filtered(rows, node)
 
     def united(self, left: Relation, right: Relation) -> Relation:
@@ -190,15 +190,15 @@ def _grouping(node: Node, items: Sequence[Node], rows: Relation) -> Node:
         if not 0 < node.value <= len(items) or any(isinstance(item, Star) for item in items):
             raise unsupported("groups by another place")
         item = items[node.value - 1]
-        return item.of if isinstance(item, Alias) else item
-    return _meant(node, items, rows)
+        return item.child if isinstance(item, Alias) else item
+    return _item_of_alias(node, items, rows)
 
 
-def _meant(node: Node, items: Sequence[Node], rows: Relation) -> Node:
+def _item_of_alias(node: Node, items: Sequence[Node], rows: Relation) -> Node:
     """Return the item whose alias `node` is, if no column has that name; else `node`."""
     if isinstance(node, Name) and len(node.parts) == 1:
         name = node.parts[0].lower()
-        meant = [item.of for item in items if isinstance(item, Alias) and item.name.lower() == name]
+        meant = [item.child for item in items if isinstance(item, Alias) and item.name.lower() == name]
         if meant and not any(column.name.lower() == name for column in rows.columns):
             if len(meant) > 1:
                 raise unsupported(f"the name {name} of several columns")
@@ -206,21 +206,23 @@ def _meant(node: Node, items: Sequence[Node], rows: Relation) -> Node:
     return node
 
 
-def _with_items(node: Node, items: Sequence[Node], rows: Relation) -> Node:
+def _without_aliases(node: Node, items: Sequence[Node], rows: Relation) -> Node:
     """Return a condition of HAVING with the items in place of their aliases."""
-    meant = _meant(node, items, rows)
-    return with_parts(node, lambda part: _with_items(part, items, rows)) if meant is node else meant
+    meant = _item_of_alias(node, items, rows)
+    return with_parts(node, lambda part: _without_aliases(part, items, rows)) if meant is node else meant
 
 
 def _aggregates(node: Node, by: Sequence[Node]) -> Iterator[Node]:
     if node in by:
         return
-    if isinstance(node, Call) and (node.name in AGGREGATES or not LISTS.isdisjoint(map(_called, node.arguments[:1]))):
+    if isinstance(node, Call) and (
+        node.name in AGGREGATES or not LISTS.isdisjoint(map(_function_of, node.arguments[:1]))
+    ):
         yield node
     else:
         for part in parts_of(node):
             yield from _aggregates(part, by)
 
 
-def _called(node: Node) -> str:
+def _function_of(node: Node) -> str:
     return node.name if isinstance(node, Call) else ""

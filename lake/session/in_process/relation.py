@@ -1,4 +1,4 @@
-"""One relation of Spark as DuckDB's SQL, and the query of its rows."""
+"""Relation of Spark as a query of DuckDB: its columns, what it reads, and the SQL of the whole."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Relation:
     @property
     def scanned(self) -> frozenset[str]:
         """Columns of scans that the rows may depend on."""
-        return frozenset().union(*(c.made_of for c in self.columns), *(step.filtered_by for step in self.plan()))
+        return frozenset().union(*(c.scan_columns for c in self.columns), *(step.filtered_by for step in self.plan()))
 
     def query(self) -> str:
         """Return the SQL of all rows, under their names in Spark. Raises Unsupported for rows without columns."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as T
 
 from lake.session.in_process import steps
-from lake.session.in_process.expressions import columns_read, expanded, have_aggregate
+from lake.session.in_process.expressions import columns_read, expanded, has_aggregate
 from lake.session.in_process.mode import unsupported
 from lake.session.in_process.protocol import literal_of, node_of, sorted_node
 from lake.session.in_process.queries import Statement
@@ -62,10 +62,10 @@ class Relations:
         if of.schema:
             return _leaf(T.StructType.fromJson(json.loads(of.schema)))
         rows = of.data.decode()
-        schema, made_of = self._held(rows)
+        schema, scan_columns = self._held(rows)
         leaf = _leaf(schema, rows)
-        columns = tuple(replace(column, made_of=made_of) for column in leaf.columns)
-        return replace(leaf, columns=columns, filtered_by=made_of)
+        columns = tuple(replace(column, scan_columns=scan_columns) for column in leaf.columns)
+        return replace(leaf, columns=columns, filtered_by=scan_columns)
 
     def _read(self, of: pb.Read) -> Relation:
         """Return a leaf that reads no file; its columns are the ones that `Relation.scanned` names."""
@@ -73,12 +73,12 @@ class Relations:
         if source.format != "json" or source.paths:
             raise unsupported("files")
         leaf = _leaf(parsed_schema(source.schema))
-        return replace(leaf, columns=tuple(replace(c, made_of=frozenset({c.name})) for c in leaf.columns))
+        return replace(leaf, columns=tuple(replace(c, scan_columns=frozenset({c.name})) for c in leaf.columns))
 
     def _project(self, of: pb.Project) -> Relation:
         rows = self.of(of.input)
         nodes = expanded([node_of(each) for each in of.expressions], rows.scope)
-        if have_aggregate(nodes):
+        if has_aggregate(nodes):
             return steps.aggregated(rows, (), nodes)
         return steps.selected(rows, nodes)
 
@@ -133,7 +133,7 @@ class Relations:
 
     def _repartition_by_expression(self, of: pb.RepartitionByExpression) -> Relation:
         rows = self.of(of.input)
-        if any(column.made_of for column in rows.columns):
+        if any(column.scan_columns for column in rows.columns):
             read = columns_read(map(node_of, of.partition_exprs), rows.scope)
             return replace(rows, filtered_by=rows.filtered_by | read)
         return rows

@@ -45,12 +45,12 @@ def session_of(database: duckdb.DuckDBPyConnection) -> Session:
 class HeldRows(LogicalPlan):
     """Rows of this process as a leaf of a plan; `attach` names them in the connection of a query that reads them.
 
-    They are `made_of` columns of scans. `rows` is their number, or the number of the rows that they are computed from.
+    Their values may depend on the `scan_columns`. `rows` is their number, or that of the rows they are computed from.
     """
 
-    def __init__(self, schema: T.StructType, attach: Attach, made_of: frozenset[str], rows: int) -> None:
+    def __init__(self, schema: T.StructType, attach: Attach, scan_columns: frozenset[str], rows: int) -> None:
         super().__init__(None)
-        self.made_of, self.rows = made_of, rows
+        self.scan_columns, self.rows = scan_columns, rows
         self.name, self.schema, self.attach = f"held{next(_NUMBERS)}", nullable_columns(schema), attach
 
     def plan(self, session: Any) -> relations_pb2.Relation:
@@ -66,7 +66,7 @@ class InProcessSession(SparkSession):
         self._client: Any = _Client(self)
         self._session_id = "in-process"
         self._database, self._held = database, WeakValueDictionary[str, HeldRows]()
-        self._relations = Relations(lambda name: (self._held[name].schema, self._held[name].made_of))
+        self._relations = Relations(lambda name: (self._held[name].schema, self._held[name].scan_columns))
         self._kept = list[HeldRows]()
 
     def createDataFrame(self, data: Any, schema: Any = None, *_: Any, **__: Any) -> DataFrame:  # noqa: N802 of Spark
@@ -121,9 +121,9 @@ class InProcessSession(SparkSession):
         self._relations.keep(relation, kept.name)
 
     def _hold(
-        self, schema: T.StructType, attach: Attach, made_of: frozenset[str] = frozenset(), *, rows: int
+        self, schema: T.StructType, attach: Attach, scan_columns: frozenset[str] = frozenset(), *, rows: int
     ) -> HeldRows:
-        held = HeldRows(schema, attach, made_of, rows)
+        held = HeldRows(schema, attach, scan_columns, rows)
         self._held[held.name] = held
         return held
 

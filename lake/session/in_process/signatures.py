@@ -1,6 +1,6 @@
 """Signatures: the arguments for which DuckDB computes a function as Spark does, and the SQL and type of its result.
 
-A function raises ValueError for other arguments, of which `called` makes a refusal.
+A function raises ValueError for other arguments, of which `checked_call` makes a refusal.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def result_type(values: Sequence[Value], result: Result) -> T.DataType:
     return result if isinstance(result, T.DataType) else result(values)
 
 
-def called(name: str, function: Callable[..., Value], values: Sequence[Value], *more: str) -> Value:
+def checked_call(name: str, function: Callable[..., Value], values: Sequence[Value], *more: str) -> Value:
     """Return the value of a function. Raises Unsupported if it does not accept the arguments."""
     try:
         return function(values, *more)

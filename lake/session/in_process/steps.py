@@ -1,7 +1,7 @@
-"""Steps of a query: each makes one relation of others, by expressions as trees.
+"""Steps of a query, such as a filter or a join: each makes a relation of one or two others.
 
-Each relation becomes one common table expression whose columns are called c0, c1 …, so that names may repeat as they
-may in Spark.
+`relations` and `queries` call them. Each relation becomes a common table expression with columns c0, c1 …, because
+names may repeat in Spark.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from lake.session.in_process.expressions import (
     Scope,
     column_of,
     columns_read,
-    have_aggregate,
+    has_aggregate,
     is_aggregate,
     order_keys,
     value_of,
 )
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import EQUAL, alike
+from lake.session.in_process.operators import EQUAL, as_comparable
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.tree import (
     Alias,
@@ -33,9 +33,9 @@ from lake.session.in_process.tree import (
     Node,
     OutputColumn,
     Sorted,
+    find_named,
     has_window,
     subtree,
-    with_name,
     with_parts,
 )
 from lake.session.in_process.types import (
@@ -57,7 +57,7 @@ def filtered(rows: Relation, node: Node) -> Relation:
     return rows.then(f"SELECT * FROM {rows.name} WHERE {where}", filtered_by=columns_read([node], scope))
 
 
-def among(rows: Relation, node: Node, others: Relation) -> Relation:
+def in_subquery(rows: Relation, node: Node, others: Relation) -> Relation:
     """Return the rows for which the value of `node` is one of `others`, which have one column."""
     scope, value = rows.scope, value_of(node, rows.scope)
     types = {value.type, *(column.type for column in others.columns)}
@@ -65,14 +65,14 @@ def among(rows: Relation, node: Node, others: Relation) -> Relation:
         raise unsupported("in of a query of such values")
     if len(others.columns) != 1:
         raise unsupported("in of a query of several columns")
-    one, other = alike([value, *(Value(column.sql, column.type) for column in others.columns)])
+    one, other = as_comparable([value, *(Value(column.sql, column.type) for column in others.columns)])
     sql = f"SELECT * FROM {rows.name} WHERE {one.sql} IN (SELECT {other.sql} FROM {others.name})"
     read = columns_read([node], scope) | _made_of(others.columns)
     return Relation(sql, rows.columns, (rows, others), rows.plans, operator="Join", filtered_by=read)
 
 
 def aliased(rows: Relation, alias: str) -> Relation:
-    columns = tuple(replace(column, of=alias, is_partial=False) for column in rows.columns)
+    columns = tuple(replace(column, alias=alias, is_partial=False) for column in rows.columns)
     return rows.then(f"SELECT * FROM {rows.name}", columns)
 
 
@@ -112,27 +112,27 @@ def limited(rows: Relation, limit: int) -> Relation:
 
 def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] | None) -> Relation:
     """Return the join of DuckDB's `kind`: by a condition, by columns of the same names, or of all pairs."""
-    both = _beside(left, right)
+    both = _side_by_side(left, right)
     of_right = both.columns[len(left.columns) :]
     pairs = _pairs(left.columns, of_right, kind, by) if isinstance(by, Sequence) else []
     terms = [EQUAL([Value(c.sql, c.type) for c in pair]).sql for pair in pairs]
     read = _made_of([c for pair in pairs for c in pair])
     if by is not None and not isinstance(by, Sequence):
-        scope, by = both.scope, _of_sides(by, left, right, both)
+        scope, by = both.scope, _with_sides(by, left, right, both)
         terms, read = [_condition(value_of(by, scope))], columns_read([by], scope)
     renamed = [f"{old.sql} AS {new.sql}" for old, new in zip(right.columns, of_right, strict=True)]
     other = f"(SELECT {', '.join(renamed) or '1'} FROM {right.name})"
     keys, hidden = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     columns = [*keys, *(c for c in left.columns if c not in keys)]
     if kind not in {"SEMI", "ANTI"}:
-        partial, columns = {c.of.lower() for c in hidden}, [*columns, *(c for c in of_right if c not in hidden)]
-        columns = [replace(c, is_partial=c.is_partial or c.of.lower() in partial) for c in columns]
+        partial, columns = {c.alias.lower() for c in hidden}, [*columns, *(c for c in of_right if c not in hidden)]
+        columns = [replace(c, is_partial=c.is_partial or c.alias.lower() in partial) for c in columns]
     shown = ", ".join(column.sql for column in columns) or "1 AS no_column"
     sql = f"SELECT {shown} FROM {left.name} {kind} JOIN {other} ON {' AND '.join(terms) or 'true'}"
     return Relation(sql, tuple(columns), (left, right), both.plans, operator="Join", filtered_by=read)
 
 
-def _of_sides(node: Node, left: Relation, right: Relation, both: Relation) -> Node:
+def _with_sides(node: Node, left: Relation, right: Relation, both: Relation) -> Node:
     """Return a condition with `a.x == b.x`, of two relations that have one column x, as the equality of each side's x.
 
     Spark calls every other use of such a column ambiguous, unless it is a server's.
@@ -144,7 +144,7 @@ def _of_sides(node: Node, left: Relation, right: Relation, both: Relation) -> No
 
     match node:
         case Call("and"):
-            return with_parts(node, lambda part: _of_sides(part, left, right, both))
+            return with_parts(node, lambda part: _with_sides(part, left, right, both))
         case Call("==" | "<=>", (Name(plan=int()) as one, Name(plan=int()) as other)):
             meant, old = ids(one), (*left.columns, *right.columns)
             sides = tuple(new for column, new in zip(old, both.columns, strict=True) if meant == {column.id})
@@ -153,7 +153,7 @@ def _of_sides(node: Node, left: Relation, right: Relation, both: Relation) -> No
 
 
 def _made_of(columns: Iterable[OutputColumn]) -> frozenset[str]:
-    return frozenset[str]().union(*(column.made_of for column in columns))
+    return frozenset[str]().union(*(column.scan_columns for column in columns))
 
 
 def _pairs(
@@ -161,8 +161,8 @@ def _pairs(
 ) -> list[tuple[OutputColumn, OutputColumn]]:
     if kind in {"RIGHT", "FULL"} or len({*names}) < len(names):
         raise unsupported(f"a {kind.lower()} join by these names")
-    pairs = [(with_name(left, name), with_name(right, name)) for name in names]
-    if {column.name.lower() for column in (*left, *right)} & {of_right.of.lower() for _, of_right in pairs}:
+    pairs = [(find_named(left, name), find_named(right, name)) for name in names]
+    if {column.name.lower() for column in (*left, *right)} & {of_right.alias.lower() for _, of_right in pairs}:
         raise unsupported("a join by names with a column called as a relation")
     return pairs
 
@@ -197,7 +197,7 @@ def selected(rows: Relation, nodes: Sequence[Node]) -> Relation:
 
 
 def _exploded(node: Node) -> Node | None:
-    inner = node.of if isinstance(node, Alias) else node
+    inner = node.child if isinstance(node, Alias) else node
     return inner.arguments[0] if isinstance(inner, Call) and inner.name == "explode" else None
 
 
@@ -205,13 +205,13 @@ def _unnested(list_: Node, scope: Scope, node: Node, sql: str) -> tuple[str, Out
     value, read = value_of(list_, scope), columns_read([list_], scope)
     if not isinstance(value.type, T.ArrayType) or not isinstance(node, Alias):
         raise unsupported("explode of this value")
-    return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql, made_of=read)
+    return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql, scan_columns=read)
 
 
 def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node]) -> Relation:
     scope = rows.scope
     columns, texts, groups = list[OutputColumn](), list[str](), list[str]()
-    if not by and not have_aggregate(nodes):
+    if not by and not has_aggregate(nodes):
         raise unsupported("an aggregate of nothing")
     for number, node in enumerate([*by, *nodes]):
         text, column = column_of(node, scope, f"c{number}")
@@ -244,7 +244,7 @@ def united(
     for number, (one, other) in enumerate(pairs):
         known = [column for column in (one, other) if column is not None]
         type_ = common_type([column.type for column in known])
-        columns.append(replace(known[0], type=type_, sql=f"c{number}", of="", made_of=_made_of(known)))
+        columns.append(replace(known[0], type=type_, sql=f"c{number}", alias="", scan_columns=_made_of(known)))
         for texts, column in ((first, one), (second, other)):
             value = Value("NULL", T.NullType()) if column is None else Value(column.sql, column.type)
             texts.append(f"{cast(value, type_).sql} AS c{number}")
@@ -256,7 +256,7 @@ def united(
 
 def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal]) -> Relation:
     """Return rows with values in place of nulls: one for the columns of its kind, or one for each of `names`."""
-    chosen = _called(rows, names) or [*rows.columns]
+    chosen = _named(rows, names) or [*rows.columns]
     by_column = dict(zip(chosen, [*values] * (len(chosen) if len(values) == 1 else 1), strict=True))
     nodes = list[Node]()
     for column in rows.columns:
@@ -272,11 +272,11 @@ def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal]) -> R
     return selected(rows, nodes)
 
 
-def _called(rows: Relation, names: Sequence[str]) -> list[OutputColumn]:
+def _named(rows: Relation, names: Sequence[str]) -> list[OutputColumn]:
     """Spark parses `names`: dots and quotes have a meaning."""
     if any({*name} & {".", "`"} for name in names):
         raise unsupported("a name with dots or quotes")
-    return [with_name(rows.columns, each) for each in names]
+    return [find_named(rows.columns, each) for each in names]
 
 
 def _kind(type_: T.DataType) -> str:
@@ -286,14 +286,14 @@ def _kind(type_: T.DataType) -> str:
 def without_nulls(rows: Relation, names: Sequence[str], *, least_one: bool) -> Relation:
     """Return the rows without a null in these columns (default: all), or with a value in `least_one` of them."""
     known = list[Node]()
-    for column in _called(rows, names or [column.name for column in rows.columns]):
+    for column in _named(rows, names or [column.name for column in rows.columns]):
         known.append(Call("isnotnull", (column,)))
         if is_float(column.type):
             known[-1] = Call("and", (known[-1], Call("not", (Call("isnan", (column,)),))))
     return filtered(rows, Call("or" if least_one else "and", tuple(known)))
 
 
-def _beside(left: Relation, right: Relation) -> Relation:
+def _side_by_side(left: Relation, right: Relation) -> Relation:
     """Return a relation with the columns of both; those of the right get names and, if taken, ids of their own.
 
     Then no column is found by the number of a relation that the right is made of.

@@ -176,7 +176,7 @@ class Parser:
                 return self._is(node)
             elif self.word in ("not", "between", "in", "like", "rlike", "regexp"):
                 negated = bool(self.take("not"))
-                node = self._among(node)
+                node = self._membership(node)
                 return Call("not", (node,)) if negated else node
             else:
                 return node
@@ -194,7 +194,7 @@ class Parser:
             return Call("not", (same,)) if negated else same
         raise self.unknown
 
-    def _among(self, node: Node) -> Node:
+    def _membership(self, node: Node) -> Node:
         if self.take("between"):
             least = self._binary(0)
             self.need("and")

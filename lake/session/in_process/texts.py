@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from lake.session.in_process import dates
 from lake.session.in_process.casts import cast
-from lake.session.in_process.operators import tried
+from lake.session.in_process.operators import or_null
 from lake.session.in_process.signatures import (
     Function,
     by_count,
@@ -26,7 +26,7 @@ from lake.session.in_process.types import BINARY, BOOLEAN, INT, LONG, TEXT, TIME
 from lake.text import literal, quoted
 
 LINE_END: Final = "chr(13) || chr(10)"
-LONGEST: Final = 1_000
+LONGEST_PADDING: Final = 1_000
 """Signs to which a text is padded, and times that it is repeated."""
 CONTROL: Final = re.compile(r"[\x00-\x1f]")
 """Signs whose escapes in JSON Java and Python write in other letters."""
@@ -40,7 +40,7 @@ OTHER_UPPER: Final = (
 """Letters with several signs in the other case, one that depends on its place, or one of a later Unicode."""
 
 
-def cased(function: str, differing: str) -> Function:
+def in_case(function: str, differing: str) -> Function:
     """Return a function of each letter, but for the `differing` ones."""
     return typed(
         f"CASE WHEN {{0}} IS NULL THEN NULL WHEN regexp_matches({{0}}, '[{differing}]') THEN error('a letter')"
@@ -70,7 +70,7 @@ def _as_texts(values: Sequence[Value]) -> list[str]:
     return [cast(value, TEXT).sql for value in values]
 
 
-def in_lines(values: Sequence[Value]) -> Value:
+def base64_in_lines(values: Sequence[Value]) -> Value:
     """Return bytes as base64 in lines of 76 signs."""
     plain = typed("base64({0})", TEXT, BINARY)(values).sql
     ended, size = f"regexp_replace({{0}}, '.{{{{76}}}}', '\\0' || {LINE_END}, 'g')", "length({0})"
@@ -128,7 +128,7 @@ NOT_EMPTY: Final = constant_text(bool)
 ASCII: Final = constant_text(str.isascii)
 DIFFERENT_SIGNS: Final = constant_text(lambda signs: signs.isascii() and len({*signs}) == len(signs))
 POSITIVE: Final = constant_number(lambda number: number > 0)
-SIZE: Final = constant_number(lambda size: 0 <= size <= LONGEST)
+SIZE: Final = constant_number(lambda size: 0 <= size <= LONGEST_PADDING)
 UTF_8: Final = keyword("utf-8")
 ENCODE: Final = typed("encode({0})", BINARY, TEXT, UTF_8)
 SEALED: Final = (BINARY, BINARY, keyword("gcm"), keyword("default"))
@@ -150,8 +150,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
             }
         ),
     ),
-    "lower": cased("lower", OTHER_LOWER),
-    "upper": cased("upper", OTHER_UPPER),
+    "lower": in_case("lower", OTHER_LOWER),
+    "upper": in_case("upper", OTHER_UPPER),
     **{
         name: by_count(
             {
@@ -191,8 +191,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "to_json": to_json,
     "encode": ENCODE,
     "decode": typed("decode({0})", TEXT, BINARY, UTF_8),
-    "try_to_binary": lambda values: tried(ENCODE(values)),
-    "base64": in_lines,
+    "try_to_binary": lambda values: or_null(ENCODE(values)),
+    "base64": base64_in_lines,
     "unbase64": typed(f"from_base64(replace({{0}}, {LINE_END}, ''))", BINARY, TEXT),
     "unhex": typed("CASE WHEN length({0}) % 2 = 1 THEN error('half a byte') ELSE unhex({0}) END", BINARY, TEXT),
     "aes_encrypt": typed("spark_aes_encrypt({0}, {1}, {4}, {5})", BINARY, *SEALED, BINARY, BINARY),

@@ -1,4 +1,4 @@
-"""Tree of an expression of Spark."""
+"""Tree of a Spark expression: the form that `protocol` and `syntax` produce and `expressions` translates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.types import MOST
+from lake.session.in_process.types import MAX_DIGITS
 
 _IDS: Final = count()
 
@@ -21,8 +21,8 @@ _IDS: Final = count()
 class OutputColumn:
     """Column of a relation: its name in Spark, its type and metadata, its name in DuckDB.
 
-    `id` is the same if a relation hands the column on unchanged. `of` is the alias of its relation, of which a join by
-    names hides other columns if it `is_partial`. `made_of` are the columns of scans that its values may depend on.
+    `id` stays the same if a relation hands the column on unchanged. `alias` is that of its relation; a join by names
+    hides other columns of it if it `is_partial`. `scan_columns` are the columns of scans that the values may depend on.
     """
 
     name: str
@@ -30,12 +30,12 @@ class OutputColumn:
     sql: str
     metadata: str = ""
     id: int = field(default_factory=_IDS.__next__)
-    of: str = ""
+    alias: str = ""
     is_partial: bool = False
-    made_of: frozenset[str] = frozenset()
+    scan_columns: frozenset[str] = frozenset()
 
     def renamed(self, name: str) -> OutputColumn:
-        return OutputColumn(name, self.type, self.sql, self.metadata, made_of=self.made_of)
+        return OutputColumn(name, self.type, self.sql, self.metadata, scan_columns=self.scan_columns)
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Name:
 
 @dataclass(frozen=True)
 class Star:
-    """All columns but some, or all parts of the struct `of`."""
+    """All columns but the `excluded` ones; or those of the alias, or parts of the struct, that `target` names."""
 
-    of: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,21 +73,21 @@ class Call:
 
 @dataclass(frozen=True)
 class Cast:
-    of: Node
+    child: Node
     type: T.DataType
     may_fail: bool = True
 
 
 @dataclass(frozen=True)
 class Alias:
-    of: Node
+    child: Node
     name: str
     metadata: str = ""
 
 
 @dataclass(frozen=True)
 class Sorted:
-    of: Node
+    child: Node
     descending: bool = False
     nulls_first: bool = True
 
@@ -112,7 +112,7 @@ C = TypeVar("C", OutputColumn, T.StructField)
 Node: TypeAlias = Literal | Name | OutputColumn | Star | Call | Cast | Alias | Sorted | Over | Lambda
 
 
-def with_name(items: Iterable[C], name: str) -> C:
+def find_named(items: Iterable[C], name: str) -> C:
     """Return the column or field called `name`. Raises Unsupported if there is none, or another in any case."""
     found = [item for item in items if item.name.lower() == name.lower()]
     if [item.name for item in found] != [name]:
@@ -125,7 +125,7 @@ def decimal_literal(value: Decimal, least: int = 1) -> Literal:
     _, digits, exponent = value.as_tuple()
     scale = max(-int(exponent), 0)
     precision = max(len(digits) + max(int(exponent), 0), scale, least)
-    if precision > MOST:
+    if precision > MAX_DIGITS:
         raise unsupported(f"the number {value}")
     return Literal(value, T.DecimalType(precision, scale))
 
@@ -161,7 +161,7 @@ def parts_of(node: Node) -> Sequence[Node]:
         case Call():
             return (*node.arguments, *([node.where] if node.where else []))
         case Cast() | Alias() | Sorted():
-            return (node.of,)
+            return (node.child,)
         case Over():
             return (*parts_of(node.call), *node.by, *node.order)
         case Lambda():
@@ -176,9 +176,9 @@ def with_parts(node: Node, change: Callable[[Node], Node]) -> Node:
             where = None if node.where is None else change(node.where)
             return replace(node, arguments=tuple(map(change, node.arguments)), where=where)
         case Cast() | Alias() | Sorted():
-            return replace(node, of=change(node.of))
+            return replace(node, child=change(node.child))
         case Over():
-            order = tuple(replace(term, of=change(term.of)) for term in node.order)
+            order = tuple(replace(term, child=change(term.child)) for term in node.order)
             return replace(node, call=with_parts(node.call, change), by=tuple(map(change, node.by)), order=order)
         case Lambda():
             raise unsupported("a lambda beside groups")

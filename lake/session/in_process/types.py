@@ -1,4 +1,4 @@
-"""Types of Spark as DuckDB's, their common types, and casts that both engines do alike."""
+"""Types of Spark: their names, DuckDB's types for them, and the type to which several are cast."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ BINARY: Final = T.BinaryType()
 DATE: Final = T.DateType()
 TIMESTAMP: Final = T.TimestampType()
 NTZ: Final = T.TimestampNTZType()
-SHORT, LONGEST = 40, 50_000
-"""Lengths of SQL: up to SHORT it is repeated rather than bound to a name; beyond LONGEST a query is left to Spark."""
+SHORT_SQL, LONGEST_SQL = 40, 50_000
+"""Lengths of SQL: up to SHORT_SQL it is repeated, not bound to a name; beyond LONGEST_SQL Spark evaluates the query."""
 _NAMES: Final = count()
 INTEGERS: Final[tuple[type[T.DataType], ...]] = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 """From the narrowest to the widest."""
-DIGITS: Final = dict(zip(INTEGERS, (3, 5, 10, 20), strict=True))
-MOST: Final = 38
-EXACT: Final = 34
+DIGITS_OF_INTEGER: Final = dict(zip(INTEGERS, (3, 5, 10, 20), strict=True))
+MAX_DIGITS: Final = 38
+ROUNDED_DIGITS: Final = 34
 """Digits to which Spark rounds a decimal that it negates, or casts as integer."""
-PLACES: Final = 20
+DOUBLE_PLACES: Final = 20
 """Places that hold all digits of a double from a thousandth on."""
-EMPTY: Final = T.ArrayType(T.NullType())
+EMPTY_ARRAY: Final = T.ArrayType(T.NullType())
 """Type of an array without elements, or with nulls alone."""
-NAMES: Final[dict[str, T.DataType]] = {
+TYPE_NAMES: Final[dict[str, T.DataType]] = {
     "boolean": BOOLEAN,
     "tinyint": T.ByteType(),
     "smallint": T.ShortType(),
@@ -63,7 +63,7 @@ NAMES: Final[dict[str, T.DataType]] = {
     "timestamp_ntz": NTZ,
     "void": T.NullType(),
 }
-DUCKDB: Final[dict[type[T.DataType], str]] = {
+DUCKDB_TYPES: Final[dict[type[T.DataType], str]] = {
     T.BooleanType: "BOOLEAN",
     T.ByteType: "TINYINT",
     T.ShortType: "SMALLINT",
@@ -82,7 +82,7 @@ DUCKDB: Final[dict[type[T.DataType], str]] = {
 }
 
 
-DAYS: Final = T.DayTimeIntervalType(0, 0)
+WHOLE_DAYS: Final = T.DayTimeIntervalType(0, 0)
 """Type of an interval of whole days."""
 MICROSECONDS: Final = {
     "microsecond": 1,
@@ -104,9 +104,9 @@ def parsed_type(text: str) -> T.DataType:
         return T.ArrayType(parsed_type(parts[0]))
     if name == "struct<>":
         return T.StructType([_field(part) for part in parts])
-    if name not in NAMES:
+    if name not in TYPE_NAMES:
         raise unsupported(f"the type {text}")
-    return NAMES[name]
+    return TYPE_NAMES[name]
 
 
 def parsed_schema(text: str) -> T.StructType:
@@ -132,9 +132,9 @@ def duckdb_type(type_: T.DataType) -> str:
             return f"STRUCT({', '.join(f'{quoted(f.name)} {duckdb_type(f.dataType)}' for f in type_)})"
         case T.MapType():
             return f"MAP({duckdb_type(type_.keyType)}, {duckdb_type(type_.valueType)})"
-    if type(type_) not in DUCKDB:
+    if type(type_) not in DUCKDB_TYPES:
         raise unsupported(f"the type {type_.simpleString()}")
-    return DUCKDB[type(type_)]
+    return DUCKDB_TYPES[type(type_)]
 
 
 def nullable(type_: T.DataType) -> T.DataType:
@@ -158,8 +158,8 @@ def nullable_columns(schema: T.StructType) -> T.StructType:
 
 
 def once(sql: str, body: Callable[[str], str]) -> str:
-    """Return SQL of `body`, in which the given SQL is computed once; it is repeated if it is SHORT."""
-    if len(sql) <= SHORT:
+    """Return SQL of `body`, in which the given SQL is computed once; it is repeated if it is SHORT_SQL."""
+    if len(sql) <= SHORT_SQL:
         return body(sql)
     name = f"u{next(_NAMES)}"
     return let(name, sql, body(name))
@@ -209,13 +209,13 @@ def as_decimal(type_: T.DataType) -> T.DecimalType:
         return type_
     if not is_integer(type_):
         raise unsupported(f"a {type_.simpleString()} as decimal")
-    return T.DecimalType(DIGITS[type(type_)], 0)
+    return T.DecimalType(DIGITS_OF_INTEGER[type(type_)], 0)
 
 
 def common_type(types: Sequence[T.DataType]) -> T.DataType:
     """Return the type to which Spark casts values of `types` that meet in one column or comparison."""
     known = [type_ for type_ in types if not isinstance(type_, T.NullType)]
-    known = [type_ for type_ in known if type_ != EMPTY] or known
+    known = [type_ for type_ in known if type_ != EMPTY_ARRAY] or known
     if not known:
         return T.NullType()
     if all(type_ == known[0] for type_ in known):
@@ -227,7 +227,7 @@ def common_type(types: Sequence[T.DataType]) -> T.DataType:
         decimals = [as_decimal(type_) for type_ in known]
         scale = max(type_.scale for type_ in decimals)
         precision = max(type_.precision - type_.scale for type_ in decimals) + scale
-        if precision <= MOST:
+        if precision <= MAX_DIGITS:
             return T.DecimalType(precision, scale)
     if kinds <= {*INTEGERS, T.DecimalType, T.FloatType, T.DoubleType} and kinds & {T.FloatType, T.DoubleType}:
         return T.DoubleType()

@@ -124,10 +124,11 @@ def _rule(data: _Reader) -> _Rule:
 
 
 @cache
-def clock(zone: str, name: str) -> tuple[list[int], list[int]]:
-    """Return the microseconds, in UTC or by the clock, from which the next offset of a zone holds, and the offsets.
+def clock_offsets(zone: str, name: str) -> tuple[list[int], list[int]]:
+    """Return the limits, in microseconds, from which the next offset of a zone holds, and all its offsets.
 
-    By the clock the first of two equal times counts, and one in a gap is moved by the offset before it.
+    Limits are instants (FROM_UTC), or times of the clock (TO_UTC). The first of two equal times counts; one in a gap is
+    moved by the offset before it.
     """
     first, changes = transitions(zone)
     shifts = [0 if name == FROM_UTC else max(change.before, change.after) for change in changes]
@@ -135,8 +136,8 @@ def clock(zone: str, name: str) -> tuple[list[int], list[int]]:
     return limits, [offset * 1_000_000 for offset in (first, *(change.after for change in changes))]
 
 
-def moved(at: Value, zone: str, name: str) -> Value:
-    """Return the time that the zone's clock shows at an instant (FROM_UTC), or the instant of a clock's time (TO_UTC).
+def convert(at: Value, zone: str, name: str) -> Value:
+    """Return the time of the zone's clock at an instant (FROM_UTC), or the instant of a time of that clock (TO_UTC).
 
     Both are timestamps. Raises Unsupported for an unknown zone.
     """
