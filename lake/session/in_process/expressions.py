@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from pyspark.sql import types as T
@@ -57,7 +59,13 @@ class Scope:
         of_alias = self.columns_of(first)
         if others and any(c.name.lower() == others[0].lower() for c in of_alias):
             return find_named(of_alias, others[0]), others[1:]
-        return find_named(self.columns, first), others
+        return self._by_name.get(first) or find_named(self.columns, first), others
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, OutputColumn]:
+        """Columns whose names no other has in any case."""
+        count = Counter(column.name.lower() for column in self.columns)
+        return {column.name: column for column in self.columns if count[column.name.lower()] == 1}
 
     def columns_of(self, alias: str) -> list[OutputColumn]:
         return [column for column in self.columns if column.alias.lower() == alias.lower()]
