@@ -3,7 +3,7 @@
 1. A process that takes a lease removes a truncated commit: `delta_writer.set_truncated_aside`.
 2. Rows beside a log above its head, left by a crash, are deleted before the next batch: `clear_above`.
 3. Cuts, voids and editions get numbers above all earlier ones: if one ledger table has lost some, another remembers
-   (`last_cut`, `last_void`, `last_edition`).
+   (`cuts.last_cut`, `voids.last_void`, `editions.record_edition`).
 4. Readers of a lost batch or version detect the loss: nothing is derived or counted as if it existed.
 
 docs/failure-model.md has the promises.
