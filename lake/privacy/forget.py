@@ -40,6 +40,7 @@ from lake.project.project import Project
 from lake.publish.check import tables_at_cut
 from lake.publish.retention import retired
 from lake.store import delta, delta_writer, durable, erasures, temporary_files
+from lake.store.delta import Position
 from lake.store.keys import open_store
 from lake.store.ledger import consumers, editions, sent
 from lake.store.ledger.cuts import get_cut
@@ -49,6 +50,7 @@ from lake.store.locks import activity
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
 from lake.store.snapshot import write_manifest
+from lake.store.storage import Address
 from lake.store.table_logs import invalidate
 from lake.store.upkeep import vacuum
 from lake.store.view import view
@@ -281,9 +283,7 @@ def _truncate_quarantine(settings: Settings, stream: str) -> None:
     path = Warehouse(settings).quarantine(stream).path
     if delta.exists(path):
         with lease(settings, Log(settings, stream).lease):
-            vacuum.begin_anew(path)
-            must_hold(settings, Log(settings, stream).lease)
-            vacuum.truncate(path)
+            _truncate(settings, path, Log(settings, stream).lease)
 
 
 def _truncate_sent(settings: Settings) -> None:
@@ -297,9 +297,14 @@ def _truncate_sent(settings: Settings) -> None:
         with delta_writer.changing(place.path) as (table, properties):
             merge = table.merge(kept, " AND ".join(same), "s", "t", commit_properties=properties)
             merge.when_not_matched_by_source_delete().execute()
-        vacuum.begin_anew(place.path, delta.head(place.path, place.app))
-        must_hold(settings, place.lease)
-        vacuum.truncate(place.path)
+        _truncate(settings, place.path, place.lease, delta.head(place.path, place.app))
+
+
+def _truncate(settings: Settings, path: Address, held: str, position: Position | None = None) -> None:
+    """Leave only the newest rows of a table, under the lease `held`."""
+    vacuum.begin_anew(path, position)
+    must_hold(settings, held)
+    vacuum.truncate(path)
 
 
 def _delete_leftovers(settings: Settings) -> None:

@@ -70,6 +70,8 @@ SENT: Final = LedgerTable("sent", columns_of(Undelivered))
 IDENTITY: Final = ("sink", "table", "key", "since", "at")
 """Columns that identify a record."""
 NEWEST: Final = """QUALIFY row_number() OVER (PARTITION BY sink, "table", key, since ORDER BY "at" DESC) = 1"""
+_OPEN: Final = f"(SELECT * FROM t {NEWEST}) WHERE list_contains($1, action)"
+"""Newest record of each undelivered row, of which $1 are the actions."""
 
 
 def state(settings: Settings, sink: str) -> State:
@@ -96,30 +98,17 @@ def forget(settings: Settings, sink: str) -> bool:
 
 
 def undelivered(settings: Settings, sink: str) -> list[Undelivered]:
-    newest = f"SELECT * FROM t WHERE sink = $1 {NEWEST}"
-    rows = SENT.rows(
-        settings,
-        f'SELECT * FROM ({newest}) WHERE list_contains($2, action) ORDER BY upto, "table", key',
-        sink,
-        list(OPEN),
-    )
+    rows = SENT.rows(settings, f'SELECT * FROM {_OPEN} AND sink = $2 ORDER BY upto, "table", key', list(OPEN), sink)
     return [Undelivered(**row) for row in rows]
 
 
 def open_records(settings: Settings) -> list[dict[str, Any]]:
     """Return the newest record of each undelivered row, by IDENTITY."""
-    names = ", ".join(map(quoted, IDENTITY))
-    return SENT.rows(
-        settings, f"SELECT {names} FROM (SELECT * FROM t {NEWEST}) WHERE list_contains($1, action)", list(OPEN)
-    )
+    return SENT.rows(settings, f"SELECT {', '.join(map(quoted, IDENTITY))} FROM {_OPEN}", list(OPEN))
 
 
 def counts(settings: Settings) -> dict[str, int]:
-    rows = SENT.rows(
-        settings,
-        f"SELECT sink, count(*) AS n FROM (SELECT * FROM t {NEWEST}) WHERE list_contains($1, action) GROUP BY sink",
-        list(OPEN),
-    )
+    rows = SENT.rows(settings, f"SELECT sink, count(*) AS n FROM {_OPEN} GROUP BY sink", list(OPEN))
     return {row["sink"]: row["n"] for row in rows}
 
 
