@@ -56,8 +56,8 @@ class Scope:
         if name.plan is not None:
             return self.column_of_plan(name.plan, name.parts[0]), name.parts[1:]
         first, others = name.parts[0], name.parts[1:]
-        of_alias = self.columns_of(first)
-        if others and any(c.name.lower() == others[0].lower() for c in of_alias):
+        of_alias = self.columns_of(first) if others else []
+        if any(c.name.lower() == others[0].lower() for c in of_alias):
             return find_named(of_alias, others[0]), others[1:]
         return self._by_name.get(first) or find_named(self.columns, first), others
 
