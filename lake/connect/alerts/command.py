@@ -67,10 +67,11 @@ def _send(shell: Shell, declared: list[Alert], faults: Faults, *, dry_run: bool,
     if follow:
         return go_on(shell.settings, declared, lambda result: shell.report(f"alert {result}"), failed)
     done = [*(preview if dry_run else send_alerts)(shell.settings, declared, failed)]
-    rows = [asdict(one) | {"of": one.about} for one in done]
+    data = [*map(asdict, done)]
+    rows = [row | {"of": row["about"]} for row in data]
     more = ["undelivered"] if any(one.undelivered for one in done) else []
     lines = [*table(rows, "alert", "of", "sent", *more, "state"), *(text for one in done for text in one.messages)]
-    return shell.emit_outcomes("alerts", [*map(asdict, done)], failures, lines)
+    return shell.emit_outcomes("alerts", data, failures, lines)
 
 
 def _check_options(flags: Sequence[str], alerts: Sequence[str]) -> None:
