@@ -106,10 +106,12 @@ def _events_behind(inputs: Inputs, declaration: Declaration) -> Sequence[str]:
 
 
 def _about_rows(error: Exception) -> bool:
-    """Match SQL's error classes 21 and 22, and P0 of raise_error."""
-    from pyspark.errors import PySparkException
+    """Match errors of Python functions, SQL's error classes 21 and 22, and P0 of raise_error."""
+    from pyspark.errors import PySparkException, PythonException
 
-    return isinstance(error, PySparkException) and str(error.getSqlState() or "")[:2] in ("21", "22", "P0")
+    if not isinstance(error, PySparkException):
+        return False
+    return isinstance(error, PythonException) or str(error.getSqlState() or "")[:2] in ("21", "22", "P0")
 
 
 def _first_failing(inputs: Inputs, declaration: Declaration, source: Input) -> Place:

@@ -158,8 +158,9 @@ def _pickling_by_value(work: Any) -> Iterator[None]:
     functions = getattr(work, "functions", ())
     modules_of_job = {f.__module__ for f in functions if f.__module__ not in ("__main__", "builtins")}
     packages = {"lake", *modules_of_job, *(name.partition(".")[0] for name in modules_of_job)}
-    modules = [sys.modules[name] for name in sorted(packages) if name in sys.modules]
     with _PICKLING:
+        registered = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
+        modules = [sys.modules[name] for name in sorted(packages - registered) if name in sys.modules]
         for module in modules:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import isfunction
@@ -42,6 +43,7 @@ class Declaration:
     parked_of: Declaration | None = None
 
     def __call__(self, *frames: DataFrame) -> Any:
+        _pickle_by_value(self.function.__module__.partition(".")[0])
         return self.function(*frames)
 
     @property
@@ -108,3 +110,11 @@ def table(
 
 def _shown(value: object) -> str:
     return str(getattr(value, "__name__", repr(value)))
+
+
+def _pickle_by_value(package: str) -> None:
+    """Send functions of a job's `package` to Spark's workers as code: workers may find no module, or an older one."""
+    if package == "jobs":
+        from pyspark import cloudpickle
+
+        cloudpickle.register_pickle_by_value(sys.modules[package])  # type: ignore[no-untyped-call]

@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,12 +65,14 @@ class _Call(NamedTuple):
 
 @dataclass(frozen=True)
 class JobFile:
+    """File below `jobs/`: a job, or another module whose functions jobs import."""
+
     path: Path
     text: str
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
-        where = f"jobs/{path.parent.name}/{path.name}"
+        where = _place(path)
         if not path.stem.isidentifier():
             fix = "rename it: letters, digits and _, like the function in it"
             raise DeclarationError(f"{path.stem!r} is not a valid table name", where=where, fix=fix)
@@ -86,19 +89,43 @@ class JobFile:
 
     @property
     def module(self) -> str:
-        return f"jobs.{self.path.parent.name}.{self.path.stem}"
+        return _place(self.path.with_suffix("")).replace("/", ".").removesuffix(".__init__")
 
     @property
     def where(self) -> str:
-        return f"jobs/{self.path.parent.name}/{self.path.name}"
+        return _place(self.path)
 
     @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
     @cached_property
-    def upstream(self) -> set[str]:
-        return {name for name, _ in self._imports() if name.startswith("jobs.")}
+    def imported(self) -> Mapping[str, set[str]]:
+        """Names that this file uses of modules of `jobs`, and of what it imports from them: a call uses `function`.
+
+        Keys are dotted names, such as those of modules.
+        """
+        imported = defaultdict[str, set[str]](set)
+        paths = {_path(node) for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
+        paths |= {f"{_path(node.func)}.function" for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
+
+        def add(name: str, variable: str) -> None:
+            for path in paths:
+                if path.startswith(f"{variable}."):
+                    *before, last = path.removeprefix(f"{variable}.").split(".")
+                    imported[".".join([name, *before])].add(last)
+
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    imported[alias.name] |= set()
+                    add(alias.name, alias.asname or alias.name)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    imported[node.module].add(alias.name)
+                    imported[f"{node.module}.{alias.name}"] |= set()
+                    add(f"{node.module}.{alias.name}", alias.asname or alias.name)
+        return {name: names for name, names in imported.items() if f"{name}.".startswith("jobs.")}
 
     def fingerprint(self, *more: str) -> str:
         """Return a hash of the syntax tree without docstrings and comments, and of `more`."""
@@ -154,11 +181,7 @@ class JobFile:
             if isinstance(node, ast.Import):
                 yield from ((alias.name, node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                name = node.module or ""
-                if name in ("jobs", "jobs.silver", "jobs.gold"):
-                    yield from ((f"{name}.{alias.name}", node.lineno) for alias in node.names)
-                else:
-                    yield "." * node.level + name, node.lineno
+                yield "." * node.level + (node.module or ""), node.lineno
 
     @property
     def texts(self) -> set[str]:
@@ -192,6 +215,20 @@ class JobFile:
 
     def _fault(self, line: int, what: str, fix: str) -> DeclarationError:
         return DeclarationError(f"{self.path.stem}: {what}", where=f"{self.where}:{line}", fix=fix)
+
+
+def _place(path: Path) -> str:
+    """Return the path from the folder `jobs` on."""
+    start = max((i for i, name in enumerate(path.parts[:-1]) if name == "jobs"), default=len(path.parts) - 3)
+    return "/".join(["jobs", *path.parts[start + 1 :]])
+
+
+def _path(node: ast.expr) -> str:
+    """Return `a.b.c` as text; "" for an attribute of another expression."""
+    if isinstance(node, ast.Attribute):
+        before = _path(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _joins_texts(node: ast.AST) -> bool:

@@ -35,6 +35,8 @@ from lake.text import check_column_names
 FIELD: Final = "contract field "
 SOURCE: Final = "source"
 PARKED: Final = First((PLACE, ROW))
+DECIDING: Final = {"function", "kind"}
+"""Attributes of a declaration that can decide the rows of another table."""
 NESTED_PREFIXES: Final = ("array<", "struct<", "map<", "{")
 """As a contract has them, and as Delta has them in JSON."""
 
@@ -43,13 +45,15 @@ NESTED_PREFIXES: Final = ("array<", "struct<", "map<", "{")
 class Project:
     """Contracts and tables, in the order of their dependencies.
 
-    `staged` names the homes of tables that are being built beside the live ones.
+    `files` are the jobs by table, `modules` all files below `jobs/` that they import or are, by module. `staged` names
+    the homes of tables that are being built beside the live ones.
     """
 
     settings: Settings
     contracts: Mapping[str, Contract]
     tables: Mapping[str, Declaration]
     files: Mapping[str, JobFile]
+    modules: Mapping[str, JobFile] = field(default_factory=dict)
     staged: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -98,13 +102,13 @@ class Project:
         and the contract fields that it reads, by the `columns` of a table's head.
         """
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
-        borrowed = [self.files[name].fingerprint() for name in self._borrowed(declaration)]
+        borrowed = [file.fingerprint() for file in self._borrowed(declaration)]
         parking = [f"{name} {text}" for name, text in _parking(declaration).items()]
         revision = self._revision(declaration, columns)
         return self.files[declaration.name].fingerprint(declaration.kind.name, revision, *fields, *borrowed, *parking)
 
     def texts(self) -> set[str]:
-        return {text for file in self.files.values() for text in file.texts}
+        return {text for file in self.modules.values() for text in file.texts}
 
     def is_built(self, declaration: Declaration, head: TableHead) -> bool:
         return head.fingerprint == self.fingerprint(declaration, head.columns)
@@ -119,7 +123,7 @@ class Project:
             SOURCE: self.files[declaration.name].text,
             "kind version": self._revision(declaration, columns),
             **{f"{FIELD}{name}": type_ for name, type_ in self._fields(declaration, columns).items()},
-            **{f"imported jobs file {name}": self.files[name].fingerprint() for name in self._borrowed(declaration)},
+            **{f"imported jobs file {file.path.stem}": file.fingerprint() for file in self._borrowed(declaration)},
             **_parking(declaration),
         }
 
@@ -150,10 +154,28 @@ class Project:
             if name in columns.get(source.name, {}).get("read", {})
         }
 
-    def _borrowed(self, declaration: Declaration) -> list[str]:
-        inputs = {source.name for source in declaration.inputs}
-        imported = {module.rpartition(".")[2] for module in self.files[declaration.name].upstream}
-        return sorted(imported & set(self.files) - inputs)
+    def _borrowed(self, declaration: Declaration) -> list[JobFile]:
+        """Return the files whose code the table's function can call, without inputs of which it uses only the table."""
+        file = self.files[declaration.name]
+        inputs = {self.files[source.name].module for source in declaration.inputs if not source.is_log}
+        found = self._used(file) | {*file.imported} & self.modules.keys() - inputs
+        pending = [*found]
+        while pending:
+            new = self._used(self.modules[pending.pop()]) - found - {file.module}
+            found |= new
+            pending += new
+        return sorted((self.modules[module] for module in found), key=lambda file: (file.path.stem, file.module))
+
+    def _used(self, file: JobFile) -> set[str]:
+        """Return the modules of which `file` uses more than to name their table as an input."""
+        jobs = {job.module: table for table, job in self.files.items() if not self.tables[table].parked_of}
+
+        def is_used(module: str) -> bool:
+            table = jobs.get(module)
+            of_table = file.imported.get(f"{module}.{table}", set())
+            return table is None or bool(file.imported[module] - {table} or of_table & DECIDING)
+
+        return {module for module in file.imported if module in self.modules and is_used(module)}
 
     def logs(self, declaration: Declaration) -> set[str]:
         streams: set[str] = set()
@@ -196,12 +218,14 @@ def _load_tables(
 ) -> tuple[Project, list[DeclarationError]]:
     """Load tables other than those over `faulty` streams. Faults of declarations are added only if no file has one."""
     files, faults = _read_files(settings)
+    modules, unread = _modules(settings, files)
     by_path = {file.path: file for file in files}
-    wrong = {file.path: [*file.faults()] for file in files}
+    wrong = {module: [*file.faults()] for module, file in modules.items()}
     cycles = _cycles(files)
-    faults += [*chain(*wrong.values()), *cycles]
+    faults += [*unread, *chain(*wrong.values()), *cycles]
     if faults:
-        files = [file for file in files if not wrong[file.path] and not cycles]
+        sound = {module for module, of_module in wrong.items() if not of_module}
+        files = [f for f in files if f.module in sound and {*f.imported} & modules.keys() <= sound and not cycles]
     with importing(settings.project):
         declarations, of_declarations = _declarations(contracts, files, by_path, faulty)
     faults = faults or of_declarations
@@ -222,7 +246,7 @@ def _load_tables(
                 what = f"has the name of the table where {name} parks rows"
                 faults.append(declarations[table.name][0].fault(what, fix="rename it, with its file"))
             tables[table.name], job_files[table.name] = table, file
-    return Project(settings, contracts, tables, job_files), faults
+    return Project(settings, contracts, tables, job_files, modules), faults
 
 
 def _declarations(
@@ -285,6 +309,24 @@ def _read_files(settings: Settings) -> tuple[list[JobFile], list[DeclarationErro
     return files, faults
 
 
+def _modules(settings: Settings, files: Collection[JobFile]) -> tuple[dict[str, JobFile], list[DeclarationError]]:
+    """Return `files` and all files below `jobs/` that they import, by module; and faults of unreadable ones."""
+    found, faults = {file.module: file for file in files}, list[DeclarationError]()
+    pending, layers = [module for file in files for module in file.imported], {file.path.parent for file in files}
+    while pending:
+        module = pending.pop()
+        path = settings.path(module.replace(".", "/"))
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if module not in found and candidate.parent not in layers and candidate.is_file():
+                try:
+                    found[module] = JobFile.read(candidate)
+                except DeclarationError as fault:
+                    faults.append(fault)
+                    continue
+                pending += found[module].imported
+    return found, faults
+
+
 def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> Iterator[DeclarationError]:
     kind = declared.kind.name
     if not declared.doc:
@@ -324,7 +366,7 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
 
 def _cycles(files: list[JobFile]) -> list[DeclarationError]:
     by_module = {file.module: file for file in files}
-    graph = {file.module: file.upstream & set(by_module) for file in files}
+    graph = {file.module: {*file.imported} & set(by_module) for file in files}
     try:
         TopologicalSorter(graph).prepare()
     except ValueError as error:

@@ -375,14 +375,17 @@ def raise_if_gone(error: BaseException) -> None:
 
 
 _PREFIX: Final = re.compile(r"^(?:[A-Z][\w ]{0,40}? [Ee]rror: )+")
+_OF_WORKER: Final = re.compile(r"Python worker(?s:.*)Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
 _BUG: Final = re.compile(r"[^.:]*\bkernel bug\b[^.]*\.?", re.I)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the message of `error` in one line: for a fault in the JVM the JVM's own.
+    """Return the message of `error` in one line: for a fault in the JVM or in a Python worker its own.
 
     Prefixes and remarks that libraries add are removed.
     """
+    if of_worker := _OF_WORKER.findall(str(error)):
+        return str(of_worker[-1]).strip()
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = next((line.removeprefix(":").strip() for line in lines[1:] if line.startswith(":")), "")
     message = cause if type(error).__name__ == "Py4JJavaError" else ""

@@ -17,7 +17,7 @@ from lake.config import Settings, load_settings
 from lake.contracts.determinism import NONDETERMINISTIC
 from lake.errors import DeclarationError
 from lake.project.jobfile import JobFile
-from lake.project.project import load
+from lake.project.project import load, sound
 from tests.shop import contract, declare
 
 REPOSITORY = Path(__file__).parents[2]
@@ -332,6 +332,60 @@ def test_definition_includes_code_borrowed_from_another_job(things: Settings) ->
     write(things, "newest", GOOD.replace('Latest("id")', 'Latest("id", sequence="size")'))
     after = load(things)
     assert before.fingerprint(before.tables["same"], {}) != after.fingerprint(after.tables["same"], {})
+
+
+SCALED = "def scaled(size):\n    return size * 1\n"
+OF_NEWEST = ("newest", "sizes", "units")
+USES = {
+    "the table as input": ("from jobs.silver.newest import newest", "newest", "rows.select('id')", ()),
+    "the table by its module": ("from jobs.silver import newest as n", "n.newest", "rows.select('id')", ()),
+    "the table by a path": ("import jobs.silver.newest", "jobs.silver.newest.newest", "rows.select('id')", ()),
+    "a frame of its name": ("from jobs.silver.newest import newest", "newest", "newest.where('id > 0')", ()),
+    "its helper": ("from jobs.silver.newest import newest, scaled", "newest", "rows.select(scaled('id'))", OF_NEWEST),
+    "its helper by a path": (
+        "import jobs.silver.newest as n", "n.newest", "rows.select(n.scaled('id'))", ("newest", "sizes", "units"),
+    ),
+    "its kind": ("from jobs.silver.newest import newest", "newest", "newest.kind.name", OF_NEWEST),
+    "its function": ("from jobs.silver import newest as n", "n.newest", "n.newest(rows)", OF_NEWEST),
+    "a module": ("from jobs import sizes", "log('things')", "sizes.scaled(rows)", ("sizes", "units")),
+    "a function": ("from jobs.sizes import sizes", "log('things')", "sizes(rows)", ("sizes", "units")),
+    "a function within": ("import re", "log('things')", "rows\n    from jobs.lib.units import unit", ("units",)),
+    "all": ("from jobs.sizes import *", "log('things')", "sizes(rows)", ("sizes", "units")),
+    "a package": ("from jobs.lib import units", "log('things')", "units.unit(rows)", ("lib", "units")),
+    "of a package": ("from jobs.lib import one", "log('things')", "rows.limit(one)", ("lib",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("changed", ["newest", "sizes", "units", "lib"])
+def test_fingerprint_includes_imported_code_at_any_distance(things: Settings, use: str, changed: str) -> None:
+    imports, source, returned, deciding = USES[use]
+    lib = things.path("jobs/lib")
+    lib.mkdir()
+    files = {
+        "newest": (things.path("jobs/silver/newest.py"), f"{HEAD}from jobs.sizes import sizes\n{SCALED}{GOOD}"),
+        "sizes": (things.path("jobs/sizes.py"), f"from jobs.lib.units import unit\n{SCALED}sizes = scaled\n"),
+        "units": (lib / "units.py", "def unit(rows):\n    return rows.limit(1)\n"),
+        "lib": (lib / "__init__.py", "one = 1\n"),
+    }
+    for file, text in files.values():
+        file.write_text(text)
+    declared = f"@table(View('id', identity='id'), {source})\ndef same(rows):\n    'A.'\n    return {returned}\n"
+    things.path("jobs/gold/same.py").write_text(f"{HEAD}{imports}\n{declared}")
+    before = load(things)
+    file, text = files[changed]
+    file.write_text(text.replace("1", "2"))
+    after = load(things)
+    prints = [project.fingerprint(project.tables["same"], {}) for project in (before, after)]
+    assert (prints[0] != prints[1]) is (changed in deciding)
+
+
+def test_fault_of_an_imported_module_is_reported_once_and_omits_its_table(things: Settings) -> None:
+    things.path("jobs/sizes.py").write_text("import os\n")
+    write(things, "newest", f"from jobs.sizes import os{GOOD}")
+    write(things, "other", GOOD.replace("newest", "other"))
+    assert refusal(things).count("imports os (jobs/sizes.py:1)") == 1
+    assert [*sound(things)[0].tables] == ["other"]
 
 
 def test_definition_is_compared_part_by_part(tmp_path: Path) -> None:
