@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -33,12 +34,14 @@ class SparkSettings:
 
     With a `master` that is not local, `driver_memory` is that of the driver on this machine, `conf` sets everything of
     the cluster, and `shuffle_partitions` is ignored. `shares_disk`: Spark reads the files of this machine, by default
-    if it runs here. Otherwise local files are uploaded to the warehouse until Spark has read them.
+    if it runs here. Otherwise local files are uploaded to the warehouse until Spark has read them. `keep_warm`:
+    commands share a JVM, which ends after so long without one; in containers each has its own.
     """
 
     master: str = "local[*]"
     remote: str = ""
     shares_disk: bool | None = None
+    keep_warm: timedelta = timedelta(0)
     driver_memory: str = "2g"
     shuffle_partitions: int = number(2, least=1)
     conf: Mapping[str, str] = field(default_factory=dict)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
+from datetime import timedelta
 from math import inf
 from pathlib import Path
 from types import UnionType
@@ -21,6 +23,7 @@ COLLECTIONS: Final[Mapping[Any, str]] = {
     Mapping[str, str]: "a table of strings",
     Mapping[str, Sequence[str]]: "a table of lists of names",
 }
+DURATIONS: Final = {"s": "seconds", "min": "minutes", "h": "hours"}
 EXAMPLES: Final = {
     "spark.conf": '{"spark.sql.shuffle.partitions" = "4"}',
     "publish.groups": '{sales = ["customer_daily"]}',
@@ -114,6 +117,8 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     if kind is Path and given == "":
         raise ValueError(NOUNS[Path])
     least = setting.metadata.get("least")
+    if kind is timedelta:
+        return _duration(given)
     noun = NOUNS[kind] if least is None else f"{NOUNS[kind]} of at least {least}"
     try:
         value = kind(given)
@@ -129,11 +134,20 @@ def _example(name: str, kind: Any, setting: Field[Any]) -> str:
     last, default = name.rpartition(".")[2], setting.default
     if isinstance(default, str | int | float) and default != "":
         return f"for example {last} = {json.dumps(default)}, which is its default"
+    if kind is timedelta:
+        return f'for example {last} = "10 min", or leave it out'
     if bool in get_args(kind):
         return f"for example {last} = true, or leave it out"
     if name in EXAMPLES:
         return f"for example {last} = {EXAMPLES[name]}; in the environment, as JSON"
     return f'for example {last} = "{default or last}", or leave it out'
+
+
+def _duration(given: Any) -> timedelta:
+    found = re.fullmatch(r"(\d{1,6}) ?(s|min|h)", given) if isinstance(given, str) else None
+    if found is None:
+        raise ValueError('a duration such as "10 min"')
+    return timedelta(**{DURATIONS[found[2]]: int(found[1])})
 
 
 def _collection(kind: Any, given: Any) -> Any:

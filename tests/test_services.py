@@ -21,7 +21,7 @@ from lake.cli import lake
 from lake.config import GROUPS, load_settings
 from lake.connect.s3.place import S3Settings
 from lake.ops.scaffold import init
-from lake.session.spark_session import is_local
+from lake.session.remote import is_local
 from tests.containers import CONTAINERFILE, FOLDER, Service, compose, image, instructions, services
 from tests.processes import ROOT
 from tests.servers import needed

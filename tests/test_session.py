@@ -14,7 +14,7 @@ from lake.config import Settings, SparkSettings
 from lake.errors import DeclarationError, Unavailable
 from lake.serve.spark_server import connect
 from lake.session.remote import TOKEN, token_file
-from lake.session.spark_session import _embedded, gone, lost, start
+from lake.session.spark_session import embedded, gone, lost, start
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_interrupts_are_handled_as_before_a_session_starts(project: Settings, mo
     before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
     try:
         with pytest.raises(Unavailable, match="no JVM in this test"):
-            _embedded(project)
+            embedded(project)
         signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)

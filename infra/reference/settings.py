@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
+from datetime import timedelta
 from typing import Any
 
 from lake.config import PublishSettings, ServeSettings, Settings, SparkSettings
@@ -18,6 +19,7 @@ NOUNS = {
     "float": "number",
     "bool": "true or false",
     "Path | str": "path or URL",
+    "timedelta": "duration",
     "Mapping[str, str]": "table of texts",
     "Mapping[str, Sequence[str]]": "table of lists",
     "tuple[str, ...]": "list of texts",
@@ -53,6 +55,8 @@ def _default(name: str, setting: Field[Any]) -> str:
         return "in the virtual environment"
     if value is MISSING or value is None or value in ("", ()):
         return "none"
+    if isinstance(value, timedelta):
+        return f"`{value.total_seconds():.0f} s`"
     return _number(value) if isinstance(value, int) and not isinstance(value, bool) else f"`{value}`"
 
 
@@ -75,6 +79,7 @@ def environment() -> Iterator[str]:
     read |= {
         "SPARK_CONNECT_AUTHENTICATE_TOKEN",
         "PYSPARK_SUBMIT_ARGS",
+        "LAKE_CONTAINER",
         "LAKE_LOG_FORMAT",
     }  # by way of a constant, or click
     said = said_of("environment", read)

@@ -23,7 +23,7 @@ from lake.cli.stderr import JsonProgress, LineProgress, LiveProgress, coloured, 
 from lake.connectors import connector, connectors
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.progress import step, watch
-from lake.session.remote import server
+from lake.session.warm_server import uses_server
 from lake.text import as_table, printable
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Shell:
 
     def close(self) -> None:
         """Stop the session on a Spark Connect server, which would keep it for an hour."""
-        if "spark" in self.__dict__ and server(self.settings):
+        if "spark" in self.__dict__ and uses_server(self.settings):
             self.spark.stop()
 
     def begin_answer(self) -> None:

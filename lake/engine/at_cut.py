@@ -30,7 +30,7 @@ from lake.project.declaration import Declaration
 from lake.read.locked_database import as_of
 from lake.read.sql import EditionReader
 from lake.session import file_modes
-from lake.session.spark_session import shares_disk
+from lake.session.remote import shares_disk
 from lake.store import commit
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.log import Log

@@ -14,7 +14,7 @@ from lake.errors import DeclarationError, LakeError
 from lake.kinds.sql_errors import causes
 from lake.session import SessionFactory
 from lake.session.in_process.mode import Unsupported, by_duckdb, reason
-from lake.session.remote import server
+from lake.session.warm_server import uses_server
 from lake.store.duckdb_tables import in_process_session
 from lake.store.table_head import DUCKDB, SPARK
 
@@ -33,7 +33,7 @@ def duckdb_may_refuse(settings: Settings | None = None) -> Iterator[None]:
     files are raised as they are.
     """
     try:
-        with by_duckdb(server=settings is not None and bool(server(settings))):
+        with by_duckdb(server=settings is not None and uses_server(settings)):
             yield
     except Exception as error:
         refused = next((cause for cause in causes(error) if not isinstance(cause, LakeError)), None)

@@ -23,7 +23,8 @@ from lake.project.project import Project
 from lake.session import SessionFactory
 from lake.session.file_modes import device, free
 from lake.session.in_process.mode import in_process
-from lake.session.spark_session import is_here, local_dirs
+from lake.session.remote import is_here
+from lake.session.spark_session import local_dirs
 from lake.store import log_rows
 from lake.store.duckdb_tables import in_process_session
 from lake.store.ledger.cuts import Cut

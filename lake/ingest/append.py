@@ -28,7 +28,7 @@ from lake.ingest.field_encryption import key_store_state
 from lake.ingest.files import mark_as_json
 from lake.session import file_modes
 from lake.session.in_process.mode import by_duckdb, in_process, reason
-from lake.session.remote import server
+from lake.session.warm_server import uses_server
 from lake.sources.declared import decided_by
 from lake.store import delta, quarantine
 from lake.store.duckdb_tables import in_process_session
@@ -131,7 +131,7 @@ def _read_and_commit(  # noqa: PLR0913, PLR0917 what a batch is made of
     if delivery.size <= cost.READ_BYTES and settings.in_process_rows > 0:
         try:
             with (
-                by_duckdb(server=bool(server(settings))),
+                by_duckdb(server=uses_server(settings)),
                 read_batch(in_process_session(), settings, contracts, head, delivery, now=now) as batch,
             ):
                 return replace(_commit_batch(batch), engine=DUCKDB)

@@ -24,7 +24,7 @@ from lake.ingest.record_frames import FileCopies, Place
 from lake.records.decompression import PACKINGS
 from lake.records.read_tasks import TEXTS, FilePiece, FileTask, TextTask
 from lake.records.reader import RecordReader
-from lake.session.spark_session import shares_disk
+from lake.session.remote import shares_disk
 from lake.sources import spool
 from lake.sources.spool import SpooledDelivery
 from lake.store.log_rows import ACCEPTED, REFUSED, REPAIRED

@@ -19,7 +19,7 @@ from lake.kinds.grouped_map import pickled
 from lake.records.decompression import OVERSIZED
 from lake.records.read_tasks import FILES, FileTask, TextTask
 from lake.session import file_modes
-from lake.session.spark_session import shares_disk
+from lake.session.remote import shares_disk
 from lake.store import temporary_files
 from lake.store.scan import to_frame
 from lake.store.storage import Address, objects

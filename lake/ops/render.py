@@ -46,6 +46,7 @@ def as_data(status: Status) -> dict[str, Any]:
         "firing": [asdict(episode) for episode in status.firing],
         "unordered": status.unordered,
         "faults": status.faults,
+        "warm_servers": status.warm_servers,
         "streams": [asdict(stream) | {"drift": stream.drift.as_json} for stream in status.streams],
         "tables": [
             asdict(table) | {"lag": None if table.lag is None else table.lag.total_seconds(), "late": _late_data(table)}
@@ -72,6 +73,7 @@ def as_text(status: Status) -> Iterator[str]:
     yield from (f"warning  {line}" for line in status.unordered)
     for episode in status.firing:
         yield f"alert    {episode.alert}, since {episode.began}: {printable(episode.what)}"
+    yield from (f"spark    {server}" for server in status.warm_servers)
     if status.checks:
         checks = status.checks
         yield f"checks   {checks.passed} of {checks.total} checks passed, at cut {checks.cut}"

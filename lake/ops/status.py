@@ -33,6 +33,7 @@ from lake.ops.status_records import (
 from lake.project import groups, rejection_limits
 from lake.project.declaration import Declaration
 from lake.project.project import Project
+from lake.session import warm_server
 from lake.session.spark_session import first_line
 from lake.store import delta, duckdb_tables, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
@@ -85,6 +86,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         firing=tuple(reader.ledger("alerts", _open_episodes, settings) or ()),
         unordered=tuple(find_unordered_tables(project, sound)),
         groups=tuple(reader.ledger("editions", _group_statuses, project, newest) or ()),
+        warm_servers=tuple(warm_server.running(settings)),
     )
     every = (f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in (*faults, *reader.faults))
     return replace(found, damaged=tuple(reader.damaged.values()), faults=tuple(dict.fromkeys(every)))

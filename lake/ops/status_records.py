@@ -132,3 +132,4 @@ class Status:
     faults: tuple[str, ...] = ()
     """Faulty declarations, which are omitted elsewhere."""
     groups: tuple[GroupStatus, ...] = ()
+    warm_servers: tuple[str, ...] = ()

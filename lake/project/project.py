@@ -312,7 +312,8 @@ def _read_files(settings: Settings) -> tuple[list[JobFile], list[DeclarationErro
 def _modules(settings: Settings, files: Collection[JobFile]) -> tuple[dict[str, JobFile], list[DeclarationError]]:
     """Return `files` and all files below `jobs/` that they import, by module; and faults of unreadable ones."""
     found, faults = {file.module: file for file in files}, list[DeclarationError]()
-    pending, layers = [module for file in files for module in file.imported], {file.path.parent for file in files}
+    pending = [module for file in files for module in file.imported]
+    layers = {settings.path(f"jobs/{layer}") for layer in LAYERS}
     while pending:
         module = pending.pop()
         path = settings.path(module.replace(".", "/"))

@@ -16,8 +16,9 @@ from lake.contracts.declared_files import ENVIRONMENT, filled_in
 from lake.errors import DeclarationError
 from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake
-from lake.serve.tokens import bearer_token, generated_token
+from lake.serve.tokens import bearer_token
 from lake.session import file_modes
+from lake.session.file_modes import generated_token
 
 SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 

@@ -20,9 +20,9 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.ops.doctor import java
 from lake.progress import step
-from lake.serve.tokens import generated_token
 from lake.session import file_modes
-from lake.session.remote import TOKEN, connected, token_file
+from lake.session.file_modes import generated_token
+from lake.session.remote import DETACHED, TOKEN, connected, token_file
 from lake.session.spark_session import embedded_conf, first_line, properties
 from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 LOOPBACK: Final = "127.0.0.1"
 BINDING: Final = "spark.connect.grpc.binding.address"
-DETACHED: Final = {
-    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",  # a living client reattaches to it
-    "spark.connect.execute.manager.detachedTimeout": "10s",
-    "spark.connect.execute.manager.maintenanceInterval": "5s",
-}
-"""Abandoned work is cancelled within half a minute; the default is five."""
 LOOK_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 60.0
 """Seconds between two reports that the server does not listen yet; a warm machine takes five to eight."""

@@ -6,22 +6,15 @@ Grants are reloaded twice a second, so that a revoked token is soon rejected.
 from __future__ import annotations
 
 import base64
-import os
-import secrets
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from threading import Lock
 from typing import Final
 
 from lake.config import Settings
-from lake.errors import DeclarationError
 from lake.serve.problems import Problem
-from lake.session import file_modes
 from lake.store.ledger import grants
 from lake.store.ledger.grants import Grant
 
@@ -39,30 +32,6 @@ def bearer_token(headers: Mapping[str, str]) -> str:
         except ValueError:
             return ""
     return shown.strip() if scheme.lower() == "bearer" else ""
-
-
-def kept_secret(file: Path, make: Callable[[], bytes]) -> bytes:
-    """Return the content of `file`, made on first use. Processes that start at once get the same."""
-    if file.exists() and not file.read_bytes().strip(b"\0"):  # lost in a power cut: anybody would know the secret
-        file.unlink()
-    if not file.exists():
-        with NamedTemporaryFile(dir=file.parent) as new, suppress(FileExistsError):
-            new.write(make())
-            new.flush()
-            file_modes.flush([Path(new.name)])
-            os.link(new.name, file)
-        file_modes.flush([file.parent])
-    return file.read_bytes()
-
-
-def generated_token(file: Path) -> str:
-    """Return the token in `file`, made on first use. Raises DeclarationError if others can read the file."""
-    token = kept_secret(file, lambda: secrets.token_urlsafe(32).encode()).decode().strip()
-    if file.stat().st_mode & 0o077:
-        raise DeclarationError(
-            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
-        )
-    return token
 
 
 @dataclass

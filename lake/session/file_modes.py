@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import grp
 import os
+import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Final
 
 from lake.config import Settings, path_fault
@@ -172,3 +174,27 @@ def check_new_or_empty(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
         raise DeclarationError(what, where=str(folder), fix="name a new or empty folder")
+
+
+def kept_secret(file: Path, make: Callable[[], bytes]) -> bytes:
+    """Return the content of `file`, made on first use. Processes that start at once get the same."""
+    if file.exists() and not file.read_bytes().strip(b"\0"):  # lost in a power cut: anybody would know the secret
+        file.unlink()
+    if not file.exists():
+        with NamedTemporaryFile(dir=file.parent) as new, suppress(FileExistsError):
+            new.write(make())
+            new.flush()
+            flush([Path(new.name)])
+            os.link(new.name, file)
+        flush([file.parent])
+    return file.read_bytes()
+
+
+def generated_token(file: Path) -> str:
+    """Return the token in `file`, made on first use. Raises DeclarationError if others can read the file."""
+    token = kept_secret(file, lambda: secrets.token_urlsafe(32).encode()).decode().strip()
+    if file.stat().st_mode & 0o077:
+        raise DeclarationError(
+            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
+        )
+    return token

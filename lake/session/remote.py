@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Environment variable of a Connect server's token; Spark's own name, for server and client."""
 
+DETACHED: Final = {
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",  # a living client reattaches to it
+    "spark.connect.execute.manager.detachedTimeout": "10s",
+    "spark.connect.execute.manager.maintenanceInterval": "5s",
+}
+"""Abandoned work is cancelled within half a minute; the default is five."""
+
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 PATIENCE: Final = 5.0  # seconds until a server must take a connection
 RETRIES: Final = 6  # a lost server is given up after about four seconds
@@ -29,6 +37,21 @@ START: Final = "start the server (`lake serve connect`) and try again, or unset 
 def server(settings: Settings) -> str:
     """Return the address of the Spark Connect server to use, `sc://…`; "" for an embedded session."""
     return settings.spark.remote or os.environ.get("SPARK_REMOTE", "")
+
+
+def is_local(settings: Settings) -> bool:
+    """Return whether an embedded session runs in its own JVM alone."""
+    return f"{settings.spark.master}[".startswith("local[")
+
+
+def shares_disk(settings: Settings) -> bool:
+    return is_here(settings) if settings.spark.shares_disk is None else settings.spark.shares_disk
+
+
+def is_here(settings: Settings) -> bool:
+    """Return whether all of Spark runs on this machine."""
+    address = server(settings)
+    return _endpoint(address)[0] in LOOPBACK if address else is_local(settings)
 
 
 def token_file(settings: Settings) -> Path:
@@ -76,8 +99,11 @@ def _endpoint(address: str) -> tuple[str, int]:
     )
 
 
-def is_here(address: str) -> bool:
-    return _endpoint(address)[0] in LOOPBACK
+def is_listening(host: str, port: int) -> bool:
+    with suppress(OSError):
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+        return True
+    return False
 
 
 def _load_token(settings: Settings, address: str, host: str, port: int) -> None:

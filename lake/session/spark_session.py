@@ -19,8 +19,9 @@ from lake import cost
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
-from lake.session import class_archive, file_modes, jars, remote
+from lake.session import class_archive, file_modes, jars, remote, warm_server
 from lake.session.in_process.mode import Unsupported
+from lake.session.remote import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +55,7 @@ FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
 ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
 LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
+NO_CONF: Final[Mapping[str, str]] = {}
 HANDED: Final = 32 << 20
 """Bytes handed to the JVM between two garbage collections."""
 _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
@@ -73,12 +75,15 @@ def start(settings: Settings) -> SparkSession:
     address = remote.server(settings)
     if _Started.session is not None:
         return _session(settings, address)
-    with step("start", f"Spark at {remote.shown(address)}" if address else f"Spark, {settings.spark.master}"):
+    own = "a warm server of Spark" if warm_server.is_wanted(settings) else f"Spark, {settings.spark.master}"
+    with step("start", f"Spark at {remote.shown(address)}" if address else own):
         return _session(settings, address)
 
 
 def _session(settings: Settings, address: str) -> SparkSession:
-    spark = remote.connected(settings, address) if address else _embedded(settings)
+    if warm_server.is_wanted(settings):
+        address = warm_server.join(settings, embedded_conf(settings))
+    spark = remote.connected(settings, address) if address else embedded(settings)
     for key, value in {**RUNTIME_CONF, MIN_PARTITIONS: _min_partitions(settings, address)}.items():
         spark.conf.set(key, value)
     _silence_pyspark()
@@ -165,20 +170,25 @@ def _silence_pyspark() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-def _embedded(settings: Settings) -> SparkSession:
+def embedded(settings: Settings, more: Mapping[str, str] = NO_CONF, *, log: str = "driver.log") -> SparkSession:
+    """Return a session of a JVM that this process starts, with `more` settings; it ends with this process."""
     from pyspark.sql import SparkSession
 
     os.environ.pop("SPARK_REMOTE", None)  # empty, it would still turn PySpark to Connect
     if is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    log = file_modes.scratch(settings, "spark") / "driver.log"
-    with _jvm_stderr_to(log), _submitted_with(settings), _interrupts_handled_as_before():
+    file = file_modes.scratch(settings, "spark") / log
+    with (
+        _jvm_stderr_to(file),
+        _submitted_with(settings, {**embedded_conf(settings), **more}),
+        _interrupts_handled_as_before(),
+    ):
         try:
             spark: SparkSession = SparkSession.builder.getOrCreate()
         except Exception as error:
             raise Unavailable(
                 f"Spark does not start: {first_line(error)}",
-                where=str(log),
+                where=str(file),
                 fix="run lake doctor to check this machine",
             ) from error
     return spark
@@ -196,10 +206,10 @@ def _interrupts_handled_as_before() -> Iterator[None]:
 
 
 @contextmanager
-def _submitted_with(settings: Settings) -> Iterator[None]:
+def _submitted_with(settings: Settings, conf: Mapping[str, str]) -> Iterator[None]:
     """Give a JVM started in the block its settings by a file: PySpark would put them on its command line."""
     name, before = "PYSPARK_SUBMIT_ARGS", os.environ.get("PYSPARK_SUBMIT_ARGS")
-    with properties(settings, embedded_conf(settings)) as file:
+    with properties(settings, conf) as file:
         os.environ[name] = f"--properties-file {shlex.quote(str(file))} {before or 'pyspark-shell'}"
         try:
             yield
@@ -248,21 +258,6 @@ STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform ==
 
 COMPILED_SOON: Final = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Options of a JVM that ends soon: the second compiler takes a third of the CPU, and that does not pay off."""
-
-
-def is_local(settings: Settings) -> bool:
-    """Return whether an embedded session runs in its own JVM alone."""
-    return f"{settings.spark.master}[".startswith("local[")
-
-
-def shares_disk(settings: Settings) -> bool:
-    return is_here(settings) if settings.spark.shares_disk is None else settings.spark.shares_disk
-
-
-def is_here(settings: Settings) -> bool:
-    """Return whether all of Spark runs on this machine."""
-    address = remote.server(settings)
-    return remote.is_here(address) if address else is_local(settings)
 
 
 def local_dirs(settings: Settings) -> list[Path]:
@@ -344,7 +339,7 @@ def gone(error: BaseException) -> Gone | None:
     message = f"{type(error).__name__} {error}"
     if remote.status(error) == "UNAVAILABLE" or any(sign in message for sign in FORGOTTEN):
         return Gone("the Spark Connect server has ended or has dropped this session", fix=remote.START)
-    if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and _has_jvm_ended()):
+    if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and has_jvm_ended()):
         return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None
 
@@ -356,7 +351,7 @@ def lost(error: BaseException) -> Unavailable | None:
     return gone(error)
 
 
-def _has_jvm_ended() -> bool:
+def has_jvm_ended() -> bool:
     """Return whether an embedded session's JVM has ended: calls to it then fail by various errors."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
-from lake.session.spark_session import shares_disk
+from lake.session.remote import shares_disk
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 

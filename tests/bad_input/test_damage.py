@@ -206,7 +206,7 @@ def try_all(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("lake.session.spark_session._embedded", no_session)
+    monkeypatch.setattr("lake.session.spark_session.embedded", no_session)
     monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     ways = {(place, how): do for place, how, do in damages()}
     wrong = []

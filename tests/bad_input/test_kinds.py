@@ -181,7 +181,7 @@ def test_bad_input_is_reported_and_harms_nothing(
     monkeypatch.setattr("sys.argv", [word.replace("SHOP", str(folder)) for word in shlex.split(kind["run"])])
     piped = kind.get("stdin", b"")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(piped if isinstance(piped, bytes) else piped.encode())))
-    monkeypatch.setattr("lake.session.spark_session._embedded", no_jvm)
+    monkeypatch.setattr("lake.session.spark_session.embedded", no_jvm)
     monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     if session:
         monkeypatch.setattr(cli.Shell, "spark", session)

@@ -198,7 +198,7 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
             assert code == 0 or "error" not in answer or answer["error"]["exit_code"] == code, words
         return Ran(code, err, out)
 
-    monkeypatch.setattr("lake.session.spark_session._embedded", no_session)
+    monkeypatch.setattr("lake.session.spark_session.embedded", no_session)
     monkeypatch.setenv("LAKE_IN_PROCESS_ROWS", "0")  # the shop's tables have no state
     monkeypatch.setattr("lake.quality.gate.warm_up", lambda _: None)
     monkeypatch.setattr("lake.ops.follow.follow", lambda *_, **__: None)

@@ -19,8 +19,9 @@ from lake.read.sql import CURRENT, EditionChoice
 from lake.serve.problems import Problem
 from lake.serve.reading.edition_cache import EditionCache
 from lake.serve.reading.signed_urls import FileLink, UrlSigner
-from lake.serve.tokens import ReaderTokens, generated_token, kept_secret
+from lake.serve.tokens import ReaderTokens
 from lake.session import file_modes
+from lake.session.file_modes import generated_token, kept_secret
 from lake.store.ledger.grants import Grant
 from lake.store.locks import activity
 from lake.store.warehouse import Warehouse

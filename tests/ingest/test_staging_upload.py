@@ -19,7 +19,7 @@ from lake.errors import DeclarationError
 from lake.ingest.delivery import FileDelivery
 from lake.ingest.files import list_folder
 from lake.publish.cut import pick_cut
-from lake.session.spark_session import shares_disk
+from lake.session.remote import shares_disk
 from lake.store import temporary_files
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse

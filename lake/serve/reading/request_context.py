@@ -23,8 +23,9 @@ from lake.serve.reading.query_pool import QueryPool, RunningQuery
 from lake.serve.reading.query_worker import CopyTask
 from lake.serve.reading.signed_urls import UrlSigner
 from lake.serve.reading.stored_answers import StoredAnswers
-from lake.serve.tokens import ReaderTokens, kept_secret
+from lake.serve.tokens import ReaderTokens
 from lake.session import file_modes
+from lake.session.file_modes import kept_secret
 from lake.store.ledger.grants import Grant
 from lake.store.ledger.reads import Journal, Read
 from lake.store.snapshot import Published

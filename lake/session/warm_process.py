@@ -1,0 +1,92 @@
+"""Process of a warm server: an embedded session of Spark that also serves Spark Connect, on loopback.
+
+It is started by `warm_server.join`. Its JVM ends with it, however it ends: the JVM reads from a pipe of this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from lake.config import load_settings
+from lake.errors import LakeError
+from lake.session import file_modes
+from lake.session.file_modes import generated_token
+from lake.session.remote import DETACHED, TOKEN, token_file
+from lake.session.spark_session import embedded, has_jvm_ended
+from lake.session.warm_server import LOG, WarmServer, has_clients, locked
+
+LOOPBACK: Final = "127.0.0.1"
+PLUGIN: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
+LOOK_SECONDS: Final = 1.0
+
+
+def main(project: Path, record: Path) -> None:
+    """Serve `project` until a signal, or until no client was there for the time of the setting `keep_warm`."""
+    settings, ending = load_settings(project), Event()
+    file_modes.begin(settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.environ[TOKEN] = generated_token(token_file(settings))
+    with socket.create_server((LOOPBACK, 0)) as free:
+        port = free.getsockname()[1]
+    address = {"spark.connect.grpc.binding.address": LOOPBACK, "spark.connect.grpc.binding.port": str(port)}
+    embedded(settings, {**DETACHED, **address, "spark.plugins": PLUGIN}, log=LOG)
+    clients = Clients(record, settings.spark.keep_warm.total_seconds())
+    clients.announce(WarmServer(os.getpid(), port))
+    try:
+        while not ending.wait(LOOK_SECONDS) and not has_jvm_ended() and not clients.end_if_unused():
+            pass
+    finally:
+        clients.withdraw()
+
+
+@dataclass
+class Clients:
+    """Commands that use the server of this process, by its `record`; at most `seconds` pass without one."""
+
+    record: Path
+    seconds: float
+    joined: float = 0.0
+    seen: float = field(default_factory=time.monotonic)
+
+    def announce(self, server: WarmServer) -> None:
+        new = self.record.with_suffix(".new")
+        new.write_text(json.dumps(asdict(server)), "utf-8")
+        new.replace(self.record)
+
+    def end_if_unused(self) -> bool:
+        """Return whether the server is to end; then no command can join it any more."""
+        with locked(self.record.parent):
+            if not self.record.exists():
+                return True
+            joined = self.record.stat().st_mtime
+            if has_clients(self.record) or joined != self.joined:
+                self.joined, self.seen = joined, time.monotonic()
+                return False
+            if time.monotonic() - self.seen < self.seconds:
+                return False
+            self.record.unlink()
+            return True
+
+    def withdraw(self) -> None:
+        with locked(self.record.parent), suppress(OSError, ValueError):
+            if json.loads(self.record.read_text("utf-8"))["pid"] == os.getpid():
+                self.record.unlink()
+
+
+if __name__ == "__main__":
+    try:
+        main(*map(Path, sys.argv[1:]))
+    except LakeError as fault:
+        sys.exit(str(fault))

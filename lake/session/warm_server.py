@@ -1,0 +1,168 @@
+"""Warm server of Spark: one for the commands of a project and user, started on demand, ended by itself when unused.
+
+A command locks the server's record while it lives, so the server knows whether it has clients, even if one is killed.
+Servers are found, started and ended under one lock. Lock, records and log are files of `.lake/spark`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from lake.config import Settings
+from lake.errors import Unavailable
+from lake.session import file_modes
+from lake.session.remote import TOKEN, is_listening, is_local, server, token_file
+
+CONTAINER: Final = "LAKE_CONTAINER"
+"""Environment variable, `yes` or `no`, instead of the test for a container."""
+LOG: Final = "warm.log"
+SIGNS: Final = ("/.dockerenv", "/run/.containerenv")
+ENVIRONMENT: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "JAVA_", "JDK_", "PYSPARK_", "PYTHONPATH", "SPARK_", "TZ")
+"""Beginnings of the variables that Spark, its JVM and its workers depend on."""
+OF_SESSIONS: Final = (
+    {TOKEN, "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}
+    | {"SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_IP", "SPARK_REMOTE"}
+)  # fmt: skip
+"""Variables that sessions set themselves."""
+
+
+@dataclass(frozen=True)
+class WarmServer:
+    """Server of the process `pid` on `port` of loopback."""
+
+    pid: int
+    port: int
+
+
+def is_wanted(settings: Settings) -> bool:
+    """Return whether commands use a warm server: never in containers, which end with their command."""
+    is_embedded = not server(settings) and is_local(settings)
+    return bool(settings.spark.keep_warm) and is_embedded and not _is_container()
+
+
+def uses_server(settings: Settings) -> bool:
+    """Return whether sessions are of Spark Connect: of a server that is named, or of a warm one."""
+    return bool(server(settings)) or is_wanted(settings)
+
+
+def _is_container() -> bool:
+    found = "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(sign).exists() for sign in SIGNS)
+    return os.environ.get(CONTAINER, "yes" if found else "no") != "no"
+
+
+def join(settings: Settings, conf: Mapping[str, str]) -> str:
+    """Return the address of the server with `conf` and this environment, with its token. Start it if there is none.
+
+    The server keeps running while this process lives. Raises Unavailable if it does not start.
+    """
+    folder = file_modes.scratch(settings, "spark")
+    record = folder / f"warm-{_digest(conf)}.json"
+    with locked(folder):
+        found = _running(record)
+        if found is None:
+            _end_unused(folder)
+            found = _started(settings, record)
+        _Joined.hold(record)
+    return f"sc://localhost:{found.port}/;token={token_file(settings).read_text('utf-8').strip()}"
+
+
+class _Joined:
+    """Locked record of the server that this process uses."""
+
+    descriptor: int | None = None
+
+    @classmethod
+    def hold(cls, record: Path) -> None:
+        if cls.descriptor is not None:
+            os.close(cls.descriptor)
+        cls.descriptor = os.open(record, os.O_RDONLY)
+        fcntl.flock(cls.descriptor, fcntl.LOCK_SH)
+        os.utime(record)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder / "warm.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def has_clients(record: Path) -> bool:
+    with record.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def running(settings: Settings) -> list[str]:
+    """Describe each warm server of the project: its process, and whether commands use it."""
+    return [
+        f"pid {found.pid} on port {found.port}, {'in use' if has_clients(record) else 'unused'}"
+        for record in settings.path(".lake/spark").glob("warm-*.json")
+        if (found := _running(record))
+    ]
+
+
+def _running(record: Path) -> WarmServer | None:
+    with suppress(OSError, ValueError, TypeError):
+        found = WarmServer(**json.loads(record.read_text("utf-8")))
+        os.kill(found.pid, 0)
+        return found if is_listening("localhost", found.port) else None
+    return None
+
+
+def _end_unused(folder: Path) -> None:
+    """End the servers of other environments, and delete the records of those that were killed."""
+    for record in folder.glob("warm-*.json"):
+        found = _running(record)
+        if found is None or not has_clients(record):
+            record.unlink()
+            if found:
+                os.kill(found.pid, signal.SIGTERM)
+
+
+def _started(settings: Settings, record: Path) -> WarmServer:
+    log = record.with_name(LOG)
+    command = [sys.executable, "-P", "-m", "lake.session.warm_process", str(settings.project), str(record)]
+    environment = {name: value for name, value in os.environ.items() if name not in OF_SESSIONS}
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, cwd=settings.project, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            start_new_session=True,
+        )  # fmt: skip
+    while process.poll() is None:
+        if record.exists():
+            return WarmServer(**json.loads(record.read_text("utf-8")))
+        time.sleep(0.05)
+    lines = log.read_text("utf-8", "replace").strip().splitlines() or ["no message"]
+    raise Unavailable(
+        f"the warm Spark server does not start: {lines[-1]}",
+        where=str(log),
+        fix="see the log for the reason, or leave spark.keep_warm out",
+    )
+
+
+def _digest(conf: Mapping[str, str]) -> str:
+    """Return the digest of what a server depends on: versions, Python, settings and environment."""
+    environment = {n: v for n, v in os.environ.items() if n.startswith(ENVIRONMENT) and n not in OF_SESSIONS}
+    versions = [version(package) for package in ("headwater", "pyspark")]
+    parts = [versions, sys.executable, sorted(conf.items()), sorted(environment.items())]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
