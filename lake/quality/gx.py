@@ -1,7 +1,7 @@
 """Verdicts of Great Expectations from metrics that DuckDB counts exactly.
 
-The library validates arguments of new expectations, and decides about a value of the whole table that is not within its
-bounds: its import takes seconds and 130 MB.
+The library validates arguments of new expectations, and decides about a value of the whole table that is not clearly
+as expected: its import takes seconds and 130 MB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.errors import DeclarationError
 from lake.quality.columns import exact
 from lake.quality.row_tests import QUANTILES, CheckedRows, FailureCounts, exact_bounds, register_rows
-from lake.quality.statistics import JUDGED_BY
+from lake.quality.statistics import ABSENT, JUDGED_BY, OUTSIDE
 from lake.quality.suite import Expectation
 from lake.store import duckdb_tables
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LAZY_MODULES: Final = ("altair", "scipy.stats")
 """Modules that the library imports for charts and distribution tests: 70 MB and 0.7 s."""
 FORMAT: Final = {"result_format": "BOOLEAN_ONLY", "include_unexpected_rows": False, "partial_unexpected_count": 0}
+DEVIATIONS: Final = (OUTSIDE[0], ABSENT[0], "unexpected_rows_query.row_count")
 BOUNDS: Final = ("min_value", "max_value")
 """Arguments checked here, because the library accepts only floats and days."""
 
@@ -134,14 +135,27 @@ def _table_result(expectation: Expectation, rows: CheckedRows) -> ExpectationRes
         if ranges is not None:  # the library lets a quantile be out of its range by a ten-thousandth
             met = all(_within(value, *ends) for value, ends in zip(metrics[QUANTILES], ranges, strict=True))
         else:
-            met = is_within_bounds(expectation, value, bounds) or is_met_by_metrics(expectation, metrics, bounds)
+            met = is_clearly_met(expectation, metrics, bounds) or is_met_by_metrics(expectation, metrics, bounds)
     return ExpectationResult(expectation, met, observed=rows.display(expectation, names[-1], value))
 
 
-def is_within_bounds(expectation: Expectation, value: Any, bounds: Mapping[str, Any]) -> bool:
-    strict = any(expectation.kwargs.get(name) for name in ("strict_min", "strict_max"))
-    between = expectation.type.endswith("_to_be_between") and not strict
-    return between and _within(value, *map(bounds.get, BOUNDS))
+def is_clearly_met(expectation: Expectation, metrics: Mapping[str, Any], bounds: Mapping[str, Any]) -> bool:
+    """Return whether a value is within its bounds, equal to the expected one, or a count of deviations 0."""
+    kwargs, value = expectation.kwargs, metrics[JUDGED_BY[expectation.type][-1]]
+    if expectation.type.endswith("_to_be_between"):
+        excluded = [bounds.get(f"{end}_value") for end in ("min", "max") if kwargs.get(f"strict_{end}")]
+        return value not in excluded and _within(value, *map(bounds.get, BOUNDS))
+    match expectation.type:
+        case "expect_column_to_exist":
+            return kwargs.get("column_index") is None and kwargs["column"] in value
+        case "expect_table_columns_to_match_ordered_list":
+            return bool(value == kwargs["column_list"])
+        case "expect_table_columns_to_match_set":
+            return {*value} == {*kwargs["column_set"]}
+        case "expect_table_column_count_to_equal" | "expect_table_row_count_to_equal":
+            return bool(value == bounds["value"])
+    deviations = [metrics[name] for name in DEVIATIONS if name in metrics]
+    return bool(deviations) and not any(deviations)
 
 
 def _within(value: Any, low: Any, high: Any) -> bool:

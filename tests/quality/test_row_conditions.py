@@ -23,8 +23,8 @@ from lake.quality.gate import judge_frame
 from lake.quality.gx import (
     ExpectationResult,
     build_judges,
+    is_clearly_met,
     is_met_by_metrics,
-    is_within_bounds,
     judge,
     judge_rows,
     prepare,
@@ -202,19 +202,54 @@ def test_share_of_failing_rows_is_judged_as_by_the_library(type_: str, mostly: f
     "type_", [name for name in JUDGED_BY if name.endswith("_to_be_between") and "quantile" not in name]
 )
 def test_library_meets_expectations_whose_value_is_within_their_bounds(type_: str) -> None:
-    """It decides for all other values, and where a bound is excluded."""
+    """It decides for all other values."""
     values = (None, math.nan, math.inf, 0, -1, 2, Fraction(1, 3), 10**30, 0.5)
-    met = 0
-    for value, low, high in product(values, (None, 0, Fraction(1, 3), -math.inf), (None, 0, 2, Fraction(1, 3))):
+    lows, highs, met = (None, 0, Fraction(1, 3), -math.inf), (None, 0, 2, Fraction(1, 3)), 0
+    for value, low, high, *strict in product(values, lows, highs, *[(False, True)] * 2):
         exact = {"min_value": low, "max_value": high}
         bounded = {name: 0 for name, bound in exact.items() if bound is not None} or {"min_value": 0}
-        said = expectation((type_, {"column": "v", **bounded} if "column" in rule_of(type_).arguments else bounded))
-        if is_within_bounds(said, value, exact):
+        kwargs = {"column": "v", **bounded, **dict(zip(("strict_min", "strict_max"), strict, strict=True))}
+        said = expectation((type_, {name: kwargs[name] for name in kwargs if name in rule_of(type_).arguments}))
+        if is_clearly_met(said, metrics := {JUDGED_BY[type_][-1]: value}, exact):
             met += 1
-            assert is_met_by_metrics(said, {JUDGED_BY[type_][-1]: value}, exact), (value, exact)
-    assert met > 30
-    strict = expectation((type_, {**said.kwargs, "strict_min": True}))
-    assert not is_within_bounds(strict, 1, {"min_value": 0})
+            assert is_met_by_metrics(said, metrics, exact), (value, exact)
+    assert met > 100
+
+
+COLUMNS = ["a", "b", "c"]
+OF_TABLES: dict[str, tuple[dict[str, Any], list[Any], int]] = {
+    "expect_column_to_exist": ({"column": "b"}, [COLUMNS, ["b"], ["a"], [], ["B"]], 2),
+    "expect_column_to_exist at a place": ({"column": "b", "column_index": 1}, [COLUMNS, ["b"], ["a"]], 0),
+    "expect_table_columns_to_match_ordered_list": ({"column_list": COLUMNS}, [COLUMNS, ["c", "b", "a"], ["a"], []], 1),
+    "expect_table_columns_to_match_set": ({"column_set": COLUMNS}, [COLUMNS, ["c", "b", "a"], ["a"], []], 2),
+    "expect_table_columns_to_match_set inexactly": (
+        {"column_set": ["a"], "exact_match": False}, [COLUMNS, ["a"], ["b"], []], 1,
+    ),
+    "expect_table_column_count_to_equal": ({"value": 3}, [3, 2, 4, 0], 1),
+    "expect_table_row_count_to_equal": ({"value": 0}, [0, 1, 2**60], 1),
+    "expect_column_distinct_values_to_be_in_set": ({"column": "a", "value_set": [1]}, [0, 1, 9], 1),
+    "expect_column_distinct_values_to_contain_set": ({"column": "a", "value_set": [1]}, [0, 1, 9], 1),
+    "expect_column_distinct_values_to_equal_set": (
+        {"column": "a", "value_set": [1]}, [(0, 0), (0, 1), (1, 0), (2, 2)], 1,
+    ),
+    "unexpected_rows_expectation": ({"unexpected_rows_query": "SELECT * FROM {batch}"}, [0, 1, 9], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_TABLES)
+def test_library_meets_expectations_of_tables_that_are_clearly_met(case: str) -> None:
+    kwargs, values, clear = OF_TABLES[case]
+    said, names = expectation((type_ := case.partition(" ")[0], kwargs)), JUDGED_BY[type_]
+    counts = [name for name in names if name.endswith("count")] or [names[-1]]
+    found = []
+    for value in values:
+        several = value if isinstance(value, tuple) else (value,)
+        metrics: dict[str, Any] = {name: [] for name in names} | dict(zip(counts, several, strict=True))
+        bounds = {"value": kwargs["value"]} if "value" in kwargs else {}
+        if is_clearly_met(said, metrics, bounds):
+            found.append(value)
+            assert is_met_by_metrics(said, metrics, bounds), value
+    assert len(found) == clear, found
 
 
 @pytest.mark.parametrize("many", [250, pytest.param(10**6, marks=pytest.mark.long)])
