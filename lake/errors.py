@@ -19,15 +19,30 @@ from typing import ClassVar, Final
 
 
 class LakeError(Exception):
-    """Fault reported to a person: what was found, where, and how to fix it."""
+    """Fault reported to a person: what was found, where, and how to fix it. `causes` are the errors that it joins."""
 
     exit_code: ClassVar[int] = 1
+    causes: tuple[LakeError, ...] = ()
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.where = where
         self.fix = fix
+
+    @classmethod
+    def joined(cls, errors: Iterable[LakeError]) -> LakeError:
+        """Return the only one of `errors`, or one that lists them: of this class, if they are of several kinds."""
+        causes = tuple({str(cause): cause for error in errors for cause in error.causes or (error,)}.values())
+        if len(causes) == 1:
+            return causes[0]
+        faults = [cause for cause in causes if isinstance(cause, DeclarationError)]
+        if len(faults) == len(causes):
+            return DeclarationError.all(faults)
+        kind = Unavailable if all(isinstance(cause, Unavailable) for cause in causes) else cls
+        joined = kind("\n".join(map(str, causes)))
+        joined.causes = causes
+        return joined
 
     @property
     def lists_faults(self) -> bool:
@@ -72,18 +87,7 @@ class ContractError(LakeError):
 
 
 class QualityError(LakeError):
-    """Raised if a quality gate stopped, or too many records were rejected. `causes` are the errors that it joins."""
-
-    causes: tuple[LakeError, ...] = ()
-
-    @classmethod
-    def all(cls, causes: Iterable[LakeError]) -> LakeError:
-        causes = tuple(causes)
-        if len(causes) == 1:
-            return causes[0]
-        joined = cls("\n".join(map(str, causes)))
-        joined.causes = causes
-        return joined
+    """Raised if a quality gate stopped, or too many records were rejected."""
 
 
 class Refused(LakeError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lake.config import Settings
 from lake.engine.faults import python_faults
 from lake.engine.inputs import Evaluation, Inputs
-from lake.errors import DeclarationError
+from lake.errors import LakeError
 from lake.progress import step
 from lake.project.declaration import Declaration
 from lake.project.project import Project
@@ -99,7 +99,7 @@ def after_inputs(
 ) -> list[T]:
     """Return the results of `work` on `tables`, in dependency order, `tables_at_once` in parallel.
 
-    Tables derived from one that fails fail too. Raises the faults of declarations together, else the first failure.
+    Tables derived from one that fails fail too. Raises all failures together, but an unexpected one alone.
     """
     futures: dict[str, Future[T]] = {}
 
@@ -117,7 +117,9 @@ def after_inputs(
         for declaration in tables:
             futures[declaration.name] = pool.submit(copy_context().run, wait_and_work, declaration)
     failures = [error for future in futures.values() if (error := future.exception()) is not None]
-    faults = [error for error in dict.fromkeys(failures) if isinstance(error, DeclarationError)]
+    for failure in failures:
+        if not isinstance(failure, LakeError):
+            raise failure
     if failures:
-        raise DeclarationError.all(faults) if len(faults) == len(set(failures)) else failures[0]
+        raise LakeError.joined(failure for failure in failures if isinstance(failure, LakeError))
     return [future.result() for future in futures.values()]

@@ -187,7 +187,8 @@ def _head_lines(status: Status) -> Iterator[str]:
     cut, edition, newest = status.cut, status.edition, status.newest
     yield f"cut      {cut.number}, {moment(cut.made_at)} ({_age(status, cut.made_at)})" if cut else NO_CUT
     if edition is None:
-        yield "edition  none yet: lake run"
+        is_stopped = status.faults or status.failed or status.stoppers or any(stream.held for stream in status.streams)
+        yield f"edition  none yet{'' if is_stopped else ': lake run'}"
         return
     published = f"{moment(edition.published_at)} ({_age(status, edition.published_at)})"
     yield f"edition  {edition.number} of cut {edition.cut}, {published}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
+from lake.errors import LakeError, QualityError, Unavailable
 from lake.progress import OnProgress
 from lake.project.groups import cuts, held_with
 from lake.project.project import Project
@@ -78,11 +78,11 @@ def tables_by_group(
         on_progress(line)
     others = tuple(group for group in project.groups if group not in reasons)
     if not others:
-        raise _combined(causes.values())
+        raise QualityError.joined(causes.values())
     tables = {name: entry for group in others for name, entry in passed[group].items()}
     for group in reasons:
         tables |= _as_before(latest, project.groups[group], cut)
-    return tables, BlockedGroups(reasons, others, _combined(causes.values())) if reasons else None
+    return tables, BlockedGroups(reasons, others, QualityError.joined(causes.values())) if reasons else None
 
 
 def _held_lines(reasons: Mapping[str, str], errors: Mapping[str, LakeError], at: Mapping[str, int]) -> Iterator[str]:
@@ -90,16 +90,12 @@ def _held_lines(reasons: Mapping[str, str], errors: Mapping[str, LakeError], at:
     held: dict[tuple[str, int], list[str]] = {}
     for group, why in reasons.items():
         error = errors.get(group)
-        causes = [cause.what for cause in _causes(error)] if error and error.what == why else [why]
+        causes = [cause.what for cause in error.causes or (error,)] if error and error.what == why else [why]
         for cause in causes:
             held.setdefault((cause, at[group]), []).append(group)
     for (cause, cut), groups in held.items():
         verb = "is" if len(groups) == 1 else "are"
         yield f"publish {', '.join(groups)} {verb} held{f' at cut {cut}' if cut else ''}: {cause}"
-
-
-def _causes(error: LakeError) -> Iterable[LakeError]:
-    return error.causes if isinstance(error, QualityError) and error.causes else (error,)
 
 
 def _waiting_groups(project: Project, cut: Cut) -> set[str]:
@@ -118,9 +114,3 @@ def _as_before(latest: Edition | None, members: Iterable[Declaration], cut: Cut)
         name: replace(latest.tables[name], cut=None if reached == cut.number else reached)
         for name, reached in at.items()
     }
-
-
-def _combined(errors: Iterable[LakeError]) -> LakeError:
-    different = list({str(cause): cause for error in errors for cause in _causes(error)}.values())
-    faults = [error for error in different if isinstance(error, DeclarationError)]
-    return DeclarationError.all(faults) if len(faults) == len(different) else QualityError.all(different)

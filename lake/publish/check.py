@@ -65,7 +65,7 @@ def check(
     gate_error = causes.gate_error(Inputs(spark, project, picked_cut), checks)
     errors = [*filter(None, [gate_error]), *rejection_limits.stop_errors(project, picked, picked_cut)]
     if errors:
-        raise QualityError.all(errors)
+        raise QualityError.joined(errors)
     return checks
 
 

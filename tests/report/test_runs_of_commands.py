@@ -104,6 +104,20 @@ def test_failed_build_is_shown_until_one_succeeds(lakehouse: Lakehouse, run: Run
     assert failed(run) == set()
 
 
+def test_run_reports_every_table_that_fails(lakehouse: Lakehouse, commands: Commands) -> None:
+    """Tables derived from one that fails are not among them, nor is anything published."""
+    failing = 'rows.selectExpr("id", "at", "1 div (id - {}) as share")'
+    jobs = {
+        name: job(name, LATEST, 'log("thing")', returns=failing.format(number)) for number, name in enumerate("abc")
+    }
+    declare(lakehouse.source, jobs={**jobs, "below": job("below", LATEST, "b")})
+    done = commands.lake("run", at=lakehouse)
+    assert done.code == 1
+    assert done.err.count("its rows cannot be evaluated: ") == 2, done.err
+    assert [name for name in (*jobs, "below") if f"{name}: its rows cannot be evaluated" in done.err] == ["b", "c"]
+    assert json.loads(commands.lake("status", "--json", at=lakehouse).out)["edition"] is None
+
+
 @pytest.mark.long
 def test_alert_reports_a_failure_and_its_end(
     lakehouse: Lakehouse, run: Run, commands: Commands, monkeypatch: pytest.MonkeyPatch
