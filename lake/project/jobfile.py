@@ -44,10 +44,33 @@ DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctio
 READABLE: Final = "a job is a Python file in UTF-8 that declares one table"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
-_FORBIDDEN_MODULES: Final = frozenset({"random", "uuid", "time", "secrets", "os", "socket"})
+_FORBIDDEN_MODULES: Final = frozenset(
+    {"random", "secrets", "time", "uuid"}
+    | {"asyncio", "ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver", "ssl", "urllib", "xmlrpc"}
+    | {
+        "dbm",
+        "fileinput",
+        "glob",
+        "io",
+        "linecache",
+        "mmap",
+        "os",
+        "pathlib",
+        "shelve",
+        "shutil",
+        "sqlite3",
+        "tempfile",
+    }
+    | {"ctypes", "getpass", "importlib", "locale", "multiprocessing", "platform", "pty", "pwd", "resource", "runpy"}
+    | {"signal", "subprocess", "threading"}
+)
+_OF_PROCESS: Final = frozenset({"__import__", "eval", "exec", "hash", "id", "input", "open"})
+"""Functions of Python that read what is in no input, or of which processes have different results."""
+_ORDERED: Final = frozenset({"join", "enumerate", "iter", "next"})
+"""Functions whose result depends on the order of their argument."""
 IMPORTS: Final = (
-    "a job may import pyspark, lake, jobs by their full names, and the standard library except "
-    + ", ".join(sorted(_FORBIDDEN_MODULES))
+    "a job may import pyspark, lake, jobs by their full names, and modules of the standard library that read "
+    "nothing outside of it: no files, network, clock, randomness or other processes"
 )
 _lake: Final = sys.modules["lake"]  # its public names, which cannot be imported here
 _KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
@@ -174,7 +197,24 @@ class JobFile:
             elif called == "_ingested_at":
                 what = "_ingested_at is for people only: it differs between runs"
                 faults.append(self._fault(line, what, "use the event time, _time"))
+        faults += [self._fault(line, what, fix) for line, what, fix in self._process_dependent()]
         return faults
+
+    def _process_dependent(self) -> Iterator[tuple[int, str, str]]:
+        """Yield (line, fault, fix) of calls of Python with another result in another process."""
+        own = {node.name for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)}
+        imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
+        own |= {alias.asname or alias.name for node in imports for alias in node.names}
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Name(id=name)) if name in _OF_PROCESS - own:
+                    fix = "use hashlib" if name == "hash" else "use only the rows of the inputs"
+                    yield node.lineno, f"{name} has another result in another process", fix
+                case (
+                    ast.Call(args=[ast.Set() | ast.SetComp() as values])
+                    | ast.Call(args=[ast.Call(func=ast.Name(id="set" | "frozenset")) as values])
+                ) if _name(node.func) in _ORDERED:
+                    yield values.lineno, "the order of a set is another in another process", "sort it: sorted(…)"
 
     def _imports(self) -> Iterator[tuple[str, int]]:
         for node in ast.walk(self.tree):
@@ -259,7 +299,7 @@ def _sql_calls(text: str, line: int) -> Iterator[_Call]:
 
 def _may_import(name: str) -> bool:
     top = name.partition(".")[0]
-    if top in _FORBIDDEN_MODULES:
+    if top in _FORBIDDEN_MODULES and name != "urllib.parse":
         return False
     return top in {"pyspark", "lake", "jobs", "__future__"} or top in sys.stdlib_module_names
 

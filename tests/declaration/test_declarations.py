@@ -169,6 +169,29 @@ def test_clock_of_python_is_rejected(tmp_path: Path, code: str) -> None:
     assert "is not deterministic" in str(fault)
 
 
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("x = hash('a')", "hash"),
+        ("x = open('a')", "open"),
+        ("def f(s):\n    return ','.join({w for w in s})", "order of a set"),
+        ("def f(s):\n    return next(iter(set(s)))", "order of a set"),
+        ("import pathlib", "imports pathlib"),
+        ("from urllib.request import urlopen", "imports urllib.request"),
+        ("from urllib.parse import quote", ""),
+        ("import io, csv, json, hashlib, unicodedata, zoneinfo", ""),
+        ("from pyspark.sql.functions import hash\nx = hash('a')", ""),
+        ("x = F.hash('a')", ""),
+        ("def open(s):\n    return s\nx = open('a')", ""),
+        ("def f(s):\n    return sorted(list(set(s))), ','.join(sorted(set(s))), len({*s})", ""),
+    ],
+)
+def test_python_with_another_result_in_another_process_is_rejected(tmp_path: Path, code: str, fault: str) -> None:
+    (tmp_path / "t.py").write_text(code)
+    faults = [found.what for found in JobFile.read(tmp_path / "t.py").faults()]
+    assert [fault in found for found in faults] == ([True] if fault else []), faults
+
+
 FUNCTIONS = sorted(name for name in NONDETERMINISTIC if name.islower())
 
 
