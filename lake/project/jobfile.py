@@ -1,30 +1,21 @@
-"""Job file: its fingerprint, the faults in its syntax tree, and its import.
-
-An error in one is reported once, with its line, and never ends the process.
-"""
+"""File of a job: its fingerprint, what it imports, and the faults in its syntax tree."""
 
 from __future__ import annotations
 
 import ast
-import builtins
 import hashlib
-import inspect
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module, invalidate_caches
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from lake.contracts.declared_text import declared_text
 from lake.contracts.determinism import code_of, is_nondeterministic, texts_of
-from lake.errors import DeclarationError, did_you_mean
-from lake.project.declaration import Declaration
+from lake.errors import DeclarationError
 
 ORDER_DEPENDENT: Final = frozenset(
     {"first", "last", "first_value", "last_value", "any_value", "mode"}
@@ -46,22 +37,9 @@ _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
 _FORBIDDEN_MODULES: Final = frozenset(
     {"random", "secrets", "time", "uuid"}
-    | {"asyncio", "ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver", "ssl", "urllib", "xmlrpc"}
-    | {
-        "dbm",
-        "fileinput",
-        "glob",
-        "io",
-        "linecache",
-        "mmap",
-        "os",
-        "pathlib",
-        "shelve",
-        "shutil",
-        "sqlite3",
-        "tempfile",
-    }
-    | {"ctypes", "getpass", "importlib", "locale", "multiprocessing", "platform", "pty", "pwd", "resource", "runpy"}
+    | {"asyncio", "ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver", "ssl", "urllib"}
+    | {"dbm", "fileinput", "glob", "linecache", "mmap", "os", "pathlib", "shelve", "shutil", "sqlite3", "tempfile"}
+    | {"ctypes", "getpass", "importlib", "locale", "multiprocessing", "platform", "pwd", "resource", "runpy"}
     | {"signal", "subprocess", "threading"}
 )
 _OF_PROCESS: Final = frozenset({"__import__", "eval", "exec", "hash", "id", "input", "open"})
@@ -72,9 +50,6 @@ IMPORTS: Final = (
     "a job may import pyspark, lake, jobs by their full names, and modules of the standard library that read "
     "nothing outside of it: no files, network, clock, randomness or other processes"
 )
-_lake: Final = sys.modules["lake"]  # its public names, which cannot be imported here
-_KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
-_NAME: Final = re.compile(r"^name '(\w+)' is not defined")
 
 
 class _Call(NamedTuple):
@@ -356,74 +331,3 @@ def _normal_text(node: Any) -> str:
         else:
             fields.append(f"{name}={_normal_text(value)}")
     return f"{type(node).__name__}({','.join(fields)})"
-
-
-class UpstreamFailed(Exception):
-    pass
-
-
-@contextmanager
-def importing(project: Path) -> Iterator[None]:
-    for name in [name for name in sys.modules if name == "jobs" or name.startswith("jobs.")]:
-        del sys.modules[name]
-    sys.path.insert(0, str(project))
-    invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(str(project))
-
-
-def load_declaration(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
-    """Import `file`. Raises DeclarationError if it declares no table of its name.
-
-    Raises UpstreamFailed if another file is to blame.
-    """
-    try:
-        module = import_module(file.module)
-    except (Exception, SystemExit) as error:
-        raise _as_fault(file, files, error) from error
-    tables = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
-    if len(tables) != 1 or tables[0].name != file.path.stem:
-        raise DeclarationError(
-            f"declares {', '.join(sorted(each.name for each in tables)) or 'no table'}",
-            where=file.where,
-            fix=f"declare one table in it, called {file.path.stem}",
-        )
-    return tables[0]
-
-
-def _as_fault(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) -> DeclarationError | UpstreamFailed:
-    frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename) in files]
-    if frames and Path(frames[-1].filename) != file.path:
-        return UpstreamFailed(frames[-1].filename)
-    where = f"{file.where}:{frames[-1].lineno}" if frames else file.where
-    name = file.path.stem
-    if isinstance(error, DeclarationError):
-        return DeclarationError(f"{name}: {error.what}", where=error.where or where, fix=error.fix)
-    if isinstance(error, SystemExit):
-        return DeclarationError(f"{name}: ends the process", where=where, fix="a job may only declare a table")
-    raised_by = extract_tb(error.__traceback__)[-1].filename
-    if "SESSION_OR_CONTEXT" in str(error) or (isinstance(error, AssertionError) and "pyspark" in raised_by):
-        what = f"{name}: makes an expression of columns where there is no session yet"
-        return DeclarationError(what, where=where, fix="make it in the function")
-    what = f"{type(error).__name__}: {error}".replace(".__init__()", "")
-    what = re.sub(r" \(/[^)]*\)$", "", what)  # the path of a module is irrelevant to the job
-    return DeclarationError(f"{name}: {what}", where=where, fix=_fix(error, files))
-
-
-def _fix(error: BaseException, files: Mapping[Path, JobFile]) -> str:
-    message = str(error)
-    if match := _KEYWORD.match(message):
-        kind: Any = getattr(_lake, match[1], None)
-        return did_you_mean(match[2], inspect.signature(kind).parameters) if kind else "leave it out"
-    if isinstance(error, TypeError) and "missing" in message and "required" in message:
-        return "add it: `python -c 'import lake; help(lake.…)'` shows what each kind takes"
-    if match := _NAME.match(message):
-        fix = f"import it: from lake import {match[1]}" if match[1] in _lake.__all__ else ""
-        return fix or did_you_mean(match[1], _lake.__all__, dir(builtins))
-    if isinstance(error, ImportError) and error.name == "lake":
-        return did_you_mean(message.partition("'")[2].partition("'")[0], _lake.__all__)
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return did_you_mean(error.name, [file.module for file in files.values()])
-    return "correct that line; --debug shows the stack trace"

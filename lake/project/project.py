@@ -20,9 +20,9 @@ from lake.contracts.upcast import definition as upcast_definition
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.latest import First
 from lake.project import groups
-from lake.project.declaration import Declaration
+from lake.project.declaration import Declaration, UpstreamFailed, importing, load_declaration
 from lake.project.groups import Groups
-from lake.project.jobfile import JobFile, UpstreamFailed, importing, load_declaration
+from lake.project.jobfile import JobFile
 from lake.quality.parking import PLACE, ROW, SUFFIX, definition_text
 from lake.quality.suite import has_parking, load_suite
 from lake.store.ledger import contract_versions
