@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from lake.config import Settings, SparkSettings
+from lake.session.spark_session import gone
 from lake.session.warm_process import Clients
-from lake.session.warm_server import WarmServer, is_wanted
+from lake.session.warm_server import WarmServer, _Joined, is_wanted
 from lake.testing import Lakehouse
 from tests.intake import LAKE
 from tests.processes import children, until
@@ -141,11 +142,20 @@ def test_server_waits_after_a_client_that_came_and_went(record: Path) -> None:
     assert not clients.end_if_unused()
 
 
-def test_server_deletes_no_record_of_another(record: Path) -> None:
-    clients = Clients(record, 0.0)
+def test_server_ends_if_another_has_its_record_and_keeps_that(record: Path) -> None:
+    """A command that started the first was killed before it joined."""
+    clients = Clients(record, 3600.0)
     clients.announce(WarmServer(os.getpid() + 1, 1))
+    assert clients.end_if_unused()
     clients.withdraw()
     assert record.exists()
+
+
+def test_lost_session_of_a_warm_server_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = Exception("[SESSION_NOT_FOUND] it is not found")
+    assert "lake serve connect" in getattr(gone(error), "fix", "")
+    monkeypatch.setattr(_Joined, "descriptor", 0)
+    assert getattr(gone(error), "fix", "") == "try again"
 
 
 @pytest.mark.parametrize(

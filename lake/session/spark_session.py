@@ -337,8 +337,9 @@ def gone(error: BaseException) -> Gone | None:
     if isinstance(error, Gone):
         return error
     message = f"{type(error).__name__} {error}"
+    fix = "try again" if warm_server.is_joined() else remote.START
     if remote.status(error) == "UNAVAILABLE" or any(sign in message for sign in FORGOTTEN):
-        return Gone("the Spark Connect server has ended or has dropped this session", fix=remote.START)
+        return Gone("the Spark Connect server has ended or has dropped this session", fix=fix)
     if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and has_jvm_ended()):
         return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None

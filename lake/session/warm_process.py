@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event
@@ -23,7 +22,7 @@ from lake.session import file_modes
 from lake.session.file_modes import generated_token
 from lake.session.remote import DETACHED, TOKEN, token_file
 from lake.session.spark_session import embedded, has_jvm_ended
-from lake.session.warm_server import LOG, WarmServer, has_clients, locked
+from lake.session.warm_server import LOG, WarmServer, has_clients, locked, recorded
 
 LOOPBACK: Final = "127.0.0.1"
 PLUGIN: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
@@ -68,7 +67,7 @@ class Clients:
     def end_if_unused(self) -> bool:
         """Return whether the server is to end; then no command can join it any more."""
         with locked(self.record.parent):
-            if not self.record.exists():
+            if not self._is_own():
                 return True
             joined = self.record.stat().st_mtime
             if has_clients(self.record) or joined != self.joined:
@@ -80,9 +79,13 @@ class Clients:
             return True
 
     def withdraw(self) -> None:
-        with locked(self.record.parent), suppress(OSError, ValueError):
-            if json.loads(self.record.read_text("utf-8"))["pid"] == os.getpid():
+        with locked(self.record.parent):
+            if self._is_own():
                 self.record.unlink()
+
+    def _is_own(self) -> bool:
+        found = recorded(self.record)
+        return found is not None and found.pid == os.getpid()
 
 
 if __name__ == "__main__":

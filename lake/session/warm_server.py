@@ -103,8 +103,12 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_joined() -> bool:
+    return _Joined.descriptor is not None
+
+
 def has_clients(record: Path) -> bool:
-    with record.open("rb") as file:
+    with suppress(FileNotFoundError), record.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -122,10 +126,16 @@ def running(settings: Settings) -> list[str]:
 
 
 def _running(record: Path) -> WarmServer | None:
+    with suppress(OSError):
+        if (found := recorded(record)) and is_listening("localhost", found.port):
+            os.kill(found.pid, 0)
+            return found
+    return None
+
+
+def recorded(record: Path) -> WarmServer | None:
     with suppress(OSError, ValueError, TypeError):
-        found = WarmServer(**json.loads(record.read_text("utf-8")))
-        os.kill(found.pid, 0)
-        return found if is_listening("localhost", found.port) else None
+        return WarmServer(**json.loads(record.read_text("utf-8")))
     return None
 
 
@@ -149,8 +159,8 @@ def _started(settings: Settings, record: Path) -> WarmServer:
             start_new_session=True,
         )  # fmt: skip
     while process.poll() is None:
-        if record.exists():
-            return WarmServer(**json.loads(record.read_text("utf-8")))
+        if found := recorded(record):
+            return found
         time.sleep(0.05)
     lines = log.read_text("utf-8", "replace").strip().splitlines() or ["no message"]
     raise Unavailable(
