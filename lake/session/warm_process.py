@@ -40,7 +40,8 @@ def main(project: Path, record: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as free:
         port = free.getsockname()[1]
     address = {"spark.connect.grpc.binding.address": LOOPBACK, "spark.connect.grpc.binding.port": str(port)}
-    embedded(settings, {**DETACHED, **address, "spark.plugins": PLUGIN}, log=LOG)
+    plugins = ",".join([PLUGIN, *filter(None, [settings.spark.conf.get("spark.plugins")])])
+    embedded(settings, {**DETACHED, **address, "spark.plugins": plugins}, log=LOG)
     clients = Clients(record, settings.spark.keep_warm.total_seconds())
     clients.announce(WarmServer(os.getpid(), port))
     try:
