@@ -168,7 +168,7 @@ class Project:
 
     def _used(self, file: JobFile) -> set[str]:
         """Return the modules of which `file` uses more than to name their table as an input."""
-        jobs = {job.module: table for table, job in self.files.items() if not self.tables[table].parked_of}
+        jobs = {job.module: table for table, job in self.files.items() if table == job.path.stem}
 
         def is_used(module: str) -> bool:
             table = jobs.get(module)
