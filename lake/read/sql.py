@@ -64,7 +64,7 @@ class EditionReader:
     Queries of tables alone use the shared `database`; any other opens one of its own.
     """
 
-    settings: Settings
+    settings: Settings = field(compare=False)  # of one project in each process
     edition: editions.Edition
     may_read: Callable[[str], bool] = field(default=lambda _: True, compare=False)
     is_limited: bool = False
