@@ -136,7 +136,7 @@ class Settings:
       whole file if a line is sixteen times as long.
     - `lease_seconds`: how long a writer waits for another. `in_process_rows`: Spark makes tables of more input rows.
       `client_memory`: bytes of this process that DuckDB may hold; it spills the rest to files in `.lake`.
-      `tables_at_once`: tables processed in parallel, sharing the driver's memory.
+      `tables_at_once`: tables, and streams, processed in parallel; they share the driver's memory.
     - `keep_editions`, `keep_days`: `lake maintain` keeps this number of newest editions, and those of the last days. It
       compacts up to `maintain_bytes` bytes a call. `lake run --follow` calls it every `maintain_every` cycles, never
       for 0. `keep_consumer_days`: the edition of a consumer or a sink is kept until it is so far behind.

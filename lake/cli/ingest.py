@@ -42,7 +42,8 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     Example: lake ingest flights weather
     """
     shell.load()
-    from lake.ingest.ingest import ingest_named, restart_sources
+    from lake.ingest.ingest import ingest_named
+    from lake.ingest.source_ingestion import restart_sources
 
     if give_up and not names:
         raise click.UsageError("--give-up needs the names of the sources")

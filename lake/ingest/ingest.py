@@ -6,25 +6,27 @@ The horizon no longer waits for a producer after the batch that closes it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import wait
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
+from contextvars import copy_context
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, Final, TypeAlias
+from itertools import chain, count
+from threading import Lock
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
-from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
+from lake.errors import LakeError, Unavailable
 from lake.ingest import crashed_readers, landing
 from lake.ingest.append import BatchCounts, append, unreadable_files
 from lake.ingest.declared_position import declared_position
 from lake.ingest.delivery import Closing, FileDelivery
 from lake.ingest.files import Mark
 from lake.ingest.horizon import Horizon
-from lake.ingest.source_ingestion import copy_again, give_up_lost, open_ingestion
+from lake.ingest.source_ingestion import open_ingestion
 from lake.progress import step
 from lake.session.spark_session import first_line, started
 from lake.sources.declared import DeclaredSource, sound_sources
@@ -36,7 +38,6 @@ from lake.store.ledger.runs import failing
 from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.process import fault_of
-from lake.store.recovery import RESTORE
 from lake.store.view import view
 from lake.store.warehouse import Warehouse
 from lake.text import some_of
@@ -44,7 +45,7 @@ from lake.text import some_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Task: TypeAlias = Callable[[dict[str, BatchCounts]], None]
+Work: TypeAlias = Callable[[dict[str, BatchCounts]], None]
 """It adds what it ingests to the counts of streams, also before it fails."""
 TRACE: Final = "lake ingest STREAM --debug shows the stack trace"
 
@@ -59,6 +60,14 @@ class _NoSession(Unavailable):
     def __init__(self, why: LakeError) -> None:
         super().__init__(why.what)
         self.why = why
+
+
+class _Task(NamedTuple):
+    """Work on a stream or a source, which writes to the logs of `streams`."""
+
+    subject: str
+    streams: Set[str]
+    work: Work
 
 
 @dataclass
@@ -91,6 +100,8 @@ class Ingestion:
     on_news: Callable[[], None] = lambda: None
     on_more: Callable[[str], None] = lambda _: None
     on_end: Callable[[str, float], None] = lambda *_: None
+    _starting: Lock = field(default_factory=Lock, init=False)
+    _failed: list[_NoSession] = field(default_factory=list, init=False)
 
     def run(self, names: Iterable[str] | None = None) -> dict[str, BatchCounts]:
         """Ingest `names` (default: all), starting Spark only if needed. Return each stream's sums.
@@ -102,32 +113,56 @@ class Ingestion:
         of_sources = {*declared, *faults}
         wanted = self.contracts if named is None else [n for n in named if n in self.contracts or n not in of_sources]
         chosen = [known_stream(self.contracts, stream) for stream in wanted]
-        chosen.sort(key=lambda contract: crashed_readers.crashes(self.settings, contract.name).deaths)
         streams = {contract.name for contract in chosen}
         idle = find_idle_producers(self.settings, chosen, declared, self.now) if not faults else []
         outcome = _Outcome()
         tasks = self._landing_tasks(chosen)
         tasks += [
-            (name, partial(self._drain, source))
+            _Task(name, {*source.streams}, partial(self._drain, source))
             for name, source in declared.items()
             if named is None or name in named or streams & {*source.streams}
         ]
-        tasks += [(name, partial(_raise, fault)) for name, fault in faults.items() if named is None or name in named]
-        for subject, task in tasks:
-            self._perform(subject, task, outcome)
+        of_faults = [name for name in faults if named is None or name in named]
+        tasks += [_Task(name, set(), partial(_raise, faults[name])) for name in of_faults]
+        self._perform_all(tasks, outcome)
         for producers in idle:
             if not outcome.failed & producers.subjects:
                 close = partial(producers.close, self._session, drained=self.batches is None, now=self.now)
                 self._perform(producers.stream, close, outcome)
         runs.record_nothing_to_do(self.settings, "ingest", outcome.unchanged)
         outcome.raise_failures()
-        return outcome.counts
+        return {stream: outcome.counts[stream] for stream in self.contracts if stream in outcome.counts}
 
-    def _perform(self, subject: str, task: Task, outcome: _Outcome) -> None:
+    def _perform_all(self, tasks: Sequence[_Task], outcome: _Outcome) -> None:
+        """Perform tasks beside each other, `tables_at_once`, but one by one those of the same streams.
+
+        Those of streams with a file that may end this process come last, alone.
+        """
+        groups = sorted(_by_streams(tasks), key=self._deaths)
+        safe = [group for group in groups if not self._deaths(group)]
+
+        def perform(group: Iterable[_Task]) -> None:
+            for task in group:
+                self._perform(task.subject, task.work, outcome)
+
+        if len(safe) > 1:
+            with ThreadPoolExecutor(self.settings.tables_at_once, thread_name_prefix="streams") as pool:
+                futures = [pool.submit(copy_context().run, perform, group) for group in safe]
+            for future in futures:
+                future.result()
+            groups = groups[len(safe) :]
+        for group in groups:
+            perform(group)
+
+    def _deaths(self, tasks: Iterable[_Task]) -> int:
+        streams = {stream for task in tasks for stream in task.streams}
+        return max((crashed_readers.crashes(self.settings, stream).deaths for stream in streams), default=0)
+
+    def _perform(self, subject: str, work: Work, outcome: _Outcome) -> None:
         began, ingested, done = datetime.now(UTC), dict[str, BatchCounts](), outcome.counts
         try:
             with failing(self.settings, "ingest", subject):
-                task(ingested)
+                work(ingested)
         except _NoSession as error:
             raise error.why from error.why.__cause__
         except Exception as error:
@@ -147,10 +182,14 @@ class Ingestion:
             outcome.unchanged.append(subject)
 
     def _session(self) -> SparkSession:
-        try:
-            return self.spark()
-        except LakeError as why:
-            raise _NoSession(why) from why
+        with self._starting:
+            if self._failed:
+                raise self._failed[0]
+            try:
+                return self.spark()
+            except LakeError as why:
+                self._failed.append(_NoSession(why))
+                raise self._failed[0] from why
 
     def _drain(self, source: DeclaredSource, counts: dict[str, BatchCounts]) -> None:
         with open_ingestion(self.settings, self._session, self.contracts, source, now=self.now) as ingestion:
@@ -159,7 +198,7 @@ class Ingestion:
             finally:
                 counts.update(ingestion.counts)
 
-    def _landing_tasks(self, chosen: Sequence[Contract]) -> list[tuple[str, Task]]:
+    def _landing_tasks(self, chosen: Sequence[Contract]) -> list[_Task]:
         settings, by_name = self.settings, {contract.name: contract for contract in chosen}
         storage = Warehouse(settings).root.storage
         with view():
@@ -180,7 +219,7 @@ class Ingestion:
                     return checks[contract.name].result()
             self._ingest_files(self._session, contract, counts)
 
-        return [(contract.name, partial(ingest_stream, contract)) for contract in chosen]
+        return [_Task(contract.name, {contract.name}, partial(ingest_stream, contract)) for contract in chosen]
 
     @view()
     def _ingest_files(
@@ -251,41 +290,19 @@ def ingest_named(
     return ingest(settings, spark, contracts, names or None, on_failure=on_failure)
 
 
-def restart_sources(
-    settings: Settings,
-    names: Sequence[str],
-    *,
-    give_up: bool,
-    again: Sequence[str],
-    on_progress: Callable[[str], None],
-) -> None:
-    """Prepare sources for their next delivery.
-
-    With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies the
-    tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing is
-    lost.
-    """
-    contracts, _ = sound_contracts(settings)
-    declared = {*source_names(settings)}
-    for name in names:
-        if name not in declared:
-            load_contract(settings, name)
-            if give_up:
-                raise DeclarationError(f"{name} is a stream; --give-up is for sources", fix=RESTORE)
-        elif give_up:
-            on_progress(give_up_lost(settings, name, contracts))
-    if again:
-        [source] = names
-        if source not in declared:
-            raise DeclarationError(f"unknown source {source!r}", fix=did_you_mean(source, declared))
-        copy_again(settings, source, contracts, again)
-        on_progress(f"{source} copies {', '.join(again)} anew")
-
-
 def _unexpected(error: Exception) -> LakeError:
     fault = LakeError(f"unexpected error: {first_line(error)}", fix=f"{TRACE}; the other streams are ingested")
     fault.__cause__ = error
     return fault
+
+
+def _by_streams(tasks: Iterable[_Task]) -> list[list[_Task]]:
+    """Return tasks in groups, in their order: tasks of different groups write to different streams."""
+    groups = list[list[_Task]]()
+    for task in tasks:
+        joined = [group for group in groups if any(other.streams & task.streams for other in group)]
+        groups = [group for group in groups if group not in joined] + [[*chain(*joined), task]]
+    return groups
 
 
 def landing_backlog(settings: Settings, stream: str) -> tuple[int, int]:

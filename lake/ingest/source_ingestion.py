@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
-from lake.contracts.contract import Contract, load_contract
+from lake.contracts.contract import Contract, load_contract, sound_contracts
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.append import BatchCounts, append
 from lake.ingest.declared_position import declared_position
@@ -29,6 +29,7 @@ from lake.store.ledger import runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, SourcePosition
 from lake.store.log_head import LogHead
+from lake.store.recovery import RESTORE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -270,3 +271,34 @@ class SourceIngestion:
 def _is_in_log(spooled: SpooledDelivery, head: LogHead) -> bool:
     newest = head.sources.get(spooled.source)
     return newest is not None and newest.number >= spooled.number
+
+
+def restart_sources(
+    settings: Settings,
+    wanted: Sequence[str],
+    *,
+    give_up: bool,
+    again: Sequence[str],
+    on_progress: Callable[[str], None],
+) -> None:
+    """Prepare sources for their next delivery.
+
+    With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies the
+    tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing is
+    lost.
+    """
+    contracts, _ = sound_contracts(settings)
+    declared = {*names(settings)}
+    for name in wanted:
+        if name not in declared:
+            load_contract(settings, name)
+            if give_up:
+                raise DeclarationError(f"{name} is a stream; --give-up is for sources", fix=RESTORE)
+        elif give_up:
+            on_progress(give_up_lost(settings, name, contracts))
+    if again:
+        [source] = wanted
+        if source not in declared:
+            raise DeclarationError(f"unknown source {source!r}", fix=did_you_mean(source, declared))
+        copy_again(settings, source, contracts, again)
+        on_progress(f"{source} copies {', '.join(again)} anew")

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
-from lake.ingest.ingest import ingest_named, restart_sources
+from lake.ingest.ingest import ingest_named
 from lake.ingest.replay import quarantined_records
-from lake.ingest.source_ingestion import give_up_lost
+from lake.ingest.source_ingestion import give_up_lost, restart_sources
 from lake.ops import pipeline
 from lake.store import duckdb_tables
 from lake.store.log import Log
