@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -342,6 +343,8 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 
 
 def main() -> None:
+    os.environ["TZ"] = "UTC"  # jobs' Python functions, here and in Spark's workers, see no zone of this machine
+    time.tzset()
     exits.install_handlers()
     stdout.install()
     with nullcontext() if exits.stack_traces_wanted() else without_panics():

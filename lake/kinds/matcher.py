@@ -337,7 +337,7 @@ class BacktrackingMatcher:
             return True
         try:
             return bool(step.condition(self.events[row], self.matched))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise WorkerFault(
                 f"step {step.name}: {type(error).__name__}: {error} at {self.events[row]!r}",
                 where=source_of(step.condition),

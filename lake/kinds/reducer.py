@@ -203,7 +203,7 @@ class FoldWork:
                 for i in range(begin, end):
                     try:
                         outcome = self._apply_step(state, events[i], forms)
-                    except Exception as error:
+                    except (Exception, SystemExit) as error:
                         raise self._fault(error, events[i], batch.column(AT)[i].as_py()) from error
                     if isinstance(outcome, Refusal):
                         refusals.append((i, outcome.reason))
@@ -227,7 +227,7 @@ class FoldWork:
         with many_digits():
             try:
                 outcome = self._apply_step(state, dict(event), forms)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._fault(error, event, {ORDER: {}}) from error
         return outcome if isinstance(outcome, Refusal) else {**outcome, REFUSED: refused}
 
@@ -240,7 +240,7 @@ class FoldWork:
         return {name: apply(state.get(name)) for name, apply in forms.items()}
 
     def _apply_step(self, state: dict[str, Any], event: dict[str, Any], forms: Forms) -> dict[str, Any] | Refusal:
-        outcome = self.step(dict(state), event)
+        outcome = self.step(_copied(state), event)  # it may change lists and structs in place
         if isinstance(outcome, Refusal):
             return outcome
         if not isinstance(outcome, dict) or outcome.keys() != state.keys():
@@ -260,15 +260,21 @@ class FoldWork:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 
-    def _fault(self, error: Exception, event: Mapping[str, Any], at: Mapping[str, Any]) -> WorkerFault:
+    def _fault(self, error: BaseException, event: Mapping[str, Any], at: Mapping[str, Any]) -> WorkerFault:
         what = f"{type(error).__name__}: {error}"
         key = ", ".join(f"{name}={event[name]!r}" for name in self.key if name in event)
         return WorkerFault(
-            f"reducer {self.step.__name__}: {what} at {key}, event {event!r}",
+            f"reducer {getattr(self.step, '__name__', self.step)}: {what} at {key}, event {event!r}",
             where=source_of(self.step),
             fix="return Refusal(reason) for an event that the state does not allow",
             order=at[ORDER],
         )
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copied(part) for name, part in value.items()}
+    return [_copied(part) for part in value] if isinstance(value, list) else value
 
 
 def _normalized(name: str, value: Any, form: Normal) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard, cast
 
 from lake.contracts.declared_text import declared_text
 from lake.contracts.determinism import code_of, is_nondeterministic, texts_of
@@ -39,8 +39,9 @@ _FORBIDDEN_MODULES: Final = frozenset(
     {"random", "secrets", "time", "uuid"}
     | {"asyncio", "ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver", "ssl", "urllib"}
     | {"dbm", "fileinput", "glob", "linecache", "mmap", "os", "pathlib", "shelve", "shutil", "sqlite3", "tempfile"}
-    | {"ctypes", "getpass", "importlib", "locale", "multiprocessing", "platform", "pwd", "resource", "runpy"}
-    | {"signal", "subprocess", "threading"}
+    | {"bz2", "configparser", "gzip", "lzma", "tarfile", "xml", "zipfile"}
+    | {"builtins", "ctypes", "getpass", "importlib", "locale", "multiprocessing", "platform", "pwd", "resource"}
+    | {"runpy", "signal", "subprocess", "sys", "threading", "timeit"}
 )
 _OF_PROCESS: Final = frozenset({"__import__", "eval", "exec", "hash", "id", "input", "open"})
 """Functions of Python that read what is in no input, or of which processes have different results."""
@@ -99,13 +100,17 @@ class JobFile:
 
     @cached_property
     def imported(self) -> Mapping[str, set[str]]:
-        """Names that this file uses of modules of `jobs`, and of what it imports from them: a call uses `function`.
+        """Names that this file uses of modules of `jobs`, and of what it imports from them.
 
-        Keys are dotted names, such as those of modules.
+        A call uses `function`, and a value that is handed on `*`. Keys are dotted names, such as those of modules.
         """
         imported = defaultdict[str, set[str]](set)
         paths = {_path(node) for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
         paths |= {f"{_path(node.func)}.function" for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
+        parts = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
+        paths |= {
+            f"{node.id}.*" for node in ast.walk(self.tree) if isinstance(node, ast.Name) and id(node) not in parts
+        }
 
         def add(name: str, variable: str) -> None:
             for path in paths:
@@ -186,6 +191,19 @@ class JobFile:
                     fix = "use hashlib" if name == "hash" else "use only the rows of the inputs"
                     yield node.lineno, f"{name} has another result in another process", fix
                 case (
+                    ast.Attribute(ast.Attribute(attr="sparkSession"), "read" | "readStream" | "table")
+                    | ast.Call(func=ast.Attribute(attr="open"))
+                ):
+                    yield (
+                        node.lineno,
+                        f"{_name_of(node)} may read what is in no input",
+                        "use only the rows of the inputs",
+                    )
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                    for line in _imports_of_jobs(node):
+                        fix = "import it at the top of the file"
+                        yield line, "imports a module of jobs/ in a function, where workers may have an older one", fix
+                case (
                     ast.Call(args=[ast.Set() | ast.SetComp() as values])
                     | ast.Call(args=[ast.Call(func=ast.Name(id="set" | "frozenset")) as values])
                 ) if _name(node.func) in _ORDERED:
@@ -244,6 +262,18 @@ def _path(node: ast.expr) -> str:
         before = _path(node.value)
         return f"{before}.{node.attr}" if before else ""
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _name_of(node: ast.Attribute | ast.Call) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else _name(node.func)
+
+
+def _imports_of_jobs(function: ast.AST) -> Iterator[int]:
+    for node in ast.walk(function):
+        named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        named += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if any(name.partition(".")[0] == "jobs" for name in named):
+            yield cast("ast.Import | ast.ImportFrom", node).lineno
 
 
 def _joins_texts(node: ast.AST) -> bool:

@@ -123,7 +123,7 @@ class Project:
             SOURCE: self.files[declaration.name].text,
             "kind version": self._revision(declaration, columns),
             **{f"{FIELD}{name}": type_ for name, type_ in self._fields(declaration, columns).items()},
-            **{f"imported jobs file {file.path.stem}": file.fingerprint() for file in self._borrowed(declaration)},
+            **{f"imported jobs file {self._label(file)}": file.fingerprint() for file in self._borrowed(declaration)},
             **_parking(declaration),
         }
 
@@ -158,13 +158,16 @@ class Project:
         """Return the files whose code the table's function can call, without inputs of which it uses only the table."""
         file = self.files[declaration.name]
         inputs = {self.files[source.name].module for source in declaration.inputs if not source.is_log}
-        found = self._used(file) | {*file.imported} & self.modules.keys() - inputs
+        found = self._used(file) | {*file.imported} & self.modules.keys() - inputs - {file.module}
         pending = [*found]
         while pending:
             new = self._used(self.modules[pending.pop()]) - found - {file.module}
             found |= new
             pending += new
         return sorted((self.modules[module] for module in found), key=lambda file: (file.path.stem, file.module))
+
+    def _label(self, file: JobFile) -> str:
+        return file.path.stem if file in self.files.values() else file.module
 
     def _used(self, file: JobFile) -> set[str]:
         """Return the modules of which `file` uses more than to name their table as an input."""
@@ -175,7 +178,8 @@ class Project:
             of_table = file.imported.get(f"{module}.{table}", set())
             return table is None or bool(file.imported[module] - {table} or of_table & DECIDING)
 
-        return {module for module in file.imported if module in self.modules and is_used(module)}
+        used = {module for module in file.imported if module in self.modules and is_used(module)}
+        return used | {package for module in used for package in _packages(module) if package in self.modules}
 
     def logs(self, declaration: Declaration) -> set[str]:
         streams: set[str] = set()
@@ -317,7 +321,8 @@ def _modules(settings: Settings, files: Collection[JobFile]) -> tuple[dict[str, 
     while pending:
         module = pending.pop()
         path = settings.path(module.replace(".", "/"))
-        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        pending += [package for package in _packages(module) if package not in found]
+        for candidate in (path / "__init__.py", path.with_suffix(".py")):  # the order in which Python looks for them
             if module not in found and candidate.parent not in layers and candidate.is_file():
                 try:
                     found[module] = JobFile.read(candidate)
@@ -326,6 +331,12 @@ def _modules(settings: Settings, files: Collection[JobFile]) -> tuple[dict[str, 
                     continue
                 pending += found[module].imported
     return found, faults
+
+
+def _packages(module: str) -> Iterator[str]:
+    """Yield the packages around a module; Python runs their files before it."""
+    while module := module.rpartition(".")[0]:
+        yield module
 
 
 def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> Iterator[DeclarationError]:

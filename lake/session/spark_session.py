@@ -269,7 +269,7 @@ def local_dirs(settings: Settings) -> list[Path]:
 def embedded_conf(settings: Settings) -> dict[str, str]:
     """Return the static settings of an embedded session or of this project's own server."""
     scratch = settings.path(".lake/spark")
-    compiled = COMPILED_SOON if _Started.brief else ""
+    compiled = COMPILED_SOON if _Started.brief and not warm_server.is_wanted(settings) else ""
     derby = class_archive.quoted(f"-Dderby.system.home={scratch}")
     options = f"-XX:+UseParallelGC{STARTING}{class_archive.java_options(settings.path(settings.jars))}{compiled}"
     storage = settings.object_storage
@@ -311,7 +311,11 @@ def _local_conf(settings: Settings, scratch: Path) -> dict[str, str]:
 
 def _cluster_conf(settings: Settings) -> dict[str, str]:
     # Executors get the jars from the driver; Spark adapts the number of partitions to the work.
-    return {"spark.jars": class_path(settings).replace(os.pathsep, ","), "spark.sql.adaptive.enabled": "true"}
+    return {
+        "spark.executorEnv.TZ": "UTC",
+        "spark.jars": class_path(settings).replace(os.pathsep, ","),
+        "spark.sql.adaptive.enabled": "true",
+    }
 
 
 def class_path(settings: Settings) -> str:

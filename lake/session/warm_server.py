@@ -159,7 +159,7 @@ def _started(settings: Settings, record: Path) -> WarmServer:
             start_new_session=True,
         )  # fmt: skip
     while process.poll() is None:
-        if found := recorded(record):
+        if (found := recorded(record)) and found.pid == process.pid:  # another may have been left by a killed command
             return found
         time.sleep(0.05)
     lines = log.read_text("utf-8", "replace").strip().splitlines() or ["no message"]

@@ -177,6 +177,12 @@ def test_clock_of_python_is_rejected(tmp_path: Path, code: str) -> None:
         ("def f(s):\n    return ','.join({w for w in s})", "order of a set"),
         ("def f(s):\n    return next(iter(set(s)))", "order of a set"),
         ("import pathlib", "imports pathlib"),
+        ("import zipfile, csv", "imports zipfile"),
+        ("import io\nx = io.open('a')", "open"),
+        ("def f(t):\n    return t.sparkSession.read.json('a')", "read"),
+        ("def f(t):\n    return t.sparkSession.sql('select 1 from {t}', t=t)", ""),
+        ("def f(n):\n    from jobs.h import RATE\n    return n * RATE", "in a function"),
+        ("f = lambda n: n\ndef g(n):\n    import json\n    return json.dumps(n)", ""),
         ("from urllib.request import urlopen", "imports urllib.request"),
         ("from urllib.parse import quote", ""),
         ("import io, csv, json, hashlib, unicodedata, zoneinfo", ""),
@@ -358,7 +364,8 @@ def test_definition_includes_code_borrowed_from_another_job(things: Settings) ->
 
 
 SCALED = "def scaled(size):\n    return size * 1\n"
-OF_NEWEST = ("newest", "sizes", "units")
+OF_SIZES = ("sizes", "units", "lib")
+OF_NEWEST = ("newest", *OF_SIZES)
 USES = {
     "the table as input": ("from jobs.silver.newest import newest", "newest", "rows.select('id')", ()),
     "the table by its module": ("from jobs.silver import newest as n", "n.newest", "rows.select('id')", ()),
@@ -366,14 +373,14 @@ USES = {
     "a frame of its name": ("from jobs.silver.newest import newest", "newest", "newest.where('id > 0')", ()),
     "its helper": ("from jobs.silver.newest import newest, scaled", "newest", "rows.select(scaled('id'))", OF_NEWEST),
     "its helper by a path": (
-        "import jobs.silver.newest as n", "n.newest", "rows.select(n.scaled('id'))", ("newest", "sizes", "units"),
+        "import jobs.silver.newest as n", "n.newest", "rows.select(n.scaled('id'))", OF_NEWEST,
     ),
     "its kind": ("from jobs.silver.newest import newest", "newest", "newest.kind.name", OF_NEWEST),
     "its function": ("from jobs.silver import newest as n", "n.newest", "n.newest(rows)", OF_NEWEST),
-    "a module": ("from jobs import sizes", "log('things')", "sizes.scaled(rows)", ("sizes", "units")),
-    "a function": ("from jobs.sizes import sizes", "log('things')", "sizes(rows)", ("sizes", "units")),
-    "a function within": ("import re", "log('things')", "rows\n    from jobs.lib.units import unit", ("units",)),
-    "all": ("from jobs.sizes import *", "log('things')", "sizes(rows)", ("sizes", "units")),
+    "a module": ("from jobs import sizes", "log('things')", "sizes.scaled(rows)", OF_SIZES),
+    "a function": ("from jobs.sizes import sizes", "log('things')", "sizes(rows)", OF_SIZES),
+    "its module": ("from jobs.silver import newest as n", "n.newest", "vars(n)", OF_NEWEST),
+    "all": ("from jobs.sizes import *", "log('things')", "sizes(rows)", OF_SIZES),
     "a package": ("from jobs.lib import units", "log('things')", "units.unit(rows)", ("lib", "units")),
     "of a package": ("from jobs.lib import one", "log('things')", "rows.limit(one)", ("lib",)),
 }  # fmt: skip
@@ -401,6 +408,27 @@ def test_fingerprint_includes_imported_code_at_any_distance(things: Settings, us
     after = load(things)
     prints = [project.fingerprint(project.tables["same"], {}) for project in (before, after)]
     assert (prints[0] != prints[1]) is (changed in deciding)
+
+
+def test_package_is_read_before_a_module_of_its_name(things: Settings) -> None:
+    """As Python does. The code of packages around a module runs too."""
+    folder = things.path("jobs/lib/sizes")
+    folder.mkdir(parents=True)
+    things.path("jobs/lib/sizes.py").write_text("scale = 1")
+    write(things, "newest", f"from jobs.lib.sizes import scale{GOOD}")
+
+    def fingerprint(**files: str) -> str:
+        for package, text in files.items():
+            things.path(f"jobs/lib/{package}/__init__.py").write_text(text)
+        project = load(things)
+        return project.fingerprint(project.tables["newest"], {})
+
+    first = fingerprint(sizes="scale = 1")
+    assert fingerprint(sizes="scale = 2") != first
+    things.path("jobs/lib/sizes.py").write_text("scale = 3")
+    assert fingerprint(sizes="scale = 1") == first
+    things.path("jobs/lib/__init__.py").write_text("import math")
+    assert fingerprint(sizes="scale = 1") != first
 
 
 def test_fault_of_an_imported_module_is_reported_once_and_omits_its_table(things: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import chain, pairwise
@@ -250,8 +251,9 @@ def fails(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
         (lambda state, event: {"n": 2**31}, ["n: 2147483648 is too large"]),
         (lambda state, event: {"m": 1}, ["returned fields m, not the state's n"]),
         (lambda state, event: None, ["returned None"]),
+        (lambda state, event: sys.exit(0), ["SystemExit: 0"]),
     ],
-    ids=["raises", "type", "size", "fields", "nothing"],
+    ids=["raises", "type", "size", "fields", "nothing", "exit"],
 )
 def test_python_reducer_error_is_reported_in_one_line(spark: SparkSession, step: Any, words: list[str]) -> None:
     fold = Fold("key", state="n int", step=step)
@@ -263,6 +265,22 @@ def test_python_reducer_error_is_reported_in_one_line(spark: SparkSession, step:
     assert fault.where.startswith("test_fold.py:")
     assert "\n" not in fault.what
     assert str(place).startswith("1:0:")
+
+
+def test_python_fold_normalizes_values_that_its_step_changes_in_place(spark: SparkSession) -> None:
+    """Each event sees the state as it is stored, and a refused one leaves it."""
+
+    def step(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any] | Refusal:
+        state["sums"][0] += event["v"]
+        state["last"]["v"] = event["v"]
+        return Refusal("negative") if event["v"] < 0 else state
+
+    fold = Fold(
+        "key", state="sums array<float>, last struct<v: float>", start={"sums": [0.0], "last": {"v": 0.0}}, step=step
+    )
+    events = [("x", 16777216.0), ("x", 1.0), ("x", -5.0), ("x", 1.0)]
+    [row] = fold.evaluate(rows(spark, events, "key string, v double")).collect()
+    assert (row["sums"], row["last"]["v"], row["refused"]) == ([16777216.0], 1.0, 1)
 
 
 MESSAGES = (
