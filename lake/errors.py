@@ -39,7 +39,8 @@ class LakeError(Exception):
         faults = [cause for cause in causes if isinstance(cause, DeclarationError)]
         if len(faults) == len(causes):
             return DeclarationError.all(faults)
-        kind = Unavailable if all(isinstance(cause, Unavailable) for cause in causes) else cls
+        kinds = (QualityError, Unavailable)
+        kind = next((kind for kind in kinds if all(isinstance(cause, kind) for cause in causes)), cls)
         joined = kind("\n".join(map(str, causes)))
         joined.causes = causes
         return joined
