@@ -24,10 +24,12 @@ from lake.ingest.batch import NO_EVENTS, Batch
 from lake.ingest.delivery import Delivery, FileDelivery, records_of
 from lake.ingest.event_columns import with_event_columns
 from lake.ingest.horizon import Horizon
+from lake.records.reader import RecordReader
 from lake.records.unknown_members import LACKS
 from lake.session.in_process.mode import Unsupported, in_process, reason
 from lake.session.spark_session import Gone, gone, job_failure, raise_if_gone
 from lake.store.log_head import LogHead
+from lake.store.scan import to_frame
 from lake.text import some_of
 
 IS_FILE: Final = f"_reason = '{Reason.FILE}'"
@@ -117,11 +119,21 @@ class DeliveryReader:
     def fault(self, delivery: Delivery, first: str, second: str) -> LakeError:
         """Return the error for a delivery that failed twice, with these messages.
 
-        If they differ in more than numbers, a retry may succeed. Otherwise the files are at fault.
+        If they differ in more than numbers, a retry may succeed. If a batch of one unparseable record fails too, the
+        contract is at fault, else the files.
         """
-        what = f"Spark fails to read a batch of {self.contract.name}: {second}"
+        stream = self.contract.name
+        what = f"Spark fails to read a batch of {stream}: {second}"
         if re.sub(r"[0-9]+", "", first) != re.sub(r"[0-9]+", "", second):
             return Unavailable(what, fix="try again, if need be with a smaller `batch_files`")
+        try:
+            schema = RecordReader(self.contract, self.settings.record_bytes).schema
+            none = pa.Table.from_pylist([{"_reason": str(Reason.UNPARSEABLE)}], schema)
+            self._finished(to_frame(self.spark, none)).collect()
+        except Exception as error:
+            raise_if_gone(error)
+            what = f"Spark fails to evaluate the contract of {stream}: {job_failure(error)}"
+            return DeclarationError(what, where=self.contract.where, fix="correct its time, broadcast or punctuation")
         parts = (part for part in delivery.parts() if self._fails(part))
         where = some_of([name for name, *_ in next(parts, delivery).marks(set())])
         return ContractError(what, where=where, fix="correct it, or move it away; it fails again as it is")
