@@ -62,6 +62,8 @@ def test_commands_ingest_list_and_replay_in_a_session(project: Settings, run: Ru
         "duplicates": 0,
         "quarantined": 1,
         "control": 0,
+        "engine": "duckdb",
+        "not_by_duckdb": None,
     }
     assert json.loads(run("ingest", "--json").stdout) == {"streams": {"readings": counts}}
     assert run("append", "readings", "-", stdin=json.dumps(reading("c"))).stdout == "readings@2\n"
