@@ -41,7 +41,7 @@ _FORBIDDEN_MODULES: Final = frozenset(
     | {"dbm", "fileinput", "glob", "linecache", "mmap", "os", "pathlib", "shelve", "shutil", "sqlite3", "tempfile"}
     | {"bz2", "configparser", "gzip", "lzma", "tarfile", "xml", "zipfile"}
     | {"builtins", "ctypes", "getpass", "importlib", "locale", "multiprocessing", "platform", "pwd", "resource"}
-    | {"runpy", "signal", "subprocess", "sys", "threading", "timeit"}
+    | {"runpy", "signal", "subprocess", "threading", "timeit"}
 )
 _OF_PROCESS: Final = frozenset({"__import__", "eval", "exec", "hash", "id", "input", "open"})
 """Functions of Python that read what is in no input, or of which processes have different results."""
