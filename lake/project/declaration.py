@@ -128,10 +128,11 @@ def _shown(value: object) -> str:
 
 def _pickle_by_value(package: str) -> None:
     """Send functions of a job's `package` to Spark's workers as code: workers may find no module, or an older one."""
-    if package == "jobs":
+    module = sys.modules.get(package)  # a module that is gone is sent as code anyway
+    if package == "jobs" and module:
         from pyspark import cloudpickle
 
-        cloudpickle.register_pickle_by_value(sys.modules[package])  # type: ignore[no-untyped-call]
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 class UpstreamFailed(Exception):
