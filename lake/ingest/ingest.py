@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, count
+from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -134,12 +135,10 @@ class Ingestion:
         return {stream: outcome.counts[stream] for stream in self.contracts if stream in outcome.counts}
 
     def _perform_all(self, tasks: Sequence[_Task], outcome: _Outcome) -> None:
-        """Perform tasks beside each other, `tables_at_once`, but one by one those of the same streams.
-
-        Those of streams with a file that may end this process come last, alone.
-        """
-        groups = sorted(_by_streams(tasks), key=self._deaths)
-        safe = [group for group in groups if not self._deaths(group)]
+        """Perform `tables_at_once` in parallel: in order on one stream; alone at the end if a file may crash it."""
+        by_deaths = sorted(((self._deaths(group), group) for group in _by_streams(tasks)), key=itemgetter(0))
+        safe = [group for deaths, group in by_deaths if not deaths]
+        alone = [group for deaths, group in by_deaths if deaths]
 
         def perform(group: Iterable[_Task]) -> None:
             for task in group:
@@ -147,11 +146,11 @@ class Ingestion:
 
         if len(safe) > 1:
             with ThreadPoolExecutor(self.settings.tables_at_once, thread_name_prefix="streams") as pool:
-                futures = [pool.submit(copy_context().run, perform, group) for group in safe]
-            for future in futures:
-                future.result()
-            groups = groups[len(safe) :]
-        for group in groups:
+                for future in [pool.submit(copy_context().run, perform, group) for group in safe]:
+                    future.result()
+        else:
+            alone = safe + alone
+        for group in alone:
             perform(group)
 
     def _deaths(self, tasks: Iterable[_Task]) -> int:

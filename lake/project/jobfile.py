@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeGuard, cast
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from lake.contracts.declared_text import declared_text
 from lake.contracts.determinism import code_of, is_nondeterministic, texts_of
@@ -164,7 +164,7 @@ class JobFile:
 
     def faults(self) -> list[DeclarationError]:
         faults = [
-            self._fault(line, f"imports {name}", IMPORTS) for name, line in self._imports() if not _may_import(name)
+            self._fault(line, f"imports {name}", IMPORTS) for name, line in _imports(self.tree) if not _may_import(name)
         ]
         for called, line, inside, has_arguments in self._calls():
             if is_nondeterministic(called, has_arguments=has_arguments):
@@ -181,7 +181,11 @@ class JobFile:
         return faults
 
     def _process_dependent(self) -> Iterator[tuple[int, str, str]]:
-        """Yield (line, fault, fix) of calls of Python with another result in another process."""
+        """Yield (line, fault, fix) of Python with another result in another process."""
+        functions = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for line in sorted({line for f in functions for name, line in _imports(f) if f"{name}.".startswith("jobs.")}):
+            what = "imports a module of jobs/ in a function, where workers may have an older one"
+            yield line, what, "import it at the top of the file"
         own = {node.name for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)}
         imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
         own |= {alias.asname or alias.name for node in imports for alias in node.names}
@@ -191,30 +195,15 @@ class JobFile:
                     fix = "use hashlib" if name == "hash" else "use only the rows of the inputs"
                     yield node.lineno, f"{name} has another result in another process", fix
                 case (
-                    ast.Attribute(ast.Attribute(attr="sparkSession"), "read" | "readStream" | "table")
-                    | ast.Call(func=ast.Attribute(attr="open"))
+                    ast.Attribute(ast.Attribute(attr="sparkSession"), "read" | "readStream" | "table" as name)
+                    | ast.Call(func=ast.Attribute(attr="open" as name))
                 ):
-                    yield (
-                        node.lineno,
-                        f"{_name_of(node)} may read what is in no input",
-                        "use only the rows of the inputs",
-                    )
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                    for line in _imports_of_jobs(node):
-                        fix = "import it at the top of the file"
-                        yield line, "imports a module of jobs/ in a function, where workers may have an older one", fix
+                    yield node.lineno, f"{name} may read what is in no input", "use only the rows of the inputs"
                 case (
                     ast.Call(args=[ast.Set() | ast.SetComp() as values])
                     | ast.Call(args=[ast.Call(func=ast.Name(id="set" | "frozenset")) as values])
                 ) if _name(node.func) in _ORDERED:
                     yield values.lineno, "the order of a set is another in another process", "sort it: sorted(…)"
-
-    def _imports(self) -> Iterator[tuple[str, int]]:
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                yield from ((alias.name, node.lineno) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                yield "." * node.level + (node.module or ""), node.lineno
 
     @property
     def texts(self) -> set[str]:
@@ -264,16 +253,12 @@ def _path(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _name_of(node: ast.Attribute | ast.Call) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else _name(node.func)
-
-
-def _imports_of_jobs(function: ast.AST) -> Iterator[int]:
-    for node in ast.walk(function):
-        named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        named += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        if any(name.partition(".")[0] == "jobs" for name in named):
-            yield cast("ast.Import | ast.ImportFrom", node).lineno
+def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or ""), node.lineno
 
 
 def _joins_texts(node: ast.AST) -> bool:

@@ -167,14 +167,17 @@ class Project:
         return sorted((self.modules[module] for module in found), key=lambda file: (file.path.stem, file.module))
 
     def _label(self, file: JobFile) -> str:
-        return file.path.stem if file in self.files.values() else file.module
+        return file.path.stem if file.module in self._tables_by_module else file.module
+
+    @cached_property
+    def _tables_by_module(self) -> dict[str, str]:
+        return {job.module: table for table, job in self.files.items() if table == job.path.stem}  # no parked ones
 
     def _used(self, file: JobFile) -> set[str]:
         """Return the modules of which `file` uses more than to name their table as an input."""
-        jobs = {job.module: table for table, job in self.files.items() if table == job.path.stem}
 
         def is_used(module: str) -> bool:
-            table = jobs.get(module)
+            table = self._tables_by_module.get(module)
             of_table = file.imported.get(f"{module}.{table}", set())
             return table is None or bool(file.imported[module] - {table} or of_table & DECIDING)
 
@@ -316,19 +319,23 @@ def _read_files(settings: Settings) -> tuple[list[JobFile], list[DeclarationErro
 def _modules(settings: Settings, files: Collection[JobFile]) -> tuple[dict[str, JobFile], list[DeclarationError]]:
     """Return `files` and all files below `jobs/` that they import, by module; and faults of unreadable ones."""
     found, faults = {file.module: file for file in files}, list[DeclarationError]()
-    pending = [module for file in files for module in file.imported]
+    pending, seen = [module for file in files for module in file.imported], {*found}
     layers = {settings.path(f"jobs/{layer}") for layer in LAYERS}
     while pending:
         module = pending.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        pending += _packages(module)
         path = settings.path(module.replace(".", "/"))
-        pending += [package for package in _packages(module) if package not in found]
-        for candidate in (path / "__init__.py", path.with_suffix(".py")):  # the order in which Python looks for them
-            if module not in found and candidate.parent not in layers and candidate.is_file():
-                try:
-                    found[module] = JobFile.read(candidate)
-                except DeclarationError as fault:
-                    faults.append(fault)
-                    continue
+        in_order = (path / "__init__.py", path.with_suffix(".py"))  # as Python looks for them
+        file = next(filter(Path.is_file, in_order), None)
+        if file is not None and file.parent not in layers:
+            try:
+                found[module] = JobFile.read(file)
+            except DeclarationError as fault:
+                faults.append(fault)
+            else:
                 pending += found[module].imported
     return found, faults
 

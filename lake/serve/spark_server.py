@@ -22,7 +22,7 @@ from lake.ops.doctor import java
 from lake.progress import step
 from lake.session import file_modes
 from lake.session.file_modes import generated_token
-from lake.session.remote import DETACHED, TOKEN, connected, token_file
+from lake.session.remote import BINDING, DETACHED, TOKEN, binding_conf, connected, token_file
 from lake.session.spark_session import embedded_conf, first_line, properties
 from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 LOOPBACK: Final = "127.0.0.1"
-BINDING: Final = "spark.connect.grpc.binding.address"
 LOOK_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 60.0
 """Seconds between two reports that the server does not listen yet; a warm machine takes five to eight."""
@@ -91,7 +90,7 @@ def _prepared(settings: Settings, port: int) -> dict[str, str]:
         raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
     _must_be_guarded(settings)
     _must_be_free(port)
-    return {**DETACHED, **embedded_conf(settings), BINDING: LOOPBACK, "spark.connect.grpc.binding.port": str(port)}
+    return {**DETACHED, **embedded_conf(settings), **binding_conf(port)}
 
 
 def ready(settings: Settings, *, port: int, patience: float) -> str:

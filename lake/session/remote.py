@@ -27,6 +27,7 @@ DETACHED: Final = {
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
 """Abandoned work is cancelled within half a minute; the default is five."""
+BINDING: Final = "spark.connect.grpc.binding.address"
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 PATIENCE: Final = 5.0  # seconds until a server must take a connection
@@ -52,6 +53,11 @@ def is_here(settings: Settings) -> bool:
     """Return whether all of Spark runs on this machine."""
     address = server(settings)
     return _endpoint(address)[0] in LOOPBACK if address else is_local(settings)
+
+
+def binding_conf(port: int) -> dict[str, str]:
+    """Return the settings by which a server listens on `port` of loopback."""
+    return {BINDING: "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
 
 
 def token_file(settings: Settings) -> Path:

@@ -20,7 +20,7 @@ from lake.config import load_settings
 from lake.errors import LakeError
 from lake.session import file_modes
 from lake.session.file_modes import generated_token
-from lake.session.remote import DETACHED, TOKEN, token_file
+from lake.session.remote import DETACHED, TOKEN, binding_conf, token_file
 from lake.session.spark_session import embedded, has_jvm_ended
 from lake.session.warm_server import LOG, WarmServer, has_clients, locked, recorded
 
@@ -39,9 +39,8 @@ def main(project: Path, record: Path) -> None:
     os.environ[TOKEN] = generated_token(token_file(settings))
     with socket.create_server((LOOPBACK, 0)) as free:
         port = free.getsockname()[1]
-    address = {"spark.connect.grpc.binding.address": LOOPBACK, "spark.connect.grpc.binding.port": str(port)}
     plugins = ",".join([PLUGIN, *filter(None, [settings.spark.conf.get("spark.plugins")])])
-    embedded(settings, {**DETACHED, **address, "spark.plugins": plugins}, log=LOG)
+    embedded(settings, {**DETACHED, **binding_conf(port), "spark.plugins": plugins}, log=LOG)
     clients = Clients(record, settings.spark.keep_warm.total_seconds())
     clients.announce(WarmServer(os.getpid(), port))
     try:

@@ -182,6 +182,7 @@ def test_clock_of_python_is_rejected(tmp_path: Path, code: str) -> None:
         ("def f(t):\n    return t.sparkSession.read.json('a')", "read"),
         ("def f(t):\n    return t.sparkSession.sql('select 1 from {t}', t=t)", ""),
         ("def f(n):\n    from jobs.h import RATE\n    return n * RATE", "in a function"),
+        ("def f(n):\n    def g():\n        import jobs.h as h\n    return g", "in a function"),
         ("f = lambda n: n\ndef g(n):\n    import json\n    return json.dumps(n)", ""),
         ("from urllib.request import urlopen", "imports urllib.request"),
         ("from urllib.parse import quote", ""),
