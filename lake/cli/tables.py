@@ -139,20 +139,40 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     lake run
     lake run --follow --every 10s
     """
-    shell.load()
     if every is not None and not follow:
         raise DeclarationError("--every needs --follow", fix="lake run --follow --every 30s")
     if follow and shell.json:
         what = "--json cannot be combined with --follow, which runs until stopped"
         raise DeclarationError(what, fix="leave out --json")
     if follow:
+        seconds = _seconds(every or "30s")
+        shell.load()
         from lake.ops.follow import follow as cycles
 
-        cycles(shell.settings, lambda: shell.spark, shell.report, every=_seconds(every or "30s"))
+        cycles(shell.settings, lambda: shell.spark, shell.report, every=seconds)
+    else:
+        _run_once(shell)
+
+
+def _run_once(shell: Shell) -> None:
+    from lake.ops.idle import IdleRuns
+
+    runs = IdleRuns(shell.settings)
+    if (last := runs.last()) is not None:
+        for line in [*last.warnings, "nothing new since the last run"]:
+            shell.report(line)
+        shell.emit(last.data, last.text)
         return
+    shell.load()
     from lake.ops.pipeline import run as cycle
 
-    done = cycle(shell.settings, lambda: shell.spark, shell.report)
+    lines = list[str]()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        shell.report(line)
+
+    done = cycle(shell.settings, lambda: shell.spark, report)
     edition = done.edition.number if done.edition else None
     data = {
         "cut": done.cut,
@@ -164,10 +184,13 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         **_held_data(done.held),
     }
     published = f"edition {edition} of cut {done.cut}{_published_note(done.held)}"
-    shell.emit(data, published if edition else f"cut {done.cut}, not published")
+    text = published if edition else f"cut {done.cut}, not published"
+    shell.emit(data, text)
     done.raise_held()
     for failure in (*done.failures.values(), *done.undelivered.values()):
         raise failure
+    if done.is_complete and not (done.must_ask or done.has_asked):
+        runs.keep(data, text, [line for line in lines if line.startswith("warning ")])
 
 
 def _held_data(held: BlockedGroups | None) -> dict[str, Any]:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
 from lake.ingest.ingest import landing_backlog
+from lake.ops.idle import RunInputs
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import Cycle, run
 from lake.progress import OnProgress
 from lake.project.project import load
 from lake.session import SessionFactory
 from lake.session.spark_session import first_line, free_jvm_objects, started
-from lake.store.delta import newest_version, prefetch
-from lake.store.ledger.runs import RUNS
 from lake.store.locks import activity
 from lake.store.process import end_signals_handled, fault_of
-from lake.store.storage import Entry, address_of
-from lake.store.view import view
-from lake.store.warehouse import KINDS, Warehouse
 
 IDLE_SECONDS: Final = 60
 """Time after which a cycle runs although no file has changed: connectors may retry, and jobs import other modules."""
@@ -65,33 +60,6 @@ def follow(settings: Settings, spark: SessionFactory, on_progress: OnProgress, *
             stop.wait(0 if waiting else every)
 
 
-@dataclass(frozen=True)
-class CycleInputs:
-    """All that decides whether a cycle has work, except sources and the clock. `declared`: (size, ns) by file."""
-
-    versions: dict[str, int | None]
-    landed: list[Entry]
-    declared: dict[str, tuple[int, int]]
-
-    @classmethod
-    def now(cls, settings: Settings) -> CycleInputs:
-        landed, declared = list[Entry](), dict[str, tuple[int, int]]()
-        with view():
-            places = Warehouse(settings).folders(*KINDS)
-            tables = [place.path for place in places if place != RUNS.location(settings)]
-            prefetch(tables)
-            versions = {path.url: newest_version(path) for path in tables}
-        with suppress(FileNotFoundError):
-            landed += address_of(settings, settings.landing).list(deep=True)
-        for folder in ("schemas", "jobs", "quality", settings.sources, settings.sinks, settings.alerts):
-            for file in settings.path(folder).rglob("*"):
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    if "__pycache__" not in file.parts:
-                        status = file.stat()
-                        declared[str(file)] = status.st_size, status.st_mtime_ns
-        return cls(versions, landed, declared)
-
-
 @dataclass
 class _Following:
     """`idle`: the inputs for which the last cycle, `at` that time, found nothing to do. `ended`: those at its end."""
@@ -99,20 +67,20 @@ class _Following:
     settings: Settings
     spark: SessionFactory
     on_progress: OnProgress
-    idle: CycleInputs | None = None
-    ended: CycleInputs | None = None
+    idle: RunInputs | None = None
+    ended: RunInputs | None = None
     at: float = 0.0
 
     def cycle(self) -> Cycle | None:
         """Return None, without a cycle, if nothing can be new. A cycle that finds nothing new is not reported."""
-        began, lines, is_idle = CycleInputs.now(self.settings), list[str](), False
+        began, lines, is_idle = RunInputs.now(self.settings), list[str](), False
         if began == self.idle and time.monotonic() - self.at < IDLE_SECONDS:
             return None
         try:
             note = lines.append if began == self.ended else self.on_progress
             done = run(self.settings, self.spark, note, batches=1)
-            is_first, self.ended = self.ended is None, CycleInputs.now(self.settings)
-            is_idle = began == self.ended and not (done.failures or done.more or done.held or done.undelivered)
+            is_first, self.ended = self.ended is None, RunInputs.now(self.settings)
+            is_idle = began == self.ended and done.is_complete
         finally:
             for line in () if is_idle else lines:
                 self.on_progress(line)

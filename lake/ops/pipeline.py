@@ -56,7 +56,8 @@ class Cycle:
 
     `undelivered`: failed sinks and connectors, of those delivered to after publication. `failures` are those of streams
     and sources; `more`: sources with more records than it took. `must_ask`: the next cycle may have news without a new
-    file, from a source or because a producer is idle.
+    file, from a source or because a producer is idle. `has_asked`: other systems were asked after publication, or
+    something waits for one.
     """
 
     cut: int
@@ -68,6 +69,12 @@ class Cycle:
     failures: dict[str, LakeError] = field(default_factory=dict)
     more: list[str] = field(default_factory=list)
     must_ask: bool = False
+    has_asked: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """True if it left no work. It did some if its inputs have changed."""
+        return not (self.failures or self.more or self.held or self.undelivered)
 
     def raise_held(self) -> None:
         if self.held is not None:
@@ -189,12 +196,12 @@ def catch_up(project: Project, spark: SessionFactory, on_progress: OnProgress) -
         if failure is not None:
             raise failure from None
         raise
-    undelivered = _after_publish(project, on_progress)
+    undelivered, has_asked = _after_publish(project, on_progress)
     if failure is not None:
         if held is None:
             raise failure
         held = replace(held, error=failure)
-    return Cycle(now.number, advanced, edition, held, undelivered)
+    return Cycle(now.number, advanced, edition, held, undelivered, has_asked=has_asked)
 
 
 def _publish(
@@ -209,11 +216,16 @@ def _publish(
     return edition, held
 
 
-def _after_publish(project: Project, on_progress: OnProgress) -> dict[str, LakeError]:
-    settings, failures = project.settings, dict[str, LakeError]()
+def _after_publish(project: Project, on_progress: OnProgress) -> tuple[dict[str, LakeError], bool]:
+    """Return the failures of sinks and connectors, and whether other systems were asked or something was reported."""
+    settings, failures, lines = project.settings, dict[str, LakeError](), list[str]()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        on_progress(line)
 
     def failed(name: str, failure: LakeError) -> None:
-        on_progress(f"deliver {name} failed: {failure}")
+        report(f"deliver {name} failed: {failure}")
         failures[name] = failure
 
     declared, faults = sound_sinks(settings)
@@ -225,12 +237,13 @@ def _after_publish(project: Project, on_progress: OnProgress) -> dict[str, LakeE
         if sink.after_publish:
             try:
                 if (done := deliver(settings, sink)).changed:
-                    on_progress(f"deliver {done}")
+                    report(f"deliver {done}")
             except LakeError as failure:
                 failed(sink.name, failure)
     for hook in after_publish(settings):
-        hook.run(project, on_progress, failed)
-    return failures
+        hook.run(project, report, failed)
+    sinks = any(sink.after_publish for sink in declared.values())
+    return failures, bool(sinks or settings.publish.after or lines)
 
 
 def _ingest(work: Ingestion, on_progress: OnProgress) -> tuple[dict[str, BatchCounts], dict[str, LakeError], list[str]]:

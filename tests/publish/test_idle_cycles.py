@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable
-from lake.ingest.ingest import ingest
 from lake.ops import follow
 from lake.ops.follow import _Following
 from lake.session import spark_session
 from lake.store.ledger.editions import pin_edition, resume_editions
 from tests.checks import present
-from tests.shop import new_shop, order
+from tests.publish.news import NEWS
+from tests.shop import new_shop
 
 
 @pytest.fixture
@@ -40,48 +39,20 @@ def following(spark: SparkSession, tmp_path: Path, lines: list[str]) -> _Followi
     return following
 
 
-def land(following: _Following, *, ingested: bool) -> None:
-    settings = following.settings
-    (settings.path(settings.landing) / "orders/new.jsonl").write_text(json.dumps(order(9)) + "\n")
-    if ingested:
-        ingest(settings, following.spark, load_contracts(settings))
-
-
-def change_job(following: _Following) -> None:
-    file = following.settings.path("jobs/silver/current_order.py")
-    file.write_text(file.read_text() + "\nMORE = 1\n")
-
-
-def add_expectation(following: _Following) -> None:
-    file = following.settings.path("quality/current_order.json")
-    there = {"type": "expect_column_to_exist", "kwargs": {"column": "amount"}, "severity": "stop", "doc": "an amount"}
-    file.write_text(json.dumps({"expectations": [there]}))
-
-
 def pin_and_resume(following: _Following) -> None:
     pin_edition(following.settings, 1)
     following.cycle()
     resume_editions(following.settings)
 
 
-NEWS: dict[str, Callable[[_Following], object]] = {
-    "a landed file": lambda following: land(following, ingested=False),
-    "a batch of another process": lambda following: land(following, ingested=True),
-    "a changed job": change_job,
-    "an expectation": add_expectation,
-    "readers that are pinned": lambda following: pin_edition(following.settings, 1),
-    "readers that are pinned no longer": pin_and_resume,
-}
-
-
-@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
+@pytest.mark.parametrize("news", [*NEWS.values(), pin_and_resume], ids=[*NEWS, "readers that are pinned no longer"])
 @pytest.mark.turns
 def test_cycle_runs_and_is_reported_only_with_news(
-    following: _Following, lines: list[str], news: Callable[[_Following], object]
+    following: _Following, lines: list[str], news: Callable[[Any], object]
 ) -> None:
     assert following.cycle() is None
     assert lines == []
-    news(following)
+    news(following if news is pin_and_resume else following.settings)
     with suppress(DeclarationError):  # a changed job is refused
         assert following.cycle() is not None
     assert lines != []

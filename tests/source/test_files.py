@@ -58,6 +58,7 @@ LOCAL: Final = {
     "read/locked_database.py": "a large query spills to this machine's disk",
     "ops/backup.py": "a backup is a folder of this machine",
     "ops/doctor.py": "this machine is what is examined",
+    "ops/idle.py": "what a run without news depends on are files of this machine",
     "ops/scaffold.py": "so is a new project",
 }
 """Modules that touch files, and why. Files of a warehouse are touched by the first three and the locks alone."""
