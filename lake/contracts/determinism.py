@@ -17,10 +17,12 @@ NONDETERMINISTIC: Final = frozenset(
 )
 _TOKEN: Final = re.compile(
     r"""(?P<comment>--(?:\\\n|[^\r\n])*|/\*(?!\+).*?\*/)
+    | (?P<clock>\b(?:date|timestamp(?:_ntz|_ltz)?)\s*['"]\s*(?:now|today|tomorrow|yesterday)\b[^'"]*['"])
     | (?P<text>\br'[^']*'|\br"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
     | (?P<name>`[^`]*`)""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+_PLAIN: Final = {"comment": " ", "text": "''", "clock": "now()"}
 _QUOTED_NAME: Final = re.compile(r"`([^`]*)`(?=(\s*\()?)")
 _ALIAS: Final = re.compile(r"\bas\s+\w+(?!\w|\s*\()", re.IGNORECASE)
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -29,8 +31,11 @@ _WITHOUT_ARGUMENTS: Final = re.compile(r"current_\w+|localtimestamp")
 
 
 def code_of(sql: str) -> str:
-    """Return Spark's SQL without comments and aliases, its texts empty, and no quoted name but those of functions."""
-    plain = _TOKEN.sub(lambda token: {"comment": " ", "text": "''"}.get(str(token.lastgroup), token[0]), sql)
+    """Return Spark's SQL without comments and aliases, its texts empty, and no quoted name but those of functions.
+
+    Times that the clock decides, such as `timestamp 'now'`, are calls of `now`.
+    """
+    plain = _TOKEN.sub(lambda token: _PLAIN.get(str(token.lastgroup), token[0]), sql)
     return _ALIAS.sub("as _", _QUOTED_NAME.sub(lambda name: name[1] if name[2] else "_", plain))
 
 

@@ -6,8 +6,8 @@ import ast
 import hashlib
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,18 +35,20 @@ DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctio
 READABLE: Final = "a job is a Python file in UTF-8 that declares one table"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
-_FORBIDDEN_MODULES: Final = frozenset(
+_MODULES: Final = ({"jobs", "lake", "pyspark"} | sys.stdlib_module_names) - (
     {"random", "secrets", "time", "uuid"}
     | {"asyncio", "ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver", "ssl", "urllib"}
     | {"dbm", "fileinput", "glob", "linecache", "mmap", "os", "pathlib", "shelve", "shutil", "sqlite3", "tempfile"}
     | {"bz2", "configparser", "gzip", "lzma", "tarfile", "xml", "zipfile"}
-    | {"builtins", "ctypes", "getpass", "importlib", "locale", "multiprocessing", "platform", "pwd", "resource"}
-    | {"runpy", "signal", "subprocess", "threading", "timeit"}
+    | {"builtins", "codecs", "ctypes", "email", "getpass", "importlib", "locale", "logging", "mailbox"}
+    | {"multiprocessing", "platform", "pwd", "resource", "runpy", "signal", "subprocess", "threading", "timeit"}
+    | {"tokenize"}
 )
+_CLOCKS: Final = ("date.today", "datetime.now", "datetime.today", "datetime.utcnow")
 _OF_PROCESS: Final = frozenset({"__import__", "eval", "exec", "hash", "id", "input", "open"})
 """Functions of Python that read what is in no input, or of which processes have different results."""
-_ORDERED: Final = frozenset({"join", "enumerate", "iter", "next"})
-"""Functions whose result depends on the order of their argument."""
+_ORDERED: Final = frozenset({"enumerate", "iter", "join", "list", "map", "next", "tuple", "zip"})
+_UNORDERED: Final = frozenset({"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"})
 IMPORTS: Final = (
     "a job may import pyspark, lake, jobs by their full names, and modules of the standard library that read "
     "nothing outside of it: no files, network, clock, randomness or other processes"
@@ -99,18 +101,24 @@ class JobFile:
         return ast.parse(self.text)
 
     @cached_property
+    def _nodes(self) -> list[ast.AST]:
+        return [*ast.walk(self.tree)]
+
+    @cached_property
+    def _normal_tree(self) -> str:
+        return _normal_text(self.tree)
+
+    @cached_property
     def imported(self) -> Mapping[str, set[str]]:
         """Names that this file uses of modules of `jobs`, and of what it imports from them.
 
         A call uses `function`, and a value that is handed on `*`. Keys are dotted names, such as those of modules.
         """
         imported = defaultdict[str, set[str]](set)
-        paths = {_path(node) for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
-        paths |= {f"{_path(node.func)}.function" for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
-        parts = {id(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
-        paths |= {
-            f"{node.id}.*" for node in ast.walk(self.tree) if isinstance(node, ast.Name) and id(node) not in parts
-        }
+        paths = {_path(node) for node in self._nodes if isinstance(node, ast.Attribute)}
+        paths |= {f"{_path(node.func)}.function" for node in self._nodes if isinstance(node, ast.Call)}
+        parts = {id(node.value) for node in self._nodes if isinstance(node, ast.Attribute)}
+        paths |= {f"{node.id}.*" for node in self._nodes if isinstance(node, ast.Name) and id(node) not in parts}
 
         def add(name: str, variable: str) -> None:
             for path in paths:
@@ -118,7 +126,7 @@ class JobFile:
                     *before, last = path.removeprefix(f"{variable}.").split(".")
                     imported[".".join([name, *before])].add(last)
 
-        for node in ast.walk(self.tree):
+        for node in self._nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     imported[alias.name] |= set()
@@ -133,10 +141,6 @@ class JobFile:
     def fingerprint(self, *more: str) -> str:
         """Return a hash of the syntax tree without docstrings and comments, and of `more`."""
         return hashlib.sha256("\n".join([self._normal_tree, *more]).encode()).hexdigest()[:16]
-
-    @cached_property
-    def _normal_tree(self) -> str:
-        return _normal_text(self.tree)
 
     def parts(self) -> dict[str, str]:
         """Return the parts of the fingerprint for people: kind, options and inputs as source, the rest as hashes.
@@ -182,14 +186,13 @@ class JobFile:
 
     def _process_dependent(self) -> Iterator[tuple[int, str, str]]:
         """Yield (line, fault, fix) of Python with another result in another process."""
-        functions = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        functions = [node for node in self._nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         for line in sorted({line for f in functions for name, line in _imports(f) if f"{name}.".startswith("jobs.")}):
             what = "imports a module of jobs/ in a function, where workers may have an older one"
             yield line, what, "import it at the top of the file"
-        own = {node.name for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)}
-        imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
-        own |= {alias.asname or alias.name for node in imports for alias in node.names}
-        for node in ast.walk(self.tree):
+        imports = (node for node in self._nodes if isinstance(node, ast.ImportFrom))
+        own = {f.name for f in functions} | {alias.asname or alias.name for node in imports for alias in node.names}
+        for node in self._nodes:
             match node:
                 case ast.Call(func=ast.Name(id=name)) if name in _OF_PROCESS - own:
                     fix = "use hashlib" if name == "hash" else "use only the rows of the inputs"
@@ -199,11 +202,28 @@ class JobFile:
                     | ast.Call(func=ast.Attribute(attr="open" as name))
                 ):
                     yield node.lineno, f"{name} may read what is in no input", "use only the rows of the inputs"
-                case (
-                    ast.Call(args=[ast.Set() | ast.SetComp() as values])
-                    | ast.Call(args=[ast.Call(func=ast.Name(id="set" | "frozenset")) as values])
-                ) if _name(node.func) in _ORDERED:
-                    yield values.lineno, "the order of a set is another in another process", "sort it: sorted(…)"
+                case ast.Global():
+                    yield node.lineno, "global: another event's call may have set it", "use only the arguments"
+        for value in self._ordered_sets():
+            yield value.lineno, "the order of a set is another in another process", "sort it: sorted(…)"
+
+    def _ordered_sets(self) -> Iterator[ast.expr]:
+        """Yield the sets that become sequences, unless the order makes no difference there."""
+        calls = (node for node in self._nodes if isinstance(node, ast.Call) and _called(node) in _UNORDERED)
+        unordered, sets = {id(argument) for call in calls for argument in call.args}, self._sets()
+        sequenced = (value for node in self._nodes if id(node) not in unordered for value in _sequenced(node))
+        return (value for value in sequenced if _is_set(value, sets))
+
+    def _sets(self) -> set[str]:
+        """Return the names that are never assigned anything but sets."""
+        names, of_sets = Counter[str](), Counter[str]()
+        for node in self._nodes:
+            match node:
+                case ast.Name(name, ast.Store()) | ast.arg(name):
+                    names[name] += 1
+                case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), value=value) if _is_set(value):
+                    of_sets[name] += 1
+        return {name for name, count in of_sets.items() if count == names[name]}
 
     @property
     def texts(self) -> set[str]:
@@ -213,7 +233,7 @@ class JobFile:
     def _texts(self) -> Iterator[tuple[str, int, ast.AST]]:
         """Yield (text, line, parent) of all texts but docstrings; a sum of texts, or a text with braces, is one."""
         documented = {id(text) for text in _docstrings(self.tree)}
-        for parent in ast.walk(self.tree):
+        for parent in self._nodes:
             for node in ast.iter_child_nodes(parent):
                 if isinstance(node, ast.expr) and id(node) not in documented and not _joins_texts(parent):
                     text = _written(node)
@@ -221,12 +241,14 @@ class JobFile:
                         yield text, node.lineno, parent
 
     def _calls(self) -> Iterator[_Call]:
-        for parent in ast.walk(self.tree):
+        for parent in self._nodes:
             for node in ast.iter_child_nodes(parent):
                 if isinstance(node, ast.Call):
                     yield _Call(_name(node.func), node.lineno, _called(parent), bool(node.args or node.keywords))
                 elif isinstance(node, ast.Attribute) and node.attr == "_ingested_at":
                     yield _Call("_ingested_at", node.lineno)
+                elif isinstance(node, ast.Attribute) and _path(node).endswith(_CLOCKS) and not _called(parent):
+                    yield _Call(node.attr, node.lineno)
         for text, line, parent in self._texts():
             if "_ingested_at" in text:
                 yield _Call("_ingested_at", line)
@@ -288,10 +310,30 @@ def _sql_calls(text: str, line: int) -> Iterator[_Call]:
 
 
 def _may_import(name: str) -> bool:
-    top = name.partition(".")[0]
-    if top in _FORBIDDEN_MODULES and name != "urllib.parse":
-        return False
-    return top in {"pyspark", "lake", "jobs", "__future__"} or top in sys.stdlib_module_names
+    return name == "urllib.parse" or name.partition(".")[0] in _MODULES
+
+
+def _sequenced(node: ast.AST) -> Sequence[ast.expr]:
+    """Return the values that `node` makes a sequence of, in their order."""
+    match node:
+        case ast.Call() if _called(node) in _ORDERED:
+            return node.args
+        case ast.ListComp() | ast.GeneratorExp():
+            return [each.iter for each in node.generators]
+        case ast.List() | ast.Tuple():
+            return [each.value for each in node.elts if isinstance(each, ast.Starred)]
+    return ()
+
+
+def _is_set(node: ast.AST | None, names: Collection[str] = ()) -> bool:
+    match node:
+        case ast.Set() | ast.SetComp() | ast.Call(func=ast.Name("set" | "frozenset")):
+            return True
+        case ast.BinOp(left, ast.BitAnd() | ast.BitOr() | ast.BitXor() | ast.Sub(), right):
+            return _is_set(left, names) or _is_set(right, names)
+        case ast.Name(name):
+            return name in names
+    return False
 
 
 def _called(node: ast.AST) -> str:
