@@ -11,6 +11,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -132,8 +134,16 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    code = getattr(function, "__code__", None)
-    return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}" if code else repr(function)
+    """Return file and line of a function, such as `jobs/silver/account.py:7`."""
+    code = getattr(_without_arguments(function), "__code__", None)
+    if not code:
+        return repr(function)
+    folder, _, file = code.co_filename.rpartition("/jobs/")
+    return f"{f'jobs/{file}' if folder else Path(file).name}:{code.co_firstlineno}"
+
+
+def _without_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function.func if isinstance(function, partial) else function
 
 
 def pickled(work: Any) -> bytes:
@@ -155,7 +165,7 @@ def pickled(work: Any) -> bytes:
 def _pickling_by_value(work: Any) -> Iterator[None]:
     from pyspark import cloudpickle
 
-    functions = getattr(work, "functions", ())
+    functions = map(_without_arguments, getattr(work, "functions", ()))
     modules_of_job = {f.__module__ for f in functions if f.__module__ not in ("__main__", "builtins")}
     packages = {"lake", *modules_of_job, *(name.partition(".")[0] for name in modules_of_job)}
     with _PICKLING:

@@ -16,6 +16,7 @@ from importlib import import_module, invalidate_caches
 from inspect import isfunction
 from pathlib import Path
 from traceback import extract_tb
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, did_you_mean
@@ -61,8 +62,13 @@ class Declaration:
         return self.function(*frames)
 
     @property
+    def _code(self) -> CodeType:
+        code: CodeType = inspect.unwrap(self.function).__code__
+        return code
+
+    @property
     def file(self) -> Path:
-        return Path(self.function.__code__.co_filename)
+        return Path(self._code.co_filename)
 
     @property
     def layer(self) -> str:
@@ -70,7 +76,7 @@ class Declaration:
 
     @property
     def where(self) -> str:
-        return f"jobs/{self.layer}/{self.file.name}:{self.function.__code__.co_firstlineno}"
+        return f"jobs/{self.layer}/{self.file.name}:{self._code.co_firstlineno}"
 
     @property
     def doc(self) -> str:

@@ -69,6 +69,22 @@ def test_project_loads_in_dependency_order(things: Settings) -> None:
     assert project.logs(answer) == {"things"}
 
 
+def test_function_of_a_job_may_be_wrapped_by_another_module(things: Settings) -> None:
+    wrapping = """
+        from functools import wraps
+
+        def checked(function):
+            @wraps(function)
+            def wrapper(*frames):
+                return function(*frames)
+            return wrapper
+    """
+    things.path("jobs/checks.py").write_text(textwrap.dedent(wrapping))
+    write(things, "newest", "from jobs.checks import checked\n" + GOOD.replace("def newest", "@checked\ndef newest"))
+    newest = load(things).tables["newest"]
+    assert (newest.layer, newest.where.partition(":")[0]) == ("silver", "jobs/silver/newest.py")
+
+
 @pytest.mark.parametrize(
     ("function", "told"),
     [

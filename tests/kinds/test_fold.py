@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
@@ -200,6 +201,18 @@ def test_fold_start_accepts_any_type_in_both_reducers(spark: SparkSession) -> No
     [in_sql], [in_python] = sql.evaluate(events).collect(), python.evaluate(events).drop("refused").collect()
     assert in_sql == in_python
     assert (in_sql.m, in_sql.a, in_sql.s.x, in_sql.seen) == (Decimal("1.500"), [1, None], 3, 1)
+
+
+def by(state: dict[str, Any], event: dict[str, Any], *, step: int) -> dict[str, Any]:
+    return {"n": state["n"] + step // event["n"]}
+
+
+def test_step_may_be_a_function_with_given_arguments(spark: SparkSession) -> None:
+    fold = Fold("key", state="n int", start={"n": 0}, step=partial(by, step=6))
+    assert table_rows(fold.evaluate(rows(spark, [("x", 2), ("x", 3)], "key string, n int"))) == [("x", 5, 0)]
+    with pytest.raises(PythonException) as caught:
+        fold.evaluate(rows(spark, [("x", 0)], "key string, n int")).collect()
+    assert present(fault_of(caught.value))[0].where.startswith("test_fold.py:")
 
 
 def test_fold_accepts_the_whole_table_as_one_key(spark: SparkSession) -> None:
