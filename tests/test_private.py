@@ -17,9 +17,8 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
 from lake.ingest.append import keep_stdin
 from lake.read.sql import reader
-from lake.serve import spark_server as serve
 from lake.session import file_modes
-from lake.session.spark_session import embedded_conf, properties
+from lake.session.spark_session import embedded_conf, jvm_stderr_to, submitted_with
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from tests.processes import LOOPBACK, listening, other_process, until
@@ -95,7 +94,7 @@ def test_scratch_files_are_private(project: Settings, land: Callable[..., Path],
         stream.seek(0)
         keep_stdin(project, stream)
     land("readings", "sp ace.jsonl", "{}")
-    with properties(project, {"spark.a": "b"}) as written:
+    with submitted_with(project, {"spark.a": "b"}) as written:
         assert mode(written) == 0o600
     assert not written.exists()
     assert {mode(project.path(f".lake/{each}")) for each in ("", "staging", "spark")} == {0o700}
@@ -157,7 +156,7 @@ def test_hadoop_uses_the_umask_of_the_project(project: Settings) -> None:
 def test_java_properties_escape_settings(project: Settings) -> None:
     """Escapes of Java: a newline in a value must not begin another setting."""
     conf = {"spark.a": "x\nspark.ui.enabled true", "spark.b": " p:a=s#s!\\n ", "spark.c": "é"}
-    with properties(project, conf) as file:
+    with submitted_with(project, conf) as file:
         lines = file.read_text("utf-8").splitlines()
     assert lines == [
         "spark.a x\\nspark.ui.enabled\\ true",
@@ -200,26 +199,19 @@ def test_error_hides_a_token_in_an_address(project: Settings) -> None:
     assert "hush" not in told.stdout + told.stderr + told_too.stdout + told_too.stderr
 
 
-SPARK = """#!/bin/sh
-echo first; while ! test -e "$SPARK_HOME/emptied"; do sleep 0.02; done; echo second; exec sleep 60
-"""
-
-
-def test_server_log_continues_at_its_beginning_after_truncation(
-    project: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = project.path("spark")
-    (home / "bin").mkdir(parents=True)
-    (home / "bin/spark-submit").write_text(SPARK)
-    (home / "bin/spark-submit").chmod(0o700)
-    monkeypatch.setattr(serve, "files", lambda _: home)
-    log = file_modes.scratch(project, "spark") / "connect.log"
-    log.write_text("what the last server said")
-    with serve._jvm(project, {}, "token", log):
+def test_log_of_a_jvm_continues_at_its_beginning_after_truncation(project: Settings) -> None:
+    log, emptied = file_modes.scratch(project, "spark") / "connect.log", project.path("emptied")
+    script = f"echo first >&2; while ! test -e {emptied}; do sleep 0.02; done; echo second >&2; exec sleep 60"
+    with jvm_stderr_to(log):
+        jvm = subprocess.Popen(["sh", "-c", script])
+    try:
         until(lambda: log.read_text() == "first\n")
         os.truncate(log, 0)
-        (home / "emptied").touch()
+        emptied.touch()
         until(lambda: log.read_text() == "second\n")
+    finally:
+        jvm.kill()
+        jvm.wait()
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
@@ -22,8 +18,8 @@ from lake.ops.doctor import java
 from lake.progress import step
 from lake.session import file_modes
 from lake.session.file_modes import generated_token
-from lake.session.remote import BINDING, DETACHED, TOKEN, binding_conf, connected, token_file
-from lake.session.spark_session import embedded_conf, first_line, properties
+from lake.session.remote import BINDING, TOKEN, connected, token_file
+from lake.session.spark_session import embedded_server, first_line, has_jvm_ended
 from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
 from lake.store.process import end_signals_handled
@@ -34,16 +30,14 @@ from lake.text import SPARK, literal, quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+LOG: Final = "connect.log"
 LOOPBACK: Final = "127.0.0.1"
 LOOK_SECONDS: Final = 1.0
-REPORT_SECONDS: Final = 60.0
-"""Seconds between two reports that the server does not listen yet; a warm machine takes five to eight."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Listening server: `remote` as SPARK_REMOTE has it, `pid` of its JVM.
+    """Listening server: `remote` as SPARK_REMOTE has it, `pid` of its process.
 
     `token_file` is None if the token came from the environment.
     """
@@ -58,39 +52,33 @@ class Server:
 def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -> None:
     """Run a Spark Connect server on `port` of loopback until SIGTERM or SIGINT. Calls `ready` once it listens.
 
-    Its token is that of the environment, else of a file for its owner alone, made on first use. Raises DeclarationError
-    if Java or the jars are missing, Unavailable if the port is taken or the server ends by itself.
+    It is an embedded session. Its token is that of the environment, else of a file for its owner alone, made on first
+    use. Raises DeclarationError if Java or the jars are missing, Unavailable if the port is taken or the JVM ends.
     """
     activity.end()  # the clients register themselves as readers
-    log = settings.path(".lake/spark/connect.log")
-    with ExitStack() as serving:
-        with step("start", f"Spark Connect on port {port}"):
-            conf, (token, file) = _prepared(settings, port), _token(settings)
-            process = serving.enter_context(_jvm(settings, conf, token, log))
-            stopping = serving.enter_context(_ended_by_signals(process))
-            _wait_until_listening(process, port, log)
-            catalogue = _Catalogue(settings, f"sc://localhost:{port}")
-            catalogue.update(process)
-        if process.poll() is None:
-            ready(Server(catalogue.remote, port, process.pid, file, log))
-        while _is_alive_after_pause(process):
-            catalogue.update(process)
-        code = process.wait()
-        if not stopping:
-            raise Unavailable(
-                f"the Spark Connect server {_ending_text(code, log)}",
-                where=str(log),
-                fix="see the log for the reason, then start it again",
-            )
+    log = settings.path(f".lake/spark/{LOG}")
+    with step("start", f"Spark Connect on port {port}"):
+        _check(settings, port)
+        token_file = _set_token(settings)
+        log.write_bytes(b"")
+        catalogue = _Catalogue(settings, embedded_server(settings, port, log=LOG))
+        catalogue.update()
+    stopping = Event()
+    with end_signals_handled(lambda _: stopping.set()):
+        ready(Server(f"sc://localhost:{port}", port, os.getpid(), token_file, log))
+        while not stopping.wait(LOOK_SECONDS):
+            if has_jvm_ended():
+                what, fix = "the JVM of the Spark Connect server has ended", "see the log, then start the server again"
+                raise Unavailable(what, where=str(log), fix=fix)
+            catalogue.update()
 
 
-def _prepared(settings: Settings, port: int) -> dict[str, str]:
+def _check(settings: Settings, port: int) -> None:
     runtime = java()
     if not runtime.ok:
         raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
     _must_be_guarded(settings)
     _must_be_free(port)
-    return {**DETACHED, **embedded_conf(settings), **binding_conf(port)}
 
 
 def ready(settings: Settings, *, port: int, patience: float) -> str:
@@ -116,32 +104,22 @@ class _Catalogue:
     """Views in the server, of the `shown` edition once it `is_made`. If that fails, the server runs without them."""
 
     settings: Settings
-    remote: str
+    spark: SparkSession
     shown: Edition | None = None
     is_made: bool = False
     failed: str = ""
 
-    def update(self, server: subprocess.Popen[bytes]) -> None:
+    def update(self) -> None:
         try:
             current = current_edition(self.settings)
             if self.is_made and current == self.shown:
                 return
-            spark = connected(self.settings, self.remote)
-            try:
-                _update_views(self.settings, spark, current, previous=self.shown)
-            finally:
-                spark.stop()
+            _update_views(self.settings, self.spark, current, previous=self.shown)
             self.shown, self.is_made, self.failed = current, True, ""
         except Exception as error:  # errors of Spark, Delta and the project: the server keeps running
-            if first_line(error) != self.failed and server.poll() is None:
+            if first_line(error) != self.failed and not has_jvm_ended():
                 self.failed = first_line(error)
                 logging.getLogger("lake").warning("the server's catalogue is not up to date: %s", self.failed)
-
-
-def _is_alive_after_pause(server: subprocess.Popen[bytes]) -> bool:
-    with suppress(subprocess.TimeoutExpired):
-        server.wait(LOOK_SECONDS)
-    return server.returncode is None
 
 
 def _must_be_guarded(settings: Settings) -> None:
@@ -172,70 +150,14 @@ def _must_be_free(port: int) -> None:
         ) from None
 
 
-def _token(settings: Settings) -> tuple[str, Path | None]:
-    if given := os.environ.get(TOKEN):
-        return given, None
+def _set_token(settings: Settings) -> Path | None:
+    """Set the server's token in the environment. Return its file, None if the environment has one."""
     file_modes.scratch(settings, "spark")
+    if TOKEN in os.environ:
+        return None
     file = token_file(settings)
-    return generated_token(file), file
-
-
-@contextmanager
-def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The token reaches the process by its environment alone."""
-    home = Path(str(files("pyspark")))
-    environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "MASTER"}}
-    environment |= {
-        TOKEN: token,
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": LOOPBACK,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
-    with properties(settings, conf) as file:
-        command = [str(home / "bin/spark-submit"), "--properties-file", str(file), "--class", SERVER, "spark-internal"]
-        log.write_bytes(b"")
-        with log.open("ab") as out:  # a purge may empty it meanwhile
-            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait()
-
-
-@contextmanager
-def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    came: list[int] = []
-
-    def end(number: int) -> None:
-        came.append(number)
-        process.terminate()
-
-    with end_signals_handled(end):
-        yield came
-
-
-def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    """Wait without a time limit, unless the process ends."""
-    began, reported = time.monotonic(), 1
-    while process.poll() is None:
-        try:
-            socket.create_connection((LOOPBACK, port), timeout=1).close()
-            return
-        except OSError:
-            if (waited := time.monotonic() - began) > reported * REPORT_SECONDS:
-                reported = int(waited / REPORT_SECONDS) + 1
-                logging.getLogger("lake").warning("the server does not listen after %d s: see %s", waited, log)
-            time.sleep(0.1)
-
-
-def _ending_text(code: int, log: Path) -> str:
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
-    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["no message"]
-    reason = next((line for line in reversed(lines) if "Exception:" in line or "Error:" in line), lines[-1])
-    return f"ended with exit code {code}: {reason}"
+    os.environ[TOKEN] = generated_token(file)
+    return file
 
 
 def _update_views(

@@ -60,6 +60,7 @@ HANDED: Final = 32 << 20
 """Bytes handed to the JVM between two garbage collections."""
 _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 EXTENSIONS: Final = "spark.sql.extensions"
+CONNECT: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
 DELTA: Final = "io.delta.sql.DeltaSparkSessionExtension"
 
 
@@ -179,8 +180,8 @@ def embedded(settings: Settings, more: Mapping[str, str] = NO_CONF, *, log: str 
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     file = file_modes.scratch(settings, "spark") / log
     with (
-        _jvm_stderr_to(file),
-        _submitted_with(settings, {**embedded_conf(settings), **more}),
+        jvm_stderr_to(file),
+        submitted_with(settings, {**embedded_conf(settings), **more}),
         _interrupts_handled_as_before(),
     ):
         try:
@@ -192,6 +193,12 @@ def embedded(settings: Settings, more: Mapping[str, str] = NO_CONF, *, log: str 
                 fix="run lake doctor to check this machine",
             ) from error
     return spark
+
+
+def embedded_server(settings: Settings, port: int, *, log: str) -> SparkSession:
+    """Return an embedded session that also serves Spark Connect on `port` of loopback, with the environment's token."""
+    plugins = ",".join([CONNECT, *filter(None, [settings.spark.conf.get("spark.plugins")])])
+    return embedded(settings, {**remote.DETACHED, **remote.binding_conf(port), "spark.plugins": plugins}, log=log)
 
 
 @contextmanager
@@ -206,32 +213,23 @@ def _interrupts_handled_as_before() -> Iterator[None]:
 
 
 @contextmanager
-def _submitted_with(settings: Settings, conf: Mapping[str, str]) -> Iterator[None]:
-    """Give a JVM started in the block its settings by a file: PySpark would put them on its command line."""
-    name, before = "PYSPARK_SUBMIT_ARGS", os.environ.get("PYSPARK_SUBMIT_ARGS")
-    with properties(settings, conf) as file:
-        os.environ[name] = f"--properties-file {shlex.quote(str(file))} {before or 'pyspark-shell'}"
-        try:
-            yield
-        finally:
-            del os.environ[name]
-            if before is not None:
-                os.environ[name] = before
+def submitted_with(settings: Settings, conf: Mapping[str, str]) -> Iterator[Path]:
+    """Give a JVM started in the block its settings by a file that only its owner can read.
 
-
-@contextmanager
-def properties(settings: Settings, conf: Mapping[str, str]) -> Iterator[Path]:
-    """Yield `conf` as a file for `spark-submit --properties-file` that only its owner can read.
-
-    Every user of the machine can list a command line, so it must not contain passwords.
+    PySpark would put them on its command line, which every user of the machine can list, with passwords in them.
     """
-    descriptor, name = tempfile.mkstemp(".properties", dir=file_modes.scratch(settings, "spark"))
+    name, before = "PYSPARK_SUBMIT_ARGS", os.environ.get("PYSPARK_SUBMIT_ARGS")
+    descriptor, path = tempfile.mkstemp(".properties", dir=file_modes.scratch(settings, "spark"))
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{_property(key)} {_property(value)}\n" for key, value in conf.items())
-        yield Path(name)
+        os.environ[name] = f"--properties-file {shlex.quote(path)} {before or 'pyspark-shell'}"
+        yield Path(path)
     finally:
-        Path(name).unlink(missing_ok=True)
+        Path(path).unlink(missing_ok=True)
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
 
 
 def _property(text: str) -> str:
@@ -239,7 +237,7 @@ def _property(text: str) -> str:
 
 
 @contextmanager
-def _jvm_stderr_to(file: Path) -> Iterator[None]:
+def jvm_stderr_to(file: Path) -> Iterator[None]:
     """Let a JVM started in the block inherit `file` as its standard error for its lifetime."""
     ours, log = os.dup(2), os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sys.stderr.flush()

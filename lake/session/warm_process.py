@@ -20,12 +20,11 @@ from lake.config import load_settings
 from lake.errors import LakeError
 from lake.session import file_modes
 from lake.session.file_modes import generated_token
-from lake.session.remote import DETACHED, TOKEN, binding_conf, token_file
-from lake.session.spark_session import embedded, has_jvm_ended
+from lake.session.remote import TOKEN, token_file
+from lake.session.spark_session import embedded_server, has_jvm_ended
 from lake.session.warm_server import LOG, WarmServer, has_clients, locked, recorded
 
 LOOPBACK: Final = "127.0.0.1"
-PLUGIN: Final = "org.apache.spark.sql.connect.SparkConnectPlugin"
 LOOK_SECONDS: Final = 1.0
 
 
@@ -39,8 +38,7 @@ def main(project: Path, record: Path) -> None:
     os.environ[TOKEN] = generated_token(token_file(settings))
     with socket.create_server((LOOPBACK, 0)) as free:
         port = free.getsockname()[1]
-    plugins = ",".join([PLUGIN, *filter(None, [settings.spark.conf.get("spark.plugins")])])
-    embedded(settings, {**DETACHED, **binding_conf(port), "spark.plugins": plugins}, log=LOG)
+    embedded_server(settings, port, log=LOG)
     clients = Clients(record, settings.spark.keep_warm.total_seconds())
     clients.announce(WarmServer(os.getpid(), port))
     try:

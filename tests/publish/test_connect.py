@@ -231,7 +231,7 @@ def test_connect_client_reads_the_edition_by_table_name(shop: Path) -> None:
         )
         assert sorted(row[1] for row in named) == ["customer_daily", "order_rank"]
         assert rows == [[3]]
-        assert ["amount", "decimal(10,2)", "GBP"] in described
+        assert ["amount", "decimal(10,2)", "What it costs. [GBP]"] in described
         assert not any(name.startswith("_") for name, *_ in described)
         event = {"order_id": 9, "customer": "new", "status": "placed", "amount": "1.00"}
         times = dict.fromkeys(("placed_at", "changed_at"), "2024-04-02T10:40:00Z")
@@ -317,7 +317,7 @@ def only_with_the_token(lake: Client) -> None:
     token = lake.project / ".lake/spark/connect.token"
     assert token.stat().st_mode & 0o077 == 0
     commands = subprocess.run(["ps", "-A", "-ww", "-o", "pid,args"], check=True, capture_output=True, text=True).stdout
-    [jvm] = (line for line in commands.splitlines() if "SparkConnectServer" in line and str(lake.project) in line)
+    [jvm] = (line for line in commands.splitlines() if "org.apache.spark" in line and str(lake.project) in line)
     assert token.read_text() not in commands
     files = (file for file in (lake.project / ".lake").rglob("*") if file.is_file() and file != token)
     assert [file for file in files if token.read_bytes() in file.read_bytes()] == []

@@ -26,6 +26,6 @@ def customer_daily(orders: DataFrame) -> DataFrame:
 
     orders: placed that day
     cancelled: of those, how many have been cancelled since
-    amount: GBP, of all of them
+    amount: of all of them
     """
     return orders.select("customer", "status", "amount", "placed_at")

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 def current_order(orders: DataFrame) -> DataFrame:
     """An order as it stands: its newest change.
 
-    amount: GBP
     placed_at: UTC
     changed_at: of the newest change, UTC
     """
