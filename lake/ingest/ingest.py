@@ -79,9 +79,9 @@ class _Outcome:
     failures: list[Exception] = field(default_factory=list)
 
     def raise_failures(self) -> None:
-        if self.failures:
-            several = len(self.failures) > 1 and all(isinstance(failure, LakeError) for failure in self.failures)
-            raise type(self.failures[0])("\n".join(map(str, self.failures))) if several else self.failures[0]
+        expected = [failure for failure in self.failures if isinstance(failure, LakeError)]
+        for failure in self.failures:
+            raise LakeError.joined(expected) if len(expected) == len(self.failures) else failure
 
 
 @dataclass(frozen=True)

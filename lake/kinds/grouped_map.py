@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -139,7 +138,7 @@ def source_of(function: Callable[..., Any]) -> str:
     if not code:
         return repr(function)
     folder, _, file = code.co_filename.rpartition("/jobs/")
-    return f"{f'jobs/{file}' if folder else Path(file).name}:{code.co_firstlineno}"
+    return f"{f'jobs/{file}' if folder else file.rpartition('/')[2]}:{code.co_firstlineno}"
 
 
 def _without_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
