@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
@@ -15,6 +14,7 @@ from types import UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from lake.errors import DeclarationError, did_you_mean
+from lake.text import duration
 
 NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path", bool: "true or false"}
 
@@ -23,7 +23,6 @@ COLLECTIONS: Final[Mapping[Any, str]] = {
     Mapping[str, str]: "a table of strings",
     Mapping[str, Sequence[str]]: "a table of lists of names",
 }
-DURATIONS: Final = {"s": "seconds", "min": "minutes", "h": "hours"}
 EXAMPLES: Final = {
     "spark.conf": '{"spark.sql.shuffle.partitions" = "4"}',
     "publish.groups": '{sales = ["customer_daily"]}',
@@ -118,7 +117,9 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
         raise ValueError(NOUNS[Path])
     least = setting.metadata.get("least")
     if kind is timedelta:
-        return _duration(given)
+        if (parsed := duration(given)) is None:
+            raise ValueError('a duration such as "10 min"')
+        return parsed
     noun = NOUNS[kind] if least is None else f"{NOUNS[kind]} of at least {least}"
     try:
         value = kind(given)
@@ -141,13 +142,6 @@ def _example(name: str, kind: Any, setting: Field[Any]) -> str:
     if name in EXAMPLES:
         return f"for example {last} = {EXAMPLES[name]}; in the environment, as JSON"
     return f'for example {last} = "{default or last}", or leave it out'
-
-
-def _duration(given: Any) -> timedelta:
-    found = re.fullmatch(r"(\d{1,6}) ?(s|min|h)", given) if isinstance(given, str) else None
-    if found is None:
-        raise ValueError('a duration such as "10 min"')
-    return timedelta(**{DURATIONS[found[2]]: int(found[1])})
 
 
 def _collection(kind: Any, given: Any) -> Any:

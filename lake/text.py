@@ -25,6 +25,16 @@ MEASURED_ROWS: Final = 1000
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 SPARK: Final = "`"
 DUCKDB: Final = '"'
+LONGEST: Final = timedelta(days=2_000_000)
+"""Longest duration: a time of today plus it is a time of Python."""
+_UNITS: Final = {
+    "s second seconds": 1,
+    "m min minute minutes": 60,
+    "h hour hours": 3600,
+    "d day days": 86400,
+    "week weeks": 604800,
+}
+_DURATION: Final = re.compile(rf"\s*([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?)\s*({'|'.join(' '.join(_UNITS).split())})\s*")
 LOGIN: Final = re.compile(r"://.*:.*@", re.DOTALL)
 """User and password, also with reserved signs: for `me:a/b@host`, a client would look for the host `me`."""
 OPTION: Final = re.compile(r"[?&](?:ssl)?password=")
@@ -166,6 +176,15 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
     """Return `a, b, c and 4 more`."""
     more = f" and {len(names) - most} more" if names[most:] else ""
     return ", ".join(names[:most]) + more
+
+
+def duration(text: object) -> timedelta | None:
+    """Parse `1 day`, `90 minutes`, `10 min`, `0.5s` …; None if it is invalid, or longer than LONGEST."""
+    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    seconds = Decimal(found[1]) * next(seconds for unit, seconds in _UNITS.items() if found[2] in unit.split())
+    return timedelta(microseconds=int(seconds * 10**6)) if seconds <= LONGEST.total_seconds() else None
 
 
 def span(lag: timedelta) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +11,7 @@ import click
 from lake.cli import Shell, WholeNumber, check_alone, common_options, table
 from lake.cli.recompute import CUT, TABLES, emit_recomputed, inputs_at, line_reporter
 from lake.errors import DeclarationError
+from lake.text import duration
 
 if TYPE_CHECKING:
     from lake.publish.blocked_groups import BlockedGroups
@@ -145,11 +146,13 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         what = "--json cannot be combined with --follow, which runs until stopped"
         raise DeclarationError(what, fix="leave out --json")
     if follow:
-        seconds = _seconds(every or "30s")
+        pause = duration(every or "30s")
+        if pause is None:
+            raise DeclarationError(f"--every {every!r} is not a valid duration", fix="write 30s, 5m or 1h")
         shell.load()
         from lake.ops.follow import follow as cycles
 
-        cycles(shell.settings, lambda: shell.spark, shell.report, every=seconds)
+        cycles(shell.settings, lambda: shell.spark, shell.report, every=min(pause.total_seconds(), TIMEOUT_MAX))
     else:
         _run_once(shell)
 
@@ -199,11 +202,3 @@ def _held_data(held: BlockedGroups | None) -> dict[str, Any]:
 
 def _published_note(held: BlockedGroups | None) -> str:
     return "" if held is None else f"; published: {held}"
-
-
-def _seconds(text: str) -> float:
-    units = {"s": 1, "m": 60, "h": 3600}
-    number, unit = text[:-1], text[-1:]
-    if unit not in units or not re.fullmatch(r"\d{1,6}(\.\d+)?", number):
-        raise DeclarationError(f"--every {text!r} is not a valid duration", fix="write 30s, 5m or 1h")
-    return float(number) * units[unit]

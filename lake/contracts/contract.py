@@ -21,9 +21,10 @@ from lake.contracts.avro_text import ContractLines, parse_schema
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.contracts.declared_text import declared_text, files_in, parse_json
 from lake.contracts.fields import ATTRIBUTES, AVRO, Field, read_field, wrong_default
-from lake.contracts.options import FACTS, duration, unknown_facts, wrong_facts, wrong_paths
+from lake.contracts.options import FACTS, unknown_facts, wrong_facts, wrong_paths
 from lake.contracts.upcast import UpcastStep, listed, steps_of, words, wrong_expressions
 from lake.errors import DeclarationError, did_you_mean
+from lake.text import duration
 
 RECORD: Final = {"type", "name", "namespace", "doc", "aliases", "fields", "lake"}
 TYPE: Final = {*RECORD - {"lake"}, "logicalType", "precision", "scale", "items", "values", "symbols", "size", "default"}

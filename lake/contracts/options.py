@@ -14,6 +14,7 @@ from lake.contracts.determinism import nondeterministic_function
 from lake.contracts.fields import FILE, FILE_FACTS, UNCHANGED, Field
 from lake.contracts.upcast import listed, wrong_upcast
 from lake.errors import DeclarationError, did_you_mean
+from lake.text import LONGEST, duration
 
 FACTS: Final = {
     *("key", "id", "time", "buckets", "max_ahead", "broadcast", "dump", "envelope", "table", "placeholder", "subject"),
@@ -27,22 +28,10 @@ MAPS: Final = re.compile(r"\b(map|map_concat|map_from_\w+|str_to_map|transform_k
 CONSTANT_MAP: Final = re.compile(r"\bmap\s*\((?:\s*(?:'[^']*'|-?[0-9.]+)\s*,?)*\)", re.IGNORECASE)
 PART: Final = ".NAME"
 """End of a fact's name that stands for any name, which may have dots."""
-UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-LONGEST: Final = timedelta(days=2_000_000)
-"""Longest duration: a time of today plus it is a time of Python."""
 DURATION: Final = f'write a duration such as "1 day" or "90 minutes", of at most {LONGEST.days:,} days'
 
 Facts: TypeAlias = dict[str, Any]
 Faults: TypeAlias = Iterator[tuple[str, str]]
-
-
-def duration(text: Any) -> timedelta | None:
-    """Parse `1 day`, `90 minutes` …; None if it is invalid, or longer than LONGEST."""
-    match = re.fullmatch(r"\s*(\d{1,15})\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
-    if match is None or match[2] not in UNITS:
-        return None
-    seconds = int(match[1]) * UNITS[match[2]]
-    return timedelta(seconds=seconds) if seconds <= LONGEST.total_seconds() else None
 
 
 def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:

@@ -12,10 +12,10 @@ import pytest
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contracts, read_contract, sound_contracts
 from lake.contracts.evolution import append_version, incompatibilities, with_current
-from lake.contracts.options import duration
 from lake.contracts.origins import columns
 from lake.errors import DeclarationError
 from lake.store.ledger.contract_versions import register, versions
+from lake.text import duration
 
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -299,7 +299,16 @@ def test_unknown_stream_without_a_near_name_may_be_added() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "length"), [("1 day", timedelta(days=1)), ("90 minutes", timedelta(minutes=90)), ("x", None), (3, None)]
+    ("text", "length"),
+    [
+        ("1 day", timedelta(days=1)),
+        ("90 minutes", timedelta(minutes=90)),
+        ("10min", timedelta(minutes=10)),
+        ("0.5 s", timedelta(milliseconds=500)),
+        ("1.5 hours", timedelta(minutes=90)),
+        ("2000000 days", timedelta(days=2_000_000)),
+        *dict.fromkeys(("2000001 days", "x", "10", "-5s", "1e3s", "٣ days", "1 fortnight", 3)).items(),
+    ],
 )
 def test_duration_is_parsed_or_rejected(text: Any, length: timedelta | None) -> None:
     assert duration(text) == length

@@ -231,7 +231,7 @@ def test_connect_client_reads_the_edition_by_table_name(shop: Path) -> None:
         )
         assert sorted(row[1] for row in named) == ["customer_daily", "order_rank"]
         assert rows == [[3]]
-        assert ["amount", "decimal(10,2)", "What it costs. [GBP]"] in described
+        assert ["amount", "decimal(10,2)", "what it costs [GBP]"] in described
         assert not any(name.startswith("_") for name, *_ in described)
         event = {"order_id": 9, "customer": "new", "status": "placed", "amount": "1.00"}
         times = dict.fromkeys(("placed_at", "changed_at"), "2024-04-02T10:40:00Z")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 def current_order(orders: DataFrame) -> DataFrame:
     """An order as it stands: its newest change.
 
+    amount: what it costs
     placed_at: UTC
     changed_at: of the newest change, UTC
     """
