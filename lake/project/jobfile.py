@@ -202,6 +202,8 @@ class JobFile:
                     | ast.Call(func=ast.Attribute(attr="open" as name))
                 ):
                     yield node.lineno, f"{name} may read what is in no input", "use only the rows of the inputs"
+                case ast.Attribute(attr="__doc__"):
+                    yield node.lineno, "__doc__: docstrings may change without a deploy", "use a text that has a name"
                 case ast.Global():
                     yield node.lineno, "global: another event's call may have set it", "use only the arguments"
         for value in self._ordered_sets():

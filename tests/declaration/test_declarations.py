@@ -199,6 +199,7 @@ def test_clock_of_python_is_rejected(tmp_path: Path, code: str) -> None:
         ("def f(s):\n    words = set(s)\n    words = sorted(words)\n    return list(words)", ""),
         ("def f(s):\n    words = set(s)\n    return sum(len(w) for w in words), 'a' in words", ""),
         ("import logging, email", "imports "),
+        ("def f(s):\n    'a'\n    return f.__doc__", "__doc__"),
         ("n = 0\ndef f(s):\n    global n\n    n += 1\n    return n", "global"),
         ("now = datetime.datetime.now", "now is not deterministic"),
         ("x = F.expr(\"at > timestamp 'now'\")", "now is not deterministic"),
