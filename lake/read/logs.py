@@ -43,7 +43,7 @@ OWN: Final = (
     Column("_source", "VARCHAR", "file and line, or the place in a source, that the event came from", ""),
 )
 """Columns of every log; no field's name begins with `_`."""
-READ: Final = {name: DUCKDB[kind] for name, kind in log_rows.OWN.items() if name != "_bucket"}
+READ: Final = {name: DUCKDB[kind] for name, kind in log_rows.OWN.items()}
 BUCKETS: Final = 1 << 31
 BUCKET: Final = r"/_bucket=(-?[0-9]+)/"
 
@@ -78,9 +78,9 @@ def _query(files: Sequence[str], contracts: Sequence[Contract], test: str) -> st
     physical = origins.columns(contracts)
     plain = [field for contract in contracts for field in contract.fields if not field.personal]
     kinds = {physical[field.name, field.type]: duckdb_type(field) for field in plain}
-    bucket = f"CAST(regexp_extract({quoted(FILE)}, {literal(BUCKET)}, 1) AS INTEGER) AS _bucket"
+    bucket = f"CAST(regexp_extract({quoted(FILE)}, {literal(BUCKET)}, 1) AS INTEGER) AS _bucket"  # some files have it
     own = ["concat_ws(':', _batch, _bucket, _offset) AS _place", *(column.name for column in OWN[1:])]
-    events = f"(SELECT *, {bucket} FROM {rows_sql(files, kinds | READ)})"
+    events = f"(SELECT * REPLACE ({bucket}) FROM {rows_sql(files, kinds | READ)})"
     shown = ", ".join([*(quoted(field.name) for field in contracts[-1].fields), *(column.name for column in OWN)])
     return f"SELECT {shown} FROM {fields_sql(contracts, f'(FROM {events} WHERE {test})', [*own, '_version'])}"
 

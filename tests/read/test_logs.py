@@ -19,12 +19,16 @@ from lake.cli import Shell
 from lake.cli import lake as command_line
 from lake.config import Settings
 from lake.errors import DeclarationError, StorageError
+from lake.ingest.events import void
+from lake.ops.maintenance import Policy, maintain
+from lake.read.relation import stored_files
 from lake.read.shell import Conversation, SqlCompleter
 from lake.read.sql import reader
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import get_cut
 from lake.store.log import Log
 from lake.store.scan import to_arrow
+from lake.store.upkeep import compaction
 from lake.testing import Lakehouse
 from lake.text import quoted
 from tests.judgements import record_check
@@ -33,6 +37,7 @@ from tests.warehouse import EVENTS, commit, fall_behind, published
 
 pytestmark = pytest.mark.slow
 
+PLACES = "select order_id, _place from log.orders order by _batch, order_id"
 LEDGERS = [f"lake.{name}" for name in ("checks", "cuts", "editions", "quarantine", "reads", "runs", "undelivered")]
 RESULT = {
     "type": "expect_column_values_to_not_be_null", "kwargs": {"column": "customer"}, "severity": "stop",
@@ -185,6 +190,31 @@ def test_list_ingested_before_its_contract_field_is_read(shop: Settings) -> None
     commit(log.path, f"{carried} FROM ({EVENTS}) WHERE _batch = 2", position, partition_by=["_bucket"])
     assert answer(shop, "select distinct tags from log.orders order by 1") == [{"tags": ["gift"]}, {"tags": ["none"]}]
     assert answer(shop, "select count(*) as events from log.orders") == [{"events": 4}]
+
+
+def test_events_keep_their_places_whichever_engine_wrote_their_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SMALL_FILES", 1)
+    shop = new_shop(tmp_path)
+    for number in range(4):
+        shop.land("orders", *(order(10 * number + each, f"customer {each}") for each in range(4))).run()
+    before = answer(shop.settings, PLACES)
+    log, files = Log(shop.settings, "orders"), len(stored_files(Log(shop.settings, "orders").path))
+    maintain(shop.project, lambda: spark, Policy(editions=9, days=9, size=1 << 30), print)
+    assert len(stored_files(log.path)) < files
+    assert answer(shop.settings, PLACES) == before
+    shop.land("orders", *(order(40 + each, f"customer {each}") for each in range(4))).run()
+    after = answer(shop.settings, PLACES)
+    assert len({row["_place"].split(":")[1] for row in before}) > 1
+    assert {row["order_id"] for row in after} == {row["order_id"] for row in before} | {40, 41, 42, 43}
+    for row in (before[0], after[-1]):
+        void(shop.settings, "orders", [row["_place"]], reason="twice")
+    shop.run()
+    voided = {before[0]["order_id"], after[-1]["order_id"]}
+    left = [row for row in after if row["order_id"] not in voided]
+    assert answer(shop.settings, PLACES) == left
+    assert {row["order_id"] for row in shop.table("current_order")} == {row["order_id"] for row in left}
 
 
 def test_ledgers_are_flat_and_typed(shop: Settings) -> None:
