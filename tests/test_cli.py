@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from lake.cli.recompute import changed_rows
 from lake.config import Settings
 from lake.engine.plan import _field
 from lake.errors import DeclarationError, LawError, Unavailable
-from tests.checks import present
 from tests.warehouse import published
 
 
@@ -83,15 +81,6 @@ def test_init_prints_a_next_command_that_can_be_pasted(tmp_path: Path, monkeypat
 def test_text_table_aligns_numbers_to_the_right() -> None:
     rows: list[dict[str, Any]] = [{"a": "x", "n": 1}, {"a": None, "n": 100}]
     assert table(rows, "a", "n") == ["a    n", "-  ---", "x    1", "   100"]
-
-
-def test_quiet_option_lasts_for_one_command(project: Settings) -> None:
-    for option, disabled in (("--quiet", True), ("--json", False)):
-        with click.Context(lake, obj=Shell()) as context:
-            command = present(CommandGroup().get_command(context, "status"))
-            command.make_context("status", [option, "--project", str(project.project)], parent=context)
-            assert logging.getLogger("lake").disabled == disabled
-        assert not logging.getLogger("lake").disabled
 
 
 @pytest.mark.parametrize("option", ["--quiet", "--json", "--log-format=json"])

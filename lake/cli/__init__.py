@@ -150,6 +150,7 @@ class Shell:
     quiet: bool = False
     log_format: str = "text"
     answered: bool = False
+    has_warned: bool = False
 
     @cached_property
     def settings(self) -> Settings:
@@ -269,16 +270,14 @@ class _WarningHandler(logging.Handler):
         self.shell = shell
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.shell.progress.report_warning(_printable(record.getMessage()))
+        self.shell.has_warned = True
+        if not self.shell.quiet:
+            self.shell.progress.report_warning(_printable(record.getMessage()))
 
 
 def _store_option(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value:
         setattr(ctx.ensure_object(Shell), str(parameter.name), value)
-    if value and parameter.name == "quiet":
-        logger = logging.getLogger("lake")
-        logger.disabled = True
-        ctx.find_root().call_on_close(partial(setattr, logger, "disabled", False))
 
 
 _stored_option = partial(click.option, expose_value=False, callback=_store_option)

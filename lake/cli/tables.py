@@ -192,7 +192,7 @@ def _run_once(shell: Shell) -> None:
     done.raise_held()
     for failure in (*done.failures.values(), *done.undelivered.values()):
         raise failure
-    if done.is_complete and not (done.must_ask or done.has_asked):
+    if done.is_complete and edition and not (done.must_ask or done.has_asked or shell.has_warned):
         runs.keep(data, text, [line for line in lines if line.startswith("warning ")])
 
 

@@ -1,8 +1,8 @@
 """Runs without news: `lake run` repeats the answer of its last run if that found nothing to do and nothing changed.
 
-A run depends on the newest versions of the tables, on landed files, on the settings, and on the files of the project
-and of all imported modules. Runs that ask systems outside of the project are not repeated, nor those with folders in an
-object storage, which would be listed twice.
+A run depends on the newest versions of the tables and on files of this machine: landed ones, those of the project, of
+the key store and of imported modules, and on which files the tables have. Runs that ask other systems are not repeated,
+nor those with folders in an object storage, which would be listed twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from stat import S_ISLNK
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
@@ -31,38 +32,51 @@ ENVIRONMENT: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "JAVA_", "JDK_", "
 """Beginnings of the names of variables that a run depends on."""
 TICK: Final = 2_000_000_000
 """Nanoseconds in which a file may change twice and have one time of change: the longest tick of a file system."""
-Change = tuple[int, int, int]
-"""Size, time of change and inode of a file. Unlike the time of modification, users cannot set that of change."""
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """All that decides whether a run has work, except sources, the clock and the program itself.
+    """Newest versions of tables by URL, landed files, and sizes and times of the project's files.
 
-    `versions` by URL of a table; `declared`: changes by path of the project's files.
+    With sources and the clock, they decide whether a run has work.
     """
 
     versions: dict[str, int | None]
     landed: list[Entry]
-    declared: dict[str, Change]
+    declared: dict[str, tuple[int, int]]
 
     @classmethod
     def now(cls, settings: Settings) -> RunInputs:
-        landed = list[Entry]()
+        landed, declared = list[Entry](), dict[str, tuple[int, int]]()
         with view():
             tables = _tables(settings)
             prefetch(tables)
             versions = {path.url: newest_version(path) for path in tables}
         with suppress(FileNotFoundError):
             landed += address_of(settings, settings.landing).list(deep=True)
-        folders = ("schemas", "jobs", "quality", settings.sources, settings.sinks, settings.alerts)
-        files = (file for folder in folders for file in settings.path(folder).rglob("*"))
-        declared = _changes(str(file) for file in files if "__pycache__" not in file.parts)
-        return cls(versions, landed, dict(declared))
+        for folder in _declarations(settings):
+            for file in folder.rglob("*"):
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    if "__pycache__" not in file.parts:
+                        status = file.stat()
+                        declared[str(file)] = status.st_size, status.st_mtime_ns
+        return cls(versions, landed, declared)
 
-    @property
-    def newest_change(self) -> int:
-        return max((at for _, at, _ in self.declared.values()), default=0)
+
+@dataclass(frozen=True)
+class Change:
+    """Identity of a file and of that to which it links, and their times of change, which users cannot set."""
+
+    inode: int
+    time: int
+    target: int
+    target_time: int
+
+    @classmethod
+    def of(cls, path: str) -> Change:
+        own = os.lstat(path)
+        target = os.stat(path) if S_ISLNK(own.st_mode) else own
+        return cls(own.st_ino, own.st_ctime_ns, target.st_ino, target.st_ctime_ns)
 
 
 @dataclass(frozen=True)
@@ -81,10 +95,10 @@ class IdleRuns:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._began = settings, time.time_ns()
-        self._inputs: RunInputs | None = None
-        if not settings.urls:
+        self._inputs: tuple[RunInputs, dict[str, Change]] | None = None
+        if not (settings.urls or settings.keys_url):
             with suppress(Exception):  # the run reports what cannot be read
-                self._inputs = RunInputs.now(settings)
+                self._inputs = self._now()
 
     def last(self) -> IdleRun | None:
         """Return the last run if this one would have the same answer."""
@@ -96,8 +110,7 @@ class IdleRuns:
 
     def keep(self, data: dict[str, Any], text: str, warnings: list[str]) -> None:
         """Keep the answer of this run, which neither changed anything nor asked other systems."""
-        inputs = self._inputs
-        if inputs is None or inputs.newest_change > self._began - TICK or inputs != RunInputs.now(self._settings):
+        if self._inputs is None or self._inputs != self._now() or self._has_just_changed(self._inputs[1]):
             return
         files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
         imported = sorted(file for file in files if file)
@@ -111,12 +124,38 @@ class IdleRuns:
     def _file(self) -> Path:
         return self._settings.path(".lake/idle/run.json")
 
+    def _now(self) -> tuple[RunInputs, dict[str, Change]]:
+        settings, inputs = self._settings, RunInputs.now(self._settings)
+        folders = [settings.path(settings.landing), *_declarations(settings)]
+        names = [*map(str, folders), *(name for folder in folders for name in _names(folder))]
+        names += [str(settings.keys_path), f"{settings.keys_path}-wal"]
+        for table in _tables(settings):
+            commit = commit_file(table, inputs.versions.get(table.url) or 0)
+            names += [str(table.local), str(commit.local), *_names(table.local, folders_only=True)]
+        return inputs, dict(_changes(names))
+
+    def _has_just_changed(self, changes: dict[str, Change]) -> bool:
+        return any(max(each.time, each.target_time) > self._began - TICK for each in changes.values())
+
     def _digest(self, imported: list[str]) -> str:
         environment = sorted(variable for variable in os.environ.items() if variable[0].startswith(ENVIRONMENT))
-        program = sys.version, sys.path, environment, [*_changes(imported)]
-        commits = [commit_file(path, newest_version(path) or 0).head() for path in _tables(self._settings)]
-        parts = self._settings, self._settings.keys, program, self._inputs, commits
+        user = os.geteuid(), os.getgroups()
+        parts = (
+            self._settings,
+            self._settings.keys,
+            self._inputs,
+            user,
+            environment,
+            sys.version,
+            sys.path,
+            [*_changes(imported)],
+        )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _declarations(settings: Settings) -> list[Path]:
+    folders = (settings.sources, settings.sinks, settings.alerts)
+    return [settings.path(folder) for folder in ("schemas", "jobs", "quality", *folders)]
 
 
 def _tables(settings: Settings) -> list[Address]:
@@ -125,8 +164,14 @@ def _tables(settings: Settings) -> list[Address]:
     return [place.path for place in places if (place.kind, place.name) != ("book", "runs")]
 
 
-def _changes(files: Iterable[str]) -> Iterator[tuple[str, Change]]:
-    for file in files:
+def _names(folder: Path, *, folders_only: bool = False) -> Iterator[str]:
+    """Yield all that is below `folder`. A folder changes when a name in it comes or goes."""
+    for parent, folders, files in os.walk(folder):
+        if not parent.endswith("__pycache__"):
+            yield from (f"{parent}/{name}" for name in (folders if folders_only else [*folders, *files]))
+
+
+def _changes(names: Iterable[str]) -> Iterator[tuple[str, Change]]:
+    for name in names:
         with suppress(FileNotFoundError):  # removed meanwhile
-            status = os.stat(file)
-            yield file, (status.st_size, status.st_ctime_ns, status.st_ino)
+            yield name, Change.of(name)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 from click.testing import CliRunner, Result
 
+from lake import cli
 from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.ops import idle, pipeline
 from lake.ops.scaffold import init
+from lake.store.ledger.editions import pin_edition
 from tests.checks import answer
 from tests.publish.news import NEWS, job_file
 from tests.shop import declare, order
@@ -91,6 +96,35 @@ def _replace_commit(settings: Settings) -> None:
     commit.write_text(commit.read_text())
 
 
+def _link(settings: Settings, target: str, name: str = "day.jsonl") -> None:
+    """Let a link in the landing folder lead to a file beside it, whose name says that it is no landed file."""
+    folder = settings.path(settings.landing) / "orders"
+    (folder / target).write_text(json.dumps(order(80 + len(target))) + "\n")
+    (folder / "new").symlink_to(target)
+    (folder / "new").replace(folder / name)
+
+
+def _make_fifo(settings: Settings) -> None:
+    os.mkfifo(settings.path(settings.landing) / "orders/pipe.jsonl")
+
+
+def _restore(settings: Settings) -> None:
+    """Put a copy in the place of the warehouse, with the times of its files."""
+    copy = settings.warehouse_path.with_name("copy")
+    shutil.copytree(settings.warehouse_path, copy)
+    shutil.rmtree(settings.warehouse_path)
+    copy.rename(settings.warehouse_path)
+
+
+def _lose_file(settings: Settings) -> None:
+    next(settings.warehouse_path.glob("logs/orders/_bucket=*/*.parquet")).unlink()
+
+
+def _change_keys(settings: Settings) -> None:
+    with sqlite3.connect(settings.keys_path) as keys:
+        keys.execute("CREATE TABLE more (a)")
+
+
 def _declare_source(settings: Settings) -> None:
     settings.path(settings.sources).mkdir(exist_ok=True)
     (settings.path(settings.sources) / "new.toml").write_text('kind = "http"\nstream = "orders"\n')
@@ -102,6 +136,11 @@ MORE_NEWS: dict[str, Callable[[Settings], object]] = NEWS | {
     "an imported module": _change_library,
     "a setting": _set,
     "a replaced commit": _replace_commit,
+    "a restored warehouse": _restore,
+    "a lost file of a log": _lose_file,
+    "another key store": _change_keys,
+    "a link in the landing folder": lambda settings: _link(settings, ".day"),
+    "a pipe in the landing folder": _make_fifo,
     "a source": _declare_source,
 }
 
@@ -120,6 +159,40 @@ def test_run_with_news_is_a_cycle(idle_shop: Settings, cycle: Mock, news: Callab
     news(idle_shop)
     run(idle_shop)
     assert cycle.called
+
+
+def test_link_that_leads_to_another_file_is_ingested(idle_shop: Settings) -> None:
+    _link(idle_shop, ".day1")
+    for _ in range(3):
+        run(idle_shop)
+    _link(idle_shop, ".other_day")
+    assert answer(idle_shop.project, "run")["streams"]["orders"]["accepted"] == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--quiet"]], ids=str)
+def test_run_that_warns_of_a_file_is_a_cycle(
+    idle_shop: Settings,
+    cycle: Mock,
+    options: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def warn(*_: object, **__: object) -> object:
+        logging.getLogger("lake").warning("a file stays")
+        return DEFAULT
+
+    cycle.side_effect = warn
+    (idle_shop.project / ".lake/idle/run.json").unlink()
+    monkeypatch.setattr(sys, "argv", ["lake", "run", "--project", str(idle_shop.project), *options])
+    for count in range(1, 4):
+        assert cli._run() == 0
+        assert (cycle.call_count, "a file stays" in capsys.readouterr().err) == (count, not options)
+
+
+def test_run_while_readers_are_pinned_is_a_cycle(idle_shop: Settings, cycle: Mock) -> None:
+    pin_edition(idle_shop, 1)
+    assert all("pinned to edition 1" in run(idle_shop).stderr for _ in range(3))
+    assert cycle.call_count == 3
 
 
 def test_run_with_another_environment_is_a_cycle(
