@@ -23,7 +23,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.session import file_modes
 from lake.store.delta import newest_version, prefetch
-from lake.store.storage import Address, Entry, address_of
+from lake.store.storage import Entry, address_of
 from lake.store.table_log import commit_file
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
@@ -32,35 +32,6 @@ ENVIRONMENT: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "JAVA_", "JDK_", "
 """Beginnings of the names of variables that a run depends on."""
 TICK: Final = 2_000_000_000
 """Nanoseconds in which a file may change twice and have one time of change: the longest tick of a file system."""
-
-
-@dataclass(frozen=True)
-class RunInputs:
-    """Newest versions of tables by URL, landed files, and sizes and times of the project's files.
-
-    With sources and the clock, they decide whether a run has work.
-    """
-
-    versions: dict[str, int | None]
-    landed: list[Entry]
-    declared: dict[str, tuple[int, int]]
-
-    @classmethod
-    def now(cls, settings: Settings) -> RunInputs:
-        landed, declared = list[Entry](), dict[str, tuple[int, int]]()
-        with view():
-            tables = _tables(settings)
-            prefetch(tables)
-            versions = {path.url: newest_version(path) for path in tables}
-        with suppress(FileNotFoundError):
-            landed += address_of(settings, settings.landing).list(deep=True)
-        for folder in _declarations(settings):
-            for file in folder.rglob("*"):
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    if "__pycache__" not in file.parts:
-                        status = file.stat()
-                        declared[str(file)] = status.st_size, status.st_mtime_ns
-        return cls(versions, landed, declared)
 
 
 @dataclass(frozen=True)
@@ -80,6 +51,44 @@ class Change:
 
 
 @dataclass(frozen=True)
+class RunInputs:
+    """All that decides whether a run has work, except sources, the clock and the program itself.
+
+    `versions` by URL of a table, `changes` of local files, and files that `landed` in an object storage.
+    """
+
+    versions: dict[str, int | None]
+    changes: dict[str, Change]
+    landed: list[Entry]
+
+    @classmethod
+    def now(cls, settings: Settings) -> RunInputs:
+        names, landing, landed = list[str](), address_of(settings, settings.landing), list[Entry]()
+        with view():
+            places = Warehouse(settings).folders(*KINDS)
+            tables = [place.path for place in places if (place.kind, place.name) != ("book", "runs")]
+            prefetch(tables)
+            versions = {table.url: newest_version(table) for table in tables}
+        for table in tables:
+            if folder := table.on_disk:
+                commit = commit_file(table, versions[table.url] or 0)
+                names += [str(folder), commit.url, *_names(folder, folders_only=True)]
+        folders = ["schemas", "jobs", "quality", *map(str, (settings.sources, settings.sinks, settings.alerts))]
+        if landing.on_disk:
+            folders.append(str(settings.landing))
+        else:
+            with suppress(FileNotFoundError):
+                landed += landing.list(deep=True)
+        for folder in map(settings.path, folders):
+            names += [str(folder), *_names(folder)]
+        names += [str(settings.keys_path), f"{settings.keys_path}-wal"]
+        return cls(versions, dict(_changes(names)), landed)
+
+    def changed_since(self, time: int) -> bool:
+        return any(max(each.time, each.target_time) > time for each in self.changes.values())
+
+
+@dataclass(frozen=True)
 class IdleRun:
     """Answer of a run, and the digest of all that it depends on, also the files `imported`."""
 
@@ -95,10 +104,10 @@ class IdleRuns:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._began = settings, time.time_ns()
-        self._inputs: tuple[RunInputs, dict[str, Change]] | None = None
+        self._inputs: RunInputs | None = None
         if not (settings.urls or settings.keys_url):
             with suppress(Exception):  # the run reports what cannot be read
-                self._inputs = self._now()
+                self._inputs = RunInputs.now(settings)
 
     def last(self) -> IdleRun | None:
         """Return the last run if this one would have the same answer."""
@@ -110,7 +119,8 @@ class IdleRuns:
 
     def keep(self, data: dict[str, Any], text: str, warnings: list[str]) -> None:
         """Keep the answer of this run, which neither changed anything nor asked other systems."""
-        if self._inputs is None or self._inputs != self._now() or self._has_just_changed(self._inputs[1]):
+        inputs = self._inputs
+        if inputs is None or inputs != RunInputs.now(self._settings) or inputs.changed_since(self._began - TICK):
             return
         files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
         imported = sorted(file for file in files if file)
@@ -124,44 +134,11 @@ class IdleRuns:
     def _file(self) -> Path:
         return self._settings.path(".lake/idle/run.json")
 
-    def _now(self) -> tuple[RunInputs, dict[str, Change]]:
-        settings, inputs = self._settings, RunInputs.now(self._settings)
-        folders = [settings.path(settings.landing), *_declarations(settings)]
-        names = [*map(str, folders), *(name for folder in folders for name in _names(folder))]
-        names += [str(settings.keys_path), f"{settings.keys_path}-wal"]
-        for table in _tables(settings):
-            commit = commit_file(table, inputs.versions.get(table.url) or 0)
-            names += [str(table.local), str(commit.local), *_names(table.local, folders_only=True)]
-        return inputs, dict(_changes(names))
-
-    def _has_just_changed(self, changes: dict[str, Change]) -> bool:
-        return any(max(each.time, each.target_time) > self._began - TICK for each in changes.values())
-
     def _digest(self, imported: list[str]) -> str:
         environment = sorted(variable for variable in os.environ.items() if variable[0].startswith(ENVIRONMENT))
-        user = os.geteuid(), os.getgroups()
-        parts = (
-            self._settings,
-            self._settings.keys,
-            self._inputs,
-            user,
-            environment,
-            sys.version,
-            sys.path,
-            [*_changes(imported)],
-        )
+        program = os.geteuid(), os.getgroups(), environment, sys.version, sys.path, [*_changes(imported)]
+        parts = self._settings, self._settings.keys, self._inputs, program
         return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _declarations(settings: Settings) -> list[Path]:
-    folders = (settings.sources, settings.sinks, settings.alerts)
-    return [settings.path(folder) for folder in ("schemas", "jobs", "quality", *folders)]
-
-
-def _tables(settings: Settings) -> list[Address]:
-    """Return the tables that a run depends on: all but the log of runs."""
-    places = Warehouse(settings).folders(*KINDS)
-    return [place.path for place in places if (place.kind, place.name) != ("book", "runs")]
 
 
 def _names(folder: Path, *, folders_only: bool = False) -> Iterator[str]:

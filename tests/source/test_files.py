@@ -67,7 +67,6 @@ NAMING: Final = {"config.py", "session/file_modes.py", "ops/doctor.py", "testing
 }
 """Modules that name the local folder of the warehouse. All others have its addresses."""
 LOCALLY: Final = {
-    "ops/idle.py",
     "ops/backup.py",
     "store/durable.py",
     "store/truncated_commit.py",
