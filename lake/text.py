@@ -27,14 +27,14 @@ SPARK: Final = "`"
 DUCKDB: Final = '"'
 LONGEST: Final = timedelta(days=2_000_000)
 """Longest duration: a time of today plus it is a time of Python."""
-_UNITS: Final = {
+UNITS: Final = {
     "s second seconds": 1,
     "m min minute minutes": 60,
     "h hour hours": 3600,
     "d day days": 86400,
     "week weeks": 604800,
 }
-_DURATION: Final = re.compile(rf"\s*([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?)\s*({'|'.join(' '.join(_UNITS).split())})\s*")
+_DURATION: Final = re.compile(rf"\s*([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?)\s*({'|'.join(' '.join(UNITS).split())})\s*")
 LOGIN: Final = re.compile(r"://.*:.*@", re.DOTALL)
 """User and password, also with reserved signs: for `me:a/b@host`, a client would look for the host `me`."""
 OPTION: Final = re.compile(r"[?&](?:ssl)?password=")
@@ -183,7 +183,7 @@ def duration(text: object) -> timedelta | None:
     found = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None
-    seconds = Decimal(found[1]) * next(seconds for unit, seconds in _UNITS.items() if found[2] in unit.split())
+    seconds = Decimal(found[1]) * next(seconds for unit, seconds in UNITS.items() if found[2] in unit.split())
     return timedelta(microseconds=int(seconds * 10**6)) if seconds <= LONGEST.total_seconds() else None
 
 

@@ -14,6 +14,7 @@ from lake.errors import DeclarationError
 from lake.text import duration
 
 if TYPE_CHECKING:
+    from lake.ops.pipeline import Cycle
     from lake.publish.blocked_groups import BlockedGroups
 
 
@@ -166,16 +167,8 @@ def _run_once(shell: Shell) -> None:
             shell.report(line)
         shell.emit(last.data, last.text)
         return
-    shell.load()
-    from lake.ops.pipeline import run as cycle
-
     lines = list[str]()
-
-    def report(line: str) -> None:
-        lines.append(line)
-        shell.report(line)
-
-    done = cycle(shell.settings, lambda: shell.spark, report)
+    done = _cycle(shell, lines)
     edition = done.edition.number if done.edition else None
     data = {
         "cut": done.cut,
@@ -192,8 +185,19 @@ def _run_once(shell: Shell) -> None:
     done.raise_held()
     for failure in (*done.failures.values(), *done.undelivered.values()):
         raise failure
-    if done.is_complete and edition and not (done.must_ask or done.has_asked or shell.has_warned):
+    if done.found_nothing and edition and not shell.has_warned:
         runs.keep(data, text, [line for line in lines if line.startswith("warning ")])
+
+
+def _cycle(shell: Shell, lines: list[str]) -> Cycle:
+    shell.load()
+    from lake.ops.pipeline import run as cycle
+
+    def report(line: str) -> None:
+        lines.append(line)
+        shell.report(line)
+
+    return cycle(shell.settings, lambda: shell.spark, report)
 
 
 def _held_data(held: BlockedGroups | None) -> dict[str, Any]:

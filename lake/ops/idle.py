@@ -23,8 +23,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.session import file_modes
 from lake.store.delta import newest_version, prefetch
-from lake.store.storage import Entry, address_of
-from lake.store.table_log import commit_file
+from lake.store.storage import Address, Entry, address_of
 from lake.store.view import view
 from lake.store.warehouse import KINDS, Warehouse
 
@@ -54,26 +53,27 @@ class Change:
 class RunInputs:
     """All that decides whether a run has work, except sources, the clock and the program itself.
 
-    `versions` by URL of a table, `changes` of local files, and files that `landed` in an object storage.
+    `changes` of local files; of what is in an object storage `versions` by URL of a table, and `landed` files.
     """
 
-    versions: dict[str, int | None]
     changes: dict[str, Change]
+    versions: dict[str, int | None]
     landed: list[Entry]
 
     @classmethod
     def now(cls, settings: Settings) -> RunInputs:
-        names, landing, landed = list[str](), address_of(settings, settings.landing), list[Entry]()
+        names, remote, landed = list[str](), list[Address](), list[Entry]()
+        for place in Warehouse(settings).folders(*KINDS):
+            if (place.kind, place.name) != ("book", "runs"):
+                if folder := place.path.on_disk:
+                    names += [str(folder), *_names(folder, folders_only=True)]  # a commit changes _delta_log
+                else:
+                    remote.append(place.path)
         with view():
-            places = Warehouse(settings).folders(*KINDS)
-            tables = [place.path for place in places if (place.kind, place.name) != ("book", "runs")]
-            prefetch(tables)
-            versions = {table.url: newest_version(table) for table in tables}
-        for table in tables:
-            if folder := table.on_disk:
-                commit = commit_file(table, versions[table.url] or 0)
-                names += [str(folder), commit.url, *_names(folder, folders_only=True)]
+            prefetch(remote)
+            versions = {table.url: newest_version(table) for table in remote}
         folders = ["schemas", "jobs", "quality", *map(str, (settings.sources, settings.sinks, settings.alerts))]
+        landing = address_of(settings, settings.landing)
         if landing.on_disk:
             folders.append(str(settings.landing))
         else:
@@ -82,7 +82,7 @@ class RunInputs:
         for folder in map(settings.path, folders):
             names += [str(folder), *_names(folder)]
         names += [str(settings.keys_path), f"{settings.keys_path}-wal"]
-        return cls(versions, dict(_changes(names)), landed)
+        return cls(dict(_changes(names)), versions, landed)
 
     def changed_since(self, time: int) -> bool:
         return any(max(each.time, each.target_time) > time for each in self.changes.values())
@@ -103,41 +103,42 @@ class IdleRuns:
     """Last run of a project that found nothing to do."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._began = settings, time.time_ns()
-        self._inputs: RunInputs | None = None
+        self.settings, self.began = settings, time.time_ns()
+        self.inputs: RunInputs | None = None
         if not (settings.urls or settings.keys_url):
             with suppress(Exception):  # the run reports what cannot be read
-                self._inputs = RunInputs.now(settings)
+                self.inputs = RunInputs.now(settings)
 
     def last(self) -> IdleRun | None:
         """Return the last run if this one would have the same answer."""
         with suppress(OSError, ValueError, TypeError):
             run = IdleRun(**json.loads(self._file.read_bytes()))
-            if self._inputs is not None and run.digest == self._digest(run.imported):
+            if self.inputs is not None and run.digest == self._digest(run.imported):
                 return run
         return None
 
     def keep(self, data: dict[str, Any], text: str, warnings: list[str]) -> None:
         """Keep the answer of this run, which neither changed anything nor asked other systems."""
-        inputs = self._inputs
-        if inputs is None or inputs != RunInputs.now(self._settings) or inputs.changed_since(self._began - TICK):
+        if self.inputs is None or self.inputs.changed_since(self.began - TICK):
+            return
+        if self.inputs != RunInputs.now(self.settings):
             return
         files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
         imported = sorted(file for file in files if file)
         run = IdleRun(data, text, warnings, imported, self._digest(imported))
         with suppress(OSError):
-            with NamedTemporaryFile("w", dir=file_modes.scratch(self._settings, "idle"), delete=False) as new:
+            with NamedTemporaryFile("w", dir=file_modes.scratch(self.settings, "idle"), delete=False) as new:
                 json.dump(asdict(run), new)
             os.replace(new.name, self._file)
 
     @property
     def _file(self) -> Path:
-        return self._settings.path(".lake/idle/run.json")
+        return self.settings.path(".lake/idle/run.json")
 
     def _digest(self, imported: list[str]) -> str:
         environment = sorted(variable for variable in os.environ.items() if variable[0].startswith(ENVIRONMENT))
         program = os.geteuid(), os.getgroups(), environment, sys.version, sys.path, [*_changes(imported)]
-        parts = self._settings, self._settings.keys, self._inputs, program
+        parts = self.settings, self.settings.keys, self.inputs, program
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -76,6 +76,12 @@ class Cycle:
         """True if it left no work. It did some if its inputs have changed."""
         return not (self.failures or self.more or self.held or self.undelivered)
 
+    @property
+    def found_nothing(self) -> bool:
+        """True if it found nothing to do, and asked no other system for it."""
+        idle = all(table.verb == "none" for table in self.tables) and not any(c.read for c in self.streams.values())
+        return idle and self.is_complete and not (self.must_ask or self.has_asked)
+
     def raise_held(self) -> None:
         if self.held is not None:
             raise self.held.error

@@ -90,12 +90,6 @@ def _set(settings: Settings) -> None:
     file.write_text(file.read_text().replace("[tool.lake]\n", "[tool.lake]\nkeep_editions = 7\n"))
 
 
-def _replace_commit(settings: Settings) -> None:
-    """Write the newest commit of a table again, as a restored warehouse may have it."""
-    commit = max(settings.warehouse_path.glob("silver/current_order/_delta_log/*.json"))
-    commit.write_text(commit.read_text())
-
-
 def _link(settings: Settings, target: str, name: str = "day.jsonl") -> None:
     """Let a link in the landing folder lead to a file beside it, whose name says that it is no landed file."""
     folder = settings.path(settings.landing) / "orders"
@@ -135,7 +129,6 @@ MORE_NEWS: dict[str, Callable[[Settings], object]] = NEWS | {
     "a job that differs by a letter": lambda settings: _rewrite(job_file(settings), "lake", "lake"),
     "an imported module": _change_library,
     "a setting": _set,
-    "a replaced commit": _replace_commit,
     "a restored warehouse": _restore,
     "a lost file of a log": _lose_file,
     "another key store": _change_keys,
