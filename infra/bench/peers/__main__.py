@@ -63,6 +63,7 @@ class Work:
             batches.append(self.command())
         batch = Used.median(batches)
         self.cost("batch", batch)
+        self.command()  # after which Headwater knows that nothing is new
         self.cost("no news", self.command())
         self.compare("at the end")
         for name, mishap in MISHAPS.items():
