@@ -316,15 +316,20 @@ def _may_import(name: str) -> bool:
 
 
 def _sequenced(node: ast.AST) -> Sequence[ast.expr]:
-    """Return the values that `node` makes a sequence of, in their order."""
+    """Return the values whose order `node` uses. With a key, `sorted` keeps the order of equal keys."""
     match node:
-        case ast.Call() if _called(node) in _ORDERED:
-            return node.args
+        case ast.Call():
+            has_key = any(each.arg == "key" for each in node.keywords)
+            return node.args if has_key or _called(node) in _ORDERED else _unpacked(node.args)
         case ast.ListComp() | ast.GeneratorExp():
             return [each.iter for each in node.generators]
         case ast.List() | ast.Tuple():
-            return [each.value for each in node.elts if isinstance(each, ast.Starred)]
+            return _unpacked(node.elts)
     return ()
+
+
+def _unpacked(values: Sequence[ast.expr]) -> list[ast.expr]:
+    return [each.value for each in values if isinstance(each, ast.Starred)]
 
 
 def _is_set(node: ast.AST | None, names: Collection[str] = ()) -> bool:

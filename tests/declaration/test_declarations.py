@@ -194,6 +194,8 @@ def test_clock_of_python_is_rejected(tmp_path: Path, code: str) -> None:
         ("def f(s):\n    return next(iter(set(s)))", "order of a set"),
         ("def f(s):\n    return list(set(s))[0]", "order of a set"),
         ("def f(s):\n    return [*{*s}]", "order of a set"),
+        ("def f(t):\n    return t.select(*{'a', 'b'})", "order of a set"),
+        ("def f(s):\n    return max(set(s), key=len)", "order of a set"),
         ("def f(s):\n    words = set(s)\n    return tuple(words - {'a'})", "order of a set"),
         ("def f(s):\n    return ','.join(w.upper() for w in frozenset(s))", "order of a set"),
         ("def f(s):\n    words = set(s)\n    words = sorted(words)\n    return list(words)", ""),
