@@ -80,8 +80,10 @@ class _Outcome:
 
     def raise_failures(self) -> None:
         expected = [failure for failure in self.failures if isinstance(failure, LakeError)]
-        for failure in self.failures:
-            raise LakeError.joined(expected) if len(expected) == len(self.failures) else failure
+        for unexpected in (failure for failure in self.failures if failure not in expected):
+            raise unexpected
+        if expected:
+            raise LakeError.joined(expected)
 
 
 @dataclass(frozen=True)
