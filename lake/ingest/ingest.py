@@ -80,10 +80,9 @@ class _Outcome:
 
     def raise_failures(self) -> None:
         expected = [failure for failure in self.failures if isinstance(failure, LakeError)]
-        for unexpected in (failure for failure in self.failures if failure not in expected):
-            raise unexpected
-        if expected:
-            raise LakeError.joined(expected)
+        unexpected = [failure for failure in self.failures if failure not in expected]
+        if self.failures:
+            raise unexpected[0] if unexpected else LakeError.joined(expected)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from lake.session import SessionFactory
 from lake.store import delta, durable, log_rows, temporary_files
 from lake.store.damage import damage
 from lake.store.delta import Position
+from lake.store.far_times import is_altered
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.consumers import FOR_EVER
 from lake.store.ledger.editions import in_ranges
@@ -217,7 +218,8 @@ class _Work:
             by, target = log_rows.clustered(contract), max(part.target for part in chosen)
             return compaction.compact_by_spark(self.spark(), place.path, position, buckets, by, target=target)
         identity = self.project.tables[table.name].kind.identity if table else ()
-        if table and position is not None and sum(part.size for part in chosen) > cost.ORDERED_BYTES:
+        is_large = sum(part.size for part in chosen) > cost.ORDERED_BYTES
+        if table and position is not None and (is_large or is_altered(place.path)):
             by = compaction.sortable_columns(place.path, identity)
             return compaction.compact_by_spark(self.spark(), place.path, position, key=by)
         return compaction.compact_table(place.path, position, identity)

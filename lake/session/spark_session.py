@@ -40,6 +40,7 @@ RUNTIME_CONF = {
     "spark.sql.codegen.hugeMethodLimit": "8000",  # bytes: HotSpot compiles no longer method; such a stage runs in parts
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # cached data is read twice: compressing it costs more
     "parquet.block.size": str(cost.ROW_GROUP),
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # delta-rs alters far times of the default, INT96
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }

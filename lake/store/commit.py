@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from lake import cost
-from lake.errors import Unavailable
+from lake.errors import LawError, Unavailable
 from lake.store import delta, delta_writer
 from lake.store.comparison import TYPE
 from lake.store.delta import Position
+from lake.store.far_times import may_have_far_times
 from lake.store.positioned_commit import (
     Action,
     StagingTable,
@@ -46,17 +47,25 @@ FEED_FILE: Final = "feed.parquet"
 def commit(table: Table, diff: Rows, counts: Counts, identity: Sequence[str], position: Position) -> Position:
     """Apply `diff` (the table's columns and CHANGE; `identity` identifies a row) and record `position`.
 
-    Raises Unavailable if another writer was first; then nothing of the diff is in the table.
+    Raises Unavailable if another writer was first; then nothing of the diff is in the table. Raises LawError if rows of
+    the diff were not found in the table.
     """
+    applied = counts
     with only_writer(table.location, position, _beaten(table)):
         if diff.in_memory is None:
             commit_staged(_staged(table, diff.held, counts, identity), position)
-        elif counts.total > counts.inserted and _is_large(table):
+        elif counts.total > counts.inserted and _is_rewritten(table):
             _rewrite(table, _with_meanings(diff.in_memory, {}), identity, position)
         else:
             with table_log(table.path).committing(reads=counts.total > counts.inserted) as current:
                 delta_writer.must_precede(current, position)
-                _apply(current, diff.in_memory, counts, identity, position)
+                applied = _apply(current, diff.in_memory, counts, identity, position)
+    if applied != counts:
+        raise LawError(
+            f"{table.name}: of changed rows {counts} only {applied} were found",
+            where=str(table.path),
+            fix=f"lake rebuild {table.name}; and report a bug",
+        )
     return confirm(table.location, position, _beaten(table))
 
 
@@ -107,7 +116,8 @@ def _beaten(table: Table) -> Unavailable:
     )
 
 
-def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
+def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> Counts:
+    """Return what was done, if it was successful."""
     # Without the meanings: delta-rs refuses rows whose metadata differs from the table's.
     diff, properties = _with_meanings(diff, {}), position.commit_properties
     if not counts.total:
@@ -117,7 +127,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
         delta_writer.write(current, _sorted(rows, identity), position)
     else:
         target = {name: f"s.{quoted(name, SPARK)}" for name in arrow_schema(current).names}
-        (
+        done = (
             current.merge(
                 diff,
                 _condition(diff, identity),
@@ -132,11 +142,14 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
             .when_not_matched_insert(target, f"s.{CHANGE} = 'insert'")
             .execute()
         )
+        return Counts(*(done[f"num_target_rows_{kind}"] for kind in ("inserted", "updated", "deleted")))
+    return counts
 
 
-def _is_large(table: Table) -> bool:
+def _is_rewritten(table: Table) -> bool:
+    """Return whether a MERGE by delta-rs would be slow, or would alter times that it copies."""
     with delta.opened(table.path) as current:
-        return delta_writer.rows_and_bytes(current)[0] > cost.MERGED_ROWS
+        return delta_writer.rows_and_bytes(current)[0] > cost.MERGED_ROWS or may_have_far_times(current)
 
 
 def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Position) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from lake import cost
 from lake.config import Settings
-from lake.errors import Unavailable
+from lake.errors import LawError, Unavailable
 from lake.store import delta
 from lake.store.commit import commit, describe, replace
 from lake.store.delta import Position, start
@@ -112,6 +112,19 @@ def test_commit_keeps_small_row_groups_when_rows_change(
         [file] = delta.files(delta_table(table.path))
         with table.path.at(file).open() as content:
             assert 4 < pq.ParquetFile(content).metadata.num_row_groups < 80
+
+
+def test_merge_that_does_not_find_a_row_is_reported(project: Settings) -> None:
+    table = Table(project, "gold", "sums", "sums")
+    table.create(SCHEMA, description="Sums.")
+    first = start(table.app).next(verb="advance", cut=1, inputs={}, counts={})
+    rows = Rows(diff(row(DAYS[0], "AA", 1)))
+    position = commit(table, rows, Counts.of(rows), IDENTITY, first).next(verb="advance", cut=2, inputs={}, counts={})
+    for changes in ([row(DAYS[1], "AA", 2, "update"), row(DAYS[2], "AA", 2)], [row(DAYS[1], "AA", 2, "delete")]):
+        rows = Rows(diff(*changes))
+        with pytest.raises(LawError, match="only"):
+            commit(table, rows, Counts.of(rows), IDENTITY, position)
+        position = present(table.position()).next(verb="advance", cut=3, inputs={}, counts={})
 
 
 @pytest.mark.turns(2)

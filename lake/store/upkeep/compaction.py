@@ -21,6 +21,7 @@ from lake.session.spark_session import configured
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
+from lake.store.far_times import is_altered
 from lake.store.positioned_commit import commit_actions, stage
 from lake.store.proof.fingerprints import duck_values, fields_of_json
 from lake.store.storage import Address
@@ -87,11 +88,12 @@ def file_groups(path: Address, *, timed: bool = False) -> list[FileGroup]:
 def pack_table(path: Address, position: Position | None = None) -> None:
     """Pack the small files of a table, or of buckets of a log, if there are many.
 
-    Does nothing if another tool committed after `position`. The caller holds the table's lease. Raises as
-    `compact_table` does.
+    Does nothing if another tool committed after `position`, or if delta-rs would alter times: `lake maintain` compacts
+    by Spark then. The caller holds the table's lease. Raises as `compact_table` does.
     """
     crowded = [part.bucket for part in file_groups(path) if part.crowded]
-    if crowded and (position is None or position.version == delta.version(path)):
+    is_newest = position is None or position.version == delta.version(path)
+    if crowded and is_newest and not is_altered(path, below=PACKED_BYTES):
         buckets = [bucket for bucket in crowded if bucket is not None]
         compact_table(path, position, buckets=buckets, target=PACKED_BYTES)
 
