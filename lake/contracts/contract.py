@@ -6,7 +6,6 @@ attribute is specified in `infra/reference/words.toml`, allowed changes in `evol
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from lake.config import Settings
 from lake.contracts.avro_text import ContractLines, parse_schema
 from lake.contracts.csv_options import DEFAULT_CSV, CsvOptions
 from lake.contracts.declared_text import declared_text, files_in, parse_json
-from lake.contracts.fields import ATTRIBUTES, AVRO, Field, read_field, wrong_default
+from lake.contracts.fields import ATTRIBUTES, AVRO, NAME, NAMED, Field, read_field, wrong_default
 from lake.contracts.options import FACTS, unknown_facts, wrong_facts, wrong_paths
 from lake.contracts.upcast import UpcastStep, listed, steps_of, words, wrong_expressions
 from lake.errors import DeclarationError, did_you_mean
@@ -346,11 +345,9 @@ def _read_and_check(text: str, *, file: str) -> Contract:
 
 
 def _check_names(field: Field, before: list[Field]) -> Field:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name):
-        raise DeclarationError(
-            f"field {field.name!r} has an invalid name",
-            fix="use letters, digits and _; the name that records use may be an alias",
-        )
+    if not NAME.fullmatch(field.name):
+        fix = f"{NAMED}; the name that records use may be an alias"
+        raise DeclarationError(f"field {field.name!r} has an invalid name", fix=fix)
     if field.name.startswith("_"):
         raise DeclarationError(
             f"field {field.name!r} begins with '_'", fix="such names are reserved for the log; rename it"

@@ -14,7 +14,7 @@ from lake.contracts import literals
 from lake.contracts.declared_text import json_text, parse_json
 from lake.contracts.written_form import PLAIN, TextForm, form_of, wrong_field
 from lake.errors import DeclarationError, did_you_mean
-from lake.text import check_column_names, quoted
+from lake.text import quoted
 
 PRIMITIVES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
@@ -53,6 +53,8 @@ UNCHANGED: Final = ("unchanged",)
 """Path of the field that lists columns omitted by a change message because they did not change."""
 FILE: Final = "file"
 FILE_FACTS: Final = ("file.name", "file.time")
+NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+NAMED: Final = "use letters from a to z, digits and _, and no digit at the beginning"
 RECURSIVE: Final = "use a record with a fixed depth, or a string with JSON: a column's type is finite"
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
 DUCKDB: Final[Mapping[str, str]] = {
@@ -202,7 +204,9 @@ def _typed(name: str, schema: Any, outer: frozenset[str] = frozenset()) -> Field
         case "record":
             if schema.fullname in outer:
                 raise DeclarationError(f"record {schema.name!r} contains itself", fix=RECURSIVE)
-            check_column_names(field.name for field in schema.fields)  # the avro package only checks names of types
+            for field in schema.fields:  # the avro package only checks names of types
+                if not NAME.fullmatch(field.name):
+                    raise DeclarationError(f"member {field.name!r} has an invalid name", fix=NAMED)
             around = outer | {schema.fullname}
             members = ((_typed(field.name, field.type, around), field.has_default) for field in schema.fields)
             parts = tuple(replace(part, has_default=has_default) for part, has_default in members)
