@@ -26,7 +26,6 @@ from lake.session import SessionFactory
 from lake.store import delta, durable, log_rows, temporary_files
 from lake.store.damage import damage
 from lake.store.delta import Position
-from lake.store.far_times import is_altered
 from lake.store.ledger import consumers, editions
 from lake.store.ledger.consumers import FOR_EVER
 from lake.store.ledger.editions import in_ranges
@@ -219,7 +218,7 @@ class _Work:
             return compaction.compact_by_spark(self.spark(), place.path, position, buckets, by, target=target)
         identity = self.project.tables[table.name].kind.identity if table else ()
         is_large = sum(part.size for part in chosen) > cost.ORDERED_BYTES
-        if table and position is not None and (is_large or is_altered(place.path)):
+        if table and position is not None and (is_large or compaction.is_altered(place.path)):
             by = compaction.sortable_columns(place.path, identity)
             return compaction.compact_by_spark(self.spark(), place.path, position, key=by)
         return compaction.compact_table(place.path, position, identity)

@@ -20,7 +20,6 @@ from lake.errors import LawError, Unavailable
 from lake.store import delta, delta_writer
 from lake.store.comparison import TYPE
 from lake.store.delta import Position
-from lake.store.far_times import may_have_far_times
 from lake.store.positioned_commit import (
     Action,
     StagingTable,
@@ -149,7 +148,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
 def _is_rewritten(table: Table) -> bool:
     """Return whether a MERGE by delta-rs would be slow, or would alter times that it copies."""
     with delta.opened(table.path) as current:
-        return delta_writer.rows_and_bytes(current)[0] > cost.MERGED_ROWS or may_have_far_times(current)
+        return delta_writer.rows_and_bytes(current)[0] > cost.MERGED_ROWS or delta_writer.may_have_far_times(current)
 
 
 def _rewrite(table: Table, diff: pa.Table, identity: Sequence[str], position: Position) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ Beaten = CommitFailedError
 LOOKED_BACK: Final = 100
 CHECKPOINT_EVERY: Final = 20
 """Commits between checkpoints: opening a table reads every commit since the last one, 0.4 ms each."""
+NEAR: Final = (datetime(1677, 9, 22, tzinfo=UTC), datetime(2262, 4, 11, tzinfo=UTC))
 KEEP_LOGS: Final[Mapping[str, str | None]] = {
     "delta.checkpointInterval": f"{CHECKPOINT_EVERY}",
     "delta.enableExpiredLogCleanup": "false",
@@ -195,3 +197,41 @@ def must_precede(table: TableState, position: Position) -> None:
         raise Beaten(
             f"{position.app} is at transaction {table.transaction_version(position.app)}; cannot commit {position.txn}"
         )
+
+
+def may_have_far_times(table: TableState) -> bool:
+    """Return whether a time of `table` is not between NEAR, by the statistics of its files; or has no statistics.
+
+    Spark wrote INT96 until this project set another type. delta-rs reads it as 64-bit nanoseconds, so it alters what is
+    before 1677 or after 2262; DuckDB and Spark read it right.
+    """
+    import pyarrow as pa
+
+    names = [*_times(pa.schema(table.schema()))]
+    if not names:
+        return False
+    files = file_actions(table)
+    return any(_is_far(files, name) for name in names)
+
+
+def _times(fields: pa.Schema | pa.StructType, within: str = "") -> Iterator[str]:
+    """Yield the dotted names of columns with times. Lists and maps have no statistics."""
+    import pyarrow as pa
+
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _times(field.type, f"{within}{field.name}.")
+        elif "timestamp" in str(field.type):
+            yield f"{within}{field.name}"
+
+
+def _is_far(files: pa.Table, name: str) -> bool:
+    import pyarrow.compute as pc
+
+    columns = [f"{kind}.{name}" for kind in ("min", "max", "null_count")]
+    if not {*columns} <= {*files.column_names}:
+        return bool(files.num_rows)
+    least, greatest, nulls = (files.column(column) for column in columns)
+    has_values = pc.fill_null(pc.less(nulls, files.column("num_records")), True)
+    is_near = pc.and_(*(pc.fill_null(test, False) for test in (pc.greater(least, NEAR[0]), pc.less(greatest, NEAR[1]))))
+    return bool(pc.any(pc.and_(has_values, pc.invert(is_near))).as_py())

@@ -21,12 +21,11 @@ from lake.session.spark_session import configured
 from lake.store import delta, delta_writer, duckdb_tables
 from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
-from lake.store.far_times import is_altered
 from lake.store.positioned_commit import commit_actions, stage
 from lake.store.proof.fingerprints import duck_values, fields_of_json
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table
-from lake.text import SPARK, quoted
+from lake.text import SPARK, literal, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,6 +175,21 @@ def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how
             commit_actions(path, again, actions, version=staging.version + 1, info=info)
     staging.delete_log()
     return compacted
+
+
+def is_altered(path: Address, *, below: float = float("inf")) -> bool:
+    """Return whether delta-rs would alter far times of the table's files of less than `below` bytes: INT96 of Spark."""
+    with delta.opened(path) as table:
+        if not delta_writer.may_have_far_times(table):
+            return False
+        actions = delta.file_actions(table).select(["path", "size_bytes"]).to_pylist()
+        files = [f"{path}/{file['path']}" for file in actions if file["size_bytes"] < below]
+    if not files:
+        return False
+    with duckdb_tables.connection() as con:
+        query = f"SELECT count(*) > 0 FROM parquet_schema([{', '.join(map(literal, files))}]) WHERE type = 'INT96'"
+        [[found]] = con.sql(query).fetchall()
+    return bool(found)
 
 
 def count_and_hash(files: TableFiles, where: str = "true") -> tuple[int, str]:
