@@ -44,11 +44,11 @@ def follow(settings: Settings, spark: SessionFactory, on_progress: OnProgress, *
             waiting = False
             try:
                 done = following.cycle()
-                waiting = done is not None and _is_behind(settings, done, on_progress)
-                cycles += 1
-                if settings.maintain_every and cycles % settings.maintain_every == 0:
-                    _maintain(settings, spark, on_progress)
                 if done is not None:
+                    waiting = _is_behind(settings, done, on_progress)
+                    cycles += 1
+                    if settings.maintain_every and cycles % settings.maintain_every == 0:
+                        _maintain(settings, spark, on_progress)
                     done.raise_held()
             except LakeError as error:
                 on_progress(f"cycle failed: {error}")

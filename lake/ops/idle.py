@@ -29,8 +29,9 @@ from lake.store.warehouse import KINDS, Warehouse
 
 ENVIRONMENT: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "JAVA_", "JDK_", "LAKE_", "PYSPARK_", "PYTHON", "SPARK_")
 """Beginnings of the names of variables that a run depends on."""
-TICK: Final = 2_000_000_000
-"""Nanoseconds in which a file may change twice and have one time of change: the longest tick of a file system."""
+SECOND: Final = 1_000_000_000
+TICK: Final = SECOND // 10
+"""Nanoseconds in which a file may change twice and have one time of change; twenty times as many for whole seconds."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,9 @@ class RunInputs:
         names += [str(settings.keys_path), f"{settings.keys_path}-wal"]
         return cls(dict(_changes(names)), versions, landed)
 
-    def changed_since(self, time: int) -> bool:
-        return any(max(each.time, each.target_time) > time for each in self.changes.values())
+    def changed_just_before(self, moment: int) -> bool:
+        times = (time for change in self.changes.values() for time in (change.time, change.target_time))
+        return any(time > moment - (TICK if time % SECOND else 20 * TICK) for time in times)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class IdleRuns:
 
     def keep(self, data: dict[str, Any], text: str, warnings: list[str]) -> None:
         """Keep the answer of this run, which neither changed anything nor asked other systems."""
-        if self.inputs is None or self.inputs.changed_since(self.began - TICK):
+        if self.inputs is None or self.inputs.changed_just_before(self.began):
             return
         if self.inputs != RunInputs.now(self.settings):
             return
