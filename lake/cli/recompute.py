@@ -87,9 +87,7 @@ def rebuild(
 
 
 def line_reporter(shell: Shell) -> Callable[[Advanced], None]:
-    from lake.ops.pipeline import line
-
-    return lambda advanced: shell.report(line(advanced))
+    return lambda advanced: shell.report(advanced.line)
 
 
 def _check_tables(tables: Sequence[str], *, everything: bool, downstream: bool) -> None:

@@ -43,6 +43,13 @@ class Advanced:
     def rows(self) -> int:
         return self.inserted + self.updated + self.deleted
 
+    @property
+    def line(self) -> str:
+        if self.verb == "none":
+            return f"advance {self.table}: already at cut {self.cut}"
+        changed = f"+{self.inserted} ~{self.updated} -{self.deleted}"
+        return f"{self.verb:<7} {self.table}: {changed} in {self.seconds:.1f} s"
+
 
 D = TypeVar("D", bound=Advanced)
 

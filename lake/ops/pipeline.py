@@ -191,7 +191,7 @@ def catch_up(project: Project, spark: SessionFactory, on_progress: OnProgress) -
 
     def note(done: Advanced) -> None:
         advanced.append(done)
-        on_progress(line(done))
+        on_progress(done.line)
 
     failure = failure_of(project, lambda: advance_all(Inputs(spark, project, now), on_progress=note))
     order = list(project.tables)
@@ -274,13 +274,6 @@ def _ingest_pending(settings: Settings, spark: SessionFactory, on_progress: OnPr
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")
         _ingest(Ingestion(settings, spark, contracts), on_progress)
-
-
-def line(done: Advanced) -> str:
-    if done.verb == "none":
-        return f"advance {done.table}: already at cut {done.cut}"
-    changed = f"+{done.inserted} ~{done.updated} -{done.deleted}"
-    return f"{done.verb:<7} {done.table}: {changed} in {done.seconds:.1f} s"
 
 
 def _counted(counts: BatchCounts) -> str:
