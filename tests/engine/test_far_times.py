@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
@@ -20,6 +19,7 @@ from lake.ops.maintenance import Policy, maintain
 from lake.project.project import load
 from lake.read.relation import stored_files
 from lake.session.spark_session import configured
+from lake.store.duckdb_tables import connection
 from lake.store.log import Log
 from lake.store.upkeep import compaction
 from tests.checks import answer
@@ -92,9 +92,10 @@ def project(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession)
     made = Project(tmp_path / "project", spark)
     with configured(spark, INT96 if "older" in request.param else {}):
         made.run(*(event(number, number, time) for number, time in enumerate(TIMES)), in_process_rows=0)
-    stored = str(made.settings.warehouse_path / "silver/newest/**/*.parquet")
-    with duckdb.connect() as con:
-        query = f"SELECT DISTINCT type FROM parquet_schema('{stored}') WHERE name = 'until'"
+    project = load(made.settings)
+    files = stored_files(project.table(project.tables["newest"]).path)
+    with connection() as con:
+        query = f"SELECT DISTINCT type FROM parquet_schema({files}) WHERE name = 'until'"
         assert con.execute(query).fetchall() == [("INT96" if "older" in request.param else "INT64",)]
     return made
 
