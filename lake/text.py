@@ -28,13 +28,14 @@ DUCKDB: Final = '"'
 LONGEST: Final = timedelta(days=2_000_000)
 """Longest duration: a time of today plus it is a time of Python."""
 UNITS: Final = {
-    "s second seconds": 1,
-    "m min minute minutes": 60,
-    "h hour hours": 3600,
-    "d day days": 86400,
-    "week weeks": 604800,
+    **dict.fromkeys(("s", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86400),
+    **dict.fromkeys(("week", "weeks"), 604800),
 }
-_DURATION: Final = re.compile(rf"\s*([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?)\s*({'|'.join(' '.join(UNITS).split())})\s*")
+"""Seconds of the units of a duration."""
+_DURATION: Final = re.compile(rf"\s*([0-9]{{1,15}}(?:\.[0-9]{{1,6}})?)\s*({'|'.join(UNITS)})\s*")
 LOGIN: Final = re.compile(r"://.*:.*@", re.DOTALL)
 """User and password, also with reserved signs: for `me:a/b@host`, a client would look for the host `me`."""
 OPTION: Final = re.compile(r"[?&](?:ssl)?password=")
@@ -183,7 +184,7 @@ def duration(text: object) -> timedelta | None:
     found = _DURATION.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None
-    seconds = Decimal(found[1]) * next(seconds for unit, seconds in UNITS.items() if found[2] in unit.split())
+    seconds = Decimal(found[1]) * UNITS[found[2]]
     return timedelta(microseconds=int(seconds * 10**6)) if seconds <= LONGEST.total_seconds() else None
 
 

@@ -25,7 +25,7 @@ def contracts() -> Iterator[str]:
     yield "## Attributes of `lake`\n\n| attribute | meaning |\n|---|---|"
     said = said_of("contract", options.FACTS)
     yield from (f"| `{name}` | {said[name]} |" for name in said)
-    yield f'\nA duration is a number and one of {", ".join(" ".join(text.UNITS).split())}, as `"90 minutes"`.\n'
+    yield f'\nA duration is a number and one of {", ".join(text.UNITS)}, as `"90 minutes"`.\n'
     yield "## Attributes of a field\n"
     yield "Beside Avro's own `name`, `type`, `doc` and `default`:\n\n| attribute | meaning |\n|---|---|"
     said = said_of("field", field_types.ATTRIBUTES)

@@ -91,8 +91,9 @@ def pack_table(path: Address, position: Position | None = None) -> None:
     by Spark then. The caller holds the table's lease. Raises as `compact_table` does.
     """
     crowded = [part.bucket for part in file_groups(path) if part.crowded]
-    is_newest = position is None or position.version == delta.version(path)
-    if crowded and is_newest and not is_altered(path, below=PACKED_BYTES):
+    if not crowded or (position is not None and position.version != delta.version(path)):
+        return
+    if not is_altered(path, below=PACKED_BYTES):
         buckets = [bucket for bucket in crowded if bucket is not None]
         compact_table(path, position, buckets=buckets, target=PACKED_BYTES)
 
