@@ -321,8 +321,10 @@ def _sequenced(node: ast.AST) -> Sequence[ast.expr]:
         case ast.Call():
             has_key = any(each.arg == "key" for each in node.keywords)
             return node.args if has_key or _called(node) in _ORDERED else _unpacked(node.args)
-        case ast.ListComp() | ast.GeneratorExp():
+        case ast.ListComp() | ast.GeneratorExp() | ast.DictComp():
             return [each.iter for each in node.generators]
+        case ast.For():
+            return [node.iter]
         case ast.List() | ast.Tuple():
             return _unpacked(node.elts)
     return ()

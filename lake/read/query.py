@@ -126,7 +126,8 @@ def as_json(kind: DuckDBPyType, value: str) -> str:
     if kind.id in INTEGERS or kind.id == "boolean":
         return f"to_json({value})"
     if kind.id in FLOATS:
-        return f"CASE WHEN isfinite({value}) THEN to_json({value}) ELSE to_json(CAST({value} AS VARCHAR)) END"
+        text = f"CAST({value} AS VARCHAR)"  # the shortest of a float, which as a double would have more digits
+        return f"CASE WHEN isfinite({value}) THEN to_json(CAST({text} AS DOUBLE)) ELSE to_json({text}) END"
     return f"to_json({as_text(kind, value)})"
 
 
