@@ -25,6 +25,8 @@ MEASURED_ROWS: Final = 1000
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
 SPARK: Final = "`"
 DUCKDB: Final = '"'
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 LONGEST: Final = timedelta(days=2_000_000)
 """Longest duration: a time of today plus it is a time of Python."""
 UNITS: Final = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lake import cost
 from lake.engine import integrity
@@ -26,12 +26,10 @@ from lake.session import SessionFactory
 from lake.store.ledger.cuts import get_cut
 from lake.store.rows import Rows
 from lake.store.scan import Span
+from lake.text import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def backfill(  # noqa: PLR0913 the range of one table, and how to report

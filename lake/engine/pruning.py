@@ -7,7 +7,6 @@ files in a tenth of the time of a Spark scan. Keys that contain the event time a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -23,13 +22,12 @@ from lake.project.declaration import Declaration, Input
 from lake.session.in_process.mode import in_process
 from lake.store.rows import Rows
 from lake.store.scan import Span
-from lake.text import SPARK, quoted
+from lake.text import MICROSECOND, SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TIMES: Final = ("timestamp", "date")
-MICROSECOND: Final = timedelta(microseconds=1)
 FAR: Final = 1 << 62
 """Microseconds beyond every event time; SQL can still add to it and subtract from it."""
 INSTANT: Final = pa.timestamp("us", "UTC")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -28,6 +28,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.session import file_modes
 from lake.store.storage import Address, objects
 from lake.store.storage.objects import Object
+from lake.text import EPOCH
 
 Content = Path | Object
 FOLDER: Final = "make it a folder that this user may read"
@@ -289,9 +290,6 @@ def _identity(*statuses: os.stat_result | None) -> tuple[int, ...]:
     return tuple(
         number for status in statuses if status for number in (status.st_dev, status.st_ino, status.st_ctime_ns)
     )
-
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def fact_fields(contract: Contract) -> list[Field]:

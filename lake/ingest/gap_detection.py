@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.config import Settings
 from lake.contracts import evolution, origins
 from lake.contracts.contract import Completeness, Contract
-from lake.ingest.horizon import EPOCH, MICROSECOND
 from lake.session import file_modes
 from lake.store import delta, duckdb_tables
 from lake.store.duckdb_tables import TableFiles
@@ -25,7 +24,7 @@ from lake.store.log import Log
 from lake.store.log_head import LogHead
 from lake.store.scan import Scan
 from lake.store.storage import Address
-from lake.text import SPARK, counted, literal, moment, quoted
+from lake.text import EPOCH, MICROSECOND, SPARK, counted, literal, moment, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

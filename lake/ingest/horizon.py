@@ -15,14 +15,11 @@ from lake.contracts.contract import Contract, Producers
 from lake.contracts.reasons import CONTROL, PUNCTUATION, Reason
 from lake.store.log_head import LogHead
 from lake.store.scan import to_frame
-from lake.text import SPARK, quoted
+from lake.text import EPOCH, MICROSECOND, SPARK, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)

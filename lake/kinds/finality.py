@@ -16,6 +16,7 @@ from attrs import field, frozen
 from lake.errors import DeclarationError
 from lake.kinds.kind import ALL_FINAL, Kind
 from lake.kinds.spark import Column, DataFrame, F
+from lake.text import EPOCH, MICROSECOND
 
 FINAL: Final = "is_final"
 TIMES: Final = ("date", "timestamp", "timestamp_ntz")
@@ -38,7 +39,7 @@ def is_past(column: str, horizon: datetime | None, lateness: timedelta) -> str:
     if horizon is None or horizon == ALL_FINAL:
         return str(horizon == ALL_FINAL).lower()
     instant = horizon if horizon.tzinfo else horizon.replace(tzinfo=UTC)
-    late_before = (instant - lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    late_before = (instant - lateness - EPOCH) // MICROSECOND
     return f"{column} < {late_before}"
 
 

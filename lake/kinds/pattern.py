@@ -21,6 +21,7 @@ from lake.kinds.measures.measure import Measure, StateColumn, Totals
 from lake.kinds.spark import DataFrame, F, Window
 from lake.kinds.sql import rounding
 from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
+from lake.text import MICROSECOND
 
 MATCH_ID: Final = "match_id"
 TIE: Final = "_tie"  # a row's number among those of its key with the same sequence
@@ -186,7 +187,7 @@ class Pattern(WithFinality):
         new = [F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
         out = judged.select(*events, ORDER, TIE, *new).schema
         within, absent = (
-            None if length is None else length // timedelta(microseconds=1)
+            None if length is None else length // MICROSECOND
             for length in (self.within, None if self.absent is None else self.absent.within)
         )
         past_last, last = self.skip == "past last", until(0) if self.is_final else ""

@@ -23,7 +23,7 @@ from lake.store import archive_tier, delta
 from lake.store.delta import opened
 from lake.store.duckdb_tables import FILE, TableFiles, connection, open_files, query_files
 from lake.store.storage import Address
-from lake.text import DUCKDB, SPARK, quoted
+from lake.text import DUCKDB, MICROSECOND, SPARK, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -127,7 +127,7 @@ class Scan:
 
         Hardly a file of an ordered log is read: their ranges exclude late events.
         """
-        behind = f"to_microseconds({lateness // timedelta(microseconds=1)})"
+        behind = f"to_microseconds({lateness // MICROSECOND})"
         least, most, nulls = f"min.{TIME}", f"max.{WATERMARK}", f"null_count.{WATERMARK}"
         can_be = f'coalesce("{least}" < "{most}" + INTERVAL 1 MILLISECOND - {behind}, "{nulls}" < num_records, true)'
         with opened(self.path, self.version) as table:

@@ -16,7 +16,7 @@ from lake.kinds.grouped_map import pickled
 from lake.records.columns import arrow_type
 from lake.records.extra_members import read_members
 from lake.records.unknown_members import by_names, without_declared
-from lake.session.in_process.mode import is_by_duckdb
+from lake.session.in_process.mode import uses_duckdb
 from lake.store.dialects import MEMBERS
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def by_python(type_: str, work: Callable[..., pa.Array], columns: Iterable[str])
     from pyspark.sql.pandas.functions import arrow_udf
 
     arguments: Any = [F.col(quoted(name)) for name in columns]
-    if is_by_duckdb():
+    if uses_duckdb():
         from pyspark.sql.connect.column import Column as ConnectColumn
 
         from lake.session.in_process.python_functions import ArrowFunction

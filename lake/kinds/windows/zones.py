@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lake.errors import DeclarationError
 from lake.kinds.kind import TimeBounds
+from lake.text import MICROSECOND
 
 DAY: Final = timedelta(days=1)
 UTC: Final = "UTC"
@@ -63,11 +64,11 @@ def midnight(date: str, zone: str) -> str:
 
 
 def micros(length: timedelta) -> str:
-    return f"{length // timedelta(microseconds=1)}L"
+    return f"{length // MICROSECOND}L"
 
 
 def interval(length: timedelta) -> str:
-    seconds = Decimal(length // timedelta(microseconds=1)).scaleb(-6)
+    seconds = Decimal(length // MICROSECOND).scaleb(-6)
     return f"make_dt_interval(0, 0, 0, {seconds:f})"
 
 
@@ -77,4 +78,4 @@ def window_bounds(on: str, length: timedelta, zone: str | None, apart: timedelta
     Days in a zone may be longer or shorter, and a date may begin up to a day `apart` from its beginning in UTC.
     """
     moved = timedelta(0) if (zone or UTC) == UTC else MOVED + apart
-    return TimeBounds(on, moved, length + moved - timedelta(microseconds=1))
+    return TimeBounds(on, moved, length + moved - MICROSECOND)

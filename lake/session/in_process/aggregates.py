@@ -1,4 +1,4 @@
-"""Functions of several rows that DuckDB computes as Spark does, as DuckDB's SQL; see `functions`."""
+"""Spark's aggregates and window functions that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from lake.session.in_process.types import (
     as_decimal,
     common_type,
     duckdb_type,
-    is_comparable,
+    is_exact_scalar,
     is_float,
     is_integer,
 )
@@ -49,7 +49,7 @@ def _extreme(pick: str) -> Aggregate:
         if isinstance(value.type, T.StructType):
             return Value(f"arg_{pick}({value.sql}, {sort_key(value)}){over}", value.type)
         sort_keys(value)
-        if is_float(value.type):  # of zeros Spark takes the first
+        if is_float(value.type):  # Spark takes the first zero of either sign
             zero = f"bool_or({value.sql} = 0 AND signbit({value.sql})){over}"
             return Value(f"CASE WHEN {zero} THEN error('a zero') ELSE {pick}({value.sql}){over} END", value.type)
         return Value(f"{pick}({value.sql}){over}", value.type)
@@ -58,7 +58,7 @@ def _extreme(pick: str) -> Aggregate:
 
 
 def _extreme_by(pick: str) -> Aggregate:
-    """Only orders by structs are accepted: they are places of rows, which have no ties."""
+    """Accept only structs as keys: places of rows, which have no ties."""
 
     def choose(values: Sequence[Value], over: str) -> Value:
         value, by = values
@@ -69,7 +69,7 @@ def _extreme_by(pick: str) -> Aggregate:
 
 
 def _sum(values: Sequence[Value], over: str, distinct: str = "") -> Value:
-    """Spark's sum may fail by the order of rows, unless their absolute values have a sum that fits its type."""
+    """Fail unless absolute values add up within the type: else the order of rows decides whether Spark fails."""
     [value] = values
     total = f"sum({distinct}{value.sql}){over}"
     if is_integer(value.type):
@@ -78,13 +78,13 @@ def _sum(values: Sequence[Value], over: str, distinct: str = "") -> Value:
         return Value(f"CAST({fits} AS BIGINT)", LONG)
     of = as_decimal(value.type)
     type_ = T.DecimalType(min(of.precision + 10, MAX_DIGITS), of.scale)
-    if of.precision + 10 > MAX_DIGITS:  # a sum of DuckDB fails if it has more digits
+    if of.precision + 10 > MAX_DIGITS:  # fails beyond 38 digits in any order of rows
         total = f"CASE WHEN sum(abs({value.sql})){over} IS NOT NULL THEN {total} END"
     return Value(f"CAST({total} AS {duckdb_type(type_)})", type_)
 
 
 def _aggregate(template: str, result: Result, *parameters: Parameter) -> Callable[..., Value]:
-    """Return an aggregate whose SQL fills the template, as those of `typed`; `{skip}` is ` IGNORE NULLS` or empty."""
+    """Return an aggregate whose template, as of `typed`, also takes `{over}` and `{skip}`: ` IGNORE NULLS` or empty."""
 
     def compute(values: Sequence[Value], over: str, skip: str = "") -> Value:
         texts = arguments(values, parameters)
@@ -94,7 +94,7 @@ def _aggregate(template: str, result: Result, *parameters: Parameter) -> Callabl
 
 
 def _average(values: Sequence[Value], over: str) -> Value:
-    """Only decimals are accepted: Spark adds integers as floats, which a job may not do."""
+    """Accept only decimals: Spark adds integers as floats, which a job may not do."""
     [value] = values
     if not isinstance(value.type, T.DecimalType) or value.type.precision + 10 > MAX_DIGITS:
         raise ValueError
@@ -104,7 +104,7 @@ def _average(values: Sequence[Value], over: str) -> Value:
 
 
 def sorted_set(value: Value, direction: str) -> Value:
-    require(is_comparable(value.type))
+    require(is_exact_scalar(value.type))
     return sorted_list(value, direction, "DISTINCT ")
 
 
@@ -170,17 +170,17 @@ AGGREGATES: Final[dict[str, Aggregate]] = {
     **dict.fromkeys(("bool_or", "some", "any"), _aggregate("bool_or({0}){over}", BOOLEAN, _condition)),
     **dict.fromkeys(("bool_and", "every"), _aggregate("bool_and({0}){over}", BOOLEAN, _condition)),
 }
-IN_FRAMES: Final[dict[str, Callable[..., Value]]] = {
+FRAME_FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "nth_value": _aggregate("nth_value({0}, {1}{skip}){over}", type_of_first, ANY, POSITIVE),
     **dict.fromkeys(("first", "first_value"), _edge("first_value")),
     **dict.fromkeys(("last", "last_value"), _edge("last_value")),
 }
-RANKS: Final[dict[str, Callable[..., Value]]] = {
+WINDOW_FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     **{name: _aggregate(f"CAST({name}(){{over}} AS INTEGER)", INT) for name in ("row_number", "rank", "dense_rank")},
     **{name: _aggregate(f"{name}(){{over}}", DOUBLE) for name in ("percent_rank", "cume_dist")},
     "ntile": _aggregate("CAST(ntile({0}){over} AS INTEGER)", INT, POSITIVE),
     **{name: _neighbour(name) for name in ("lag", "lead")},
-    **IN_FRAMES,
+    **FRAME_FUNCTIONS,
 }
 """Functions of a window alone."""
 
@@ -193,7 +193,7 @@ def aggregate(name: str, values: Sequence[Value], over: str, *, distinct: bool =
 
 
 def _of_distinct(values: Sequence[Value], over: str, name: str) -> Value:
-    require(bool(values) and all(is_comparable(value.type) for value in values))
+    require(bool(values) and all(is_exact_scalar(value.type) for value in values))
     if name == "sum":
         return _sum(values, over, "DISTINCT ")
     require(name == "count")

@@ -37,7 +37,7 @@ def time(word: str, kind: str, text: str) -> Literal:
 
 def interval(kind: str, text: str, unit: str) -> Literal:
     """Return months, or microseconds."""
-    unit = unit.lower().rstrip("s")
+    unit = unit.lower().removesuffix("s")
     number = text[1:-1] if kind == "text" else text
     form = r"-?\d+(\.\d{1,6})?" if unit == "second" else r"-?\d+"
     if kind not in ("text", "number") or unit not in {*MICROSECONDS, *MONTHS} or not re.fullmatch(form, number):

@@ -1,4 +1,4 @@
-"""Functions of dates and times of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+"""Spark's functions of dates and times that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "se
 DATE_PARTS: Final = ("year", "quarter", "month", "day", "dayofyear", "weekofyear")
 FORMATS: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%g"}
 SHAPES: Final = {"yyyy": "[1-9][0-9]{3}"}
-PARTS: Final = {"week": "weekofyear", "doy": "dayofyear"}
+PART_ALIASES: Final = {"week": "weekofyear", "doy": "dayofyear"}
 FORMAT: Final = re.compile(r"'([^']*)'|([A-Za-z]+)|([^A-Za-z']+)")
-"""Parts of a format of times: quoted text, a field, or signs."""
+"""Parts of a format of times: quoted text, a field, or other characters."""
 RESERVED: Final = re.compile(r"''|[][{}#]")
-"""Quotes as text, optional parts, and reserved signs."""
+"""Quotes as text, optional parts, and reserved characters."""
 FINITE: Final = "CASE WHEN isfinite({0}) THEN {0} WHEN ({0}) IS NOT NULL THEN error('an infinite date') END"
 TIMES: Final = (DATE, TIMESTAMP, NTZ)
 
@@ -100,8 +100,8 @@ def from_unixtime(values: Sequence[Value]) -> Value:
 def part_of_time(values: Sequence[Value]) -> Value:
     name, at = values
     part = constant(name).lower()
-    require(PARTS.get(part, part) in {*DATE_PARTS, *UNITS[-3:-1]})
-    return FUNCTIONS[PARTS.get(part, part)]([at])
+    require(PART_ALIASES.get(part, part) in {*DATE_PARTS, *UNITS[-3:-1]})
+    return FUNCTIONS[PART_ALIASES.get(part, part)]([at])
 
 
 def add_units(unit: str, values: Sequence[Value]) -> Value:

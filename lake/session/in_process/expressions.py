@@ -34,7 +34,7 @@ from lake.session.in_process.tree import (
 from lake.session.in_process.types import BOOLEAN, LONGEST_SQL, Value
 from lake.text import literal
 
-LISTS: Final = frozenset({"collect_list", "collect_set", "array_agg"})
+LIST_AGGREGATES: Final = frozenset({"collect_list", "collect_set", "array_agg"})
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,7 @@ def is_aggregate(node: Node) -> bool:
         node = node.child
     if isinstance(node, Name | Literal | OutputColumn):  # most nodes
         return False
-    if isinstance(node, Over):
-        return has_aggregate((*parts_of(node.call), *node.by, *node.order))
-    combines = isinstance(node, Call) and (node.name in aggregates.AGGREGATES or node.name in LISTS)
+    combines = isinstance(node, Call) and (node.name in aggregates.AGGREGATES or node.name in LIST_AGGREGATES)
     return combines or has_aggregate(parts_of(node))
 
 
@@ -110,7 +108,7 @@ def _value(node: Node, scope: Scope) -> Value:
         case Cast():
             value = value_of(node.child, scope)
             made = cast(value, node.type) if node.may_fail else try_cast(value, node.type)
-            return replace(made, is_literal=False)  # beside a decimal Spark takes all digits of its type
+            return replace(made, is_literal=False)  # no literal: beside a decimal, Spark counts all digits of its type
         case Over():
             return _window(node, scope)
         case Call():
@@ -147,9 +145,12 @@ def _call(node: Call, scope: Scope) -> Value:  # noqa: PLR0911 one return a form
 
 def _direction(rest: Sequence[Node]) -> str:
     """`rest` are the further arguments of `sort_array`."""
-    is_ascending, is_descending = rest in ([], [Literal(True, BOOLEAN)]), rest == [Literal(False, BOOLEAN)]
-    require(is_ascending or is_descending)
-    return "ASC" if is_ascending else "DESC"
+    match rest:
+        case [] | [Literal(True)]:
+            return "ASC"
+        case [Literal(False)]:
+            return "DESC"
+    raise ValueError
 
 
 def _null(type_: T.DataType) -> Value:
@@ -171,7 +172,7 @@ def _value_or_refusal(node: Node, scope: Scope) -> Value:
     try:
         return value_of(node, scope)
     except Unsupported:
-        if not isinstance(node, Cast):  # of another branch the type is unknown
+        if not isinstance(node, Cast):  # the type of other branches is unknown
             raise
         return cast(Value("error('only Spark')", T.NullType()), node.type)
 
@@ -185,27 +186,27 @@ def _filter(node: Call, scope: Scope) -> str:
 
 
 def _call_with_lambdas(node: Call, scope: Scope) -> Value:
-    of, *others = node.arguments
     depth = len(scope.variables)
 
-    def body(made: Node) -> lists.Body:
-        if not isinstance(made, Lambda):
+    def body(function: Node) -> lists.Body:
+        if not isinstance(function, Lambda):
             raise ValueError
-        return lambda values: value_of(made.body, scope.within(dict(zip(made.parameters, values, strict=True))))
+        return lambda values: value_of(function.body, scope.within(dict(zip(function.parameters, values, strict=True))))
 
-    if node.name == "aggregate":
-        start, step, *finish = others
-        last = body(finish[0]) if finish else None
-        match of:
-            case Call("collect_list", (each,), _, None, False):  # in any order, as the state must not depend on it
-                listed = aggregates.sorted_list(value_of(each, scope), "ASC")
-            case _:
-                listed = value_of(of, scope)
-        return lists.reduced(listed, value_of(start, scope), depth, body(step), last)
-    *maps, made = others
-    if node.name == "map_zip_with":
-        return lists.zipped(value_of(of, scope), value_of(maps[0], scope), depth, body(made))
-    return OVER_ITEMS[node.name](value_of(of, scope), depth, body(made))
+    match node:
+        case Call("aggregate", (items, start, step, *finish)) if len(finish) <= 1:
+            match items:
+                case Call("collect_list", (item,), _, None, False):  # in any order: the state must not depend on it
+                    listed = aggregates.sorted_list(value_of(item, scope), "ASC")
+                case _:
+                    listed = value_of(items, scope)
+            last = body(finish[0]) if finish else None
+            return lists.reduced(listed, value_of(start, scope), depth, body(step), last)
+        case Call("map_zip_with", (left, right, merge)):
+            return lists.zipped(value_of(left, scope), value_of(right, scope), depth, body(merge))
+        case Call(name, (items, function)) if name in OVER_ITEMS:
+            return OVER_ITEMS[name](value_of(items, scope), depth, body(function))
+    raise ValueError
 
 
 OVER_ITEMS: Final = {
@@ -251,10 +252,10 @@ def _window(node: Over, scope: Scope) -> Value:
         raise ValueError
     over = f"{_filter(call, scope)} OVER ({' '.join([*parts, node.frame])})"
     values = _arguments(call, scope)
-    if call.name in aggregates.RANKS:
-        require(bool(node.order) and not call.distinct and (not node.frame or call.name in aggregates.IN_FRAMES))
+    if call.name in aggregates.WINDOW_FUNCTIONS:
+        require(bool(node.order) and not call.distinct and (not node.frame or call.name in aggregates.FRAME_FUNCTIONS))
         skip = " IGNORE NULLS" if call.ignores_nulls else ""
-        return checked_call(call.name, aggregates.RANKS[call.name], values, over, skip)
+        return checked_call(call.name, aggregates.WINDOW_FUNCTIONS[call.name], values, over, skip)
     require(not call.ignores_nulls and not call.distinct and (not node.frame or bool(node.order)))
     return aggregates.aggregate(call.name, values, over)
 

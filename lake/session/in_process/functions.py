@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from typing import Final
 
 from pyspark.sql import types as T
 
-from lake.session.in_process import lists, operators, patterns, texts, zones
+from lake.session.in_process import dates, lists, operators, patterns, texts, zones
 from lake.session.in_process.casts import cast, of_common_type
 from lake.session.in_process.mode import unsupported
-from lake.session.in_process.operators import EPOCH
 from lake.session.in_process.python_functions import ARROW_FUNCTIONS
 from lake.session.in_process.signatures import (
     ANY,
@@ -51,7 +51,7 @@ from lake.session.in_process.types import (
     is_number,
     once,
 )
-from lake.text import literal, quoted
+from lake.text import EPOCH, MICROSECOND, literal, quoted
 
 
 def _struct(values: Sequence[Value], names: Sequence[str]) -> Value:
@@ -80,25 +80,27 @@ def _xxhash64(values: Sequence[Value]) -> Value:
     hashed = "CAST(42 AS BIGINT)"
     for value in values:
         match value.type:
-            case T.ByteType() | T.ShortType() | T.IntegerType() | T.DateType() | T.BooleanType():
-                sql = value.sql if not isinstance(value.type, T.DateType) else f"{value.sql} - DATE '1970-01-01'"
-                hashed = f"coalesce(spark_hash_int(CAST({sql} AS INTEGER), {hashed}), {hashed})"
+            case T.ByteType() | T.ShortType() | T.IntegerType() | T.BooleanType():
+                call = f"spark_hash_int(CAST({value.sql} AS INTEGER)"
+            case T.DateType():
+                call = f"spark_hash_int(CAST({value.sql} - DATE '1970-01-01' AS INTEGER)"
             case T.LongType():
-                hashed = f"coalesce(spark_hash_long({value.sql}, {hashed}), {hashed})"
+                call = f"spark_hash_long({value.sql}"
             case T.TimestampType():
-                hashed = f"coalesce(spark_hash_long(epoch_us({value.sql}), {hashed}), {hashed})"
+                call = f"spark_hash_long(epoch_us({value.sql})"
             case T.StringType():
-                hashed = f"coalesce(spark_hash_text({value.sql}, {hashed}), {hashed})"
+                call = f"spark_hash_text({value.sql}"
             case _:
                 raise unsupported(f"the hash of a {value.type.simpleString()}")
+        hashed = once(hashed, partial("coalesce({0}, {1}), {1})".format, call))
     return Value(hashed, LONG)
 
 
 def _in_zone(values: Sequence[Value], direction: str) -> Value:
     at, zone = values
     require(at.type in {DATE, TIMESTAMP, NTZ})
-    at, name = cast(at, TIMESTAMP), constant(zone)
-    return at if name == "UTC" else zones.convert(at, name, direction)
+    at, zone_name = cast(at, TIMESTAMP), constant(zone)
+    return at if zone_name == "UTC" else zones.convert(at, zone_name, direction)
 
 
 def _field(values: Sequence[Value]) -> Value:
@@ -150,6 +152,7 @@ TYPES: Final = (
 FUNCTIONS: Final[dict[str, Function]] = {
     **{name: typed("{0}", TYPE_NAMES[name], cast_to(TYPE_NAMES[name])) for name in TYPES},
     **texts.FUNCTIONS,
+    **dates.FUNCTIONS,
     **lists.FUNCTIONS,
     **dict.fromkeys(("rlike", "regexp", "regexp_like"), patterns.matches),
     "regexp_replace": patterns.replaced,
@@ -225,10 +228,8 @@ def literal_value(value: object, type_: T.DataType) -> Value:
         case T.DateType():
             sql = f"DATE '{value}'"
         case T.TimestampType() if isinstance(value, datetime):
-            sql = f"make_timestamptz({(value - EPOCH) // timedelta(microseconds=1)})"
-        case T.ByteType() | T.ShortType():
-            sql = f"CAST({value} AS SMALLINT)"
-        case T.LongType() | T.DayTimeIntervalType() | T.YearMonthIntervalType():
+            sql = f"make_timestamptz({(value - EPOCH) // MICROSECOND})"
+        case T.ByteType() | T.ShortType() | T.LongType() | T.DayTimeIntervalType() | T.YearMonthIntervalType():
             sql = f"CAST({value} AS {duckdb_type(type_)})"
         case T.NullType():
             sql = "NULL"

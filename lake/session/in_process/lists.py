@@ -1,4 +1,4 @@
-"""Functions of arrays and maps of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+"""Spark's functions of arrays and maps that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from lake.session.in_process.types import (
     common_type,
     duckdb_type,
     has_float,
-    is_comparable,
+    is_exact_scalar,
     is_integer,
     let,
     once,
 )
 
 LONGEST_SEQUENCE: Final = 100_000
-"""Elements of a sequence that are held in memory."""
+"""Most elements of a sequence, which memory holds."""
 Body = Callable[[Sequence[Value]], Value]
-"""A lambda: the value for values of its parameters."""
+"""Body of a lambda: its value for those of its parameters."""
 
 
 def element_type(value: Value) -> T.DataType:
@@ -68,7 +68,7 @@ def filtered(of: Value, depth: int, body: Body) -> Value:
 
 
 def reduced(of: Value, start: Value, depth: int, body: Body, finish: Body | None) -> Value:
-    """Return the last state: `body` makes it of the one before and an item, `finish` something of the last."""
+    """Return the result of `finish` of the last state; `body` makes each state of the last one and an item."""
     state, item = variable(depth, start.type), variable(depth + 1, element_type(of))
     made = body([state, item])
     require(made.type == start.type)
@@ -111,7 +111,7 @@ def _types_of_map(of: Value) -> tuple[T.DataType, T.DataType]:
 
 def _map_of_entries(values: Sequence[Value]) -> T.DataType:
     match element_type(values[0]):
-        case T.StructType(fields=[key, value]) if is_comparable(key.dataType):
+        case T.StructType(fields=[key, value]) if is_exact_scalar(key.dataType):
             return T.MapType(key.dataType, value.dataType)
     raise ValueError
 
@@ -155,7 +155,7 @@ def _has_distinct(of: Value) -> bool:
 
 
 def any_of(of: Value, depth: int, body: Body) -> Value:
-    """Return whether `body` is true of an element, null if it is null of one and true of none."""
+    """Return whether `body` is true of an type_of_element, null if it is null of one and true of none."""
     return _quantified(transform(of, depth, body), "true")
 
 
@@ -174,14 +174,14 @@ def _quantified(answers: Value, decisive: str) -> Value:
     return Value(once(answers.sql, decided), BOOLEAN)
 
 
-def element(values: Sequence[Value]) -> T.DataType:
+def type_of_element(values: Sequence[Value]) -> T.DataType:
     """Return the type of the elements of the first argument."""
     return element_type(values[0])
 
 
 ARRAY: Final = of_kinds(T.ArrayType)
 ARRAYS: Final = accepted(lambda value, _: isinstance(element_type(value), T.ArrayType))
-COMPARABLE: Final = accepted(lambda value, _: is_comparable(element_type(value)))
+COMPARABLE: Final = accepted(lambda value, _: is_exact_scalar(element_type(value)))
 """An array among whose elements a value is found."""
 WITH_DISTINCT: Final = accepted(lambda value, _: _has_distinct(value))
 ELEMENT: Final = accepted(lambda value, first: value.type == element_type(first))
@@ -200,11 +200,13 @@ FOUND: Final = (
     " WHEN {1} IS NULL OR len({0}) > list_count({0}) OR {0} IS NULL THEN NULL ELSE false END"
 )
 FUNCTIONS: Final[dict[str, Function]] = {
-    "[]": typed(f"CASE WHEN len({{0}}) < {{1}} + 1 THEN {OUTSIDE} ELSE {{0}}[{{1}} + 1] END", element, ARRAY, PLACE),
-    "element_at": typed(
-        f"CASE WHEN len({{0}}) < abs({{1}}) THEN {OUTSIDE} ELSE {{0}}[{{1}}] END", element, ARRAY, NON_ZERO
+    "[]": typed(
+        f"CASE WHEN len({{0}}) < {{1}} + 1 THEN {OUTSIDE} ELSE {{0}}[{{1}} + 1] END", type_of_element, ARRAY, PLACE
     ),
-    "get": typed("{0}[{1} + 1]", element, ARRAY, PLACE),
+    "element_at": typed(
+        f"CASE WHEN len({{0}}) < abs({{1}}) THEN {OUTSIDE} ELSE {{0}}[{{1}}] END", type_of_element, ARRAY, NON_ZERO
+    ),
+    "get": typed("{0}[{1} + 1]", type_of_element, ARRAY, PLACE),
     "map_entries": typed("map_entries({0})", _entries_of_map, of_kinds(T.MapType)),
     "map_from_entries": typed("map_from_entries({0})", _map_of_entries, ARRAY),
     "sequence": _sequence,
@@ -219,11 +221,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "array_join": typed(
         unless_null("coalesce(array_to_string({0}, {1}), '')", 0, 1), TEXT, of_types(T.ArrayType(TEXT)), TEXT
     ),
-    "array_max": typed("list_max({0})", element, COMPARABLE),
-    "array_min": typed("list_min({0})", element, COMPARABLE),
+    "array_max": typed("list_max({0})", type_of_element, COMPARABLE),
+    "array_min": typed("list_min({0})", type_of_element, COMPARABLE),
     "array_compact": typed("list_filter({0}, lambda r: r IS NOT NULL)", type_of_first, ARRAY),
     "slice": typed("{0}[{1}:{1} + {2} - 1]", type_of_first, ARRAY, POSITIVE, PLACE),
-    "flatten": typed("CASE WHEN len({0}) = list_count({0}) THEN flatten({0}) END", element, ARRAYS),
+    "flatten": typed("CASE WHEN len({0}) = list_count({0}) THEN flatten({0}) END", type_of_element, ARRAYS),
     "sort_array": _sorted("FIRST"),
     "array_sort": _sorted("LAST"),
     "array_distinct": typed(DISTINCT, type_of_first, WITH_DISTINCT),

@@ -1,4 +1,4 @@
-"""Choice of the engine: whether DuckDB in this process or Spark evaluates the queries of the running block."""
+"""Face of this package, without an import of Connect: choice of the engine, Unsupported, HoldsRows."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def in_process(spark: SparkSession) -> HoldsRows | None:
     return cast("HoldsRows", spark) if hasattr(spark, "of_arrow") else None
 
 
-def is_by_duckdb() -> bool:
+def uses_duckdb() -> bool:
     return _by_duckdb.get()
 
 
 def only_spark(what: str) -> None:
     """Raise Unsupported if DuckDB is at work."""
-    if is_by_duckdb():
+    if uses_duckdb():
         raise unsupported(what)
 
 
@@ -69,7 +69,7 @@ def by_duckdb(*, server: bool = False) -> Iterator[None]:
 
     Their types are those of an embedded session, or of a `server` of Spark Connect.
     """
-    _ask_the_context()
+    _patch_pyspark()
     tokens = _by_duckdb.set(True), _server.set(server)
     try:
         yield
@@ -79,10 +79,10 @@ def by_duckdb(*, server: bool = False) -> Iterator[None]:
 
 
 @cache
-def _ask_the_context() -> None:
-    """Have `is_remote` of pyspark.sql.utils answer for the calling context, instead of for the whole process.
+def _patch_pyspark() -> None:
+    """Let `is_remote` of pyspark.sql.utils answer for the calling context, instead of for the whole process.
 
-    Methods of frames refuse lists without columns, which Connect's protocol takes for all columns.
+    Methods of frames refuse lists without columns, which Connect's protocol takes for all columns, as its server does.
     """
     from pyspark.sql import utils
     from pyspark.sql.connect.dataframe import DataFrame
@@ -90,10 +90,10 @@ def _ask_the_context() -> None:
 
     vars(utils).update(is_remote=lambda: _by_duckdb.get() or is_remote())
     for name in ("dropna", "fillna", "join"):
-        setattr(DataFrame, name, _without_empty_lists(getattr(DataFrame, name)))
+        setattr(DataFrame, name, _refusing_empty_lists(getattr(DataFrame, name)))
 
 
-def _without_empty_lists(method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+def _refusing_empty_lists(method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> DataFrame:
         lists = [given for given in (*args, *kwargs.values()) if isinstance(given, list | tuple)]

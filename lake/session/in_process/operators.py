@@ -1,11 +1,10 @@
-"""Operators of Spark and choices between values that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+"""Spark's operators, comparisons and orders that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
@@ -37,7 +36,6 @@ from lake.session.in_process.types import (
 )
 from lake.text import quoted
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INTERVALS: Final = (T.DayTimeIntervalType, T.YearMonthIntervalType)
 NAMED: Final = re.compile(r'\(?\w+\)?(?:\."(?:[^"]|"")+")*')
 """SQL of a column, of a lambda's variable, or of a part of one."""
@@ -181,7 +179,7 @@ def arithmetic(sign: str) -> Function:
 
 
 def bounded(precision: int, scale: int) -> T.DecimalType:
-    """Return the type of an exact decimal, or with fewer places if it has too many digits; at least six if it can."""
+    """Return a decimal type, of fewer places if digits exceed the limit, but at least six."""
     places = scale if precision <= MAX_DIGITS else max(MAX_DIGITS - (precision - scale), min(scale, 6))
     return T.DecimalType(min(precision, MAX_DIGITS), places)
 
@@ -194,7 +192,7 @@ def decimal_of(value: Value) -> T.DecimalType:
 
 
 def plus_or_minus(sign: str) -> Function:
-    """Return the sum or difference of a time and an interval, or else of numbers."""
+    """Return a function: the sum or difference of a time and an interval, or else of numbers."""
 
     def compute(values: Sequence[Value]) -> Value:
         at, by = values if sign == "-" or not isinstance(values[0].type, INTERVALS) else reversed(values)
@@ -222,7 +220,7 @@ def of_number(template: str, *kinds: type[T.DataType]) -> Function:
 
 
 def division(sign: str) -> Function:
-    """Return a quotient of numbers (`//` as integer), or a remainder with the sign of the dividend."""
+    """Return a function: a quotient (`//` as integer), or a remainder with the sign of the dividend."""
 
     def compute(values: Sequence[Value]) -> Value:
         left, right, type_ = operands(values)
@@ -244,7 +242,7 @@ def _decimal_quotient(left: Value, right: Value) -> Value:
 
 
 def quotient(left: Value, right: Value, type_: T.DecimalType) -> Value:
-    """Return the quotient of decimals by whole numbers, rounded half away from zero."""
+    """Divide decimals as integers, rounded half away from zero."""
     one, other = decimal_of(left), decimal_of(right)
     shift = type_.scale - one.scale + other.scale
     require(max(one.precision + one.scale, one.precision + shift) <= MAX_DIGITS)
@@ -308,7 +306,7 @@ def null_if_it_fails(function: Function) -> Function:
     def compute(values: Sequence[Value]) -> Value:
         value, moved = function(values), (T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType)
         require(all(is_integer(each.type) or isinstance(each.type, moved) for each in (value, *values)))
-        if is_integer(value.type):  # of integers, Spark tries the operation alone; of times, the operands too
+        if is_integer(value.type):  # of integers Spark catches failures of the operator alone
             require(all(operand.is_literal or NAMED.fullmatch(operand.sql) for operand in values))
         return or_null(value)
 
@@ -316,6 +314,6 @@ def null_if_it_fails(function: Function) -> Function:
 
 
 def or_null(value: Value) -> Value:
-    """The value is null if its expression fails, other than by `error(…)`, for a value that Spark may accept."""
+    """Return null if the expression fails. Raises ValueError for one with `error(…)`, which Spark may accept."""
     require("error(" not in value.sql)
     return Value(f"TRY({value.sql})", value.type)

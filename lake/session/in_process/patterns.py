@@ -25,9 +25,9 @@ PART: Final = re.compile(
       | \((?:\?:)? | \)\?? | \|""",
     re.VERBOSE,
 )
-"""Signs, classes and groups; a group may be optional, and is not repeated."""
-SPACE: Final = re.compile(r"\\.", re.DOTALL)
-"""A sign behind a backslash, of which `\\s` is spaces."""
+"""Characters, classes and groups; groups may be optional, not repeated."""
+ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
+"""Escape; `\\s` becomes spaces."""
 TRANSLATED: Final = {".": f"[^{LINE_ENDS}]", r"\s": f"[{SPACES}]", r"\S": f"[^{SPACES}]"}
 
 
@@ -36,7 +36,7 @@ def _spaces(found: re.Match[str]) -> str:
 
 
 def _pattern(value: Value, *, may_end: bool = False, may_be_empty: bool = False) -> str:
-    """Return RE2's text of a pattern; `may_end`: with `$`; `may_be_empty`: it may match without signs."""
+    """Return RE2's text of a pattern; it `may_end` with `$`, and match the empty text if it `may_be_empty`."""
     pattern = constant(value)
     start, end = pattern.startswith("^"), may_end and pattern.endswith("$") and not pattern.endswith("\\$")
     inner, translated, place = pattern[start : -1 if end else None], "^" * start, 0
@@ -45,11 +45,11 @@ def _pattern(value: Value, *, may_end: bool = False, may_be_empty: bool = False)
         if part is None:
             raise unsupported(f"the pattern {pattern}")
         one = part["one"]
-        made = part[0] if one is None else TRANSLATED.get(one, SPACE.sub(_spaces, one)) + part["times"]
+        made = part[0] if one is None else TRANSLATED.get(one, ESCAPED.sub(_spaces, one)) + part["times"]
         translated, place = translated + made, part.end()
     if _compiled(pattern).search("") and not may_be_empty:
-        raise unsupported(f"a pattern that matches nothing, {pattern}")
-    return literal(f"{translated}(?:[{LINE_ENDS}])?\\z" if end else translated)
+        raise unsupported(f"a pattern that matches the empty text, {pattern}")
+    return literal(f"{translated}[{LINE_ENDS}]?\\z" if end else translated)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import types as T
 
 from lake.session.in_process.mode import replaces_server, unsupported
-from lake.session.in_process.operators import EPOCH
 from lake.session.in_process.syntax import name_parts, parse
 from lake.session.in_process.tree import (
     Alias,
@@ -31,6 +30,7 @@ from lake.session.in_process.tree import (
     frame_of_rows,
 )
 from lake.session.in_process.types import nullable, parsed_type
+from lake.text import EPOCH
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.proto import expressions_pb2 as pb

@@ -1,6 +1,6 @@
-"""Functions in Python: those over Arrow that a plan calls, and functions of Spark that DuckDB lacks.
+"""Python functions in DuckDB: those that a plan calls on Arrow arrays, and Spark's that DuckDB lacks.
 
-The latter are xxHash64 with seed 42, clocks of time zones, logarithm and power, AES in Galois/Counter mode. Source:
+The latter are xxHash64, clocks of time zones, logarithm and power, AES in Galois/Counter mode. Source:
 XXH64.java and ExpressionImplUtils.java of Spark 4.2.
 """
 
@@ -92,7 +92,7 @@ def _create(database: duckdb.DuckDBPyConnection, name: str, made: str, work: Cal
     atexit.register(database.remove_function, name)  # it would report them as leaked
 
 
-def _converted(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
+def _converted(direction: str, instants: pa.Array, zone_names: pa.Array) -> pa.Array:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -101,20 +101,20 @@ def _converted(name: str, instants: pa.Array, names: pa.Array) -> pa.Array:
     moved = np.zeros(len(micros), np.int64)
     if (micros >= zones.END).any():
         raise ValueError("a late time")
-    for zone in pc.unique(names).to_pylist():
-        at = pc.equal(names, zone).to_numpy(zero_copy_only=False)
-        limits, shifts = _shifts(zone, name)
+    for zone in pc.unique(zone_names).to_pylist():
+        at = pc.equal(zone_names, zone).to_numpy(zero_copy_only=False)
+        limits, shifts = _shifts(zone, direction)
         moved[at] = micros[at] + shifts[np.searchsorted(limits, micros[at], side="right")]
     return pa.array(moved, pa.int64(), mask=pc.is_null(instants).to_numpy(zero_copy_only=False))
 
 
 @cache
-def _shifts(zone: str, name: str) -> Any:
+def _shifts(zone: str, direction: str) -> Any:
     """Return the instants of `zones.clock_offsets`, and the microseconds to add from each on, as arrays."""
     import numpy as np
 
-    limits, offsets = zones.clock_offsets(zone, name)
-    return np.array(limits, np.int64), np.array(offsets, np.int64) * (1 if name == zones.FROM_UTC else -1)
+    limits, offsets = zones.clock_offsets(zone, direction)
+    return np.array(limits, np.int64), np.array(offsets, np.int64) * (1 if direction == zones.FROM_UTC else -1)
 
 
 def _by_row(function: Callable[..., Any], made: str) -> Callable[..., pa.Array]:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from lake.session.in_process import steps
 from lake.session.in_process.aggregates import AGGREGATES
-from lake.session.in_process.expressions import LISTS, expanded, has_aggregate
+from lake.session.in_process.expressions import LIST_AGGREGATES, expanded, has_aggregate
 from lake.session.in_process.mode import Unsupported, unsupported
 from lake.session.in_process.relation import Relation
 from lake.session.in_process.syntax import Parser
@@ -115,13 +115,13 @@ class Statement(Parser):
 
     def united(self, left: Relation, right: Relation) -> Relation:
         if len(left.columns) != len(right.columns):
-            raise unsupported("a union of other numbers of columns")
+            raise unsupported("a union of different numbers of columns")
         return steps.united(left, right, [*zip(left.columns, right.columns, strict=True)])
 
     def source(self) -> Relation:
         rows, *others = self.terms(self.joined)
         for other in others:
-            rows = steps.joined(rows, other, "", None)
+            rows = steps.joined(rows, other, "INNER", None)
         return rows
 
     def joined(self) -> Relation:
@@ -138,8 +138,8 @@ class Statement(Parser):
     def join(self, left: Relation, kind: str) -> Relation:
         right = self.table()
         if kind == "cross":
-            return steps.joined(left, right, "", None)
-        kind = "" if kind in {"join", "inner"} else kind.upper()
+            return steps.joined(left, right, "INNER", None)
+        kind = "INNER" if kind == "join" else kind.upper()
         if self.take("on"):
             return steps.joined(left, right, kind, self.expression())
         self.need("using")
@@ -159,7 +159,7 @@ class Statement(Parser):
 
 
 class Groups:
-    """Rows of the groups of `by`, with a column for each of them and for each aggregate in `nodes`."""
+    """Rows of the groups of `by`, with a column for each of `by` and for each aggregate in `nodes`."""
 
     def __init__(self, rows: Relation, by: Sequence[Node], nodes: Sequence[Node]) -> None:
         self.scope = rows.scope
@@ -188,7 +188,7 @@ def _grouping(node: Node, items: Sequence[Node], rows: Relation) -> Node:
     """Return what a term of GROUP BY means: an item by its place from 1, or by its alias if no column has that name."""
     if isinstance(node, Literal) and isinstance(node.type, T.IntegerType):
         if not 0 < node.value <= len(items) or any(isinstance(item, Star) for item in items):
-            raise unsupported("groups by another place")
+            raise unsupported("groups by a place out of range")
         item = items[node.value - 1]
         return item.child if isinstance(item, Alias) else item
     return _item_of_alias(node, items, rows)
@@ -215,14 +215,11 @@ def _without_aliases(node: Node, items: Sequence[Node], rows: Relation) -> Node:
 def _aggregates(node: Node, by: Sequence[Node]) -> Iterator[Node]:
     if node in by:
         return
-    if isinstance(node, Call) and (
-        node.name in AGGREGATES or not LISTS.isdisjoint(map(_function_of, node.arguments[:1]))
-    ):
-        yield node
-    else:
-        for part in parts_of(node):
-            yield from _aggregates(part, by)
-
-
-def _function_of(node: Node) -> str:
-    return node.name if isinstance(node, Call) else ""
+    match node:
+        case Call(name) if name in AGGREGATES:
+            yield node
+        case Call(arguments=(Call(name), *_)) if name in LIST_AGGREGATES:
+            yield node
+        case _:
+            for part in parts_of(node):
+                yield from _aggregates(part, by)

@@ -23,9 +23,9 @@ class Relation:
     """Rows of `sql`, a query that reads the `parents`, and their columns.
 
     `plans` are the columns of this relation and of those that it is made of, by their number in the protocol. A leaf
-    has the name of its held `rows`. `order` are the terms by which the rows are sorted, if they are the result or
-    `limited`; relations above have them in any order. `operator` has Spark's name if it combines rows. `filtered_by`
-    are the columns of scans that decide which rows this step returns.
+    has the name of its held `rows`. `order`: terms that sort the rows if they are the result; relations above may
+    reorder them. `operator`: Spark's name of the operator, if it combines rows. `filtered_by`: columns of scans that
+    decide which rows this step returns.
     """
 
     sql: str
@@ -34,7 +34,6 @@ class Relation:
     plans: Mapping[int, tuple[OutputColumn, ...]] = field(default_factory=dict)
     rows: str = ""
     order: str = ""
-    limited: bool = False
     operator: str = ""
     filtered_by: frozenset[str] = frozenset()
     name: str = field(default_factory=lambda: f"r{next(_NUMBERS)}")
@@ -81,15 +80,15 @@ class Relation:
     @property
     def scanned(self) -> frozenset[str]:
         """Columns of scans that the rows may depend on."""
-        return frozenset().union(*(c.scan_columns for c in self.columns), *(step.filtered_by for step in self.plan()))
+        steps = _from_the_leaves(self)
+        return frozenset().union(*(c.scan_columns for c in self.columns), *(step.filtered_by for step in steps))
 
     def query(self) -> str:
         """Return the SQL of all rows, under their names in Spark. Raises Unsupported for rows without columns."""
         if not self.columns:
             raise unsupported("rows without columns")
-        listed = {each.name: each for each in _from_the_leaves(self)}
         shown = ", ".join(f"{column.sql} AS {quoted(column.name)}" for column in self.columns)
-        steps = ",\n".join(f"{name} AS ({relation.sql})" for name, relation in listed.items())
+        steps = ",\n".join(f"{each.name} AS ({each.sql})" for each in _from_the_leaves(self))
         if not self.order:
             return f"WITH {steps}\nSELECT {shown} FROM {self.name}"
         placed = f"(SELECT *, row_number() OVER (ORDER BY {self.order}) AS place FROM {self.name}) AS in_order"
@@ -97,6 +96,7 @@ class Relation:
 
 
 def _from_the_leaves(relation: Relation) -> Iterator[Relation]:
+    """Yield the relations that one reads, each once, parents first, and itself last."""
     seen, ended, stack = set[str](), set[str](), [relation]
     while stack:
         top = stack[-1]

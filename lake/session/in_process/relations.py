@@ -102,14 +102,14 @@ class Relations:
         new = {each.col_name: each.new_col_name for each in of.renames}
         names = {column.name for column in rows.columns}
         if not new.keys() <= names or {each.lower() for each in new.values()} & {each.lower() for each in names}:
-            raise unsupported("renames of columns that are not there, or to such as are")
+            raise unsupported("renames of unknown columns, or to names of others")
         columns = tuple(c.renamed(new[c.name]) if c.name in new else c for c in rows.columns)
         return rows.then(f"SELECT * FROM {rows.name}", columns)
 
     def _to_df(self, of: pb.ToDF) -> Relation:
         rows = self.of(of.input)
         if len(of.column_names) != len(rows.columns):
-            raise unsupported("other numbers of names")
+            raise unsupported("toDF with a different number of names")
         columns = tuple(c.renamed(new) for new, c in zip(of.column_names, rows.columns, strict=True))
         return rows.then(f"SELECT * FROM {rows.name}", columns)
 
@@ -167,31 +167,31 @@ class Relations:
         if of.by_name:
             first, second = ({c.name.lower(): c for c in rows.columns} for rows in (left, right))
             if min(len(first), len(second)) < 1 or (first.keys() != second.keys() and not of.allow_missing_columns):
-                raise unsupported("a union of other columns")
+                raise unsupported("a union of different columns")
+            if (len(first), len(second)) != (len(left.columns), len(right.columns)):
+                raise unsupported("a union by names of columns with one name")
             pairs = [(first.get(each), second.get(each)) for each in dict.fromkeys([*first, *second])]
-            unique = len(first) == len(left.columns) and len(second) == len(right.columns)
+        elif len(left.columns) == len(right.columns):
+            pairs = [*zip(left.columns, right.columns, strict=True)]
         else:
-            pairs = [*zip(left.columns, right.columns, strict=False)]
-            unique = len(left.columns) == len(right.columns)
-        if not unique:
-            raise unsupported("a union of columns with one name")
+            raise unsupported("a union of different numbers of columns")
         return steps.united(left, right, pairs, sign)
 
     def _fill_na(self, of: pb.NAFill) -> Relation:
         return steps.filled(self.of(of.input), of.cols, [*map(literal_of, of.values)])
 
     def _drop_na(self, of: pb.NADrop) -> Relation:
-        rows, least = self.of(of.input), of.min_non_nulls if of.HasField("min_non_nulls") else 0
-        if least > 1 or (of.HasField("min_non_nulls") and least < 1):
-            raise unsupported("rows with so many values")
-        return steps.without_nulls(rows, of.cols, least_one=bool(least))
+        needs_one = of.HasField("min_non_nulls")
+        if needs_one and of.min_non_nulls != 1:
+            raise unsupported("dropna with a threshold")
+        return steps.without_nulls(self.of(of.input), of.cols, needs_one=needs_one)
 
     def _join(self, of: pb.Join) -> Relation:
-        kinds = {of.JOIN_TYPE_INNER: "", of.JOIN_TYPE_LEFT_OUTER: "LEFT", of.JOIN_TYPE_CROSS: ""}
+        kinds = {of.JOIN_TYPE_INNER: "INNER", of.JOIN_TYPE_LEFT_OUTER: "LEFT", of.JOIN_TYPE_CROSS: "INNER"}
         kinds |= {of.JOIN_TYPE_LEFT_SEMI: "SEMI", of.JOIN_TYPE_LEFT_ANTI: "ANTI"}
         kinds |= {of.JOIN_TYPE_FULL_OUTER: "FULL", of.JOIN_TYPE_RIGHT_OUTER: "RIGHT"}
         if of.join_type not in kinds:
-            raise unsupported("this kind of join")
+            raise unsupported(f"join type {of.join_type}")
         condition = node_of(of.join_condition) if of.HasField("join_condition") else None
         by = [*of.using_columns] or condition
         return steps.joined(self.of(of.left), self.of(of.right), kinds[of.join_type], by)

@@ -1,4 +1,4 @@
-"""Session of Spark Connect that DuckDB answers in this process: no server, no JVM.
+"""Session of Spark Connect that DuckDB answers in this process: no server, no JVM. `store.duckdb_tables` makes it.
 
 Its frames are those of `pyspark.sql.connect`, so a kind and a job's function are the same text for both engines. A
 query that DuckDB is not known to answer as Spark does raises Unsupported, before it reads a row or instead of a result.
@@ -97,7 +97,7 @@ class InProcessSession(SparkSession):
         return DataFrame(self._hold(schema, attach, rows=rows), self)
 
     def mapped(self, rows: Frame, work: Callable[[pa.RecordBatch], pa.RecordBatch], out: T.StructType) -> DataFrame:
-        """Return what `work` makes of all rows at once, in their order."""
+        """Return what `work` makes of all rows at once, in their order; `kinds.grouped_map` calls this."""
 
         def attach(con: duckdb.DuckDBPyConnection, name: str) -> AbstractContextManager[Any]:
             ordered = rows.toArrow()

@@ -42,7 +42,7 @@ from lake.session.in_process.types import (
     Value,
     common_type,
     has_float,
-    is_comparable,
+    is_exact_scalar,
     is_float,
     is_groupable,
     is_number,
@@ -61,13 +61,13 @@ def in_subquery(rows: Relation, node: Node, others: Relation) -> Relation:
     """Return the rows for which the value of `node` is one of `others`, which have one column."""
     scope, value = rows.scope, value_of(node, rows.scope)
     types = {value.type, *(column.type for column in others.columns)}
-    if not all(map(is_comparable, types)) or len({*map(_kind, types)}) > 1:
+    if not all(map(is_exact_scalar, types)) or len({*map(_kind, types)}) > 1:
         raise unsupported("in of a query of such values")
     if len(others.columns) != 1:
         raise unsupported("in of a query of several columns")
     one, other = as_comparable([value, *(Value(column.sql, column.type) for column in others.columns)])
     sql = f"SELECT * FROM {rows.name} WHERE {one.sql} IN (SELECT {other.sql} FROM {others.name})"
-    read = columns_read([node], scope) | _made_of(others.columns)
+    read = columns_read([node], scope) | _scan_columns(others.columns)
     return Relation(sql, rows.columns, (rows, others), rows.plans, operator="Join", filtered_by=read)
 
 
@@ -79,7 +79,7 @@ def aliased(rows: Relation, alias: str) -> Relation:
 def distinct(rows: Relation) -> Relation:
     if not all(is_groupable(column.type) for column in rows.columns):
         raise unsupported("distinct rows with fractions or maps")
-    read = _made_of(rows.columns)
+    read = _scan_columns(rows.columns)
     return rows.then(f"SELECT DISTINCT * FROM {rows.name}", operator="Deduplicate", filtered_by=read)
 
 
@@ -93,9 +93,9 @@ def ordered(rows: Relation, terms: Sequence[Sorted]) -> Relation:
 
 
 def limited(rows: Relation, limit: int) -> Relation:
-    """Return the first rows. The query fails if different rows of equal keys are before and behind the limit.
+    """Return the first rows. The query fails if rows of equal keys differ across the limit.
 
-    All rows have equal keys without an order.
+    Without an order, all keys are equal.
     """
     sql = f"SELECT * FROM {rows.name} LIMIT {limit}"
     if not rows.order and rows.was_ordered:
@@ -107,7 +107,7 @@ def limited(rows: Relation, limit: int) -> Relation:
         differ = f"count(*) OVER () > {limit} AND max(whole) OVER () > max(place) OVER ()"
         known = f"WHERE place <= {limit} QUALIFY CASE WHEN {differ} THEN error('equal keys') ELSE true END"
         sql = f"SELECT {shown} FROM (SELECT *, {ranks} FROM {rows.name}) {known} ORDER BY place LIMIT {limit}"
-    return rows.then(sql, order=rows.order, limited=True, operator="GlobalLimit")
+    return rows.then(sql, order=rows.order, operator="GlobalLimit")
 
 
 def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] | None) -> Relation:
@@ -116,7 +116,7 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
     of_right = both.columns[len(left.columns) :]
     pairs = _pairs(left.columns, of_right, kind, by) if isinstance(by, Sequence) else []
     terms = [EQUAL([Value(c.sql, c.type) for c in pair]).sql for pair in pairs]
-    read = _made_of([c for pair in pairs for c in pair])
+    read = _scan_columns([c for pair in pairs for c in pair])
     if by is not None and not isinstance(by, Sequence):
         scope, by = both.scope, _with_sides(by, left, right, both)
         terms, read = [_condition(value_of(by, scope))], columns_read([by], scope)
@@ -135,7 +135,7 @@ def joined(left: Relation, right: Relation, kind: str, by: Node | Sequence[str] 
 def _with_sides(node: Node, left: Relation, right: Relation, both: Relation) -> Node:
     """Return a condition with `a.x == b.x`, of two relations that have one column x, as the equality of each side's x.
 
-    Spark calls every other use of such a column ambiguous, unless it is a server's.
+    Spark without a server refuses other uses of such a column as ambiguous.
     """
 
     def ids(name: Name) -> set[int]:
@@ -152,7 +152,7 @@ def _with_sides(node: Node, left: Relation, right: Relation, both: Relation) -> 
     return node
 
 
-def _made_of(columns: Iterable[OutputColumn]) -> frozenset[str]:
+def _scan_columns(columns: Iterable[OutputColumn]) -> frozenset[str]:
     return frozenset[str]().union(*(column.scan_columns for column in columns))
 
 
@@ -163,7 +163,7 @@ def _pairs(
         raise unsupported(f"a {kind.lower()} join by these names")
     pairs = [(find_named(left, name), find_named(right, name)) for name in names]
     if {column.name.lower() for column in (*left, *right)} & {of_right.alias.lower() for _, of_right in pairs}:
-        raise unsupported("a join by names with a column called as a relation")
+        raise unsupported("a join by names with a column named like a relation")
     return pairs
 
 
@@ -204,7 +204,7 @@ def _exploded(node: Node) -> Node | None:
 def _unnested(list_: Node, scope: Scope, node: Node, sql: str) -> tuple[str, OutputColumn]:
     value, read = value_of(list_, scope), columns_read([list_], scope)
     if not isinstance(value.type, T.ArrayType) or not isinstance(node, Alias):
-        raise unsupported("explode of this value")
+        raise unsupported("explode of no array, or without an alias")
     return f"unnest({value.sql})", OutputColumn(node.name, value.type.elementType, sql, scan_columns=read)
 
 
@@ -225,7 +225,7 @@ def aggregated(rows: Relation, by: Sequence[Node], nodes: Sequence[Node]) -> Rel
         columns.append(column)
     grouped = f" GROUP BY {', '.join(groups)}" if groups else ""
     sql = f"SELECT {', '.join(texts) or '1 AS no_column'} FROM {rows.name}{grouped}"
-    read = _made_of(columns[: len(by)])
+    read = _scan_columns(columns[: len(by)])
     return rows.then(sql, columns, operator="Aggregate", filtered_by=read)
 
 
@@ -244,14 +244,14 @@ def united(
     for number, (one, other) in enumerate(pairs):
         known = [column for column in (one, other) if column is not None]
         type_ = common_type([column.type for column in known])
-        columns.append(replace(known[0], type=type_, sql=f"c{number}", alias="", scan_columns=_made_of(known)))
+        columns.append(replace(known[0], type=type_, sql=f"c{number}", alias="", scan_columns=_scan_columns(known)))
         for texts, column in ((first, one), (second, other)):
             value = Value("NULL", T.NullType()) if column is None else Value(column.sql, column.type)
             texts.append(f"{cast(value, type_).sql} AS c{number}")
     sql = f"SELECT {', '.join(first)} FROM {left.name} {sign} SELECT {', '.join(second)} FROM {right.name}"
     operator = sign.partition(" ")[0].capitalize()
     made = Relation(sql, tuple(columns), (left, right), left.plans, operator=operator)
-    return made if sign == "UNION ALL" else replace(made, filtered_by=_made_of(columns))
+    return made if sign == "UNION ALL" else replace(made, filtered_by=_scan_columns(columns))
 
 
 def filled(rows: Relation, names: Sequence[str], values: Sequence[Literal]) -> Relation:
@@ -283,20 +283,20 @@ def _kind(type_: T.DataType) -> str:
     return "number" if is_number(type_) else type_.typeName()
 
 
-def without_nulls(rows: Relation, names: Sequence[str], *, least_one: bool) -> Relation:
-    """Return the rows without a null in these columns (default: all), or with a value in `least_one` of them."""
+def without_nulls(rows: Relation, names: Sequence[str], *, needs_one: bool) -> Relation:
+    """Return the rows without a null in these columns (default: all), or with a value in one if `needs_one`."""
     known = list[Node]()
     for column in _named(rows, names or [column.name for column in rows.columns]):
         known.append(Call("isnotnull", (column,)))
         if is_float(column.type):
             known[-1] = Call("and", (known[-1], Call("not", (Call("isnan", (column,)),))))
-    return filtered(rows, Call("or" if least_one else "and", tuple(known)))
+    return filtered(rows, Call("or" if needs_one else "and", tuple(known)))
 
 
 def _side_by_side(left: Relation, right: Relation) -> Relation:
     """Return a relation with the columns of both; those of the right get names and, if taken, ids of their own.
 
-    Then no column is found by the number of a relation that the right is made of.
+    With new ids, numbers of relations below the right find no column.
     """
     taken = {column.id for column in left.columns}
     again = {c.id: OutputColumn(c.name, c.type, "").id for c in right.columns if c.id in taken}

@@ -45,7 +45,7 @@ TOKEN: Final = re.compile(
     ){SPACE}""",
     re.VERBOSE | re.DOTALL,
 )
-BINARY: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
+BINARY_OPERATORS: Final = (("|",), ("^",), ("&",), ("+", "-", "||"), ("*", "/", "%", "div"))
 """Operators from the loosest to the tightest."""
 WORDS: Final = {"true": Literal(True, BOOLEAN), "false": Literal(False, BOOLEAN), "null": Literal(None, T.NullType())}
 COMPARISONS: Final = {"=": "==", "<>": "!=", **{sign: sign for sign in ("==", "<=>", "!=", "<", "<=", ">", ">=")}}
@@ -210,10 +210,10 @@ class Parser:
         return Call("like", (node, self._binary(0)))
 
     def _binary(self, level: int) -> Node:
-        if level == len(BINARY):
+        if level == len(BINARY_OPERATORS):
             return self._unary()
         node = self._binary(level + 1)
-        while sign := self.take(*BINARY[level]):
+        while sign := self.take(*BINARY_OPERATORS[level]):
             node = Call("concat" if sign == "||" else sign, (node, self._binary(level + 1)))
         return node
 
@@ -281,7 +281,10 @@ class Parser:
     def _bracketed(self) -> Node:
         nodes: tuple[Node, ...] = self._list(self.expression)
         if self.take("->"):
-            return Lambda(tuple(name.parts[0] for name in nodes if isinstance(name, Name)), self.expression())
+            names = [node.parts for node in nodes if isinstance(node, Name)]
+            if len(names) < len(nodes) or any(len(parts) > 1 for parts in names):
+                raise self.unknown
+            return Lambda(tuple(name for (name,) in names), self.expression())
         if len(nodes) != 1 or isinstance(nodes[0], Star):
             raise self.unknown
         return nodes[0]

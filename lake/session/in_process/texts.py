@@ -1,4 +1,4 @@
-"""Functions of texts of Spark that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
+"""Spark's functions of texts and bytes that DuckDB computes alike, as DuckDB's SQL; see `functions`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from lake.text import literal, quoted
 
 LINE_END: Final = "chr(13) || chr(10)"
 LONGEST_PADDING: Final = 1_000
-"""Signs to which a text is padded, and times that it is repeated."""
+"""Most characters of a padding, most repeats of a text."""
 CONTROL: Final = re.compile(r"[\x00-\x1f]")
-"""Signs whose escapes in JSON Java and Python write in other letters."""
+"""Characters that Java and Python escape differently in JSON."""
 PLAIN_SCALE: Final = 6
 """Java writes a decimal of more places with an exponent if it is small."""
 OTHER_LOWER: Final = r"\x{{130}}\x{{3a3}}\x{{1c89}}\x{{a7cb}}-\x{{a7dc}}\x{{10d50}}-\x{{10d65}}\x{{16ea0}}-\x{{16eb8}}"
@@ -37,15 +37,16 @@ OTHER_UPPER: Final = (
     r"\x{{df}}\x{{149}}\x{{19b}}\x{{1f0}}\x{{264}}\x{{390}}\x{{3b0}}\x{{587}}\x{{1c8a}}\x{{1e96}}-\x{{1e9a}}\x{{1f50}}-\x{{1fff}}"
     r"\x{{a7cb}}-\x{{a7dc}}\x{{fb00}}-\x{{fb17}}\x{{10d70}}-\x{{10d85}}\x{{16ebb}}-\x{{16ed3}}"
 )
-"""Letters with several signs in the other case, one that depends on its place, or one of a later Unicode."""
+"""Letters with several characters in the other case, one that depends on its place, or one of a later Unicode."""
 
 
 def in_case(function: str, differing: str) -> Function:
-    """Return a function of each letter, but for the `differing` ones."""
+    """Return a change of case; it fails for `differing` letters."""
     return typed(
         f"CASE WHEN {{0}} IS NULL THEN NULL WHEN regexp_matches({{0}}, '[{differing}]') THEN error('a letter')"
         f" ELSE {function}({{0}}) END",
-        *(TEXT, TEXT),
+        TEXT,
+        TEXT,
     )
 
 
@@ -71,7 +72,7 @@ def _as_texts(values: Sequence[Value]) -> list[str]:
 
 
 def base64_in_lines(values: Sequence[Value]) -> Value:
-    """Return bytes as base64 in lines of 76 signs."""
+    """Return bytes as base64 in lines of 76 characters."""
     plain = typed("base64({0})", TEXT, BINARY)(values).sql
     ended, size = f"regexp_replace({{0}}, '.{{{{76}}}}', '\\0' || {LINE_END}, 'g')", "length({0})"
     lines = f"left({ended}, CAST({size} + 2 * (({size} - 1) // 76) AS BIGINT))"
@@ -126,7 +127,7 @@ def _quoted(of: Value) -> str:
 CUT: Final = "CASE WHEN {1} < 0 THEN 0 ELSE {1} END"
 NOT_EMPTY: Final = constant_text(bool)
 ASCII: Final = constant_text(str.isascii)
-DIFFERENT_SIGNS: Final = constant_text(lambda signs: signs.isascii() and len({*signs}) == len(signs))
+DISTINCT_CHARACTERS: Final = constant_text(lambda text: text.isascii() and len({*text}) == len(text))
 POSITIVE: Final = constant_number(lambda number: number > 0)
 SIZE: Final = constant_number(lambda size: 0 <= size <= LONGEST_PADDING)
 UTF_8: Final = keyword("utf-8")
@@ -174,8 +175,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "replace": typed("replace({0}, {1}, {2})", TEXT, TEXT, NOT_EMPTY, TEXT),
     "translate": typed(
         "translate({0}, {1}, {2})",
-        *(TEXT, TEXT, DIFFERENT_SIGNS),
-        constant_text(lambda signs: signs.isascii() and "\0" not in signs),
+        *(TEXT, TEXT, DISTINCT_CHARACTERS),
+        constant_text(lambda text: text.isascii() and "\0" not in text),
     ),
     "contains": typed("contains({0}, {1})", BOOLEAN, TEXT, TEXT),
     "startswith": typed("starts_with({0}, {1})", BOOLEAN, TEXT, TEXT),
@@ -197,5 +198,4 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "unhex": typed("CASE WHEN length({0}) % 2 = 1 THEN error('half a byte') ELSE unhex({0}) END", BINARY, TEXT),
     "aes_encrypt": typed("spark_aes_encrypt({0}, {1}, {4}, {5})", BINARY, *SEALED, BINARY, BINARY),
     "aes_decrypt": typed("spark_aes_decrypt({0}, {1}, {4})", BINARY, *SEALED, BINARY),
-    **dates.FUNCTIONS,
 }

@@ -1,4 +1,4 @@
-"""Tree of a Spark expression: the form that `protocol` and `syntax` produce and `expressions` translates."""
+"""Tree of a Spark expression: `protocol` and `syntax` make it, `expressions` translates it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _IDS: Final = count()
 class OutputColumn:
     """Column of a relation: its name in Spark, its type and metadata, its name in DuckDB.
 
-    `id` stays the same if a relation hands the column on unchanged. `alias` is that of its relation; a join by names
-    hides other columns of it if it `is_partial`. `scan_columns` are the columns of scans that the values may depend on.
+    `id` stays the same if a relation hands the column on unchanged. `alias` is its relation's. `is_partial`: a join by
+    names hides other columns of that alias. `scan_columns` are the columns of scans that the values may depend on.
     """
 
     name: str
@@ -35,6 +35,7 @@ class OutputColumn:
     scan_columns: frozenset[str] = frozenset()
 
     def renamed(self, name: str) -> OutputColumn:
+        """Return a new column, of another id, without alias."""
         return OutputColumn(name, self.type, self.sql, self.metadata, scan_columns=self.scan_columns)
 
 
@@ -113,7 +114,7 @@ Node: TypeAlias = Literal | Name | OutputColumn | Star | Call | Cast | Alias | S
 
 
 def find_named(items: Iterable[C], name: str) -> C:
-    """Return the column or field called `name`. Raises Unsupported if there is none, or another in any case."""
+    """Return the column or field called `name`. Raises Unsupported unless it alone has this name, in any case."""
     found = [item for item in items if item.name.lower() == name.lower()]
     if [item.name for item in found] != [name]:
         raise unsupported(f"the column {name}")
@@ -143,7 +144,7 @@ def _bound(place: float) -> str:
 
 
 def name_of(node: Node) -> str | None:
-    """Return the name that Spark gives a column without an alias, of the simple ones; None for others."""
+    """Return Spark's name of the column that a simple expression makes; None for others."""
     match node:
         case Alias():
             return node.name

@@ -1,4 +1,4 @@
-"""Types of Spark: their names, DuckDB's types for them, and the type to which several are cast."""
+"""Values: SQL of DuckDB with its Spark type. Spark's types: names, DuckDB's types for them, common types."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def nullable_columns(schema: T.StructType) -> T.StructType:
 
 
 def once(sql: str, body: Callable[[str], str]) -> str:
-    """Return SQL of `body`, in which the given SQL is computed once; it is repeated if it is SHORT_SQL."""
+    """Return SQL of `body` with the given SQL computed once, or repeated up to SHORT_SQL characters."""
     if len(sql) <= SHORT_SQL:
         return body(sql)
     name = f"u{next(_NAMES)}"
@@ -194,8 +194,8 @@ def has_float(type_: T.DataType) -> bool:
     return is_float(type_)
 
 
-def is_comparable(type_: T.DataType) -> bool:
-    """Return whether values of this type are scalars, and equal ones are the same."""
+def is_exact_scalar(type_: T.DataType) -> bool:
+    """Return whether values of this type are scalars, of which equal ones are identical."""
     return not isinstance(type_, T.StructType | T.ArrayType | T.MapType | T.NullType) and not is_float(type_)
 
 

@@ -124,22 +124,22 @@ def _rule(data: _Reader) -> _Rule:
 
 
 @cache
-def clock_offsets(zone: str, name: str) -> tuple[list[int], list[int]]:
+def clock_offsets(zone: str, direction: str) -> tuple[list[int], list[int]]:
     """Return the limits, in microseconds, from which the next offset of a zone holds, and all its offsets.
 
     Limits are instants (FROM_UTC), or times of the clock (TO_UTC). The first of two equal times counts; one in a gap is
     moved by the offset before it.
     """
     first, changes = transitions(zone)
-    shifts = [0 if name == FROM_UTC else max(change.before, change.after) for change in changes]
+    shifts = [0 if direction == FROM_UTC else max(change.before, change.after) for change in changes]
     limits = [(change.at + shift) * 1_000_000 for change, shift in zip(changes, shifts, strict=True)]
     return limits, [offset * 1_000_000 for offset in (first, *(change.after for change in changes))]
 
 
-def convert(at: Value, zone: str, name: str) -> Value:
+def convert(at: Value, zone: str, direction: str) -> Value:
     """Return the time of the zone's clock at an instant (FROM_UTC), or the instant of a time of that clock (TO_UTC).
 
     Both are timestamps. Raises Unsupported for an unknown zone.
     """
     transitions(zone)
-    return Value(f"make_timestamptz({name}(epoch_us({at.sql}), {literal(zone)}))", at.type)
+    return Value(f"make_timestamptz({direction}(epoch_us({at.sql}), {literal(zone)}))", at.type)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
 
@@ -33,8 +33,8 @@ from lake.errors import DeclarationError
 from lake.sources.describe import topic_of
 from lake.sources.json_text import SPACES, InvalidJson, members, whole
 from lake.sources.source import Lag, Progress, Spool
+from lake.text import EPOCH
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 CONTROL: Final = ""  # the envelope's reader counts it as a control message
 TOMBSTONE: Final = "{}"  # an event with facts only
 UNDEFINED_TOMBSTONE: Final = (
