@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings, SparkSettings
 from lake.errors import DeclarationError, Unavailable
-from lake.serve.spark_server import connect
+from lake.serve.spark_server import serve
 from lake.session.remote import TOKEN, token_file
 from lake.session.spark_session import embedded, gone, lost, start
 
@@ -64,7 +64,7 @@ def test_missing_server_is_unavailable(project: Settings) -> None:
 
 def test_port_in_use_is_named(project: Settings, port: int) -> None:
     with pytest.raises(Unavailable, match=f"cannot listen on port {port}: Address already in use"):
-        connect(project, port=port, ready=lambda _: None)
+        serve(project, port=port, on_ready=lambda _: None)
 
 
 def test_token_readable_by_others_is_rejected(project: Settings) -> None:
@@ -73,13 +73,13 @@ def test_token_readable_by_others_is_rejected(project: Settings) -> None:
     file.write_text("secret")
     file.chmod(0o644)
     with pytest.raises(DeclarationError, match="others can read the server's token"):
-        connect(project, port=_free(), ready=lambda _: None)
+        serve(project, port=_free(), on_ready=lambda _: None)
 
 
 def test_connect_server_requires_java(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(DeclarationError, match="no bin/java in JAVA_HOME=/nowhere"):
-        connect(project, port=_free(), ready=lambda _: None)
+        serve(project, port=_free(), on_ready=lambda _: None)
 
 
 def test_interrupts_are_handled_as_before_a_session_starts(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,5 +123,5 @@ def _free() -> int:
 )
 def test_server_requires_loopback_and_the_token(project: Settings, conf: dict[str, str], said: str) -> None:
     with pytest.raises(DeclarationError, match=said) as told:
-        connect(replace(project, spark=SparkSettings(conf=conf)), port=_free(), ready=lambda _: None)
+        serve(replace(project, spark=SparkSettings(conf=conf)), port=_free(), on_ready=lambda _: None)
     assert "hush" not in str(told.value)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake import cost
 from lake.engine.inputs import Evaluation, Inputs
@@ -30,7 +31,7 @@ MARKED: Final = "_broadcast"
 class AffectedKeys:
     """Keys of a table: NOTHING, ALL, or those of `rows`, which have at least one column of the key.
 
-    `changes`, if the kind can absorb them: signed changes of the first input, then all rows of the others, prepared.
+    `changes`: if the kind absorbs, the first input's signed changes and all rows of the others, prepared.
     """
 
     rows: Rows | None
@@ -106,7 +107,7 @@ def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Aff
         return AffectedKeys(Rows(sides[0]).select(kind.key).distinct(), sides)
     marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {MARKED}") for rows in sides]
     local = [None if frame is None else to_arrow(rows) for rows, frame in zip(marked, changed, strict=True)]
-    if any(rows is not None and pa.compute.any(rows.column(MARKED)).as_py() for rows in local):
+    if any(rows is not None and pc.any(rows.column(MARKED)).as_py() for rows in local):
         return ALL
     if not any(rows is not None and rows.num_rows for rows in local):
         return NOTHING
@@ -137,7 +138,7 @@ def _unless_many(evaluation: Evaluation, keys: Rows) -> AffectedKeys:
 
 def _are_many(evaluation: Evaluation) -> bool:
     inputs, sources = evaluation.inputs, evaluation.declaration.inputs
-    limit = inputs.project.settings.collected_rows
+    limit = inputs.collected_rows
     return any(inputs.size_of_changes(source, evaluation.since) > limit for source in sources)
 
 
@@ -157,7 +158,7 @@ def reached_keys(evaluation: Evaluation, side: int, changes: DataFrame) -> Rows:
 
     inputs, declaration, table = evaluation.inputs, evaluation.declaration, evaluation.table
     kind, reaching = evaluation.kind, evaluation.kind.reaching(side, changes)
-    limit = inputs.project.settings.collected_rows
+    limit = inputs.collected_rows
     if kind.absorbs:
         version, others = table.version(), to_arrow(reaching)
         keys = table.keys_where(kind.key, others, kind.reaches(side, DUCKDB), version, limit=limit)
@@ -189,5 +190,5 @@ def keys_by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) 
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return ALL
         some = Rows(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common])).distinct()
-        parts.append(some.within(inputs.project.settings.collected_rows) if many else Rows(some.arrow()))
+        parts.append(some.within(inputs.collected_rows) if many else Rows(some.arrow()))
     return _unless_many(evaluation, parts[0].union(*parts[1:]).distinct())

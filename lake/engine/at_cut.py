@@ -69,7 +69,7 @@ def recomputed_reader(inputs: Inputs, query: str, *, on_progress: Callable[[str]
         if named:
             edition = build(inputs, named, Path(folder), on_progress=on_progress)
             copy = replace(settings, warehouse=Path(folder))
-            reader = EditionReader(settings, edition, _opened={name: published(copy, name, edition) for name in named})
+            reader = EditionReader(settings, edition, opened={name: published(copy, name, edition) for name in named})
         yield reader
 
 

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake.errors import LakeError
 from lake.kinds.sql_errors import causes, raise_sql, raised_facts
@@ -55,7 +56,7 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: s
         selected = ", ".join([*after_images(columns, identity, DUCKDB), WAS])
         hashed = "NULL" if key is None else duck_hash(fields_of(old.schema), literal(key))
         compared = con.sql(f"SELECT {selected} FROM {pairs(columns, identity, hashed)}").to_arrow_table()
-    changed = compared.filter(pa.compute.is_valid(compared.column(CHANGE)))
+    changed = compared.filter(pc.is_valid(compared.column(CHANGE)))
     return changed.cast(pa.schema([*rows.schema, pa.field(CHANGE, pa.string()), pa.field(WAS, pa.uint64())]))
 
 

@@ -33,16 +33,13 @@ def difference(evaluation: Evaluation, affected: AffectedKeys) -> Rows:
     """Return the diff that corrects the `affected` keys, and brings all other rows to the horizon."""
     table, version = evaluation.table, evaluation.table.version()
     changed = evaluation.kind.changed_by_horizon(*evaluation.horizons)
-    diffs: list[pa.Table | None] = [empty_diff(table)]
-    if affected is not NOTHING:
-        diffs.append(_of_few(evaluation, affected, version))
-    if changed and diffs[-1] is not None:
-        diffs.append(_at_horizon(evaluation, changed, version, without=affected.rows))
-    small = [diff for diff in diffs if diff is not None]
-    if len(small) < len(diffs):
+    empty = empty_diff(table)
+    few = empty if affected is NOTHING else _of_few(evaluation, affected, version)
+    updates = _at_horizon(evaluation, changed, version, without=affected.rows) if changed and few is not None else empty
+    if few is None or updates is None:
         return _of_many(evaluation, ALL if changed else affected, version)
-    wanted = empty_diff(table).schema
-    return Rows(pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in small))
+    parts = [few, updates] if changed else [few]
+    return Rows(pa.concat_tables(part.select(empty.column_names).cast(empty.schema) for part in parts))
 
 
 def empty_diff(table: Table) -> pa.Table:
@@ -77,7 +74,7 @@ def _of_many(evaluation: Evaluation, affected: AffectedKeys, version: int) -> Ro
 
 
 def collected_if_small(evaluation: Evaluation, diff: DataFrame) -> Rows:
-    return Rows(diff).within(evaluation.inputs.project.settings.collected_rows)
+    return Rows(diff).within(evaluation.inputs.collected_rows)
 
 
 def _check_columns(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:
@@ -102,7 +99,7 @@ def _rows(evaluation: Evaluation, affected: AffectedKeys, old: Rows) -> Rows:
         return _local(evaluation, rows) if local else Rows(rows)
     absorbed = evaluation.inputs.absorbed(evaluation.declaration, old.frame(evaluation.spark), affected.changes)
     kept, again = _split(Rows(to_arrow(absorbed) if local else absorbed), kind.key)
-    again = again.within(evaluation.inputs.project.settings.collected_rows)
+    again = again.within(evaluation.inputs.collected_rows)
     if again.is_empty:
         return kept
     if not kind.key:

@@ -77,6 +77,10 @@ class Inputs(StoredRows):
         """Return the same inputs, evaluated in another session."""
         return replace(self, connect=connect, cached={}, _evaluated={}, _no_rows={})
 
+    @property
+    def collected_rows(self) -> int:
+        return self.project.settings.collected_rows
+
     def check_integrity(self, declaration: Declaration) -> None:
         """Raise LakeError if a log that the table reads is damaged; check each log once."""
         with self._checking:  # other tables that read the log wait for the result
@@ -188,15 +192,14 @@ class Inputs(StoredRows):
         frames = [*map(with_one_zero, drop_withheld(declaration, frames, held) if held else frames)]
         sides = function.call(declaration, frames)
         if kind.row_by_row and kind.broadcast is None:
-            sides = [self._keyed(source, rows) for source, rows in zip(sources, sides, strict=True)]
+            sides = [self._without_broadcasts(source, rows) for source, rows in zip(sources, sides, strict=True)]
         sides = function.prepared(declaration, sides)
         if not kind.needs_refusals:
             return tuple(sides)
         both = zip(sides, refused, strict=True)
         return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in both)
 
-    def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
-        """Drop broadcast events of a kind that does not use them."""
+    def _without_broadcasts(self, source: Input, rows: DataFrame) -> DataFrame:
         if not self.has_broadcasts(source) or ORDER not in rows.columns:
             return rows
         return rows.where(f"{ORDER}._bucket <> {log_rows.BROADCAST}")

@@ -37,10 +37,7 @@ HIDDEN = ("_ingested_at",)
 
 
 class StoredRows:
-    """Reader of logs and tables at `cut`, in the session that `connect` returns when one is needed.
-
-    With `recompute`, input tables are not read.
-    """
+    """Base of `Inputs`: logs and tables as they are stored at `cut`, read in the session that `connect` returns."""
 
     connect: SessionFactory
     project: Project
@@ -177,26 +174,26 @@ class StoredRows:
         return self._events(source.name, EventFilter(bucket=log_rows.BROADCAST))
 
     def refusals(self, source: Input) -> DataFrame | None:
-        settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
-        if source.table is not None or not Log(settings, source.name).has_refusals(upto=upto):
+        log, upto = Log(self.project.settings, source.name), self.cut.batches.get(source.name, 0)
+        if source.table is not None or not log.has_refusals(upto=upto):
             return None
         contract = self.project.contracts[source.name]
-        rows = Log(settings, source.name).refusals(self.spark, contract, upto=upto, voids=self.cut.voids)
+        rows = log.refusals(self.spark, contract, upto=upto, voids=self.cut.voids)
         return event_columns.without_fields(event_order(rows.drop(*HIDDEN)), contract)
 
     def changes(self, source: Input, head: TableHead) -> DataFrame | None:
         """Return the rows added (+1) and removed (-1) since `head`, or None. Raises FeedGap."""
-        settings, before = self.project.settings, head.inputs[source.name]
+        settings, read = self.project.settings, head.inputs[source.name]
         if source.table is not None:
             return self._changes_of_table(source.table, head)
-        after, voids = self.cut.batches.get(source.name, 0), head.voids
+        upto, voids = self.version(source), head.voids
         if voids and not has_void(settings, voids):
             raise FeedGap(f"void {voids}, which was applied then, was lost")
         if erasures.erasures_between(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
         voided = self.voided_since(source, head)
-        frames = [self._events(source.name, EventFilter(after=before))] if after > before else []
-        frames += [self._voided(source.name, before, voids, voided)] if voided else []
+        frames = [self._events(source.name, EventFilter(after=read))] if upto > read else []
+        frames += [self._voided(source.name, read, voids, voided)] if voided else []
         return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
 
     def _changes_of_table(self, declaration: Declaration, head: TableHead) -> DataFrame | None:

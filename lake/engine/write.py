@@ -26,7 +26,7 @@ def first_rows(evaluation: Evaluation) -> Rows:
     """Return the whole table at the cut, in this process if DuckDB evaluates it or it cannot be large."""
     inputs, rows = evaluation.inputs, Rows(evaluation.all_rows())
     largest = max(inputs.size(source) for source in evaluation.declaration.inputs)
-    return rows.collected(if_few=largest <= inputs.project.settings.collected_rows)
+    return rows.collected(if_few=largest <= inputs.collected_rows)
 
 
 def write_all(evaluation: Evaluation, rows: Rows, *, verb: str, engine: str = SPARK) -> TableHead:

@@ -20,7 +20,7 @@ from lake.session import class_archive, jars
 from lake.session.file_modes import free, nearest
 from lake.session.remote import is_local, server, shown
 from lake.session.spark_session import DELTA, EXTENSIONS, first_line, start
-from lake.session.warm_server import is_wanted, running
+from lake.session.warm_server import describe_servers, is_wanted
 from lake.store import archive_tier
 from lake.store.damage import damage, skip_unreadable
 from lake.store.keys import has_store, open_store
@@ -226,7 +226,7 @@ def _spark(settings: Settings) -> Iterator[Diagnosis]:
     address = server(settings)
     if settings.spark.keep_warm:
         unused = "none runs" if is_wanted(settings) else "not used: in a container, on a cluster or beside spark.remote"
-        yield Diagnosis("warm server", "; ".join(running(settings)) or unused)
+        yield Diagnosis("warm server", "; ".join(describe_servers(settings)) or unused)
     if not address and is_local(settings):
         return
     subject, where = ("spark connect", shown(address)) if address else ("cluster", settings.spark.master)

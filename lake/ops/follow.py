@@ -28,7 +28,7 @@ def follow(settings: Settings, spark: SessionFactory, on_progress: OnProgress, *
     """Run a cycle every `every` seconds until SIGTERM or SIGINT, which end it after the current cycle.
 
     A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon; while more
-    are pending, the next cycle follows without a pause. Failures are retried in the next cycle.
+    records are pending, the next cycle follows without a pause. Failures are retried in the next cycle.
 
     Raises Unavailable if the session is gone.
     """
@@ -41,11 +41,11 @@ def follow(settings: Settings, spark: SessionFactory, on_progress: OnProgress, *
     with end_signals_handled(end):
         while not stop.is_set():
             activity.renew(settings)
-            waiting = False
+            is_behind = False
             try:
                 done = following.cycle()
                 if done is not None:
-                    waiting = _is_behind(settings, done, on_progress)
+                    is_behind = _is_behind(settings, done, on_progress)
                     cycles += 1
                     if settings.maintain_every and cycles % settings.maintain_every == 0:
                         _maintain(settings, spark, on_progress)
@@ -57,34 +57,34 @@ def follow(settings: Settings, spark: SessionFactory, on_progress: OnProgress, *
             except Exception as error:
                 on_progress(f"cycle failed: {fault_of(error, settings) or first_line(error)}")
                 _check_session(spark)
-            stop.wait(0 if waiting else every)
+            stop.wait(0 if is_behind else every)
 
 
 @dataclass
 class _Following:
-    """`idle`: the inputs for which the last cycle, `at` that time, found nothing to do. `ended`: those at its end."""
+    """`idle_inputs`: those of a cycle that found nothing, `at` that time. `ended_inputs`: those at its end."""
 
     settings: Settings
     spark: SessionFactory
     on_progress: OnProgress
-    idle: RunInputs | None = None
-    ended: RunInputs | None = None
+    idle_inputs: RunInputs | None = None
+    ended_inputs: RunInputs | None = None
     at: float = 0.0
 
     def cycle(self) -> Cycle | None:
         """Return None, without a cycle, if nothing can be new. A cycle that finds nothing new is not reported."""
         began, lines, is_idle = RunInputs.now(self.settings), list[str](), False
-        if began == self.idle and time.monotonic() - self.at < IDLE_SECONDS:
+        if began == self.idle_inputs and time.monotonic() - self.at < IDLE_SECONDS:
             return None
         try:
-            note = lines.append if began == self.ended else self.on_progress
+            note = lines.append if began == self.ended_inputs else self.on_progress
             done = run(self.settings, self.spark, note, batches=1)
-            is_first, self.ended = self.ended is None, RunInputs.now(self.settings)
-            is_idle = began == self.ended and done.is_complete
+            is_first, self.ended_inputs = self.ended_inputs is None, RunInputs.now(self.settings)
+            is_idle = began == self.ended_inputs and done.is_complete
         finally:
             for line in () if is_idle else lines:
                 self.on_progress(line)
-        self.idle, self.at = None if done.must_ask or not is_idle else began, time.monotonic()
+        self.idle_inputs, self.at = None if done.must_ask or not is_idle else began, time.monotonic()
         free_jvm_objects(keep=is_first)
         return done
 

@@ -1,8 +1,7 @@
-"""Runs without news: `lake run` repeats the answer of its last run if that found nothing to do and nothing changed.
+"""Inputs of `lake run`: while they are unchanged, `IdleRuns` repeats the last answer, and `--follow` starts no cycle.
 
 A run depends on the newest versions of the tables and on files of this machine: landed ones, those of the project, of
-the key store and of imported modules, and on which files the tables have. Runs that ask other systems are not repeated,
-nor those with folders in an object storage, which would be listed twice.
+the key store and of imported modules, and on which files the tables have.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ENVIRONMENT: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "JAVA_", "JDK_", "
 """Beginnings of the names of variables that a run depends on."""
 SECOND: Final = 1_000_000_000
 TICK: Final = SECOND // 10
-"""Nanoseconds in which a file may change twice and have one time of change; twenty times as many for whole seconds."""
+"""Nanoseconds within which two changes may have one time; for a time in whole seconds, twenty times as many."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Change:
 class RunInputs:
     """All that decides whether a run has work, except sources, the clock and the program itself.
 
-    `changes` of local files; of what is in an object storage `versions` by URL of a table, and `landed` files.
+    `changes`: local files. `versions`: tables in object storage, by URL. `landed`: files there.
     """
 
     changes: dict[str, Change]
@@ -63,11 +62,11 @@ class RunInputs:
 
     @classmethod
     def now(cls, settings: Settings) -> RunInputs:
-        names, remote, landed = list[str](), list[Address](), list[Entry]()
+        paths, remote, landed = list[str](), list[Address](), list[Entry]()
         for place in Warehouse(settings).folders(*KINDS):
             if (place.kind, place.name) != ("book", "runs"):
                 if folder := place.path.on_disk:
-                    names += [str(folder), *_names(folder, folders_only=True)]  # a commit changes _delta_log
+                    paths += [str(folder), *_paths_below(folder, folders_only=True)]  # a commit changes _delta_log
                 else:
                     remote.append(place.path)
         with view():
@@ -81,9 +80,9 @@ class RunInputs:
             with suppress(FileNotFoundError):
                 landed += landing.list(deep=True)
         for folder in map(settings.path, folders):
-            names += [str(folder), *_names(folder)]
-        names += [str(settings.keys_path), f"{settings.keys_path}-wal"]
-        return cls(dict(_changes(names)), versions, landed)
+            paths += [str(folder), *_paths_below(folder)]
+        paths += [str(settings.keys_path), f"{settings.keys_path}-wal"]
+        return cls(dict(_changes(paths)), versions, landed)
 
     def changed_just_before(self, moment: int) -> bool:
         times = (time for change in self.changes.values() for time in (change.time, change.target_time))
@@ -102,7 +101,10 @@ class IdleRun:
 
 
 class IdleRuns:
-    """Last run of a project that found nothing to do."""
+    """Store of the last run of a project, if it found nothing to do.
+
+    Answers are not repeated if a run asks other systems, or lists folders in an object storage, which costs requests.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.began = settings, time.time_ns()
@@ -144,14 +146,14 @@ class IdleRuns:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _names(folder: Path, *, folders_only: bool = False) -> Iterator[str]:
+def _paths_below(folder: Path, *, folders_only: bool = False) -> Iterator[str]:
     """Yield all that is below `folder`. A folder changes when a name in it comes or goes."""
     for parent, folders, files in os.walk(folder):
         if not parent.endswith("__pycache__"):
             yield from (f"{parent}/{name}" for name in (folders if folders_only else [*folders, *files]))
 
 
-def _changes(names: Iterable[str]) -> Iterator[tuple[str, Change]]:
-    for name in names:
+def _changes(paths: Iterable[str]) -> Iterator[tuple[str, Change]]:
+    for path in paths:
         with suppress(FileNotFoundError):  # removed meanwhile
-            yield name, Change.of(name)
+            yield path, Change.of(path)

@@ -173,7 +173,7 @@ class _Work:
     def _due(self, place: Location, table: Table | None, position: Position | None) -> list[FileGroup]:
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         timed = live and place.kind == "log" and self.project.contracts[place.name].time is not None
-        due = [part for part in compaction.file_groups(place.path, timed=timed) if part.due] if live else []
+        due = [part for part in compaction.file_groups(place.path, timed=timed) if part.is_due] if live else []
         if due and position and position.version != delta.version(place.path):
             self.on_progress(
                 f"skip    {place}: another tool has written to it; lake verify or lake log --check shows what"

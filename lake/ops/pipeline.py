@@ -1,4 +1,4 @@
-"""Pipeline: ingest, cut, advance, check, publish."""
+"""One cycle of a project: ingest; then `catch_up`: cut, advance, check, publish, deliver."""
 
 from __future__ import annotations
 
@@ -54,10 +54,9 @@ if TYPE_CHECKING:
 class Cycle:
     """`edition` is what readers see, None while one is pinned. `held`: groups that were not published.
 
-    `undelivered`: failed sinks and connectors, of those delivered to after publication. `failures` are those of streams
-    and sources; `more`: sources with more records than it took. `must_ask`: the next cycle may have news without a new
-    file, from a source or because a producer is idle. `has_asked`: other systems were asked after publication, or
-    something waits for one.
+    `failures` are those of streams and sources, `undelivered` those of the sinks and connectors that follow a
+    publication. `more`: sources with records left. `must_ask`: the next cycle may have news without a new file, from a
+    source or because a producer is idle. `has_asked`: a sink or connector follows publications, or reported something.
     """
 
     cut: int
@@ -105,7 +104,7 @@ def run(
     try:
         project = load(settings)
     except DeclarationError:
-        _ingest_pending(settings, spark, on_progress)
+        _ingest_despite_fault(settings, spark, on_progress)
         raise
     spark = partial(_session, project, spark, is_last=batches is None)
     work = Ingestion(settings, spark, project.contracts, batches, now, on_news=partial(_warm_up, settings))
@@ -164,16 +163,17 @@ def _is_small(project: Project) -> bool:
     return events + sum(table.rows or 0 for table in edition.tables.values()) <= cost.BRIEF_ROWS
 
 
-def _interpreting(spark: SessionFactory, block: ExitStack, is_small: Callable[[], bool]) -> SessionFactory:
+def _interpreting(spark: SessionFactory, block: ExitStack, has_few_events: Callable[[], bool]) -> SessionFactory:
     """Return a function like `spark`, whose session interprets its plans until the end of `block` if little is new."""
-    lock, asked = threading.Lock(), list[bool]()
+    lock, is_decided = threading.Lock(), False
 
     def session() -> SparkSession:
+        nonlocal is_decided
         connected = spark()
         with lock:  # tables advance at the same time
-            if not asked:
-                asked.append(is_small())
-                if asked == [True]:
+            if not is_decided:
+                is_decided = True
+                if has_few_events():
                     block.enter_context(configured(connected, INTERPRETED))
         return connected
 
@@ -185,19 +185,19 @@ def catch_up(project: Project, spark: SessionFactory, on_progress: OnProgress) -
 
     With publish groups, an error of a table holds only its own group; if none is published, it is raised.
     """
-    now = cut(project)
-    on_progress(f"cut     {now.number}")
+    newest = cut(project)
+    on_progress(f"cut     {newest.number}")
     advanced = list[Advanced]()
 
     def note(done: Advanced) -> None:
         advanced.append(done)
         on_progress(done.line)
 
-    failure = failure_of(project, lambda: advance_all(Inputs(spark, project, now), on_progress=note))
+    failure = failure_of(project, lambda: advance_all(Inputs(spark, project, newest), on_progress=note))
     order = list(project.tables)
     advanced.sort(key=lambda done: order.index(done.table))
     try:
-        edition, held = _publish(project, now, spark, on_progress)
+        edition, held = _publish(project, newest, spark, on_progress)
     except LakeError:
         if failure is not None:
             raise failure from None
@@ -207,27 +207,28 @@ def catch_up(project: Project, spark: SessionFactory, on_progress: OnProgress) -
         if held is None:
             raise failure
         held = replace(held, error=failure)
-    return Cycle(now.number, advanced, edition, held, undelivered, has_asked=has_asked)
+    return Cycle(newest.number, advanced, edition, held, undelivered, has_asked=has_asked)
 
 
 def _publish(
-    project: Project, now: Cut, spark: SessionFactory, on_progress: OnProgress
+    project: Project, newest: Cut, spark: SessionFactory, on_progress: OnProgress
 ) -> tuple[Edition | None, BlockedGroups | None]:
     with view():
         if (pin := pinned(project.settings)) is not None:
             on_progress(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
             return None, None
-        edition, held = publish(project, now, spark, on_progress)
+        edition, held = publish(project, newest, spark, on_progress)
     on_progress(f"publish edition {edition.number}{f': {held}' if held else ''}")
     return edition, held
 
 
 def _after_publish(project: Project, on_progress: OnProgress) -> tuple[dict[str, LakeError], bool]:
     """Return the failures of sinks and connectors, and whether other systems were asked or something was reported."""
-    settings, failures, lines = project.settings, dict[str, LakeError](), list[str]()
+    settings, failures, has_asked = project.settings, dict[str, LakeError](), False
 
     def report(line: str) -> None:
-        lines.append(line)
+        nonlocal has_asked
+        has_asked = True
         on_progress(line)
 
     def failed(name: str, failure: LakeError) -> None:
@@ -239,17 +240,16 @@ def _after_publish(project: Project, on_progress: OnProgress) -> tuple[dict[str,
         faults = declared_files.sinks(settings).after_publish_faults(faults)
     for name, fault in faults.items():
         failed(name, fault)
-    for sink in declared.values():
-        if sink.after_publish:
-            try:
-                if (done := deliver(settings, sink)).changed:
-                    report(f"deliver {done}")
-            except LakeError as failure:
-                failed(sink.name, failure)
+    following = [sink for sink in declared.values() if sink.after_publish]
+    for sink in following:
+        try:
+            if (done := deliver(settings, sink)).changed:
+                report(f"deliver {done}")
+        except LakeError as failure:
+            failed(sink.name, failure)
     for hook in after_publish(settings):
         hook.run(project, report, failed)
-    sinks = any(sink.after_publish for sink in declared.values())
-    return failures, bool(sinks or settings.publish.after or lines)
+    return failures, bool(has_asked or following or settings.publish.after)
 
 
 def _ingest(work: Ingestion, on_progress: OnProgress) -> tuple[dict[str, BatchCounts], dict[str, LakeError], list[str]]:
@@ -269,7 +269,7 @@ def _ingest(work: Ingestion, on_progress: OnProgress) -> tuple[dict[str, BatchCo
     return streams, failures, more
 
 
-def _ingest_pending(settings: Settings, spark: SessionFactory, on_progress: OnProgress) -> None:
+def _ingest_despite_fault(settings: Settings, spark: SessionFactory, on_progress: OnProgress) -> None:
     contracts, _ = sound_contracts(settings)
     if source_names(settings) or any(landing_backlog(settings, stream)[0] for stream in contracts):
         on_progress("a declaration is faulty: events are ingested, but no table advances")

@@ -86,7 +86,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         firing=tuple(reader.ledger("alerts", _open_episodes, settings) or ()),
         unordered=tuple(find_unordered_tables(project, sound)),
         groups=tuple(reader.ledger("editions", _group_statuses, project, newest) or ()),
-        warm_servers=tuple(warm_server.running(settings)),
+        warm_servers=tuple(warm_server.describe_servers(settings)),
     )
     every = (f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in (*faults, *reader.faults))
     return replace(found, damaged=tuple(reader.damaged.values()), faults=tuple(dict.fromkeys(every)))

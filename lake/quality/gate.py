@@ -66,7 +66,7 @@ def judge_diff(table: Table, kind: Kind, diff: Rows, *, cut: int) -> str | None:
         return suite.hash if suite else None
     rows = diff.in_memory
     schema = arrow_schema(diff.held.schema) if rows is None else rows.schema
-    _check_suite(table, suite, schema, kind.zone)
+    _validate(table, suite, schema, kind.zone)
     if rows is None:
         findings = judge_frame(suite.row_local, diff.held, expectation_columns(schema, kind.zone), kind.identity)
     else:
@@ -100,7 +100,7 @@ def judge_table(  # noqa: PLR0913 how the table is declared, and which version o
     findings = _judge_version(table, kind, suite, others, version)
     findings += judge_edition_changes(table, kind, comparing, version)
     findings += _judge_invariants(table, kind, where, version)
-    return _check(table, suite, findings, cut, version)
+    return _check_of(table, suite, findings, cut, version)
 
 
 def record_checks(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> list[Check]:
@@ -117,7 +117,7 @@ def record_checks(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> 
 def _record_and_stop(table: Table, suite: Suite, findings: Sequence[ExpectationResult], cut: int) -> str | None:
     if _outcome(findings) == "passed":
         return suite.hash
-    made = _check(table, suite, findings, cut, None)
+    made = _check_of(table, suite, findings, cut, None)
     [check] = record_checks(table.settings, [(table, made)])
     if check.outcome == "stopped":
         raise GateStopped(check)
@@ -129,7 +129,9 @@ def _outcome(findings: Iterable[ExpectationResult]) -> Outcome:
     return "stopped" if "stop" in failed else "warned" if failed else "passed"
 
 
-def _check(table: Table, suite: Suite, findings: Sequence[ExpectationResult], cut: int, version: int | None) -> Check:
+def _check_of(
+    table: Table, suite: Suite, findings: Sequence[ExpectationResult], cut: int, version: int | None
+) -> Check:
     scope: Scope = "diff" if version is None else "table"
     results, now = [finding.record for finding in findings], datetime.now(UTC)
     return checks.Check(0, table.name, table.home, scope, cut, version, suite.hash, _outcome(findings), results, now)
@@ -157,7 +159,7 @@ def _judge_version(
     scan = Scan(table.path, version)
     schema = scan.schema()
     schema = pa.schema([schema.field(name) for name in visible(schema.names)])
-    _check_suite(table, suite, schema, kind.zone)
+    _validate(table, suite, schema, kind.zone)
     if not expectations:
         return []
     with duckdb_tables.connection() as con, scan.registered(con, "stored", schema.names, "true"):
@@ -187,7 +189,7 @@ def must_suit(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
     DeclarationError.raise_any(find_unsuitable(suite.expectations, schema, zone))
 
 
-def _check_suite(table: Table, suite: Suite, schema: pa.Schema, zone: str | None) -> None:
+def _validate(table: Table, suite: Suite, schema: pa.Schema, zone: str | None) -> None:
     must_suit(suite, schema, zone)
     last = checks.last_checks(table.settings, "table").get(table.name)
     if last is None or last.suite != suite.hash:

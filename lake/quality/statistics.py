@@ -43,21 +43,21 @@ class PowerSums:
     count: int
     sum: Fraction
     squares: Fraction
-    infinite: frozenset[float]
+    not_finite: frozenset[float]
 
     @property
     def total(self) -> Key:
-        return sum(self.infinite) if self.infinite else self.sum
+        return sum(self.not_finite) if self.not_finite else self.sum
 
     @property
     def mean(self) -> Key | None:
-        return self.total if self.infinite else self.sum / self.count if self.count else None
+        return self.total if self.not_finite else self.sum / self.count if self.count else None
 
     @property
     def deviation(self) -> Key | None:
         """Sample standard deviation to 60 digits, None for fewer than two values."""
-        if self.infinite or self.count < 2:
-            return nan if self.infinite else None
+        if self.not_finite or self.count < 2:
+            return nan if self.not_finite else None
         variance = (self.squares - self.sum**2 / self.count) / (self.count - 1)
         digits = Context(prec=60)
         return Fraction(digits.sqrt(digits.divide(variance.numerator, Decimal(variance.denominator))))
@@ -90,14 +90,14 @@ class ColumnValues:
         return int(self.rows("SELECT count(*) FROM (SELECT DISTINCT v FROM v)")[0][0])
 
     @property
-    def is_number(self) -> bool:
+    def has_no_nan(self) -> bool:
         return self.column.kind != FLOAT or not self.rows("SELECT 1 FROM v WHERE isnan(v) LIMIT 1")
 
     def extreme(self, function: str) -> Key | None:
-        if not self.is_number:
+        if not self.has_no_nan:
             return nan
-        least = replace(self.value, expression=f"{function}(v)").python
-        [(value,)] = self.rows(f"SELECT {least} FROM v")
+        sql = replace(self.value, expression=f"{function}(v)").python
+        [(value,)] = self.rows(f"SELECT {sql} FROM v")
         return None if value is None else self.value.read(value)
 
     def most_common(self) -> list[Key]:
@@ -128,12 +128,12 @@ class ColumnValues:
 
     def quantile(self, share: float) -> Key | None:
         """Return the least value that at least this `share` of the values do not exceed."""
-        if not self.count or not self.is_number:
+        if not self.count or not self.has_no_nan:
             return nan if self.count else None
         return self.values_at([max(ceil(exact(share) * self.count) - 1, 0)])[0]
 
     def interpolated_quantile(self, share: Fraction) -> Key | None:
-        if not self.count or not self.is_number:
+        if not self.count or not self.has_no_nan:
             return nan if self.count else None
         position = share * (self.count - 1)
         low, high = self.values_at([floor(position), ceil(position)])

@@ -69,7 +69,7 @@ class EditionReader:
     may_read: Callable[[str], bool] = field(default=lambda _: True, compare=False)
     is_limited: bool = False
     database: SharedDatabase | None = field(default=None, compare=False, repr=False)
-    _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
+    opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def label(self) -> str:
@@ -82,9 +82,9 @@ class EditionReader:
         entry = self.edition.tables.get(plain)
         if entry is None or layer not in {"", entry.layer}:
             raise DeclarationError(f"no table {name!r} in {self.label}", fix=did_you_mean(name, self.edition.tables))
-        if plain not in self._opened:
-            self._opened[plain] = published(self.settings, plain, self.edition)
-        return self._opened[plain]
+        if plain not in self.opened:
+            self.opened[plain] = published(self.settings, plain, self.edition)
+        return self.opened[plain]
 
     def mentioned(self, query: str) -> list[Published]:
         """Return tables that `query` may read, found without parsing: all for a listing, or if it names none."""

@@ -36,14 +36,14 @@ def connect(shell: Shell, port: int) -> None:
     \b
     Example: lake serve connect --port 15002
     """
-    from lake.serve.spark_server import connect as run
+    from lake.serve.spark_server import serve as run
 
-    def ready(server: Server) -> None:
+    def on_ready(server: Server) -> None:
         shell.emit(asdict(server), f"SPARK_REMOTE={server.remote}")
         token = f"$(cat {server.token_file})" if server.token_file else "the token it was started with"
         shell.report(f"pid {server.pid}; programs other than lake need {TOKEN}={token}")
 
-    run(shell.settings, port=port, ready=ready)
+    run(shell.settings, port=port, on_ready=on_ready)
 
 
 @serve.command()
@@ -100,8 +100,8 @@ def ready(shell: Shell, port: int, wait: float) -> None:
     lake serve ready
     lake serve ready --port 15002 --wait 60
     """
-    from lake.serve.spark_server import ready as ask
+    from lake.serve.spark_server import await_ready
 
-    version = ask(shell.settings, port=port, patience=wait)
+    version = await_ready(shell.settings, port=port, patience=wait)
     remote = f"sc://localhost:{port}"
     shell.emit({"remote": remote, "spark": version}, f"ready: Spark {version} at {remote}")

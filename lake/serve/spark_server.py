@@ -1,4 +1,4 @@
-"""Spark Connect server of the project: one warm JVM that many commands share, for this machine alone."""
+"""Spark Connect server of the project: one JVM that many commands share, for this machine alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lake.ops.doctor import java
 from lake.progress import step
 from lake.session import file_modes
 from lake.session.file_modes import generated_token
-from lake.session.remote import BINDING, TOKEN, connected, token_file
+from lake.session.remote import BINDING, HOST, TOKEN, connected, token_file
 from lake.session.spark_session import embedded_server, first_line, has_jvm_ended
 from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG: Final = "connect.log"
-LOOPBACK: Final = "127.0.0.1"
 LOOK_SECONDS: Final = 1.0
 
 
@@ -49,8 +48,8 @@ class Server:
     log: Path
 
 
-def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -> None:
-    """Run a Spark Connect server on `port` of loopback until SIGTERM or SIGINT. Calls `ready` once it listens.
+def serve(settings: Settings, *, port: int, on_ready: Callable[[Server], None]) -> None:
+    """Run a Spark Connect server on `port` of loopback until SIGTERM or SIGINT. Calls `on_ready` once it listens.
 
     It is an embedded session. Its token is that of the environment, else of a file for its owner alone, made on first
     use. Raises DeclarationError if Java or the jars are missing, Unavailable if the port is taken or the JVM ends.
@@ -65,7 +64,7 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
         catalogue.update()
     stopping = Event()
     with end_signals_handled(lambda _: stopping.set()):
-        ready(Server(f"sc://localhost:{port}", port, os.getpid(), token_file, log))
+        on_ready(Server(f"sc://localhost:{port}", port, os.getpid(), token_file, log))
         while not stopping.wait(LOOK_SECONDS):
             if has_jvm_ended():
                 what, fix = "the JVM of the Spark Connect server has ended", "see the log, then start the server again"
@@ -81,7 +80,7 @@ def _check(settings: Settings, port: int) -> None:
     _must_be_free(port)
 
 
-def ready(settings: Settings, *, port: int, patience: float) -> str:
+def await_ready(settings: Settings, *, port: int, patience: float) -> str:
     """Return the server's version of Spark, after a test session; retry for `patience` seconds.
 
     Raises Unavailable if it does not respond by then, DeclarationError if it refuses the token.
@@ -124,10 +123,10 @@ class _Catalogue:
 
 def _must_be_guarded(settings: Settings) -> None:
     """Raise DeclarationError if the project's settings would open the server, or reveal its token."""
-    address = settings.spark.conf.get(BINDING, LOOPBACK)
-    if address not in {LOOPBACK, "localhost"}:
+    address = settings.spark.conf.get(BINDING, HOST)
+    if address not in {HOST, "localhost"}:
         raise DeclarationError(
-            f"a server of a project listens on {LOOPBACK} only, found {address}",
+            f"a server of a project listens on {HOST} only, found {address}",
             where=f"spark.conf: {BINDING}",
             fix="leave it out, and give others access through a tunnel or a TLS proxy on this machine",
         )
@@ -141,11 +140,11 @@ def _must_be_guarded(settings: Settings) -> None:
 
 def _must_be_free(port: int) -> None:
     try:
-        socket.create_server((LOOPBACK, port)).close()
+        socket.create_server((HOST, port)).close()
     except OSError as error:
         raise Unavailable(
             f"cannot listen on port {port}: {os.strerror(error.errno or 0)}",
-            where=f"{LOOPBACK}:{port}",
+            where=f"{HOST}:{port}",
             fix="another server may be running: stop it, or choose another port with --port N",
         ) from None
 

@@ -29,7 +29,9 @@ DETACHED: Final = {
 """Abandoned work is cancelled within half a minute; the default is five."""
 BINDING: Final = "spark.connect.grpc.binding.address"
 
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+HOST: Final = "127.0.0.1"
+"""Address on which servers of a project listen."""
+LOOPBACK: Final = frozenset({"localhost", HOST, "::1"})
 PATIENCE: Final = 5.0  # seconds until a server must take a connection
 RETRIES: Final = 6  # a lost server is given up after about four seconds
 START: Final = "start the server (`lake serve connect`) and try again, or unset SPARK_REMOTE (or spark.remote)"
@@ -57,7 +59,7 @@ def is_here(settings: Settings) -> bool:
 
 def binding_conf(port: int) -> dict[str, str]:
     """Return the settings by which a server listens on `port` of loopback."""
-    return {BINDING: "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
+    return {BINDING: HOST, "spark.connect.grpc.binding.port": str(port)}
 
 
 def token_file(settings: Settings) -> Path:

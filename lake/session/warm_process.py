@@ -20,11 +20,10 @@ from lake.config import load_settings
 from lake.errors import LakeError
 from lake.session import file_modes
 from lake.session.file_modes import generated_token
-from lake.session.remote import TOKEN, token_file
+from lake.session.remote import HOST, TOKEN, token_file
 from lake.session.spark_session import embedded_server, has_jvm_ended
 from lake.session.warm_server import LOG, WarmServer, has_clients, locked, recorded
 
-LOOPBACK: Final = "127.0.0.1"
 LOOK_SECONDS: Final = 1.0
 
 
@@ -36,7 +35,7 @@ def main(project: Path, record: Path) -> None:
         signal.signal(number, lambda *_: ending.set())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.environ[TOKEN] = generated_token(token_file(settings))
-    with socket.create_server((LOOPBACK, 0)) as free:
+    with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
     embedded_server(settings, port, log=LOG)
     clients = Clients(record, settings.spark.keep_warm.total_seconds())
@@ -50,7 +49,7 @@ def main(project: Path, record: Path) -> None:
 
 @dataclass
 class Clients:
-    """Commands that use the server of this process, by its `record`; at most `seconds` pass without one."""
+    """Commands that use this server, seen by locks of its `record`; `seconds` is the longest time without one."""
 
     record: Path
     seconds: float
@@ -63,7 +62,7 @@ class Clients:
         new.replace(self.record)
 
     def end_if_unused(self) -> bool:
-        """Return whether the server is to end; then no command can join it any more."""
+        """Return whether the server is to end; delete its record if it is unused, so that none joins."""
         with locked(self.record.parent):
             if not self._is_own():
                 return True

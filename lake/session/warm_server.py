@@ -64,14 +64,14 @@ def _is_container() -> bool:
 
 
 def join(settings: Settings, conf: Mapping[str, str]) -> str:
-    """Return the address of the server with `conf` and this environment, with its token. Start it if there is none.
+    """Return address and token of the server for `conf` and this environment. Start it if there is none.
 
     The server keeps running while this process lives. Raises Unavailable if it does not start.
     """
     folder = file_modes.scratch(settings, "spark")
     record = folder / f"warm-{_digest(conf)}.json"
     with locked(folder):
-        found = _running(record)
+        found = _listening(record)
         if found is None:
             _end_unused(folder)
             found = _started(settings, record)
@@ -90,7 +90,7 @@ class _Joined:
             os.close(cls.descriptor)
         cls.descriptor = os.open(record, os.O_RDONLY)
         fcntl.flock(cls.descriptor, fcntl.LOCK_SH)
-        os.utime(record)
+        os.utime(record)  # so that the server knows of a command that came and went between two looks
 
 
 @contextmanager
@@ -116,16 +116,16 @@ def has_clients(record: Path) -> bool:
     return False
 
 
-def running(settings: Settings) -> list[str]:
+def describe_servers(settings: Settings) -> list[str]:
     """Describe each warm server of the project: its process, and whether commands use it."""
     return [
         f"pid {found.pid} on port {found.port}, {'in use' if has_clients(record) else 'unused'}"
         for record in settings.path(".lake/spark").glob("warm-*.json")
-        if (found := _running(record))
+        if (found := _listening(record))
     ]
 
 
-def _running(record: Path) -> WarmServer | None:
+def _listening(record: Path) -> WarmServer | None:
     with suppress(OSError):
         if (found := recorded(record)) and is_listening("localhost", found.port):
             os.kill(found.pid, 0)
@@ -142,7 +142,7 @@ def recorded(record: Path) -> WarmServer | None:
 def _end_unused(folder: Path) -> None:
     """End the servers of other environments, and delete the records of those that were killed."""
     for record in folder.glob("warm-*.json"):
-        found = _running(record)
+        found = _listening(record)
         if found is None or not has_clients(record):
             record.unlink()
             if found:

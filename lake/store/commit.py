@@ -1,7 +1,7 @@
 """Commits of derived tables: a diff and the new position in one Delta commit.
 
-delta-rs writes rows of this process: 0.02 s into a small table, where Spark takes 1 to 2 s. Into a staging table, Spark
-writes DataFrames, and delta-rs the files of a large table that hold changed rows. This process makes the commit.
+delta-rs commits rows in memory to a small table: 0.02 s; Spark takes 1 to 2 s. Otherwise Spark, or delta-rs for a large
+table, writes a staging table, and this process commits that.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def commit(table: Table, diff: Rows, counts: Counts, identity: Sequence[str], po
     with only_writer(table.location, position, _beaten(table)):
         if diff.in_memory is None:
             commit_staged(_staged(table, diff.held, counts, identity), position)
-        elif counts.total > counts.inserted and _is_rewritten(table):
+        elif not counts.only_inserts and _must_rewrite(table):
             _rewrite(table, _with_meanings(diff.in_memory, {}), identity, position)
         else:
-            with table_log(table.path).committing(reads=counts.total > counts.inserted) as current:
+            with table_log(table.path).committing(reads=not counts.only_inserts) as current:
                 delta_writer.must_precede(current, position)
                 applied = _apply(current, diff.in_memory, counts, identity, position)
     if applied != counts:
@@ -116,12 +116,12 @@ def _beaten(table: Table) -> Unavailable:
 
 
 def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> Counts:
-    """Return what was done, if it was successful."""
+    """Return the changes that delta-rs reports, else `counts`."""
     # Without the meanings: delta-rs refuses rows whose metadata differs from the table's.
     diff, properties = _with_meanings(diff, {}), position.commit_properties
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
-    elif counts.total == counts.inserted:
+    elif counts.only_inserts:
         rows = diff.drop_columns([CHANGE]).select(arrow_schema(current).names)
         delta_writer.write(current, _sorted(rows, identity), position)
     else:
@@ -145,7 +145,7 @@ def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequen
     return counts
 
 
-def _is_rewritten(table: Table) -> bool:
+def _must_rewrite(table: Table) -> bool:
     """Return whether a MERGE by delta-rs would be slow, or would alter times that it copies."""
     with delta.opened(table.path) as current:
         return delta_writer.rows_and_bytes(current)[0] > cost.MERGED_ROWS or delta_writer.may_have_far_times(current)
@@ -236,7 +236,7 @@ def _overwrite(table: Table, rows: DataFrame, position: Position, meanings: Mean
 
 def _staged(table: Table, diff: DataFrame, counts: Counts, identity: Sequence[str]) -> StagingTable:
     columns = table.schema().names
-    if counts.total == counts.inserted:
+    if counts.only_inserts:
         staging = stage(table.path)
         diff.select(*columns).write.format("delta").mode("append").save(staging.path.url)
         return staging

@@ -107,7 +107,7 @@ def row_group_properties(
 
 
 def rows_and_bytes(table: TableState) -> tuple[int, int]:
-    """Return the sums over the files of `table` that have statistics."""
+    """Return rows and bytes of the files of `table` that have statistics."""
     import pyarrow.compute as pc
 
     files = file_actions(table).select(["num_records", "size_bytes"]).drop_null()
@@ -180,7 +180,7 @@ def read_back(path: Address, writer: str, refused: Callable[[Exception], LakeErr
 
 
 def is_committed(path: Address, writer: str) -> bool:
-    """Raises Unavailable if the newest commits cannot be read."""
+    """Return whether a recent commit is by `writer`. Raises Unavailable if the newest commits cannot be read."""
     try:
         return any(metadata_of(commit).get("writer") == writer for commit in islice(commits(path), LOOKED_BACK))
     except Exception as error:
@@ -193,14 +193,13 @@ def is_committed(path: Address, writer: str) -> bool:
 
 def must_precede(table: TableState, position: Position) -> None:
     """Raise Beaten if the state `table` is not the one just before `position`."""
-    if (table.transaction_version(position.app) or 0) != position.txn - 1:
-        raise Beaten(
-            f"{position.app} is at transaction {table.transaction_version(position.app)}; cannot commit {position.txn}"
-        )
+    at = table.transaction_version(position.app)
+    if (at or 0) != position.txn - 1:
+        raise Beaten(f"{position.app} is at transaction {at}; cannot commit {position.txn}")
 
 
 def may_have_far_times(table: TableState) -> bool:
-    """Return whether a time of `table` is not between NEAR, by the statistics of its files; or has no statistics.
+    """Return whether the statistics of its files fail to show that all times of `table` are within NEAR.
 
     Spark wrote INT96 until this project set another type. delta-rs reads it as 64-bit nanoseconds, so it alters what is
     before 1677 or after 2262; DuckDB and Spark read it right.

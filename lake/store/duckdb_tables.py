@@ -1,4 +1,4 @@
-"""Small tables, read and written by DuckDB without a JVM."""
+"""DuckDB in this process: its connections, queries over files of Delta tables, and appends of few rows."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def open_files(
             yield con, rows.columns
         except duckdb.OutOfMemoryException:
             raise
-        except duckdb.Error as error:
+        except duckdb.Error:
             if broken := _unreadable(path, paths):
                 raise broken from None
-            raise error
+            raise
 
 
 def rows(

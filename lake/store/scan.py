@@ -97,8 +97,8 @@ class Scan:
         with opened(self.path, self.version) as table:
             return arrow_schema(table)
 
-    def is_deleted(self) -> bool:
-        """Return whether this is an old version, and commits or files of it have been deleted."""
+    def is_unreadable(self) -> bool:
+        """Return whether this is an old version that lacks commits or files."""
         if self.version in {None, delta.version(self.path)}:
             return False
         try:
@@ -173,8 +173,7 @@ class Scan:
         """
         import pyarrow as pa
 
-        test = where if keys is None else f"({where}) AND {has_key(keys)}"
-        test = f"{self._where(DUCKDB)} AND {test}" + ("" if limit is None else f" LIMIT {limit}")
+        test = f"{self._where(DUCKDB)} AND ({where})" + ("" if keys is None else f" AND {has_key(keys)}")
         with opened(self.path, self.version) as table:
             files, rows, _ = self._files(table, keys)
             few = keys if keys is not None and keys.num_rows < cost.KEYS_PER_FILE * len(files) else None
@@ -183,11 +182,12 @@ class Scan:
             schema = arrow_schema(table)
             if columns:
                 schema = pa.schema([schema.field(column) for column in columns])
-            return read(self._some(table, files), schema, test, lookup=lookup if keys is None else keys, only=only)
+            few_rows = test if limit is None else f"{test} LIMIT {limit}"
+            return read(self._some(table, files), schema, few_rows, lookup=lookup if keys is None else keys, only=only)
 
     @contextmanager
     def files_having(self, keys: pa.Table, more: str) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
-        """Yield the files with rows of `keys`, and all rows of these files.
+        """Yield the files with rows of `keys`, and a reader of all rows of these files.
 
         The rows get the column `more` of `keys`, null without a key; the other columns of `keys` are unique.
         """
@@ -260,10 +260,9 @@ class Scan:
         return "true"
 
     def _time_test(self, stats: Sequence[str]) -> str:
-        """Statistics are truncated to milliseconds: the greatest time may be up to one less than that of the rows."""
         if self.times is None or f"min.{TIME}" not in stats:
             return "true"
-        first, last = self.times[0] - 1000, self.times[1]
+        first, last = self.times[0] - 1000, self.times[1]  # the greatest time of statistics may be 1 ms too low
         low, high = quoted(f"min.{TIME}"), quoted(f"max.{TIME}")
         return f"coalesce({high} >= make_timestamptz({first}) AND {low} <= make_timestamptz({last}), true)"
 
@@ -346,7 +345,7 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def spooled(spark: SparkSession, parts: Iterator[pa.Table]) -> DataFrame:
-    """Return the rows of all parts; each of several is on Spark's disks before the next but one is read."""
+    """Return the rows of all parts, those of several from Spark's disks."""
     first, second = next(parts), next(parts, None)
     if second is None:
         return to_frame(spark, first)

@@ -38,6 +38,10 @@ class Counts:
     def total(self) -> int:
         return self.inserted + self.updated + self.deleted
 
+    @property
+    def only_inserts(self) -> bool:
+        return self.total == self.inserted
+
     @classmethod
     def of(cls, diff: Rows) -> Counts:
         counts = {row[CHANGE]: row["count"] for row in diff.counts(CHANGE).to_pylist()}

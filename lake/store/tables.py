@@ -100,7 +100,7 @@ class Table(Located):
 
     def readable_head_at(self, cut: int) -> TableHead | None:
         head = self.head_at(cut)
-        return None if head is None or Scan(self.path, head.version).is_deleted() else head
+        return None if head is None or Scan(self.path, head.version).is_unreadable() else head
 
     def last_repeat(self, version: int) -> int:
         """Return the newest version that repeats `version`, by compaction for example; else itself."""

@@ -71,7 +71,7 @@ class Commands:
         **environment: str,
     ) -> Done:
         """`kill=TRACE` only records points. `file_bytes` limits the size of files. `tuned` sets constants of modules,
-        as `{"lake.store.upkeep.compaction.SMALL_FILES": 1}`.
+        as `{"lake.store.upkeep.compaction.EXCESS_FILES": 1}`.
         """
         folder = Path(self._folder.name)
         out, err, notes = (folder / name for name in ("out", "err", "notes"))

@@ -14,7 +14,7 @@ from tests.crash.model import Shop
 from tests.crash.room import fill
 
 PACKING: Final = {"lake.store.upkeep.compaction.CROWDED": 2}
-DUE: Final = {"lake.store.upkeep.compaction.SMALL_FILES": 0}
+DUE: Final = {"lake.store.upkeep.compaction.EXCESS_FILES": 0}
 CHECKPOINTS: Final = {"lake.store.upkeep.vacuum.CHECKPOINT_EVERY": 1}
 WHOM: Final = "subject=…"
 BATCH: Final = "any batch"

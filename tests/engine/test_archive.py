@@ -74,7 +74,7 @@ def test_kind_over_an_archived_log_equals_kind_over_a_full_log(
     spark: SparkSession, tmp_path: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches are archived between micro-batches, compacted ones too."""
-    monkeypatch.setattr(compaction, "SMALL_FILES", 1)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", 1)
     if writer == "spark":
         for name in ("APPENDED_BYTES", "LOADED_BYTES"):
             monkeypatch.setattr(cost, name, -1)

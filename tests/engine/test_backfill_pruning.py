@@ -199,7 +199,7 @@ def test_backfill_repairs_its_range_and_reads_little_else(
     shop.run()
     if maintained:
         monkeypatch.setattr(compaction, "PACKED_BYTES", 20_000)
-        monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+        monkeypatch.setattr(compaction, "EXCESS_FILES", 0)
         done = maintain(shop.project, lambda: spark, Policy.of(shop.settings), lambda _: None)
         assert any(kept.compacted for kept in done.places if kept.place.kind == "log")
     table, log = shop.project.tables["day"], Log(shop.settings, "readings")

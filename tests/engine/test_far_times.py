@@ -112,7 +112,7 @@ def test_updates_by_duckdb_keep_the_times_of_other_rows(project: Project) -> Non
 
 def test_compaction_keeps_times(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "CROWDED", 3)
-    monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", 0)
     for number in range(8):
         project.run(event(20 + number, 20 + number, TIMES[number % len(TIMES)]))
     project.check()

@@ -139,7 +139,7 @@ def test_address_is_valid_for_a_while_for_its_reader_and_cannot_be_forged(tmp_pa
         until(lambda: httpx.get(url).status_code == 403)
         [url] = files(site, "numbers")
         until(lambda: httpx.get(url).status_code == 403)
-        assert httpx.get(url).json()["detail"] == "the address held until it expired"
+        assert httpx.get(url).json()["detail"] == "the address has expired"
 
 
 @pytest.mark.http

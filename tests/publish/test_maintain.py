@@ -71,7 +71,7 @@ def verdicts(shop: Lakehouse) -> set[str]:
 def test_maintain_reduces_files_and_keeps_rows_and_editions(
     shop: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "SMALL_FILES", 1)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", 1)
     settings, said = shop.settings, list[str]()
     inputs = Inputs(lambda: spark, shop.project, pick_cut(shop.project, None))
     orders, daily = Warehouse(settings).log("orders").path, shop.project.table(shop.project.tables["customer_daily"])
@@ -115,7 +115,7 @@ def test_batch_compacts_small_files_of_many_batches(shop: Lakehouse, monkeypatch
     had = files(path)
     monkeypatch.setattr(compaction, "CROWDED", 2)
     shop.land("orders", *lines, order(125)).run()
-    crowded = [part for part in compaction.file_groups(path) if part.crowded]
+    crowded = [part for part in compaction.file_groups(path) if part.is_crowded]
     assert (crowded, Log(settings, "orders").heads()[1:]) == ([], before)
     assert files(path) <= had
     assert files(quarantine) == 1
@@ -129,7 +129,7 @@ def test_compaction_that_changes_rows_is_rolled_back(shop: Lakehouse, monkeypatc
     heads, count = Log(settings, "orders").heads(), "SELECT count(*) AS n FROM t"
     before = files(path), duckdb_tables.rows(path, count)
     told = iter([(2, "1"), (1, "1")])
-    monkeypatch.setattr(compaction, "SMALL_FILES", -1)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", -1)
     monkeypatch.setattr(compaction, "count_and_hash", lambda *_: next(told))
     with pytest.raises(LawError, match="changed rows and was undone"):
         maintain(shop.project, lambda: shop.spark, keeping(100), lambda _: None)

@@ -245,7 +245,7 @@ def test_maintain_skips_a_locked_table_and_maintains_the_others(
 def test_maintain_compacts_at_most_its_bytes_and_at_least_one_place(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", 0)
     monkeypatch.setattr(maintenance, "recording", lambda *_, **__: nullcontext({}))  # Otherwise each call adds an entry
     publish_versions(project, times=2)  # Leaves two tables of two entries
     cuts.record_cut(project.settings, {"orders": 1}, 0), cuts.record_cut(project.settings, {"orders": 2}, 0)
@@ -305,7 +305,7 @@ def test_reader_finds_its_files_when_it_starts_during_compaction(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
-    monkeypatch.setattr(compaction, "SMALL_FILES", -1)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", -1)
     table = publish_versions(project, times=2)
     book = Warehouse(project.settings).book("editions").path
     old = delta.files(DeltaTable(str(book)))
@@ -363,7 +363,7 @@ def test_retired_table_is_dropped_days_after_its_last_edition(
 
 
 def test_maintain_completes_an_interrupted_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", 0)
     table, words = publish_versions(project, times=3), 0
 
     def interrupt(_: str) -> None:
@@ -382,7 +382,7 @@ def test_maintain_completes_an_interrupted_call(project: Project, monkeypatch: p
 def test_maintain_does_not_compact_a_table_written_by_another_tool(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "SMALL_FILES", -1)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", -1)
     table, said = publish_versions(project, times=1), list[str]()
     keep(project, on_progress=said.append)
     write_deltalake(str(table.path), pa.table({"order_id": [9]}), mode="append")

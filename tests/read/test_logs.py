@@ -195,7 +195,7 @@ def test_list_ingested_before_its_contract_field_is_read(shop: Settings) -> None
 def test_events_keep_their_places_whichever_engine_wrote_their_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "SMALL_FILES", 1)
+    monkeypatch.setattr(compaction, "EXCESS_FILES", 1)
     shop = new_shop(tmp_path)
     for number in range(4):
         shop.land("orders", *(order(10 * number + each, f"customer {each}") for each in range(4))).run()

@@ -204,10 +204,10 @@ def test_hash_of_rows_depends_on_the_rows_alone(table: Table) -> None:
 
 def test_file_group_is_due_when_it_has_many_more_files_than_needed() -> None:
     ideal = compaction.TARGET_BYTES
-    assert compaction.FileGroup(None, 10, 1000, 10).due
-    assert not compaction.FileGroup(None, 9, 1000, 9).due
-    assert not compaction.FileGroup(3, 27, 10 * ideal, 0).due
-    assert compaction.FileGroup(3, 28, 10 * ideal, 0).due
+    assert compaction.FileGroup(None, 10, 1000, 10).is_due
+    assert not compaction.FileGroup(None, 9, 1000, 9).is_due
+    assert not compaction.FileGroup(3, 27, 10 * ideal, 0).is_due
+    assert compaction.FileGroup(3, 28, 10 * ideal, 0).is_due
 
 
 def test_vacuum_keeps_the_given_versions_and_every_later_one(table: Table) -> None:

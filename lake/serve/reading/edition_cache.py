@@ -59,7 +59,7 @@ class EditionCache:
             replace(edition, tables=seen),
             may_read=grant.covers,
             is_limited=True,
-            _opened=self._tables(edition.number),
+            opened=self._tables(edition.number),
         )
 
     @contextmanager

@@ -38,12 +38,12 @@ COMMAND: Final = (sys.executable, "-P", "-m", "lake.serve.reading.query_worker")
 OVERHEAD: Final = (128 << 20) + (os.cpu_count() or 1) * (32 << 20)
 """Bytes that a worker maps besides those of a query: stacks of threads, and reserves of their allocators."""
 Take = Callable[[bytes], Awaitable[None]]
-PATIENCE: Final = 30.0
-WAITING: Final = 1_000
+PATIENCE_SECONDS: Final = 30.0
+MOST_WAITING: Final = 1_000
 LOOK: Final = 0.01
 """Seconds between two measurements of a worker's memory: it allocates little meanwhile."""
 GROWTH: Final = 1.5
-"""A worker is killed if its memory grows to KEPT_BYTES and this multiple of `query_memory`, at which DuckDB spills."""
+"""A worker is killed if it grows by KEPT_BYTES and this multiple of `query_memory`, from which on DuckDB spills."""
 
 
 class WorkerEnded(Exception):
@@ -75,7 +75,7 @@ class WorkerProcess:
     async def run(self, task: Task, take: Take, check: Callable[[Report], None]) -> Report:
         """Give the CHECKED frame to `check`, each block to `take`. Raises WorkerEnded, and whatever `take` raises."""
         self.busy = True
-        content = pickle.dumps(replace(task, reader=replace(task.reader, _opened={})))
+        content = pickle.dumps(replace(task, reader=replace(task.reader, opened={})))
         stdin = self.process.stdin
         assert stdin is not None
         try:
@@ -238,14 +238,9 @@ class QueryPool:
         await self._acquire()
         worker = None
         try:
-            while self._idle and (worker is None or worker.has_ended):
-                worker = self._idle.pop()
-            if not (work.reason or self.stopped) and (worker is None or worker.has_ended):
-                worker = await self._started()
-            if self.stopped:
-                work.reason = work.reason or "stopping"
-            if work.reason or worker is None:  # stopped while it waited
-                raise work.problem(0)
+            self._check(work)
+            worker = await self._live_idle() or await self._started()
+            self._check(work)
             work.worker = worker
             self.working.add(work)
             yield worker
@@ -255,15 +250,30 @@ class QueryPool:
             self._replacing.add(replacing)
             replacing.add_done_callback(self._replacing.discard)
 
+    def _check(self, work: RunningQuery) -> None:
+        """Raise the problem of a query that was stopped while it waited."""
+        if self.stopped:
+            work.stop("stopping")
+        if work.reason:
+            raise work.problem(0)
+
+    async def _live_idle(self) -> WorkerProcess | None:
+        while self._idle:
+            worker = self._idle.pop()
+            if not worker.has_ended:
+                return worker
+            await worker.close(self.settings)
+        return None
+
     async def _acquire(self) -> None:
-        if self.waiting >= WAITING:
+        if self.waiting >= MOST_WAITING:
             raise Problem("busy", f"{self.waiting} queries wait", after=5)
         self.waiting += 1
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await self.free.acquire()
         except TimeoutError:
-            raise Problem("busy", f"no turn within {PATIENCE:g} seconds", after=5) from None
+            raise Problem("busy", f"no turn within {PATIENCE_SECONDS:g} seconds", after=5) from None
         finally:
             self.waiting -= 1
 
@@ -297,7 +307,7 @@ class QueryPool:
 
 @asynccontextmanager
 async def stop_on_disconnect(request: Request, work: RunningQuery) -> AsyncIterator[None]:
-    """The request's body must have been read."""
+    """Stop `work` if the client disconnects. The request's body must have been read."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":

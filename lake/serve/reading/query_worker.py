@@ -160,7 +160,7 @@ class ReaderCache:
     def _open(self, reader: EditionReader) -> EditionReader:
         """Return `reader` with a database of its own, which is opened with the tables of the last used one."""
         database = SharedDatabase(reader.settings, reader.edition, reader.is_limited)
-        opened = replace(reader, database=database, _opened={})
+        opened = replace(reader, database=database, opened={})
         if self._readers and (last := self._readers[-1].database):
             for name in filter(reader.edition.tables.__contains__, last.tables):
                 with suppress(LakeError):

@@ -54,16 +54,16 @@ class Sharing:
         return _listed(request, [self._share] if reader.edition.tables else [])
 
     async def share(self, request: Request) -> Response:
-        await self._shared(request)
+        await self._share_reader(request)
         return JSONResponse({"share": self._share}, headers=PRIVATE)
 
     async def schemas(self, request: Request) -> Response:
-        reader = await self._shared(request)
+        reader = await self._share_reader(request)
         found = sorted({entry.layer for entry in reader.edition.tables.values()})
         return _listed(request, [{"name": layer, "share": self._share["name"]} for layer in found])
 
     async def tables(self, request: Request) -> Response:
-        reader = await self._shared(request)
+        reader = await self._share_reader(request)
         layer = str(request.path_params.get("schema", "")).lower()
         if layer and layer not in LAYERS:
             raise Problem("no-share", f"no schema {layer!r}")
@@ -74,7 +74,7 @@ class Sharing:
 
     async def version(self, request: Request) -> Response:
         """Answer with the current version, or the first one published at or after `startingTimestamp`."""
-        reader, _ = await self._found(request, CURRENT)
+        reader, _ = await self._find_table(request, CURRENT)
         since = request.query_params.get("startingTimestamp")
         number = reader.edition.number
         if since is not None:
@@ -85,8 +85,8 @@ class Sharing:
         return Response(None, 200, PRIVATE | {"delta-table-version": str(number)})
 
     async def metadata(self, request: Request) -> Response:
-        reader, name = await self._found(request, await self._asked(request.query_params))
-        return await self._lines(request, reader, name, ())
+        reader, name = await self._find_table(request, await self._edition_choice(request.query_params))
+        return await self._table_response(request, reader, name, ())
 
     async def query(self, request: Request) -> Response:
         grant = await self.context.grant(request)
@@ -95,23 +95,23 @@ class Sharing:
             return await self.changes(request)
         seconds = self.context.serve.link_seconds
         with self.context.editions.keep_files(seconds=seconds):
-            reader, name = await self._found(request, await self._asked(body))
+            reader, name = await self._find_table(request, await self._edition_choice(body))
             parts = await asyncio.to_thread(self.context.public_files.parts, reader, name)
             edition, cut = reader.edition.number, reader.edition.cut_of(name)
-            answer = await self._lines(request, reader, name, parts, grant)
+            answer = await self._table_response(request, reader, name, parts, grant)
             read = Read(grant.name, grant.id, "share", (name,), None, edition, cut, "parquet")
             rows, size = sum(part.rows for part in parts), sum(part.size for part in parts)
             await self.context.access_log.record(read.ended("answered", rows=rows, size=size))
         return answer
 
     async def changes(self, request: Request) -> Response:
-        await self._found(request, CURRENT)
+        await self._find_table(request, CURRENT)
         raise Problem("not-shared", "changes are not shared: read one version, then another; or lake changes")
 
     async def file(self, request: Request) -> Response:
         link = self.context.links.verify(str(request.path_params["link"]))
         if not await asyncio.to_thread(self.context.tokens.covers, link.grant, link.schema, link.table):
-            raise Problem("expired", "its grant was revoked, has expired, or does not cover the table")
+            raise Problem("expired", "the grant of the address was revoked, has expired, or does not cover the table")
         path = self.context.public_files.path(link.place)
         if not path.is_file():
             raise Problem("expired", "the file has gone: its edition has expired")
@@ -130,14 +130,14 @@ class Sharing:
     async def _reader(self, request: Request, asked: EditionChoice = CURRENT) -> EditionReader:
         return await self.context.reader(await self.context.grant(request), asked)
 
-    async def _shared(self, request: Request, asked: EditionChoice = CURRENT) -> EditionReader:
+    async def _share_reader(self, request: Request, asked: EditionChoice = CURRENT) -> EditionReader:
         reader, share = await self._reader(request, asked), str(request.path_params["share"])
         if share.lower() != self._share["name"].lower() or not reader.edition.tables:
             raise Problem("no-share", f"no share {share!r}")
         return reader
 
-    async def _found(self, request: Request, asked: EditionChoice) -> tuple[EditionReader, str]:
-        reader = await self._shared(request, asked)
+    async def _find_table(self, request: Request, asked: EditionChoice) -> tuple[EditionReader, str]:
+        reader = await self._share_reader(request, asked)
         layer, name = (str(request.path_params[part]).lower() for part in ("schema", "table"))
         for known, entry in reader.edition.tables.items():
             if (known.lower(), entry.layer) == (name, layer):
@@ -145,7 +145,7 @@ class Sharing:
         hint = did_you_mean(name, reader.edition.tables)
         raise Problem("no-table", f"no table {layer}.{name} in {reader.label}", hint=hint)
 
-    async def _asked(self, given: Mapping[str, Any]) -> EditionChoice:
+    async def _edition_choice(self, given: Mapping[str, Any]) -> EditionChoice:
         version, moment = given.get("version"), given.get("timestamp")
         if version is not None and moment is not None:
             raise Problem("bad-request", "version and timestamp cannot be combined")
@@ -158,7 +158,7 @@ class Sharing:
             raise Problem("no-edition", f"no edition had been published at {moment}")
         return EditionChoice(edition.number)
 
-    async def _lines(
+    async def _table_response(
         self,
         request: Request,
         reader: EditionReader,
@@ -202,7 +202,7 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise Problem("bad-request", f"{text[:40]!r} is no instant as 2024-01-31T09:30:00Z") from None
+        raise Problem("bad-request", f"{text[:40]!r} is not an instant such as 2024-01-31T09:30:00Z") from None
     if moment.tzinfo is None:
         raise Problem("bad-request", f"{text!r} has no zone: write 2024-01-31T09:30:00Z")
     return moment

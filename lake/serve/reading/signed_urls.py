@@ -39,7 +39,7 @@ class UrlSigner:
         except InvalidToken:
             raise Problem("expired", "no address of this server") from None
         if time.time() >= link.ends:
-            raise Problem("expired", "the address held until it expired")
+            raise Problem("expired", "the address has expired")
         return link
 
     @property

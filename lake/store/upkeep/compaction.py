@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET_BYTES: Final = 128 << 20
-SMALL_FILES: Final = 8
-"""Files above twice the needed number at which a group is compacted: by then the rewritten bytes have doubled."""
+EXCESS_FILES: Final = 8
+"""A group with this many files more than twice the needed number is compacted: its rewritten bytes have doubled."""
 SLICES: Final = 64
 """Time spans into which a bucket of a log with event time is cut, in files of PACKED_BYTES to TARGET_BYTES."""
 PACKED_BYTES: Final = 8 << 20
 """Size of files that a writer packs; files of at least half of it are not packed again."""
 CROWDED: Final = 32
-"""Smaller files that are packed: at 100 small files an append takes 3 times as long as at 10."""
+"""Number of small files at which a writer packs them: at 100, an append takes 3 times as long as at 10."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class FileGroup:
         return min(max(self.size // SLICES, PACKED_BYTES), TARGET_BYTES) if self.timed else TARGET_BYTES
 
     @property
-    def due(self) -> bool:
-        return self.files >= 2 * math.ceil(self.size / self.target) + SMALL_FILES
+    def is_due(self) -> bool:
+        return self.files >= 2 * math.ceil(self.size / self.target) + EXCESS_FILES
 
     @property
-    def crowded(self) -> bool:
+    def is_crowded(self) -> bool:
         return self.small >= CROWDED
 
 
@@ -90,7 +90,7 @@ def pack_table(path: Address, position: Position | None = None) -> None:
     Does nothing if another tool committed after `position`, or if delta-rs would alter times: `lake maintain` compacts
     by Spark then. The caller holds the table's lease. Raises as `compact_table` does.
     """
-    crowded = [part.bucket for part in file_groups(path) if part.crowded]
+    crowded = [part.bucket for part in file_groups(path) if part.is_crowded]
     if not crowded or (position is not None and position.version != delta.version(path)):
         return
     if not is_altered(path, below=PACKED_BYTES):
