@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 OnProgress: TypeAlias = Callable[[str], None]
@@ -51,6 +52,31 @@ class _Watching:
 
 def watch(watcher: Watcher) -> None:
     _Watching.by = watcher
+
+
+class _Delayed(Watcher):
+    def __init__(self, watcher: Watcher, reports: list[Callable[[], None]]) -> None:
+        self.watcher, self.reports = watcher, reports
+
+    def begun(self, step: ProgressStep) -> None:
+        self.reports.append(partial(self.watcher.begun, step))
+
+    def advanced(self, step: ProgressStep) -> None:
+        self.reports.append(partial(self.watcher.advanced, step))
+
+    def ended(self, step: ProgressStep) -> None:
+        self.reports.append(partial(self.watcher.ended, step))
+
+
+@contextmanager
+def delayed(reports: list[Callable[[], None]]) -> Iterator[None]:
+    """Append the reports of steps in the block to `reports`, to be made later or dropped."""
+    before = _Watching.by
+    watch(_Delayed(before, reports))
+    try:
+        yield
+    finally:
+        watch(before)
 
 
 @contextmanager

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from lake.config import Settings
@@ -13,7 +16,7 @@ from lake.ingest.ingest import landing_backlog
 from lake.ops.idle import RunInputs
 from lake.ops.maintenance import Policy, maintain
 from lake.ops.pipeline import Cycle, run
-from lake.progress import OnProgress
+from lake.progress import OnProgress, delayed
 from lake.project.project import load
 from lake.session import SessionFactory
 from lake.session.spark_session import first_line, free_jvm_objects, started
@@ -73,17 +76,21 @@ class _Following:
 
     def cycle(self) -> Cycle | None:
         """Return None, without a cycle, if nothing can be new. A cycle that finds nothing new is not reported."""
-        began, lines, is_idle = RunInputs.now(self.settings), list[str](), False
+        began, reports, is_idle = RunInputs.now(self.settings), list[Callable[[], None]](), False
         if began == self.idle_inputs and time.monotonic() - self.at < IDLE_SECONDS:
             return None
+        is_unchanged = began == self.ended_inputs
         try:
-            note = lines.append if began == self.ended_inputs else self.on_progress
-            done = run(self.settings, self.spark, note, batches=1)
+            with delayed(reports) if is_unchanged else nullcontext():
+                note = (
+                    (lambda line: reports.append(partial(self.on_progress, line))) if is_unchanged else self.on_progress
+                )
+                done = run(self.settings, self.spark, note, batches=1)
             is_first, self.ended_inputs = self.ended_inputs is None, RunInputs.now(self.settings)
             is_idle = began == self.ended_inputs and done.is_complete
         finally:
-            for line in () if is_idle else lines:
-                self.on_progress(line)
+            for report in () if is_idle else reports:
+                report()
         self.idle_inputs, self.at = None if done.must_ask or not is_idle else began, time.monotonic()
         free_jvm_objects(keep=is_first)
         return done

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from stat import S_ISLNK
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from lake.config import Settings
@@ -44,8 +44,10 @@ class Change:
 
     @classmethod
     def of(cls, path: str) -> Change:
-        own = os.lstat(path)
-        target = os.stat(path) if S_ISLNK(own.st_mode) else own
+        target = own = os.lstat(path)
+        if S_ISLNK(own.st_mode):
+            with suppress(OSError):  # a link that leads nowhere, or in a circle
+                target = os.stat(path)
         return cls(own.st_ino, own.st_ctime_ns, target.st_ino, target.st_ctime_ns)
 
 
@@ -64,11 +66,10 @@ class RunInputs:
     def now(cls, settings: Settings) -> RunInputs:
         paths, remote, landed = list[str](), list[Address](), list[Entry]()
         for place in Warehouse(settings).folders(*KINDS):
-            if (place.kind, place.name) != ("book", "runs"):
-                if folder := place.path.on_disk:
-                    paths += [str(folder), *_paths_below(folder, folders_only=True)]  # a commit changes _delta_log
-                else:
-                    remote.append(place.path)
+            if folder := place.path.on_disk:
+                paths += [str(folder), *_folders_and_commits(folder)]
+            else:
+                remote.append(place.path)
         with view():
             prefetch(remote)
             versions = {table.url: newest_version(table) for table in remote}
@@ -130,10 +131,10 @@ class IdleRuns:
         files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
         imported = sorted(file for file in files if file)
         run = IdleRun(data, text, warnings, imported, self._digest(imported))
-        with suppress(OSError):
-            with NamedTemporaryFile("w", dir=file_modes.scratch(self.settings, "idle"), delete=False) as new:
-                json.dump(asdict(run), new)
-            os.replace(new.name, self._file)
+        with suppress(OSError), TemporaryDirectory(dir=file_modes.scratch(self.settings, "idle")) as folder:
+            new = Path(folder, self._file.name)
+            new.write_text(json.dumps(asdict(run)), "utf-8")
+            new.replace(self._file)
 
     @property
     def _file(self) -> Path:
@@ -146,14 +147,21 @@ class IdleRuns:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _paths_below(folder: Path, *, folders_only: bool = False) -> Iterator[str]:
-    """Yield all that is below `folder`. A folder changes when a name in it comes or goes."""
+def _paths_below(folder: Path) -> Iterator[str]:
     for parent, folders, files in os.walk(folder):
         if not parent.endswith("__pycache__"):
-            yield from (f"{parent}/{name}" for name in (folders if folders_only else [*folders, *files]))
+            yield from (f"{parent}/{name}" for name in (*folders, *files))
+
+
+def _folders_and_commits(table: Path) -> Iterator[str]:
+    """Yield the folders of a table, which change when a name in them comes or goes, and its newest commit."""
+    for parent, folders, files in os.walk(table):
+        yield from (f"{parent}/{name}" for name in folders)
+        if parent.endswith("_delta_log"):
+            yield from (f"{parent}/{name}" for name in sorted(name for name in files if name.endswith(".json"))[-1:])
 
 
 def _changes(paths: Iterable[str]) -> Iterator[tuple[str, Change]]:
     for path in paths:
-        with suppress(FileNotFoundError):  # removed meanwhile
+        with suppress(OSError):  # removed meanwhile
             yield path, Change.of(path)

@@ -249,7 +249,8 @@ def _after_publish(project: Project, on_progress: OnProgress) -> tuple[dict[str,
             failed(sink.name, failure)
     for hook in after_publish(settings):
         hook.run(project, report, failed)
-    return failures, bool(has_asked or following or settings.publish.after)
+        has_asked |= hook.is_due(settings)
+    return failures, bool(has_asked or following)
 
 
 def _ingest(work: Ingestion, on_progress: OnProgress) -> tuple[dict[str, BatchCounts], dict[str, LakeError], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 from pyspark.sql import SparkSession
 
+from lake import progress
 from lake.errors import DeclarationError, Unavailable
 from lake.ops import follow
 from lake.ops.follow import _Following
@@ -20,7 +22,7 @@ from lake.session import spark_session
 from lake.store.ledger.editions import pin_edition, resume_editions
 from tests.checks import present
 from tests.publish.news import NEWS
-from tests.shop import new_shop
+from tests.shop import new_shop, order
 
 
 @pytest.fixture
@@ -62,8 +64,28 @@ def test_cycle_without_news_runs_after_a_while_and_is_not_reported(
     following: _Following, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "IDLE_SECONDS", 0)
-    assert following.cycle() is not None
-    assert lines == []
+    watcher = Mock()
+    progress.watch(watcher)
+    try:
+        assert following.cycle() is not None
+        assert (lines, watcher.mock_calls) == ([], [])
+        (landing_of(following) / "bad.jsonl").write_text("{")
+        following.cycle()
+        assert "check" in {each.args[0].verb for each in watcher.ended.mock_calls}
+    finally:
+        progress.watch(progress.Watcher())
+
+
+def landing_of(following: _Following) -> Path:
+    return following.settings.path(following.settings.landing) / "orders"
+
+
+def test_link_that_leads_nowhere_stops_no_cycle(following: _Following) -> None:
+    folder = landing_of(following)
+    (folder / "circle.jsonl").symlink_to("circle.jsonl")
+    (folder / "through.jsonl").symlink_to(f"{next(folder.glob('*.jsonl'))}/name")
+    (folder / "late.jsonl").write_text(json.dumps(order(77)) + "\n")
+    assert present(following.cycle()).streams["orders"].accepted == 1
 
 
 def test_failing_cycle_is_reported_each_time(following: _Following, lines: list[str]) -> None:

@@ -188,6 +188,23 @@ def test_run_while_readers_are_pinned_is_a_cycle(idle_shop: Settings, cycle: Moc
     assert cycle.call_count == 3
 
 
+def test_run_with_an_alert_is_a_cycle(idle_shop: Settings, cycle: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    (idle_shop.project / "alerts").mkdir()
+    monkeypatch.setenv("ALERTS_SECRET", "c2VjcmV0" * 4)
+    receiver = 'url = "http://127.0.0.1:9/"\nsecret = "env:ALERTS_SECRET"\n'
+    alert = f'measure = "age"\nabove = 1000000\nafter_publish = true\n{receiver}'
+    (idle_shop.project / "alerts/old.toml").write_text(alert)
+    assert [run(idle_shop).exit_code for _ in range(3)] == [0, 0, 0]
+    assert cycle.call_count == 3
+
+
+def test_note_that_cannot_be_written_leaves_no_file(idle_shop: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    (idle_shop.project / ".lake/idle/run.json").unlink()
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError("full")))
+    assert run(idle_shop).exit_code == 0
+    assert [*(idle_shop.project / ".lake/idle").iterdir()] == []
+
+
 def test_run_with_another_environment_is_a_cycle(
     idle_shop: Settings, cycle: Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

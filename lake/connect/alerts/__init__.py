@@ -16,6 +16,14 @@ def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> No
         send_after_publish(project.settings, on_progress, on_failure)
 
 
+def _is_due(settings: Settings) -> bool:
+    if not declared_files.alerts(settings).files:
+        return False
+    from lake.connect.alerts.declared import sound_alerts
+
+    return any(alert.after_publish for alert in sound_alerts(settings)[0].values())
+
+
 def _sinks(settings: Settings) -> SoundSinks:
     if not declared_files.alerts(settings).files:
         return {}, {}
@@ -24,4 +32,4 @@ def _sinks(settings: Settings) -> SoundSinks:
     return row_sinks(settings)
 
 
-AFTER_PUBLISH = AfterPublish(_run, sinks=_sinks)
+AFTER_PUBLISH = AfterPublish(_run, _is_due, _sinks)
