@@ -19,7 +19,7 @@ from lake.errors import LakeError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.project.project import Project
 from lake.read.wait import BatchToken
-from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
+from lake.records.single_reader import RecordRejected, SingleReader
 from lake.serve.bodies import PostedRecord, bad_record, breach
 from lake.serve.commits import RETRY_SECONDS, Commits, GroupPlace
 from lake.serve.decide.command_validation import (
@@ -140,9 +140,11 @@ class Decisions:
     async def _read(self, stream: str, keys: Sequence[Key]) -> None:
         self._wanted.setdefault(stream, {}).update(dict.fromkeys(keys))
         async with self._reading:
-            wanted, failures = self._wanted.pop(stream, {}), self._failures
+            failures = self._failures
+            # A key that was loaded meanwhile may have changed, been ingested and left memory before this read ends.
+            wanted = [key for key in self._wanted.pop(stream, {}) if not self.validator.has(stream, key)]
             if wanted:
-                read = await asyncio.to_thread(self.validator.read, stream, [*wanted])
+                read = await asyncio.to_thread(self.validator.read, stream, wanted)
                 if failures == self._failures:
                     self.validator.put(stream, read)
 
@@ -208,7 +210,7 @@ class KeptRecords:
             values = self._reader.values(record.utf8, record.facts)
         except RecordRejected:
             return record.utf8
-        return content(values, self._contract)
+        return content(values, compared_fields(self._contract))
 
     def _are_logged(self, records: Mapping[int, PostedRecord]) -> bool:
         settings, source = self.project.settings, self.declared.name
@@ -232,7 +234,7 @@ class KeptRecords:
     def _rows(self, batch: int, places: Sequence[str]) -> list[dict[str, Any]]:
         scan = Scan(Log(self.project.settings, self.stream).path, bounds={"_batch": (batch, batch)})
         stored = set(scan.schema().names)
-        wanted = (*compared_fields(self._contract), EXTRA, "_source", "_version", REFUSAL)
+        wanted = (*compared_fields(self._contract), "_source", "_version", REFUSAL)
         where = f"_source IN ({', '.join(map(literal, places))})"
         rows: list[dict[str, Any]] = scan.arrow([name for name in wanted if name in stored], where=where).to_pylist()
         return rows
@@ -240,7 +242,7 @@ class KeptRecords:
     def _differs(self, row: Mapping[str, Any], record: PostedRecord) -> bool:
         if row.get(REFUSAL) is not None or row["_version"] != self._version:
             return False
-        return content(row, self._contract) != self._content(record)
+        return content(row, compared_fields(self._contract)) != self._content(record)
 
     @cached_property
     def _version(self) -> int:

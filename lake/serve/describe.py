@@ -10,6 +10,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.serve.bodies import EVENT, EVENTS
 from lake.serve.problems import MEDIA_TYPE, TAKING, Kinds
+from lake.serve.source import RECEIVED
 
 TIME: Final = "2024-01-31T09:30:00Z"
 NUMBERS: Final = ("int", "bigint", "float", "double")
@@ -66,7 +67,10 @@ def named_headers(contract: Contract) -> list[str]:
 
 
 def is_idempotent(contract: Contract) -> bool:
-    return contract.identity != "position"
+    """Return whether a repeated request gives events of the same identity, which its time of receipt is no part of."""
+    named, is_content = {*contract.key, *contract.id, contract.time}, contract.identity == "content"
+    parts = (field for field in contract.fields if field.name in named or (is_content and not field.transport))
+    return contract.identity != "position" and not any(field.path == RECEIVED for field in parts)
 
 
 def example(contract: Contract) -> dict[str, Any]:

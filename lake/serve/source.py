@@ -26,6 +26,7 @@ from lake.store.log import source_position
 
 BATCH_BYTES: Final = 64 << 20
 KIND: Final = "http"
+RECEIVED: Final = ("http", "received")
 LIMITS: Final = frozenset(each.name for each in fields(IntakeLimits))
 
 

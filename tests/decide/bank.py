@@ -101,6 +101,7 @@ class Bank:
         for arrival, (stream, record) in enumerate(taken.records):
             assert stream == "entries"
             values = json.loads(record.text)
+            undeclared = {name: value for name, value in values.items() if name not in EVENTS.names}
             bucket = values["account"] % 2
             rows.append(
                 {
@@ -112,6 +113,8 @@ class Bank:
                     "_version": 1,
                     "account": values["account"],
                     "amount": Decimal(values["amount"]),
+                    "note": values.get("note"),
+                    "_extra": json.dumps(undeclared) if undeclared else None,
                     "request": record.facts["http.id"],
                 }
             )

@@ -27,15 +27,17 @@ from lake.errors import DeclarationError
 from lake.kinds.reducer import arrow_type
 from lake.serve.bodies import PostedRecord
 from lake.serve.commits import Commits
+from lake.serve.decide import command_validation
 from lake.serve.decide.command_validation import (
     ANYTHING,
     Command,
     CommandValidator,
     ExpectedVersion,
 )
-from lake.serve.decide.rule import content, rules
+from lake.serve.decide.committed_state import CommittedState
+from lake.serve.decide.rule import Key, content, rules
 from lake.serve.decisions import Decisions
-from lake.serve.intake_folder import GroupWriter
+from lake.serve.intake_folder import GroupWriter, IntakeFolder
 from lake.serve.problems import Problem
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.decide.bank import Bank
@@ -72,6 +74,7 @@ class Teller:
 
     bank: Bank
     most: int
+    looks_up: bool = False
     writer: GroupWriter = field(init=False)
     decider: CommandValidator = field(init=False)
     lines: list[bytes] = field(default_factory=list)
@@ -80,7 +83,11 @@ class Teller:
         self.start()
 
     def start(self) -> None:
-        self.writer, self.decider, self.lines = self.bank.writer(), self.bank.decider(most=self.most), []
+        self.writer, self.decider, self.lines = (
+            self.bank.writer(),
+            self.bank.decider(most=self.most, looks_up=self.looks_up),
+            [],
+        )
         self.decider.begin()
 
     def ask(self, entries: Sequence[Entry], id: str, expected: ExpectedVersion) -> Any:
@@ -444,5 +451,105 @@ def test_reused_id_with_another_field_value_is_refused(tmp_path: Path, name: str
             ask(decider, value)
     stored = pa.schema([(field.name, arrow_type(field.type)) for field in found["entries"].contract.fields])
     [row] = pa.Table.from_pylist([dict(first.values)], stored).to_pylist()
-    posted = found["entries"].contract
-    assert content(row, posted) == content(first.values, posted)
+    assert content(row, first.compared) == first.content
+
+
+class Interrupted:
+    """Let `bank` ingest all that waits after the call of number `moment` of these methods."""
+
+    def __init__(self, bank: Bank, monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+        self.bank, self.left = bank, moment
+        for owner, name in ((IntakeFolder, "groups"), (CommittedState, "keys"), (CommittedState, "read")):
+            monkeypatch.setattr(owner, name, self.after(getattr(owner, name)))
+
+    def after(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            result = method(*arguments)
+            self.left -= 1
+            if self.left == 0:
+                self.bank.ingest()
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("looks_up", [False, True])
+@pytest.mark.parametrize("moment", range(1, 12))
+def test_begin_has_events_that_are_ingested_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int, *, looks_up: bool
+) -> None:
+    monkeypatch.setattr(command_validation, "CHUNK", 2)
+    bank = bank_with(tmp_path, 100)
+    writer, entries = bank.writer(), [(1, 200), (2, 300), (1, 400), (3, 500), (2, 600)]
+    for number, entry in enumerate(entries):
+        writer.put([json.dumps(["entries", text(entry), {FACTS: f"w{number}"}]).encode() + b"\n"], 1)
+    writer.close()
+    interrupted = Interrupted(bank, monkeypatch, moment)
+    teller = Teller(bank, 1_000_000, looks_up=looks_up)
+    for number, entry in enumerate(entries):
+        assert teller.ask([entry], f"w{number}", ANYTHING).again
+    for account, cents in ((1, 700), (2, 900), (3, 500)):
+        with pytest.raises(Problem, check=of_kind("refused")):
+            teller.ask([(account, -cents - 1)], f"too much of {account}", ANYTHING)
+        assert not teller.ask([(account, -cents)], f"all of {account}", ANYTHING).again
+    assert interrupted.left < moment
+    teller.writer.close()
+
+
+def test_key_that_was_loaded_meanwhile_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bank = bank_with(tmp_path, 1000)
+    decider, writer, reads = bank.decider(), bank.writer(), list[int]()
+    read, both_wait = decider.read, threading.Event()
+
+    def slowly(stream: str, keys: Sequence[Key]) -> Any:
+        reads.append(len(keys))
+        assert both_wait.wait(PATIENCE)
+        return read(stream, keys)
+
+    monkeypatch.setattr(decider, "read", slowly)
+
+    async def run() -> list[bool]:
+        commits = Commits(writer)
+        deciding = Decisions(decider, commits)
+
+        async def ask(id: str) -> bool:
+            entry = PostedRecord(text((1, -400)), {FACTS: id})
+            return (await deciding.decide({"entries": [entry]}, ANYTHING))[0].again
+
+        asking = [asyncio.create_task(ask(id)) for id in ("a", "b")]
+        while not (reads and deciding._wanted):
+            await asyncio.sleep(0)
+        both_wait.set()
+        answers = [await task for task in asking]
+        await commits.close()
+        return answers
+
+    assert asyncio.run(run()) == [False, False]
+    assert reads == [1]
+    writer.close()
+
+
+@pytest.mark.parametrize("change", ["a field declared later", "a field dropped since"])
+def test_repetition_after_a_change_of_the_contract_is_recognized(tmp_path: Path, change: str) -> None:
+    bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
+    sent = {"account": 1, "amount": "10.00", **({"more": "x"} if "later" in change else {"note": "x"})}
+    writer = bank.writer()
+    writer.put([json.dumps(["entries", json.dumps(sent), {FACTS: "a"}]).encode() + b"\n"], 1)
+    assert bank.project
+    bank.ingest()
+    writer.close()
+    fields = ENTRIES | {"more": "string?"} if "later" in change else {**ENTRIES}
+    if "since" in change:
+        del fields["note"]
+    declare(bank.settings, contract("entries", fields, id=["request"]))
+    decider = Bank(bank.settings).decider()
+    decider.begin()
+
+    def again(**values: Any) -> bool:
+        command = decider.command("entries", json.dumps(sent | values).encode(), {FACTS: "a"})
+        decider.put("entries", decider.read("entries", [command.key]))
+        return decider.decide([command], lambda _: "web:9:0", 9).again
+
+    assert again()
+    with pytest.raises(Problem, check=of_kind("sent-before")):
+        again(amount="11.00")

@@ -13,7 +13,8 @@ import pytest
 from lake.errors import DeclarationError
 from lake.kinds.reducer import arrow_type
 from lake.project.project import load
-from lake.serve.decide.rule import CommandRule, content, rules
+from lake.serve.decide.rule import CommandRule, compared_fields, content, rules
+from lake.serve.describe import is_idempotent
 from lake.serve.source import find_declaration
 from lake.session.in_process.mode import Unsupported
 from lake.session.in_process.types import parsed_type
@@ -85,12 +86,19 @@ def test_rule_has_values_of_every_type_as_a_log_has_them(tmp_path: Path) -> None
         "code": "x",
         "_extra": '{"place":{"floor":2},"z":1}',
     }
-    turned = values | {"words": [("a", "1"), ("b", "2")]}
-    assert (
-        content(values, rule.contract)
-        == content(turned, rule.contract)
-        != content(values | {"_extra": None}, rule.contract)
-    )
+    turned, names = values | {"words": [("a", "1"), ("b", "2")]}, compared_fields(rule.contract)
+    assert content(values, names) == content(turned, names) != content(values | {"_extra": None}, names)
+
+
+def test_time_of_receipt_is_not_compared(tmp_path: Path) -> None:
+    at = ({"type": "long", "logicalType": "timestamp-micros"}, {"from": "http.received"})
+    rule = loaded(tmp_path, fields={"at": at}, time="at")["entries"]
+    record, days = b'{"account": 1, "amount": 1}', ("2024-03-30", "2024-03-31")
+    facts = [{"http.id": "a", "http.received": f"{day}T00:00:00.000000Z"} for day in days]
+    values = [rule.values(record, each, now=datetime.now(UTC)) for each in facts]
+    assert values[0]["at"] != values[1]["at"]
+    assert len({content(each, compared_fields(rule.contract)) for each in values}) == 1
+    assert not is_idempotent(rule.contract)
 
 
 @pytest.mark.parametrize(

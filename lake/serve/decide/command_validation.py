@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
@@ -18,7 +19,8 @@ from lake.errors import DeclarationError, StorageError
 from lake.kinds.reducer import Refusal
 from lake.records.single_reader import RecordRejected
 from lake.serve.decide.committed_state import Accepted, CommittedState, KeyState, fold_event
-from lake.serve.decide.rule import CommandRule, Key, content
+from lake.serve.decide.rule import CommandRule, Key, compared_fields, content
+from lake.serve.intake_folder import Group
 from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, place
 
@@ -30,13 +32,21 @@ NEW: Final = "*"
 
 @dataclass(frozen=True)
 class Command:
-    """Event to decide on. `id` and `content` recognize its repetition."""
+    """Event to decide on. `id` and the `compared` fields recognize its repetition."""
 
     stream: str
     values: Mapping[str, Any]
     key: Key
     id: Key
-    content: bytes
+    compared: tuple[str, ...]
+
+    @cached_property
+    def content(self) -> bytes:
+        return content(self.values, self.compared)
+
+    def repeats(self, accepted: Accepted) -> bool:
+        same = self.compared == accepted.compared
+        return accepted.content == (self.content if same else content(self.values, accepted.compared))
 
     @property
     def stream_key(self) -> tuple[str, Key]:
@@ -86,19 +96,26 @@ class CommandValidator:
     def command(self, stream: str, text: bytes, facts: Mapping[str, str]) -> Command:
         rule = self.rules[stream]
         values = rule.values(text, facts, now=datetime.now(UTC))
-        return Command(stream, values, rule.key(values), rule.id(values), content(values, rule.contract))
+        return Command(stream, values, rule.key(values), rule.id(values), compared_fields(rule.contract))
 
     def begin(self) -> None:
         """Read acknowledged events that are in no log. Raises DeclarationError if one was not validated."""
+        groups = self.declared.folder.groups()
+        while True:
+            self._read_all(groups)
+            read, groups = groups, self.declared.folder.groups()
+            if {*read} <= {*groups}:
+                return  # otherwise ingestion removed some meanwhile: the log has their events, but was read before
+
+    def _read_all(self, groups: Sequence[Group]) -> None:
         self._keys = {stream: OrderedDict() for stream in self.rules}
         self._known, self._events = {}, 0
-        folder = self.declared.folder
-        self.taken = folder.taken
+        self.taken = self.declared.folder.taken
         if not self.looks_up:
             self._known = {stream: self._committed(stream).keys() for stream in self.rules}
         for stream in self.rules:
             self._committed(stream).read(())  # checks that the log continues in this folder
-        waiting = self._waiting()
+        waiting = self._waiting(groups)
         while chunk := [*islice(waiting, CHUNK)]:
             for stream in self.rules:
                 keys = {command.key for *_, command in chunk if command.stream == stream}
@@ -122,6 +139,9 @@ class CommandValidator:
     def read(self, stream: str, keys: Sequence[Key]) -> dict[Key, KeyState]:
         return self._committed(stream).read(keys) if keys else {}
 
+    def has(self, stream: str, key: Key) -> bool:
+        return key in self._keys[stream]
+
     def put(self, stream: str, read: Mapping[Key, KeyState]) -> None:
         keys = self._keys[stream]
         for key, state in read.items():
@@ -142,7 +162,7 @@ class CommandValidator:
         rests_on = max(state.group for state in states.values())
         if None not in before:
             known = [accepted for accepted in before if accepted is not None]
-            if any(c.content != accepted.content for c, accepted in zip(commands, known, strict=True)):
+            if not all(command.repeats(accepted) for command, accepted in zip(commands, known, strict=True)):
                 raise Problem("sent-before", "events with these ids were accepted before, and these are not the same")
             places = [accepted.place for accepted in known]
             return Decision(places, self._versions(commands, places), True, rests_on)
@@ -159,7 +179,7 @@ class CommandValidator:
                 nth = sum(other.stream == command.stream for other in commands[: number + 1])
                 raise Problem("refused", outcome.reason, stream=command.stream, record=nth)
             state.state, state.version, state.group = outcome, at(number), group
-            state.ids[command.id] = Accepted(at(number), command.content)
+            state.ids[command.id] = Accepted(at(number), command.content, command.compared)
         for (stream, key), state in new.items():
             kept = self._keys[stream][key]
             kept.state, kept.version, kept.group = state.state, state.version, state.group
@@ -200,9 +220,9 @@ class CommandValidator:
                     if known is not None and state.version:
                         known.add(hash(key))
 
-    def _waiting(self) -> Iterator[tuple[int, str, Command]]:
+    def _waiting(self, groups: Sequence[Group]) -> Iterator[tuple[int, str, Command]]:
         folder = self.declared.folder
-        for group in folder.groups():
+        for group in groups:
             try:
                 records = [*folder.records(group)]
             except StorageError:
@@ -228,7 +248,7 @@ class CommandValidator:
             self._events += 1
             state.state = fold_event(rule, state.state, command.values)
             state.version, state.group = at, number
-            state.ids[command.id] = Accepted(at, command.content)
+            state.ids[command.id] = Accepted(at, command.content, command.compared)
 
     def _state(self, command: Command) -> KeyState:
         keys, key = self._keys[command.stream], command.key

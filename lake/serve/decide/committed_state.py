@@ -17,6 +17,7 @@ from lake.contracts.origins import origins
 from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
+from lake.records.single_reader import EXTRA
 from lake.serve.decide.rule import CommandRule, Key, compared_fields, content
 from lake.serve.intake_folder import IntakeFolder
 from lake.store.log import Log
@@ -32,8 +33,11 @@ TRIES: Final = 3
 
 
 class Accepted(NamedTuple):
+    """Place of an accepted event, and the `content` of its `compared` fields: those that its contract has too."""
+
     place: str
     content: bytes
+    compared: tuple[str, ...]
 
 
 @dataclass
@@ -105,9 +109,9 @@ class CommittedState:
             for key, state in self._states(wanted, version):
                 states[key].state = state
         voids = all_voids(settings, rule.stream)
-        for row in self._events(log, head, wanted):
+        for row, compared in self._events(log, head, wanted):
             state_of_key = states[rule.key(row)]
-            state_of_key.ids.setdefault(rule.id(row), Accepted(row["_source"], content(row, rule.contract)))
+            state_of_key.ids.setdefault(rule.id(row), Accepted(row["_source"], content(row, compared), compared))
             place = (row["_batch"], row["_bucket"], row["_offset"])
             if any(void.covers(place, row["_source"]) for void in voids):
                 continue
@@ -142,12 +146,14 @@ class CommittedState:
         for row in rows.to_pylist():
             yield rule.key(row), {name: row[name] for name in fields}
 
-    def _events(self, log: Log, head: LogHead, wanted: pa.Table) -> Iterator[dict[str, Any]]:
+    def _events(self, log: Log, head: LogHead, wanted: pa.Table) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+        """Yield the events of keys in the log's order, each with the names of the fields to compare."""
         rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
         stored = set(scan.schema().names)
         names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
-        every = dict.fromkeys([*names, *compared_fields(rule.contract)])
-        columns = [name for name in (*every, *PLACE, "_version", "_extra") if name in stored]
+        compared = compared_fields(rule.contract)
+        every = dict.fromkeys([*names, *(name for name in compared if name != EXTRA)])
+        columns = [name for name in (*every, *PLACE, "_version", EXTRA) if name in stored]
         where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
         rows.sort(key=lambda row: (row["_batch"], row["_arrival"], row["_offset"]))
@@ -159,13 +165,15 @@ class CommittedState:
         carried = [
             [name for name, found in zip(every, v, strict=True) if not all(o.column for o in found)] for v in versions
         ]
+        common = [tuple(name for name in compared if name not in (*absent, EXTRA)) for absent in carried]
+        common[-1] = compared
         for row in rows:
             version = row["_version"] - 1
             self._check_carried(row, [name for name in carried[version] if name in names])
-            yield row | {name: rule.reader.default(name) for name in missing[version]}
+            yield row | {name: rule.reader.default(name) for name in missing[version]}, common[version]
 
     def _check_carried(self, row: Mapping[str, Any], carried: Sequence[str]) -> None:
-        if carried and row.get("_extra") is not None:
+        if carried and row.get(EXTRA) is not None:
             raise DeclarationError(
                 f"an event of {self.rule.stream} may have {carried[0]} as a field that its contract did not know then",
                 where=str(row["_source"]),

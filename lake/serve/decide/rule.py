@@ -12,7 +12,7 @@ declaration in `decide` is valid only if
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -33,7 +33,7 @@ from lake.kinds.reducer import REFUSED, FoldWork, Forms, PythonReducer, Refusal,
 from lake.project.declaration import Declaration
 from lake.project.project import Project
 from lake.records.single_reader import EXTRA, RecordRejected, SingleReader
-from lake.serve.source import DeclaredIntake
+from lake.serve.source import RECEIVED, DeclaredIntake
 from lake.sources.declared import sound_sources
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
@@ -85,12 +85,14 @@ class CommandRule:
 
 
 def compared_fields(contract: Contract) -> tuple[str, ...]:
-    return tuple(field.name for field in contract.fields if not field.transport)
+    """Return the fields that a repetition repeats, and EXTRA."""
+    repeated = [field.name for field in contract.fields if not (field.transport or field.path == RECEIVED)]
+    return (*repeated, EXTRA)
 
 
-def content(values: Mapping[str, Any], contract: Contract) -> bytes:
-    """Return a digest of the compared fields and EXTRA, equal for equal values."""
-    text = repr([_canonical(values.get(name)) for name in (*compared_fields(contract), EXTRA)])
+def content(values: Mapping[str, Any], names: Sequence[str]) -> bytes:
+    """Return a digest of the values with these names, equal for equal values."""
+    text = repr([_canonical(values.get(name)) for name in names])
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
