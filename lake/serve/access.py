@@ -65,9 +65,10 @@ class Access:
         except (ValueError, binascii.Error):  # a header or a body that is not text
             raise Problem("bad-signature", "the signature's headers or the body cannot be read") from None
 
-    def has_any_token(self, headers: Mapping[str, str]) -> bool:
+    def streams(self, headers: Mapping[str, str]) -> list[str]:
+        """Return the streams whose token is given."""
         shown = bearer_token(headers)
-        return any(_equal(shown, token) for token in self.tokens.values())
+        return [stream for stream, token in self.tokens.items() if _equal(shown, token)]
 
 
 def _equal(shown: str, token: str) -> bool:

@@ -87,12 +87,12 @@ class Intake:
         ]
 
     async def post(self, request: Request) -> Response:
-        received, waits, decides = _now(), _wait_seconds(request), _decides(request)
-        stream = request.path_params.get("stream")
-        if stream is None and not self.access.has_any_token(request.headers):
+        received, stream, known = _now(), request.path_params.get("stream"), self.access.streams(request.headers)
+        if stream not in self.rates and not known:
             raise Problem("no-token", "no token for any stream")
         if stream is not None and stream not in self.rates:
-            raise Problem("no-stream", f"no stream {stream!r} here; {did_you_mean(stream, self.rates)}")
+            raise Problem("no-stream", f"no stream {stream!r} here; {did_you_mean(stream, known)}")
+        waits, decides = _wait_seconds(request), _decides(request)
         done = await self._accept(request, stream, received, decides)
         return await self._answer(request, done, waits, several=stream is None)
 
@@ -118,7 +118,9 @@ class Intake:
             body = await self._body(request, memory)
             reception = Reception(received, self.settings.record_bytes, self.declared.limits.max_records)
             if stream is None:
-                by_stream = bodies.records_by_stream(body, headers, reception, named=self.headers)
+                by_stream = bodies.records_by_stream(
+                    body, headers, reception, named=self.headers, known=self.access.streams(headers)
+                )
                 has_token = {each: self.access.has_token_or_signature(each, headers) for each in by_stream}
             for each, by_token in has_token.items():
                 if not by_token:

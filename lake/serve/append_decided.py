@@ -115,7 +115,7 @@ async def _decide_here(
     try:
         if several:
             named = dict.fromkeys(command.streams, ())
-            posted = bodies.records_by_stream(command.body, headers, reception, named=named)
+            posted = bodies.records_by_stream(command.body, headers, reception, named=named, known=named)
         else:
             posted = {command.streams[0]: bodies.records(command.body, headers, reception)}
         by_stream = {stream: records for stream, records in posted.items() if records}

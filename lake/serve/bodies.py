@@ -19,7 +19,7 @@ import asyncio
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -101,11 +101,17 @@ def records(
 
 
 def records_by_stream(
-    body: bytes, headers: Mapping[str, str], reception: Reception, *, named: Mapping[str, Iterable[str]]
+    body: bytes,
+    headers: Mapping[str, str],
+    reception: Reception,
+    *,
+    named: Mapping[str, Iterable[str]],
+    known: Collection[str] = (),
 ) -> dict[str, list[PostedRecord]]:
     """Return the records by stream of a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
 
-    Only streams of `named` are allowed. Ids are numbered for each stream by itself.
+    Only streams of `named` are allowed; messages name those that are `known` to the sender. Ids are numbered for each
+    stream by itself.
     """
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem("wrong-type", "records of several streams come as application/json")
@@ -120,7 +126,7 @@ def records_by_stream(
     by_stream: dict[str, list[PostedRecord]] = {}
     for name, part in parts:
         if name not in named:
-            raise Problem("no-stream", f"no stream {name!r} here; {did_you_mean(name, named)}")
+            raise Problem("no-stream", f"no stream {name!r} here; {did_you_mean(name, known)}")
         room = replace(reception, max_records=reception.max_records - sum(map(len, by_stream.values())))
         try:
             by_stream[name] = records(part.encode(), headers, room, named=named[name])
@@ -204,8 +210,8 @@ def _too_many(most: int) -> Problem:
 def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[PostedRecord]:
     own = facts.get("cloudevents.id")
     sent = own or headers.get("webhook-id") or headers.get("idempotency-key", "")
-    if sent.startswith('"') and sent.endswith('"') and len(sent) > 2 and not own:
-        sent = sent[1:-1]  # an Idempotency-Key is a structured header, a text in quotes
+    if not own and (quoted := QUOTED.fullmatch(sent)):  # an Idempotency-Key is a structured header, a text in quotes
+        sent = ESCAPED.sub(r"\1", quoted[1])
     if len(sent) > LONGEST_ID:
         raise Problem("wrong-request", f"an id of more than {LONGEST_ID:,} characters")
     if not sent:

@@ -41,6 +41,7 @@ class HttpWithoutTrailers(HttpToolsProtocol):
 
     body_bytes = 0
     has_long_head = False
+    is_invalid = False
     _head_bytes = 0
     _in_body = False
 
@@ -65,9 +66,9 @@ class HttpWithoutTrailers(HttpToolsProtocol):
             raise LongHead
         super().on_headers_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        if not self.has_long_head:  # `Connection` answers it
-            super().send_400_response(msg)
+    def send_400_response(self, _: str) -> None:
+        """Leave the answer to `Connection`."""
+        self.is_invalid = True
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: its advice is to install another package."""
@@ -167,6 +168,8 @@ class Connection(asyncio.Protocol):
         self.http.data_received(data)
         if self.http.has_long_head:
             return self._refuse(Problem("long-head", f"more than {HEAD_BYTES:,} bytes"))
+        if self.http.is_invalid:
+            return self._refuse(Problem("wrong-request", "not a valid HTTP request"))
         self._between = 0 if self.http.body_bytes > body_bytes else self._between + len(data)
         if self.http.cycle is not newest:
             self.was_used = True
@@ -209,6 +212,12 @@ class Connection(asyncio.Protocol):
             self._writing = None
 
     @property
+    def _can_answer(self) -> bool:
+        """Return whether no other answer has begun or comes first."""
+        is_receiving = self._is_rest_of_body and not self.http.cycle.response_started
+        return not self.http.pipeline and (self.is_idle or is_receiving)
+
+    @property
     def _is_rest_of_body(self) -> bool:
         return self.http.cycle is not None and self.http.cycle.more_body
 
@@ -226,7 +235,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, problem: Problem) -> None:
         self.is_refused = True
-        if not self.was_used:
+        if self._can_answer:
             answer = problem.response
             headers = {name.decode(): value.decode() for name, value in answer.raw_headers} | {"connection": "close"}
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -28,7 +28,7 @@ from typing import Any, Final
 from filelock import FileLock, Timeout
 
 from lake.config import Settings
-from lake.errors import StorageError, Unavailable
+from lake.errors import StorageError, Unavailable, full
 from lake.session import file_modes
 from lake.store.log_head import GENERATION
 
@@ -112,11 +112,20 @@ class IntakeFolder:
             raise _damaged(file, f"it has {seen} of its records")
 
     def remove(self, upto: int) -> None:
+        files = [self.path / group.name for group in self.groups() if group.number <= upto]
+        try:
+            self._mark_taken(upto)
+        except OSError as error:
+            if full(error) is None or len(files) < 2:
+                raise
+            files.pop(0).unlink(missing_ok=True)  # makes room; a later file shows that its number is used
+            self._mark_taken(upto)
+        for file in files:
+            file.unlink(missing_ok=True)
+
+    def _mark_taken(self, upto: int) -> None:
         if upto > self.taken:
             self._write(TAKEN, {"upto": upto})
-        for group in self.groups():
-            if group.number <= upto:
-                (self.path / group.name).unlink(missing_ok=True)
 
     def waiting(self, after: int) -> Backlog:
         groups = [group for group in self.groups() if group.number > after]
@@ -142,21 +151,21 @@ class IntakeFolder:
 
 
 class GroupWriter:
-    """Writer of a folder, which it locks. Raises Unavailable if another process has the lock.
+    """Writer of a folder, which it locks. Raises Unavailable if another process keeps the lock for `patience` seconds.
 
     `logged` returns the greatest number in the logs; it is called if the folder never had a group.
     """
 
-    def __init__(self, folder: IntakeFolder, logged: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, folder: IntakeFolder, logged: Callable[[], int] = lambda: 0, *, patience: float = 0) -> None:
         self.folder = folder
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         file_modes.flush_above(folder.path)
         self._lock = FileLock(folder.path / LOCK)
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=patience)
         except Timeout:
             raise Unavailable(
-                "another lake serve http takes events for this source",
+                "another lake serve http takes events for this source, or lake append --decide does",
                 where=str(folder.path),
                 fix="stop that one first, or give this one a source of its own",
             ) from None

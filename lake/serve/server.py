@@ -94,7 +94,7 @@ def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitSt
     validator = CommandValidator(declared, rules(project, declared, faulty)) if project else None
     for stream, fault in faulty.items():
         logging.getLogger("lake").warning("no events of %s are taken: %s", stream, fault)
-    writer = intake_writer(settings, declared.name)
+    writer = intake_writer(settings, declared.name, patience=settings.lease_seconds)
     ends.callback(writer.close)
     if validator is not None:
         validator.begin()
@@ -183,7 +183,10 @@ class Site:
             Route("/openapi.json", handle_problems(self._looking(self.openapi))),
             Route("/health", handle_problems(self.health)),
         ]
-        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: page_not_found})
+        handlers = {HTTPException: page_not_found}
+        application = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
+        application.router.redirect_slashes = False  # a redirection asks for no token
+        return application
 
     def stop(self) -> None:
         self.reading.stop()
@@ -219,8 +222,8 @@ class Site:
         return not self.shared and is_loopback_header(request.headers.get("host", ""))
 
     def _may_look(self, request: Request) -> bool:
-        posts = self.intake is not None and self.intake.access.has_any_token(request.headers)
-        return posts or self.reading.has_any_token(request.headers)
+        posts = self.intake is not None and self.intake.access.streams(request.headers)
+        return bool(posts) or self.reading.has_any_token(request.headers)
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:

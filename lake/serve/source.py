@@ -250,8 +250,8 @@ def find_declaration(settings: Settings, contracts: Mapping[str, Contract], name
     return source.declared
 
 
-def intake_writer(settings: Settings, source: str) -> GroupWriter:
-    """Open the source's folder for writing. Raises Unavailable if it is in use."""
+def intake_writer(settings: Settings, source: str, *, patience: float = 0) -> GroupWriter:
+    """Open the source's folder for writing. Raises Unavailable if it stays in use for `patience` seconds."""
     from lake.sources import spool
 
     def logged() -> int:
@@ -262,4 +262,4 @@ def intake_writer(settings: Settings, source: str) -> GroupWriter:
             check_members(position, ("upto",), source, f"{settings.sources}/")
         return max((int(position["upto"]) for position in positions), default=0)
 
-    return GroupWriter(IntakeFolder.of(settings, source), logged)
+    return GroupWriter(IntakeFolder.of(settings, source), logged, patience=patience)

@@ -163,6 +163,9 @@ def test_request_with_a_bad_record_is_rejected_and_counts_all_bad_ones() -> None
 def test_request_id_is_the_id_of_its_record_and_numbers_several() -> None:
     [one] = read_body("{}", "application/json", idempotency_key='"k-1"')
     assert one.facts == {"http.received": "now", "http.id": "k-1"}
+    [escaped] = read_body("{}", "application/json", idempotency_key='"a\\"b"')
+    assert escaped.facts["http.id"] == 'a"b'
+    assert "http.id" not in read_body("{}", "application/json", idempotency_key='""')[0].facts
     several = read_body("{}\n{}", "application/jsonl", webhook_id="m", idempotency_key="k")
     assert [record.facts["http.id"] for record in several] == ["m:1", "m:2"]
     [binary] = read_body("{}", "application/json", ce_id="7", ce_source="/s", ce_type="t", webhook_id="m")

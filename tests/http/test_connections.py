@@ -88,6 +88,28 @@ def test_head_that_does_not_arrive_in_time_is_answered_408(tmp_path: Path, sent:
         assert problem(answer(slow)) == (408, "too-slow")
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"NO HTTP\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nNO HTTP\r\n\r\n",
+        b"POST /sql HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{}",
+        b"POST /sql HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nno size\r\n",
+    ],
+)
+def test_invalid_http_is_answered_by_a_problem(tmp_path: Path, sent: bytes) -> None:
+    installed()
+    with served(tmp_path / "shop") as site:
+        with open_connections(site.serving.port, 1) as [wrong]:
+            first, _, rest = sent.partition(b"NO HTTP") if sent.startswith(b"GET") else (b"", b"", b"")
+            if first:
+                wrong.sendall(first)
+                assert b"200 OK" in wrong.recv(1 << 16)
+            wrong.sendall(b"NO HTTP" + rest if first else sent)
+            assert problem(answer(wrong)) == (400, "wrong-request")
+        assert site.get("/health").status_code == 200
+
+
 def test_connection_is_closed_when_the_next_head_arrives_too_slowly(tmp_path: Path) -> None:
     installed()
     whole = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"

@@ -144,6 +144,19 @@ def test_records_of_several_streams_are_one_delivery(tmp_path: Path) -> None:
         assert len(groups(http.settings)) == 1
 
 
+def test_names_of_streams_are_shown_only_to_those_with_a_token(http: Http) -> None:
+    for address in ("/streams/reading", "/streams/reading?wait=no", "/streams"):
+        refused = httpx.post(f"{http.serving.url}{address}", json={"reading": {}})
+        assert (refused.status_code, "readings" in refused.text) == (401, False)
+    assert "readings" in http.post({}, "reading").text
+
+
+def test_address_with_a_slash_at_its_end_is_no_page(http: Http) -> None:
+    for address in ("/streams/readings/", "/tables/"):
+        answer = httpx.post(f"{http.serving.url}{address}", json={}, headers=http.serving.allowed)
+        assert (answer.status_code, answer.json()["type"]) == (404, "/problems#no-page")
+
+
 def test_problems_follow_rfc_9457_and_link_an_explanation(http: Http) -> None:
     ndjson = "application/x-ndjson"
     answers = [

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contracts, sound_contracts
 from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
 from lake.ingest.ingest import ingest_named
+from lake.serve import intake_folder
 from lake.serve import source as http
 from lake.serve.intake_folder import GroupWriter, IntakeFolder
 from lake.serve.source import HttpSource
@@ -28,6 +30,7 @@ from lake.sources.source import Gap, Lag
 from lake.store.log import Log
 from lake.store.log_head import GENERATION
 from tests.checks import spark_forbidden
+from tests.processes import PATIENCE
 from tests.servers.http import shop
 from tests.spool import Kept
 
@@ -144,6 +147,32 @@ def test_full_disk_acknowledges_nothing_and_leaves_no_gap(project: Settings, mon
     assert writer.put(lines(2), 1).number == 1
     writer.close()
     assert read(project)[0] == [2]
+
+
+def test_groups_in_the_logs_are_removed_from_a_full_disk(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, put = IntakeFolder.of(project, "web"), intake_folder._put
+    writer = GroupWriter(folder)
+    for number in (1, 2, 3):
+        writer.put(lines(number), 1)
+
+    def limited(file: Path, content: bytes) -> int:
+        if len(folder.groups()) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(file))
+        return put(file, content)
+
+    monkeypatch.setattr(intake_folder, "_put", limited)
+    folder.remove(2)
+    assert ([group.number for group in folder.groups()], folder.taken) == ([3], 2)
+    writer.close()
+
+
+def test_writer_waits_for_another_with_patience(project: Settings) -> None:
+    first, folder = GroupWriter(IntakeFolder.of(project, "web")), IntakeFolder.of(project, "web")
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(GroupWriter, folder, patience=PATIENCE)
+        assert not second.done()
+        first.close()
+        second.result().close()
 
 
 def test_second_writer_of_a_folder_is_rejected(project: Settings) -> None:

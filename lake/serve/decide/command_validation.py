@@ -226,9 +226,9 @@ class CommandValidator:
             try:
                 records = [*folder.records(group)]
             except StorageError:
-                if group.number <= folder.taken:  # removed meanwhile
-                    continue
-                raise
+                if (folder.path / group.name).exists():
+                    raise
+                continue  # removed meanwhile
             for ordinal, (stream, text, facts) in enumerate(records):
                 if stream in self.rules:
                     try:
