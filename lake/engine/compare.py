@@ -19,7 +19,7 @@ from lake.session.in_process.mode import in_process
 from lake.store.comparison import WAS, after_images, equal, map_columns, match, old_name, pairs
 from lake.store.duckdb_tables import connection
 from lake.store.proof.fingerprints import duck_hash, fields_of
-from lake.store.rows import Rows
+from lake.store.rows import Rows, sortable
 from lake.store.scan import to_arrow
 from lake.store.table_head import CHANGE
 from lake.text import DUCKDB, SPARK, literal, quoted
@@ -78,8 +78,8 @@ def as_json_rows(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tupl
 def first_changes(diff: Rows, identity: Sequence[str], count: int) -> pa.Table:
     if diff.in_memory is None:
         return to_arrow(diff.held.orderBy(*identity).limit(count))
-    sortable = [(c, "ascending") for c in identity if not pa.types.is_nested(diff.in_memory.schema.field(c).type)]
-    return diff.in_memory.sort_by(sortable).slice(0, count) if sortable else diff.in_memory.slice(0, count)
+    keys = [(name, "ascending") for name in sortable(diff.in_memory.schema, identity)]
+    return diff.in_memory.sort_by(keys).slice(0, count) if keys else diff.in_memory.slice(0, count)
 
 
 def check_identity(declaration: Declaration, rows: Rows) -> Rows:

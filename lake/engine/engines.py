@@ -28,7 +28,7 @@ R = TypeVar("R")
 def duckdb_may_refuse(settings: Settings | None = None) -> Iterator[None]:
     """Evaluate the block by DuckDB, in place of the Spark of `settings` (default: an embedded one).
 
-    Raises Unsupported if it fails and Spark may not: for an unknown function, and for any exception of a job's
+    Raises Unsupported if it fails and Spark may succeed: for an unknown function, and for any exception of a job's
     function, which may need a session of Spark or be too deep an expression for this process. Errors of tables and
     files are raised as they are.
     """

@@ -1,4 +1,4 @@
-"""File of a job: its fingerprint, what it imports, and the faults in its syntax tree."""
+"""Python file below `jobs/`: its fingerprint, its imports, and the faults in its syntax tree."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MODULES: Final = ({"jobs", "lake", "pyspark"} | sys.stdlib_module_names) - (
 )
 _CLOCKS: Final = ("date.today", "datetime.now", "datetime.today", "datetime.utcnow")
 _OF_PROCESS: Final = frozenset({"__import__", "eval", "exec", "hash", "id", "input", "open"})
-"""Functions of Python that read what is in no input, or of which processes have different results."""
+"""Functions of Python that read what is no input, or differ between processes."""
 _ORDERED: Final = frozenset({"enumerate", "iter", "join", "list", "map", "next", "tuple", "zip"})
 _UNORDERED: Final = frozenset({"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"})
 IMPORTS: Final = (
@@ -110,9 +110,9 @@ class JobFile:
 
     @cached_property
     def imported(self) -> Mapping[str, set[str]]:
-        """Names that this file uses of modules of `jobs`, and of what it imports from them.
+        """{dotted name in `jobs`: attributes that this file uses of it}.
 
-        A call uses `function`, and a value that is handed on `*`. Keys are dotted names, such as those of modules.
+        A call of it counts as `function`, its bare name, such as one that is handed on, as `*`.
         """
         imported = defaultdict[str, set[str]](set)
         paths = {_path(node) for node in self._nodes if isinstance(node, ast.Attribute)}
@@ -143,7 +143,7 @@ class JobFile:
         return hashlib.sha256("\n".join([self._normal_tree, *more]).encode()).hexdigest()[:16]
 
     def parts(self) -> dict[str, str]:
-        """Return the parts of the fingerprint for people: kind, options and inputs as source, the rest as hashes.
+        """Return the parts of the fingerprint to show: kind, options and inputs as source, the rest as hashes.
 
         If no call that decorates the function names kind and inputs, the whole file is one part.
         """

@@ -59,7 +59,8 @@ def warm_up(settings: Settings) -> None:
 def judge_diff(table: Table, kind: Kind, diff: Rows, *, cut: int) -> str | None:
     """Judge new rows, without state columns, by the row-local expectations, and record failures.
 
-    Returns the suite's hash, None if only warned. Raises GateStopped, or DeclarationError for a wrong quality file.
+    Returns the suite's hash, None without a suite or after a warning. Raises GateStopped, or DeclarationError for a
+    wrong quality file.
     """
     suite = load_suite(table.settings, table.name)
     if suite is None or not suite.row_local or diff.is_empty:

@@ -41,7 +41,7 @@ def quoted(option: str) -> str:
 
 
 def make(folder: Path, on_progress: Callable[[str], None]) -> bool:
-    """Archive the classes that a run of the project of `lake init` loads; return whether there is an archive.
+    """Archive the classes that `lake run` of a new project loads; return whether there is an archive.
 
     Nothing is done if the archive is of these jars and this Java. A failure is only reported: Spark starts without one.
     """

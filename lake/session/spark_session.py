@@ -1,4 +1,4 @@
-"""Spark session of this process: embedded by default, of Spark Connect if a server is named."""
+"""Spark session of this process: embedded, of a warm server, or of a named one; and what its errors mean."""
 
 from __future__ import annotations
 
@@ -99,8 +99,10 @@ def _min_partitions(settings: Settings, address: str) -> str:
     A batch is read twice if some of its records conflict, and the number of a record's part has to stay the same.
     """
     master = re.fullmatch(r"local(?:\[(\d+|\*)[^]]*\])?", settings.spark.master)
-    cores = (str(os.cpu_count()) if master[1] == "*" else master[1] or "1") if master and not address else PARTS
-    return settings.spark.conf.get(MIN_PARTITIONS, str(cores))
+    parts = PARTS
+    if master and not address:
+        parts = (os.cpu_count() or 1) if master[1] == "*" else int(master[1] or 1)
+    return settings.spark.conf.get(MIN_PARTITIONS, str(parts))
 
 
 class _Started:
@@ -365,7 +367,7 @@ def has_jvm_ended() -> bool:
 def raise_if_gone(error: BaseException) -> None:
     """Raise Unavailable if `error` means a lost session or a full disk, so that no job or file is blamed for it.
 
-    Raises `error` if DuckDB refuses to evaluate, and Spark may not.
+    Raises `error` itself if DuckDB refuses what Spark may accept.
     """
     if isinstance(error, Unsupported):
         raise error
@@ -385,12 +387,10 @@ def first_line(error: BaseException) -> str:
     """
     if of_worker := _OF_WORKER.findall(str(error)):
         return str(of_worker[-1]).strip()
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = next((line.removeprefix(":").strip() for line in lines[1:] if line.startswith(":")), "")
-    message = cause if type(error).__name__ == "Py4JJavaError" else ""
-    message = re.sub(
-        r' If necessary set "spark.sql.ansi.enabled".*error\.', "", message or (lines[0] if lines else "no message")
-    )
+    message, *others = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    if type(error).__name__ == "Py4JJavaError":
+        message = next((line.removeprefix(":").strip() for line in others if line.startswith(":")), "") or message
+    message = re.sub(r' If necessary set "spark.sql.ansi.enabled".*error\.', "", message)
     return _BUG.sub("", _PREFIX.sub("", message)).strip() or "no message"
 
 

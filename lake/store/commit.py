@@ -30,7 +30,7 @@ from lake.store.positioned_commit import (
     remove_actions,
     stage,
 )
-from lake.store.rows import Rows
+from lake.store.rows import Rows, sortable
 from lake.store.scan import Scan, arrow_schema
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
 from lake.store.table_logs import table_log
@@ -200,8 +200,8 @@ def _put_feed(staging: StagingTable, rows: pa.Table) -> Action:
 
 
 def _sorted(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
-    flat = [name for name in identity if not pa.types.is_nested(rows.schema.field(name).type)]
-    return rows.sort_by([(name, "ascending") for name in flat]) if flat else rows
+    keys = [(name, "ascending") for name in sortable(rows.schema, identity)]
+    return rows.sort_by(keys) if keys else rows
 
 
 def _with_meanings(rows: pa.Table, meanings: Meanings) -> pa.Table:

@@ -93,7 +93,8 @@ def after_images(
     columns: Sequence[str], identity: Sequence[str], quote: str, maps: Mapping[str, Kind] = MappingProxyType({})
 ) -> list[str]:
     """`maps` are the types of columns that are compared by their texts, since Spark compares no maps."""
-    after = [f"case when _new is null then {old} else {new} end as {new}" for new, old in _names(columns, quote)]
+    pairs_of_names = ((quoted(column, quote), quoted(old_name(column), quote)) for column in columns)
+    after = [f"case when _new is null then {old} else {new} end as {new}" for new, old in pairs_of_names]
     return [*after, f"{_change(columns, identity, quote, maps)} as {CHANGE}"]
 
 
@@ -124,10 +125,6 @@ def _change(
 
 def _by_side(on_both: str) -> str:
     return f"case when _new is null then 'delete' when _there is null then 'insert' else {on_both} end"
-
-
-def _names(columns: Sequence[str], quote: str) -> list[tuple[str, str]]:
-    return [(quoted(column, quote), quoted(old_name(column), quote)) for column in columns]
 
 
 FEED: Final = "feed"

@@ -1,7 +1,4 @@
-"""Rows in this process (Arrow) or in Spark, as one type: only this module asks where they are.
-
-Limits of `lake.cost` and the setting `in_process_rows` decide: `within` collects rows if they are few.
-"""
+"""Rows of a diff or a table, in this process (Arrow) or in Spark. `within` and `collected` fetch them."""
 
 from __future__ import annotations
 
@@ -103,3 +100,9 @@ class Rows:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         return self.held if self.in_memory is None else to_frame(spark, self.in_memory)
+
+
+def sortable(schema: pa.Schema, columns: Sequence[str]) -> list[str]:
+    import pyarrow as pa
+
+    return [name for name in columns if not pa.types.is_nested(schema.field(name).type)]

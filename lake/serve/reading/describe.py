@@ -16,15 +16,15 @@ from lake.read.sql import EditionReader
 from lake.serve.describe import problems
 from lake.serve.pages import page
 from lake.serve.problems import READING
-from lake.serve.reading.content_negotiation import MEDIA, edition_choice, parameters
 from lake.serve.reading.queries import PRIVATE, edition_headers
 from lake.serve.reading.request_context import RequestContext
+from lake.serve.reading.request_parameters import MEDIA, edition_choice, parameters
 from lake.serve.reading.sharing import ROUTES
 from lake.store.snapshot import Published
 
 EDITION: Final = {
     "edition": "The edition that is read; by default the current one.",
-    "cut": "The newest edition of it.",
+    "cut": "The cut whose newest edition is read.",
 }
 FORMAT: Final = {"format": "csv, json, jsonl or parquet; by default what Accept says, else json."}
 

@@ -20,10 +20,10 @@ from lake.errors import DeclarationError
 from lake.read.sql import EditionReader
 from lake.serve.bodies import receive
 from lake.serve.problems import Problem
-from lake.serve.reading.content_negotiation import MEDIA, edition_choice, json_object, negotiated_format, parameters
 from lake.serve.reading.query_pool import AnswerClosed, RunningQuery, stop_on_disconnect
 from lake.serve.reading.query_worker import QueryTask
 from lake.serve.reading.request_context import RequestContext
+from lake.serve.reading.request_parameters import MEDIA, edition_choice, json_object, negotiated_format, parameters
 from lake.serve.reading.stored_answers import AnswerResponse, StoredAnswer
 from lake.store.ledger.reads import Read
 from lake.store.snapshot import Published
@@ -202,7 +202,7 @@ class Download:
         except BaseException as error:
             answer.close()
             if isinstance(error, AnswerClosed):
-                raise self.fault or self.work.problem(0) from None
+                raise self.fault or self.work.problem() from None
             raise
         return AnswerResponse(answer, self.kind, {**headers, "content-length": str(answer.size)} if whole else headers)
 

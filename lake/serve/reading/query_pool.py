@@ -170,7 +170,7 @@ class RunningQuery:
     def outcome(self) -> str:
         return "" if self.reason == "memory" else self.reason
 
-    def problem(self, seconds: float) -> Problem:
+    def problem(self, seconds: float = 0) -> Problem:
         match self.reason:
             case "time":
                 return Problem("too-slow-query", f"more than {seconds:g} seconds")
@@ -255,7 +255,7 @@ class QueryPool:
         if self.stopped:
             work.stop("stopping")
         if work.reason:
-            raise work.problem(0)
+            raise work.problem()
 
     async def _live_idle(self) -> WorkerProcess | None:
         while self._idle:

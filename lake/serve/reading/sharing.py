@@ -24,9 +24,9 @@ from lake.errors import did_you_mean
 from lake.read.public_files import PublicFile
 from lake.read.sql import CURRENT, EditionChoice, EditionReader
 from lake.serve.problems import Problem, problem_of
-from lake.serve.reading.content_negotiation import json_object, parameters, whole_number
 from lake.serve.reading.queries import PRIVATE, edition_headers, whole_body
 from lake.serve.reading.request_context import RequestContext
+from lake.serve.reading.request_parameters import json_object, parameters, whole_number
 from lake.serve.reading.signed_urls import FileLink
 from lake.store.ledger.editions import edition_by, edition_since
 from lake.store.ledger.grants import Grant

@@ -18,8 +18,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lake.serve.problems import Problem
-from lake.serve.reading.content_negotiation import MEDIA
 from lake.serve.reading.query_pool import AnswerClosed, RunningQuery
+from lake.serve.reading.request_parameters import MEDIA
 
 READ_BYTES: Final = 1 << 18
 MEMORY_BYTES: Final = 1 << 16

@@ -23,6 +23,7 @@ from lake.store.delta import Position
 from lake.store.duckdb_tables import TableFiles
 from lake.store.positioned_commit import commit_actions, stage
 from lake.store.proof.fingerprints import duck_values, fields_of_json
+from lake.store.rows import sortable
 from lake.store.storage import Address
 from lake.store.table_log import TableState, delta_table
 from lake.text import SPARK, literal, quoted
@@ -138,8 +139,7 @@ def compact_table(
 
 def sortable_columns(path: Address, columns: Sequence[str]) -> list[str]:
     with delta.opened(path) as table:
-        kinds = {field.name: field.type for field in pa.schema(table.schema())}
-    return [name for name in columns if not pa.types.is_nested(kinds[name])]
+        return sortable(pa.schema(table.schema()), columns)
 
 
 def compact_by_spark(  # noqa: PLR0913 which parts of which table, and how

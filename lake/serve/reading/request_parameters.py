@@ -1,4 +1,4 @@
-"""Parameters of a read, such as the format: from the query string, the path, the body, or Accept."""
+"""Parameters of a read, such as the format: from the query string, the body, or Accept."""
 
 from __future__ import annotations
 
