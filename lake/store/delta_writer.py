@@ -214,13 +214,13 @@ def may_have_far_times(table: TableState) -> bool:
 
 
 def _times(fields: pa.Schema | pa.StructType, within: str = "") -> Iterator[str]:
-    """Yield the dotted names of columns with times. Lists and maps have no statistics."""
+    """Yield the dotted names of columns with instants. Lists and maps have no statistics; local times were no INT96."""
     import pyarrow as pa
 
     for field in fields:
         if pa.types.is_struct(field.type):
             yield from _times(field.type, f"{within}{field.name}.")
-        elif "timestamp" in str(field.type):
+        elif "tz=" in str(field.type):
             yield f"{within}{field.name}"
 
 

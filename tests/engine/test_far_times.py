@@ -30,6 +30,7 @@ FIELDS: Final = {
     "id": "int",
     "v": "int",
     "until": TIME,
+    "local": {"type": "long", "logicalType": "local-timestamp-micros"},
     "span": {"type": "record", "name": "Span", "fields": [{"name": "end", "type": TIME}]},
     "days": {"type": "array", "items": TIME},
 }
@@ -45,7 +46,8 @@ INT96: Final = {"spark.sql.parquet.outputTimestampType": "INT96"}
 
 
 def event(number: int, version: int, time: str) -> dict[str, Any]:
-    return {"id": number, "v": version, "until": time, "span": {"end": time}, "days": [time, TIMES[2]]}
+    local = "2024-01-01T00:00:00"
+    return {"id": number, "v": version, "until": time, "local": local, "span": {"end": time}, "days": [time, TIMES[2]]}
 
 
 class Project:

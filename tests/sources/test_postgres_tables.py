@@ -127,6 +127,43 @@ def test_table_of_the_guide_equals_that_of_the_database(
     assert not [*quarantined_records(lakehouse.settings)]
 
 
+def test_changes_of_a_table_with_another_name_for_a_while_are_read(
+    lakehouse: Lakehouse, shop: Shop, spark: SparkSession
+) -> None:
+    run(lakehouse, spark)
+    shop.execute(
+        "ALTER TABLE orders RENAME TO moved",
+        "INSERT INTO moved VALUES (90, 'moved', NULL, 1)",
+        "DELETE FROM moved WHERE id = 1",
+        "ALTER TABLE moved RENAME TO orders",
+    )
+    run(lakehouse, spark)
+    assert in_the_lake(lakehouse) == in_the_database(shop)
+
+
+def test_rows_that_take_over_keys_in_one_statement_stay(lakehouse: Lakehouse, shop: Shop, spark: SparkSession) -> None:
+    shop.execute(
+        "ALTER TABLE orders DROP CONSTRAINT orders_pkey",
+        "ALTER TABLE orders ADD PRIMARY KEY (id) DEFERRABLE",
+        "ALTER TABLE orders REPLICA IDENTITY FULL",
+    )
+    run(lakehouse, spark)
+    for statement in (
+        "UPDATE orders SET id = id + 1",
+        "UPDATE orders SET id = CASE id WHEN 5 THEN 6 ELSE 5 END WHERE id IN (5, 6)",
+        "BEGIN; SET CONSTRAINTS ALL DEFERRED; UPDATE orders SET id = 8 WHERE id = 7;"
+        "UPDATE orders SET note = 'was here' WHERE id = 8 AND customer = 'c7';"
+        "DELETE FROM orders WHERE customer = 'c7';"
+        "UPDATE orders SET note = 'is here' WHERE id = 8; COMMIT",
+        "BEGIN; UPDATE orders SET id = 200 WHERE id = 9; UPDATE orders SET note = NULL WHERE id = 200;"
+        "DELETE FROM orders WHERE id = 200; COMMIT",
+        "BEGIN; UPDATE orders SET id = 201 WHERE id = 10; UPDATE orders SET id = 10 WHERE id = 201; COMMIT",
+    ):
+        shop.execute(statement)
+        run(lakehouse, spark)
+        assert in_the_lake(lakehouse) == in_the_database(shop), statement
+
+
 def test_copy_finds_changes_missed_without_a_slot(
     lakehouse: Lakehouse, shop: Shop, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

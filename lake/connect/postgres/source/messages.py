@@ -86,8 +86,8 @@ class Images:
     def identity(self, row: Row) -> str:
         return _image(compress(zip(self.members, row, strict=True), self.of_identity))
 
-    def key_changed(self, old: Row, new: Row) -> bool:
-        return any(old[at] != new[at] for at in self.key)
+    def key_of(self, row: Row) -> Row:
+        return tuple(row[at] for at in self.key)
 
 
 def _image(members: Iterable[tuple[Member, Value]]) -> str:
@@ -101,11 +101,18 @@ def _image(members: Iterable[tuple[Member, Value]]) -> str:
 Change = tuple[str, str, str]
 
 
-def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Change]:
+def changes(message: Insert | Update | Delete, images: Images, moved: dict[Row, Row]) -> Sequence[Change]:
+    """Return the changes of keys. `moved` has the rows that took over a key in this transaction: {key: row}.
+
+    The row that had the key before may still change or go, if the constraint is deferrable. That changes no key.
+    """
     if isinstance(message, Insert):
         return (("c", "null", images.whole(message.new)),)
+    had = message.old if message.old is not None and message.whole else None
+    was_replaced = had is not None and moved.get(images.key_of(had), had) != had
     if isinstance(message, Delete):
-        return (("d", images.whole(message.old) if message.whole else images.identity(message.old), "null"),)
+        gone = images.whole(message.old) if message.whole else images.identity(message.old)
+        return () if was_replaced else (("d", gone, "null"),)
     old, new = message.old, message.new
     if old is None:
         return (("u", "null", images.whole(new)),)
@@ -117,10 +124,15 @@ def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Chang
             for value, before, kept in zip(new, old, images.of_identity, strict=True)
         )
     before = images.whole(old) if message.whole else "null"
-    if not images.key_changed(old, new):
-        return (("u", before, images.whole(new)),)
+    key, now = images.key_of(old), images.key_of(new)
+    if key == now:
+        if key in moved and not was_replaced:
+            moved[key] = new
+        return () if was_replaced else (("u", before, images.whole(new)),)
+    if message.whole:
+        moved[now] = new
     gone = before if message.whole else images.identity(old)
-    return ("d", gone, "null"), ("c", "null", images.whole(new))
+    return (*(() if was_replaced else (("d", gone, "null"),)), ("c", "null", images.whole(new)))
 
 
 def head(source: str, database: str, schema: str, table: str, *, snapshot: str = "false") -> str:

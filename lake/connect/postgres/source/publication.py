@@ -45,7 +45,7 @@ BY_SCHEMA: Final[LiteralString] = (
 )
 COLUMNS: Final[LiteralString] = """
     SELECT a.attrelid, a.attname, a.atttypid, a.attstorage,
-           coalesce(a.attnum = ANY(i.indkey) AND NOT i.indisprimary, false),
+           coalesce(a.attnum = ANY(i.indkey), false),
            coalesce(a.attnum = ANY(k.indkey), false)
     FROM pg_attribute a
     LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisreplident

@@ -107,7 +107,7 @@ class PostgresSource:
         with export_tables(self._server, self.options, [stream], place.version) as exported:
             table = exported.tables[self.options.tables[stream]]
             moment = CommitMoment(exported.lsn, exported.at)
-            pairs = copy_messages(self._reading(place, era=0), table, exported.rows(table), moment, again=False)
+            pairs = copy_messages(self._reading(place), table, exported.rows(table), moment, again=False)
             records = (SourceRecord(text, name) for text, name in pairs)
             yield SnapshotRows(lsn_text(exported.lsn), records)
 
@@ -241,7 +241,7 @@ class PostgresSource:
         with export_tables(self._server, self.options, uncopied, place.version) as exported:
             if any(entry["since"] for entry in known.tables.values()):
                 self._changes(known, place, spool, exported.lsn, None)
-            reading, moment = self._reading(place, known.era), CommitMoment(exported.lsn, exported.at, known.era)
+            reading, moment = self._reading(place, known), CommitMoment(exported.lsn, exported.at, known.era)
             entries, columns = {}, RecordBuffer(spool)
             for stream in uncopied:
                 table = exported.tables[self.options.tables[stream]]
@@ -264,7 +264,7 @@ class PostgresSource:
         """
         since = {stream: read_lsn(entry["since"]) for stream, entry in known.tables.items() if entry["since"]}
         while True:
-            taken = Transactions(self._reading(place, known.era), spool, after=read_lsn(known.to), since=since)
+            taken = Transactions(self._reading(place, known), spool, after=read_lsn(known.to), since=since)
             taken.take(self._server.peek(self.options.slot, self.options.publication, lsn_text(upto), limit))
             taken.finish()
             self._refuse([*of_slot(known, self._server.slot(self.options.slot), self.options.slot)])
@@ -273,10 +273,12 @@ class PostgresSource:
                 return taken, whole
             limit *= 8
 
-    def _reading(self, place: ServerPosition, era: int) -> ChangeContext:
-        options = self.options
+    def _reading(self, place: ServerPosition, known: PostgresPosition | None = None) -> ChangeContext:
+        options, entries = self.options, known.tables if known else {}
+        tables = {entry["id"]: options.tables[stream] for stream, entry in entries.items() if stream in options.tables}
+        era = known.era if known else 0
         streams = {table: (stream, options.contracts[stream]) for stream, table in options.tables.items()}
-        return ChangeContext(options.name, place.database, era, streams, self._server.types)
+        return ChangeContext(options.name, place.database, era, streams, self._server.types, tables)
 
     def _uncopied(self, known: PostgresPosition) -> list[str]:
         return [stream for stream in self.streams if not known.tables.get(stream, {}).get("since")]

@@ -16,6 +16,7 @@ from lake.connect.postgres.source.pgoutput import (
     Delete,
     Insert,
     PgRelation,
+    Row,
     Truncate,
     Update,
     decode,
@@ -36,13 +37,14 @@ Lookup = Callable[[Sequence[int]], Mapping[int, PgType]]
 
 @dataclass(frozen=True)
 class ChangeContext:
-    """`streams` has (stream, contract) by "schema.table"."""
+    """`streams`: (stream, contract) by "schema.table". `tables`: this name by OID; a table may be renamed meanwhile."""
 
     source: str
     database: str
     era: int
     streams: Mapping[str, tuple[str, Contract]]
     types: Lookup
+    tables: Mapping[int, str] = field(default_factory=dict)
 
     def key(self, contract: Contract) -> list[Sequence[str]]:
         return [contract.field(name).names for name in contract.key]
@@ -85,6 +87,7 @@ class _StreamRelation:
     images: Images
     head: str
     since: int
+    moved: dict[Row, Row] = field(default_factory=dict)
 
 
 class Transactions:
@@ -133,6 +136,9 @@ class Transactions:
                 self._tail, self._millis, self._shown = self._moment.tail, at // 1000, self._reading.place(lsn, "")
                 self._ordinal, self._skipping = 0, lsn < self._after
             case Commit():
+                for of in self._relations.values():
+                    if of is not None:
+                        of.moved.clear()
                 if not self._skipping:
                     self.end = message.end
                 self._moment, self._skipping = None, False
@@ -144,18 +150,20 @@ class Transactions:
 
     def _relation(self, relation: PgRelation) -> _StreamRelation | None:
         reading = self._reading
-        stream, contract = reading.streams.get(f"{relation.schema}.{relation.name}", (None, None))
+        name = reading.tables.get(relation.id, f"{relation.schema}.{relation.name}")
+        stream, contract = reading.streams.get(name, (None, None))
         if stream is None or contract is None or stream not in self._since:
             return None
         declared = reading.types([column.type for column in relation.columns])
         images = Images.of(relation.columns, reading.key(contract), declared)
-        about = head(reading.source, reading.database, relation.schema, relation.name)
+        schema, _, table = name.partition(".")
+        about = head(reading.source, reading.database, schema, table)
         return _StreamRelation(stream, images, about, self._since[stream])
 
     def _change(self, message: Insert | Update | Delete) -> None:
         of = self._relations[message.relation]
         assert of is not None, "left out before it is decoded"
-        for change in changes(message, of.images):
+        for change in changes(message, of.images, of.moved):
             self._put(message.relation, change)
 
     def _put(self, number: int, change: tuple[str, str, str]) -> None:
