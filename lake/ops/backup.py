@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
+from lake.contracts import declared_files
 from lake.errors import DeclarationError, Unavailable, full
 from lake.ingest.field_encryption import BLANKED
 from lake.progress import OnProgress
@@ -28,7 +29,7 @@ from lake.session import file_modes
 from lake.store import archive_tier, delta, delta_writer, duckdb_tables, quarantine
 from lake.store.damage import damages
 from lake.store.keys import copied_store, has_store, restore_store
-from lake.store.ledger.editions import kept_editions
+from lake.store.ledger import editions, sent
 from lake.store.ledger.runs import WAREHOUSE, failing, recording
 from lake.store.scan import Scan
 from lake.store.storage import Address
@@ -98,6 +99,7 @@ def _backup(project: Project, folder: Path, keys: Path | None, on_progress: OnPr
                 where=project.settings.place(project.settings.warehouse),
                 fix="lake run",
             )
+        tables |= {name: delta.version(root / name) for name in _continue_elsewhere(project, folder / "warehouse")}
         done = Backup(str(folder), began, tables, left_out, keys is not None)
         with copied_store(project.settings, keys) if keys is not None else nullcontext():
             (folder / NOTE).write_text(json.dumps(asdict(done), default=str, indent=2) + "\n", "utf-8")
@@ -106,6 +108,15 @@ def _backup(project: Project, folder: Path, keys: Path | None, on_progress: OnPr
         (folder / NOTE).unlink(missing_ok=True)
         raise (full(error, where=str(folder)) if isinstance(error, Exception) else None) or error from None
     return done
+
+
+def _continue_elsewhere(project: Project, folder: Path) -> list[str]:
+    """Let the copy give its editions and deliveries numbers of their own; return the tables that it changed."""
+    copy = replace(project.settings, warehouse=str(folder.resolve()))
+    editions.continue_elsewhere(copy)
+    sent.continue_elsewhere(copy, declared_files.sinks(project.settings).names)
+    paths = [Warehouse(copy).book(name).path for name in ("numbers", "sent")]
+    return [path.relative_to(Warehouse(copy).root) for path in paths if delta.exists(path)]
 
 
 @dataclass(frozen=True)
@@ -161,13 +172,13 @@ def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
 def _tables(project: Project, left_out: list[str]) -> Iterator[Location]:
     """Yield the homes of derived tables that editions have or that are live, each before its inputs."""
     warehouse = Warehouse(project.settings)
-    editions = kept_editions(project.settings)
+    kept = editions.kept_editions(project.settings)
     for declaration in reversed(list(project.tables.values())):
         live = project.table(declaration).home
         if project.is_personal(declaration):
             left_out.append(declaration.name)
             continue
-        paths = {edition.tables[declaration.name].path for edition in editions if declaration.name in edition.tables}
+        paths = {edition.tables[declaration.name].path for edition in kept if declaration.name in edition.tables}
         for path in sorted(paths | {f"{declaration.layer}/{live}"}):
             layer, _, home = path.rpartition("/")
             yield warehouse.table(layer, home)

@@ -37,8 +37,9 @@ from lake.project.project import Project, load
 from lake.read.sql import reader
 from lake.store import quarantine
 from lake.store.keys import KeyStore, copied_store, open_store, secret_file
+from lake.store.ledger import sent
 from lake.store.ledger.cuts import latest_cut, record_cut
-from lake.store.ledger.editions import kept_editions
+from lake.store.ledger.editions import RESTORED, kept_editions, lost_editions
 from lake.store.log import Log
 from lake.testing import Commands, Lakehouse
 from tests.processes import until
@@ -88,6 +89,27 @@ def test_backup_reads_like_the_warehouse(shop: Project, tmp_path: Path) -> None:
         assert check_log(settings, "orders").faults == check_log(shop.settings, "orders").faults
         assert reader(settings).relation("select count(*) from customer_daily").fetchall() == ROWS
     assert kept_editions(copy) == kept_editions(shop.settings)
+
+
+def test_restored_warehouse_gives_editions_and_deliveries_numbers_of_their_own(shop: Project, tmp_path: Path) -> None:
+    settings = shop.settings
+    (settings.project / "sinks").mkdir()
+    (settings.project / "sinks/crm.toml").write_text("")
+    position = json.dumps({"edition": 1, "cut": 1, "published_at": "2024", "tables": {}, "rejected": []})
+    for sink in ("crm", "alert-late"):
+        sent.record(settings, sink, sent.State(position, 3, sent.Underway(2, "a")))
+    for copies in (1, 2):
+        backup(shop, tmp_path / f"copy{copies}", keys=None, on_progress=quiet)
+        copy = restored(settings, tmp_path / f"copy{copies}")
+        shop = replace(shop, settings=copy)
+        assert lost_editions(copy) == []
+        edition = publish(copy, 2 + copies, current_order=("silver", 0), customer_daily=("gold", 0))
+        assert edition.number == copies * RESTORED + 1
+        state, alert = sent.state(copy, "crm"), sent.state(copy, "alert-late")
+        assert (state.number, state.underway) == (3 + copies * RESTORED, None)
+        assert json.loads(state.position or "") == json.loads(position) | {"published_at": ""}
+        assert (alert.number, alert.position) == (3 + copies * RESTORED, position)
+    assert publish(settings, 2, current_order=("silver", 0), customer_daily=("gold", 0)).number == 2
 
 
 def test_backup_is_consistent_when_writers_continue(shop: Project, tmp_path: Path) -> None:

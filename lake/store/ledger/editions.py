@@ -64,6 +64,8 @@ EDITIONS: Final = LedgerTable("editions", {"action": "VARCHAR", **columns_of(Edi
 
 _NUMBERS = LedgerTable("numbers", {"what": "VARCHAR", "number": "BIGINT"}, durable=True)
 """Numbers of editions: if damage takes the table of editions, none of its numbers is given again."""
+RESTORED: Final = 1_000_000
+"""Editions of a restored warehouse begin after a multiple of it: later ones of the lost warehouse may be known."""
 
 
 def latest_edition(settings: Settings) -> Edition | None:
@@ -192,7 +194,7 @@ def record_edition(
     with EDITIONS.hold_lease(settings), view():
         delta.prefetch(table.location(settings).path for table in (EDITIONS, _NUMBERS))
         head, numbers = EDITIONS.head(settings), _NUMBERS.head(settings)
-        latest, last = _edition_of(head, "edition"), max(_last_numbers(head, numbers))
+        latest, last = _edition_of(head, "edition"), max(*_last_numbers(head, numbers), numbers.state.get("after", 0))
         if seen and _definitions(latest.tables if latest else {}) not in (
             _definitions(seen.tables),
             _definitions(tables),
@@ -267,6 +269,14 @@ def _record_number(numbers: LedgerHead, number: int) -> None:
     """The caller holds the lease of the editions."""
     if numbers.state.get("edition", 0) < number:
         numbers.add(["edition", number], edition=number)
+
+
+def continue_elsewhere(settings: Settings) -> None:
+    """Let a copy of the warehouse, which no other process knows yet, give its editions numbers of their own."""
+    numbers = _NUMBERS.head(settings)
+    if last := max(*_last_numbers(EDITIONS.head(settings), numbers), numbers.state.get("after", 0)):
+        after = (last // RESTORED + 1) * RESTORED
+        numbers.add(["after", after], **{**numbers.state, "after": after})
 
 
 def lost_editions(settings: Settings) -> list[Damage]:

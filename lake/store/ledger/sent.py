@@ -9,12 +9,14 @@ so is the delivery. After a crash between the two the message is sent again with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 from lake.config import Settings
+from lake.store.ledger.editions import RESTORED
 from lake.store.ledger_table import LedgerTable, columns_of
 from lake.text import quoted
 
@@ -85,6 +87,23 @@ def state(settings: Settings, sink: str) -> State:
 def record(settings: Settings, sink: str, now: State, rows: Iterable[Undelivered] = ()) -> None:
     with SENT.writing(settings) as head:
         head.add(*rows, sinks={**head.state.get("sinks", {}), sink: asdict(now)})
+
+
+def continue_elsewhere(settings: Settings, names: Collection[str]) -> None:
+    """Let deliveries of a copy of the warehouse, which no other process knows yet, have numbers of their own.
+
+    The sinks of these names need a resync: their receivers may have got more than the copy knows.
+    """
+    head = SENT.head(settings)
+    sinks = {
+        name: {**known, "number": known["number"] + RESTORED} for name, known in head.state.get("sinks", {}).items()
+    }
+    for name in sinks.keys() & {*names}:
+        position = sinks[name]["position"]
+        unknown = position and json.dumps(json.loads(position) | {"published_at": ""})
+        sinks[name] |= {"position": unknown, "underway": None}
+    if sinks:
+        head.add(sinks=sinks)
 
 
 def forget(settings: Settings, sink: str) -> bool:

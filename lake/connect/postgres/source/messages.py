@@ -104,7 +104,7 @@ Change = tuple[str, str, str]
 def changes(message: Insert | Update | Delete, images: Images, moved: dict[Row, Row]) -> Sequence[Change]:
     """Return the changes of keys. `moved` has the rows that took over a key in this transaction: {key: row}.
 
-    The row that had the key before may still change or go, if the constraint is deferrable. That changes no key.
+    If the constraint is deferrable, the row that had the key may still change or go: this is left out.
     """
     if isinstance(message, Insert):
         return (("c", "null", images.whole(message.new)),)
