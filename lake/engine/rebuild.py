@@ -18,6 +18,7 @@ from lake.engine.table_columns import is_as_built
 from lake.engine.verbs import Advanced, after_inputs, record_done, run_verb
 from lake.project.declaration import Declaration
 from lake.session.spark_session import first_line, raise_if_gone
+from lake.store.damage import damage
 from lake.store.ledger.runs import seconds_since
 
 DRY_RUN = "dry run"
@@ -73,20 +74,22 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
 def _change(evaluation: Evaluation) -> PendingChange:
     if evaluation.head is None:
         return first_build(evaluation)
-    try:
-        return change_of_all(evaluation)
-    except Exception as error:
-        raise_if_gone(error)
-        damage = _damage(evaluation)
-        if damage is None:
-            raise
+    found = damage(evaluation.table.path)
+    why = found.found if found else None
+    if why is None:
+        try:
+            return change_of_all(evaluation)
+        except Exception as error:
+            raise_if_gone(error)
+            if (why := _reading_fault(evaluation)) is None:
+                raise
     logging.getLogger("lake").warning(
-        "%s cannot be read (%s): all its rows are written again", evaluation.declaration.name, damage
+        "%s cannot be read (%s): all its rows are written again", evaluation.declaration.name, why
     )
     return first_build(evaluation)
 
 
-def _damage(evaluation: Evaluation) -> str | None:
+def _reading_fault(evaluation: Evaluation) -> str | None:
     try:
         evaluation.table.content(evaluation.table.version())
     except Exception as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from io import SEEK_END
 from itertools import pairwise
 from typing import Final
+from urllib.parse import unquote
 
 from deltalake.exceptions import TableNotFoundError
 
@@ -142,16 +143,21 @@ def _is_commit(file: Address) -> bool:
 def _of_files(path: Address, *, within: bool) -> Damage | None:
     try:
         with delta.opened(path) as table:
-            files = archive_tier.files(path, table)
+            files, actions = archive_tier.files(path, table), delta.file_actions(table)
     except TableNotFoundError:
         if truncated_version(path) == 0:
             return None
         raise
     if gone := path.missing(files):
         return Damage(path, gone[0], "a file is missing")
-    for file in map(path.at, files if within else ()):
-        if not _is_parquet(file):
-            return Damage(path, file.url, "a file is not whole")
+    if within:
+        recorded = zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True)
+        sizes = {(path / unquote(name)).url: size for name, size in recorded}
+        for file in map(path.at, files):
+            if not _is_parquet(file):
+                return Damage(path, file.url, "a file is not whole")
+            if (entry := file.head()) and entry.size != sizes.get(file.url, entry.size):
+                return Damage(path, file.url, "another program has written a file again")
     return None
 
 
