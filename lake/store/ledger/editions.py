@@ -268,7 +268,7 @@ def _goes_back(latest: Edition, edition: Edition) -> bool:
 def _record_number(numbers: LedgerHead, number: int) -> None:
     """The caller holds the lease of the editions."""
     if numbers.state.get("edition", 0) < number:
-        numbers.add(["edition", number], edition=number)
+        numbers.add(["edition", number], **{**numbers.state, "edition": number})
 
 
 def continue_elsewhere(settings: Settings) -> None:
