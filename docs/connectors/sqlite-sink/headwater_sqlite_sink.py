@@ -72,7 +72,7 @@ class SqliteTarget:
         return SinkPosition.from_json(found[0]) if found else None
 
     def _wrong(self, table: TargetTable, name: str) -> LakeError:
-        fix = f"lake deliver {self.name} --repair"
+        fix = f"lake deliver {self.name} --resync"
         return LakeError(f"the row named {name} of {table.far} is another", where=str(self.file), fix=fix)
 
     @contextmanager
