@@ -22,7 +22,7 @@ from lake.errors import LakeError, StorageError, full
 from lake.session.spark_session import first_line
 from lake.store import archive_tier, delta
 from lake.store.storage import Address
-from lake.store.table_log import commit_file
+from lake.store.table_log import TableState, commit_file
 from lake.store.truncated_commit import COMMIT, truncated_version
 from lake.store.warehouse import KINDS, LAYERS, Warehouse
 
@@ -143,22 +143,25 @@ def _is_commit(file: Address) -> bool:
 def _of_files(path: Address, *, within: bool) -> Damage | None:
     try:
         with delta.opened(path) as table:
-            files, actions = archive_tier.files(path, table), delta.file_actions(table)
+            files = archive_tier.files(path, table)
+            sizes = _recorded_sizes(path, table) if within else {}
     except TableNotFoundError:
         if truncated_version(path) == 0:
             return None
         raise
     if gone := path.missing(files):
         return Damage(path, gone[0], "a file is missing")
-    if within:
-        recorded = zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True)
-        sizes = {(path / unquote(name)).url: size for name, size in recorded}
-        for file in map(path.at, files):
-            if not _is_parquet(file):
-                return Damage(path, file.url, "a file is not whole")
-            if (entry := file.head()) and entry.size != sizes.get(file.url, entry.size):
-                return Damage(path, file.url, "another program has written a file again")
+    for file in map(path.at, files if within else ()):
+        if not _is_parquet(file):
+            return Damage(path, file.url, "a file is not whole")
+        if (entry := file.head()) and entry.size != sizes.get(file.url, entry.size):
+            return Damage(path, file.url, "another program has written a file again")
     return None
+
+
+def _recorded_sizes(path: Address, table: TableState) -> dict[str, int]:
+    names, sizes = (delta.file_actions(table).column(name).to_pylist() for name in ("path", "size_bytes"))
+    return {(path / unquote(name)).url: size for name, size in zip(names, sizes, strict=True)}
 
 
 def _is_parquet(file: Address) -> bool:
