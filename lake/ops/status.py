@@ -179,9 +179,10 @@ def _damaged_stream(settings: Settings, stream: str, head: LogHead | None) -> St
     found = StreamStatus(stream, damaged=True)
     if head:
         found = replace(found, batch=head.batch, events=head.events, event_time=head.latest)
+    log = Log(settings, stream)
     with suppress(Exception):  # the damage may be where the log lists its files
-        marks = landing.ingested_marks(Log(settings, stream))
-        return replace(found, pending=_count_pending(settings, stream, marks))
+        if delta.head(log.path, log.app):
+            return replace(found, pending=_count_pending(settings, stream, landing.ingested_marks(log)))
     return found
 
 

@@ -316,7 +316,8 @@ UNREADABLE = [
 def test_episode_neither_ends_nor_begins_while_its_measure_cannot_be_read(
     shop: Settings, webhook: Webhook, measure: str, of: str, folder: str
 ) -> None:
-    remove_waiting_files(shop)
+    if measure != "pending":  # which is 0 without files, whatever the log has
+        remove_waiting_files(shop)
     above = 10**10 if measure == "age" else 0
     declare(shop, webhook, "fires", f'measure = "{measure}"', f'of = "{of}"', f"above = {above}")
     declare(shop, webhook, "rests", f'measure = "{measure}"', f'of = "{of}"', f"above = {above}")
