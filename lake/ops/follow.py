@@ -79,13 +79,14 @@ class _Following:
         began, reports, is_idle = RunInputs.now(self.settings), list[Callable[[], None]](), False
         if began == self.idle_inputs and time.monotonic() - self.at < IDLE_SECONDS:
             return None
-        is_unchanged = began == self.ended_inputs
+        may_be_idle = began == self.ended_inputs
+
+        def delay(line: str) -> None:
+            reports.append(partial(self.on_progress, line))
+
         try:
-            with delayed(reports) if is_unchanged else nullcontext():
-                note = (
-                    (lambda line: reports.append(partial(self.on_progress, line))) if is_unchanged else self.on_progress
-                )
-                done = run(self.settings, self.spark, note, batches=1)
+            with delayed(reports) if may_be_idle else nullcontext():
+                done = run(self.settings, self.spark, delay if may_be_idle else self.on_progress, batches=1)
             is_first, self.ended_inputs = self.ended_inputs is None, RunInputs.now(self.settings)
             is_idle = began == self.ended_inputs and done.is_complete
         finally:

@@ -241,6 +241,7 @@ def _after_publish(project: Project, on_progress: OnProgress) -> tuple[dict[str,
     for name, fault in faults.items():
         failed(name, fault)
     following = [sink for sink in declared.values() if sink.after_publish]
+    has_asked = has_asked or bool(following)
     for sink in following:
         try:
             if (done := deliver(settings, sink)).changed:
@@ -249,8 +250,8 @@ def _after_publish(project: Project, on_progress: OnProgress) -> tuple[dict[str,
             failed(sink.name, failure)
     for hook in after_publish(settings):
         hook.run(project, report, failed)
-        has_asked |= hook.is_due(settings)
-    return failures, bool(has_asked or following)
+        has_asked = has_asked or hook.is_due(settings)
+    return failures, has_asked
 
 
 def _ingest(work: Ingestion, on_progress: OnProgress) -> tuple[dict[str, BatchCounts], dict[str, LakeError], list[str]]:

@@ -13,4 +13,4 @@ def _run(project: Project, on_progress: OnProgress, on_failure: OnFailure) -> No
     purge(project, on_progress)
 
 
-AFTER_PUBLISH = AfterPublish(_run, lambda _: False, before_maintenance=True)
+AFTER_PUBLISH = AfterPublish(_run, before_maintenance=True, is_due=lambda _: False)

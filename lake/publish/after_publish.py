@@ -24,15 +24,15 @@ class AfterPublish:
     """Object of an entry point in the group `lake.after_publish`.
 
     - `run` does the work, with a callback for its progress, and one for failures by name.
-    - `is_due` returns whether `run` may have work although nothing is new: it depends on the clock or other systems.
     - `sinks` returns the sinks that it delivers to, for `lake status`.
     - `before_maintenance`: `run` is also called before old versions are removed.
+    - `is_due` returns whether `run` may have work although nothing is new: it depends on the clock or other systems.
     """
 
     run: Callable[[Project, OnProgress, OnFailure], None]
-    is_due: Callable[[Settings], bool] = lambda _: True
     sinks: Callable[[Settings], SoundSinks] = lambda _: ({}, {})
     before_maintenance: bool = False
+    is_due: Callable[[Settings], bool] = lambda _: True
 
 
 def after_publish(settings: Settings) -> Iterator[AfterPublish]:

@@ -160,8 +160,8 @@ def _of_files(path: Address, *, within: bool) -> Damage | None:
 
 
 def _recorded_sizes(path: Address, table: TableState) -> dict[str, int]:
-    names, sizes = (delta.file_actions(table).column(name).to_pylist() for name in ("path", "size_bytes"))
-    return {(path / unquote(name)).url: size for name, size in zip(names, sizes, strict=True)}
+    actions = delta.file_actions(table).select(["path", "size_bytes"]).to_pylist()
+    return {(path / unquote(action["path"])).url: action["size_bytes"] for action in actions}
 
 
 def _is_parquet(file: Address) -> bool:

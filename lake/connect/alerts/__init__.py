@@ -32,4 +32,4 @@ def _sinks(settings: Settings) -> SoundSinks:
     return row_sinks(settings)
 
 
-AFTER_PUBLISH = AfterPublish(_run, _is_due, _sinks)
+AFTER_PUBLISH = AfterPublish(_run, sinks=_sinks, is_due=_is_due)

@@ -19,7 +19,7 @@ from lake.errors import DeclarationError, StorageError
 from lake.kinds.reducer import Refusal
 from lake.records.single_reader import RecordRejected
 from lake.serve.decide.committed_state import Accepted, CommittedState, KeyState, fold_event
-from lake.serve.decide.rule import CommandRule, Key, compared_fields, content
+from lake.serve.decide.rule import CommandRule, Key, content
 from lake.serve.intake_folder import Group
 from lake.serve.problems import Problem
 from lake.serve.source import DeclaredIntake, place
@@ -96,7 +96,7 @@ class CommandValidator:
     def command(self, stream: str, text: bytes, facts: Mapping[str, str]) -> Command:
         rule = self.rules[stream]
         values = rule.values(text, facts, now=datetime.now(UTC))
-        return Command(stream, values, rule.key(values), rule.id(values), compared_fields(rule.contract))
+        return Command(stream, values, rule.key(values), rule.id(values), rule.compared)
 
     def begin(self) -> None:
         """Read acknowledged events that are in no log. Raises DeclarationError if one was not validated."""

@@ -18,7 +18,7 @@ from lake.errors import DeclarationError, StorageError
 from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
 from lake.records.single_reader import EXTRA
-from lake.serve.decide.rule import CommandRule, Key, compared_fields, content
+from lake.serve.decide.rule import CommandRule, Key, content
 from lake.serve.intake_folder import IntakeFolder
 from lake.store.log import Log
 from lake.store.log_head import LogHead
@@ -151,7 +151,7 @@ class CommittedState:
         rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
         stored = set(scan.schema().names)
         names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
-        compared = compared_fields(rule.contract)
+        compared = rule.compared
         every = dict.fromkeys([*names, *(name for name in compared if name != EXTRA)])
         columns = [name for name in (*every, *PLACE, "_version", EXTRA) if name in stored]
         where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"

@@ -77,6 +77,10 @@ class CommandRule:
         return tuple(_canonical(values[name]) for name in self.contract.id)
 
     @cached_property
+    def compared(self) -> tuple[str, ...]:
+        return compared_fields(self.contract)
+
+    @cached_property
     def _forms(self) -> Forms:
         return self.folding.forms
 

@@ -108,22 +108,26 @@ def changes(message: Insert | Update | Delete, images: Images, moved: dict[Row, 
     """
     if isinstance(message, Insert):
         return (("c", "null", images.whole(message.new)),)
-    had = message.old if message.old is not None and message.whole else None
-    was_replaced = had is not None and moved.get(images.key_of(had), had) != had
+    if isinstance(message, Update) and message.old is None:
+        return (("u", "null", images.whole(message.new)),)
+    old = message.old
+    assert old is not None, "a delete has it"
+    before = images.whole(old) if message.whole else "null"
+    was_replaced = bool(moved) and message.whole and moved.get(images.key_of(old), old) != old
+
+    def removal() -> tuple[Change, ...]:
+        return () if was_replaced else (("d", before if message.whole else images.identity(old), "null"),)
+
     if isinstance(message, Delete):
-        gone = images.whole(message.old) if message.whole else images.identity(message.old)
-        return () if was_replaced else (("d", gone, "null"),)
-    old, new = message.old, message.new
-    if old is None:
-        return (("u", "null", images.whole(new)),)
+        return removal()
+    new = message.new
     if message.whole:
-        new = tuple(before if value is UNCHANGED else value for value, before in zip(new, old, strict=True))
+        new = tuple(had if value is UNCHANGED else value for value, had in zip(new, old, strict=True))
     else:
         new = tuple(
-            before if value is UNCHANGED and kept else value
-            for value, before, kept in zip(new, old, images.of_identity, strict=True)
+            had if value is UNCHANGED and kept else value
+            for value, had, kept in zip(new, old, images.of_identity, strict=True)
         )
-    before = images.whole(old) if message.whole else "null"
     key, now = images.key_of(old), images.key_of(new)
     if key == now:
         if key in moved and not was_replaced:
@@ -131,8 +135,7 @@ def changes(message: Insert | Update | Delete, images: Images, moved: dict[Row, 
         return () if was_replaced else (("u", before, images.whole(new)),)
     if message.whole:
         moved[now] = new
-    gone = before if message.whole else images.identity(old)
-    return (*(() if was_replaced else (("d", gone, "null"),)), ("c", "null", images.whole(new)))
+    return (*removal(), ("c", "null", images.whole(new)))
 
 
 def head(source: str, database: str, schema: str, table: str, *, snapshot: str = "false") -> str:

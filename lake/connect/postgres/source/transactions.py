@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -87,7 +88,6 @@ class _StreamRelation:
     images: Images
     head: str
     since: int
-    moved: dict[Row, Row] = field(default_factory=dict)
 
 
 class Transactions:
@@ -97,6 +97,7 @@ class Transactions:
         self._reading, self._after, self._since = reading, after, since
         self._columns = RecordBuffer(spool)
         self._relations: dict[int, _StreamRelation | None] = {}
+        self._moved = defaultdict[int, dict[Row, Row]](dict)
         self._moment: CommitMoment | None = None
         self._tail, self._millis, self._shown, self._ordinal, self._skipping = "", 0, "", 0, False
         self.end, self.records, self.messages = after, 0, 0
@@ -135,10 +136,8 @@ class Transactions:
                 self._moment = CommitMoment(lsn, at, self._reading.era, xid)
                 self._tail, self._millis, self._shown = self._moment.tail, at // 1000, self._reading.place(lsn, "")
                 self._ordinal, self._skipping = 0, lsn < self._after
+                self._moved.clear()
             case Commit():
-                for of in self._relations.values():
-                    if of is not None:
-                        of.moved.clear()
                 if not self._skipping:
                     self.end = message.end
                 self._moment, self._skipping = None, False
@@ -163,7 +162,7 @@ class Transactions:
     def _change(self, message: Insert | Update | Delete) -> None:
         of = self._relations[message.relation]
         assert of is not None, "left out before it is decoded"
-        for change in changes(message, of.images, of.moved):
+        for change in changes(message, of.images, self._moved[message.relation]):
             self._put(message.relation, change)
 
     def _put(self, number: int, change: tuple[str, str, str]) -> None:
