@@ -208,19 +208,19 @@ class History(DumpedRows):
         columns = visible(events.columns)
         over = f"over ({self._partition} order by {AT})"
         state = self._state(columns)
-        steps = {
-            "_opens": f"not ({state} <=> lag({state}) {over})",
-            SINCE: f"max(if(_opens, {SINCE}, null)) {over}",
-            "_ends": f"coalesce(lead(_opens) {over}, true)",
-        }
         if AGAIN not in events.columns:
             events = events.withColumn(AGAIN, F.lit(False))
         rows = events.withColumn("_then", F.expr(f"lead({INSTANT}) {over}"))
         rows = rows.where(f"_then is null or _then <> {INSTANT}")
-        for column, sql in steps.items():
-            rows = rows.withColumn(column, F.expr(sql))
-        following = {"valid_to": f"lead({SINCE}) {over}", CLOSED: f"coalesce(lead({GONE}) {over}, false)"}
-        rows = rows.where("_ends").withColumns({column: F.expr(sql) for column, sql in following.items()})
+        rows = rows.withColumn("_opens", F.expr(f"not ({state} <=> lag({state}) {over})"))
+        # Together: DuckDB sorts once. The event after the last one of a version opens the next.
+        steps = {
+            SINCE: f"max(if(_opens, {SINCE}, null)) {over}",
+            "valid_to": f"lead({SINCE}) {over}",
+            CLOSED: f"coalesce(lead({GONE}) {over}, false)",
+            "_ends": f"coalesce(lead(_opens) {over}, true)",
+        }
+        rows = rows.withColumns({column: F.expr(sql) for column, sql in steps.items()}).where("_ends")
         versions = rows.where(f"not {GONE} or {AGAIN}").withColumnRenamed(SINCE, "valid_from")
         return versions.selectExpr(
             *[f"`{column}`" for column in columns],
