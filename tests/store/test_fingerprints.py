@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -166,12 +166,13 @@ def text_hash(text: str) -> int:
     return int(hashlib.md5(text.encode()).hexdigest()[:16], 16)
 
 
-def test_duckdb_writes_every_value_as_the_model(rows: pa.Table) -> None:
+@pytest.mark.parametrize("filled", [(), ("n",), ("n", *TYPES)[::2], ("n", *TYPES)], ids=len)
+def test_duckdb_writes_every_value_as_the_model(rows: pa.Table, filled: Sequence[str]) -> None:
     fields = fields_of(rows.schema)
     with duckdb_tables.connection() as con:
         con.register("t", rows)
         values = f"SELECT {fingerprints.duck_values(fields, rows.column_names)} FROM t"
-        found = con.sql(f"SELECT {row_text(fields, DUCK)} FROM ({values}) ORDER BY n").fetchall()
+        found = con.sql(f"SELECT {row_text(fields, DUCK, filled=filled)} FROM ({values}) ORDER BY n").fetchall()
     for [text], wanted in zip(found, expected(rows), strict=True):
         assert text == wanted
 

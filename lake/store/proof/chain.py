@@ -8,7 +8,7 @@ a person was forgotten, only these sums differ.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,8 +81,8 @@ def _parts(fields: Sequence[Field], sealed: Sequence[str]) -> list[list[Field]]:
     return [clear, [field for field in fields if field[0] in {*sealed, *PLACE}]] if sealed else [clear]
 
 
-def _sums(fields: Sequence[Field], sealed: Sequence[str]) -> str:
-    hashes = [f"sum({fingerprints.duck_hash(part)}::HUGEINT)" for part in _parts(fields, sealed)]
+def _sums(fields: Sequence[Field], sealed: Sequence[str], filled: Collection[str] = ()) -> str:
+    hashes = [f"sum({fingerprints.duck_hash(part, filled=filled)}::HUGEINT)" for part in _parts(fields, sealed)]
     return ", ".join(["count(*)", *hashes])
 
 
@@ -157,8 +157,9 @@ def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) 
         fields = fingerprints.fields_of_json(table.schema().to_json())
         with duckdb_tables.open_files(TableFiles(path, table, paths), by_file=True) as (con, columns):
             values = f"SELECT {duckdb_tables.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
+            sums = _sums(fields, sealed, fingerprints.filled_columns(con, columns))
             return con.execute(
-                f"SELECT {duckdb_tables.FILE}, _batch, _bucket, {_sums(fields, sealed)} FROM ({values})"
+                f"SELECT {duckdb_tables.FILE}, _batch, _bucket, {sums} FROM ({values})"
                 f" WHERE _batch BETWEEN {min(batches)} AND {max(batches)} AND _batch IN (SELECT unnest($1))"
                 " GROUP BY ALL ORDER BY ALL",
                 [list(batches)],

@@ -21,7 +21,7 @@ column added later, null in older rows, leaves their fingerprint unchanged. Valu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,12 +32,14 @@ from lake.store.storage import Address
 from lake.text import DUCKDB, SPARK, literal, quoted
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 Kind = str | Mapping[str, Any]
 Field = tuple[str, Kind]
 MODULUS: Final = 1 << 64
 KEY: Final = "content_key"
+SAMPLED_ROWS: Final = 1000
 BITS: Final = 53
 """Significand of a double; floats are handled as doubles."""
 
@@ -132,10 +134,28 @@ def fields_of_json(schema: str) -> list[Field]:
     return [(field["name"], field["type"]) for field in json.loads(schema)["fields"]]
 
 
-def row_text(fields: Sequence[Field], dialect: _Dialect, key: str = "''") -> str:
-    """Return SQL of the text of a row; a secret `key` before it hides which value has which hash."""
-    parts = [_named(name, kind, quoted(name, dialect.quote), dialect, 0) for name, kind in sorted(fields)]
-    return f"concat({', '.join([key, *parts])})"
+def row_text(fields: Sequence[Field], dialect: _Dialect, key: str = "''", filled: Collection[str] = ()) -> str:
+    """Return SQL of the text of a row; a secret `key` before it hides which value has which hash.
+
+    Rows without a null in the columns `filled` cost a sixth less. It is the text of all rows whatever these are.
+    """
+
+    def text(without_nulls: Collection[str]) -> str:
+        parts = [key]
+        for name, kind in sorted(fields):
+            value = quoted(name, dialect.quote)
+            if name in without_nulls:
+                parts += [_prefix(name, dialect), *_parts(kind, value, dialect, 0)]
+            else:
+                parts.append(_named(name, kind, value, dialect, 0))
+        return f"concat({', '.join(parts)})"
+
+    present = [quoted(name, dialect.quote) for name, _ in sorted(fields) if name in filled]
+    if not present:
+        return text(())
+    return (
+        f"CASE WHEN {' AND '.join(f'{name} IS NOT NULL' for name in present)} THEN {text(filled)} ELSE {text(())} END"
+    )
 
 
 def spark_text(kind: Kind, value: str) -> str:
@@ -144,8 +164,12 @@ def spark_text(kind: Kind, value: str) -> str:
 
 
 def _named(name: str, kind: Kind, value: str, d: _Dialect, depth: int) -> str:
-    prefix = literal(f"{len(name.encode())}:{name}=", d.quote)
-    return f"CASE WHEN {value} IS NULL THEN '' ELSE concat({prefix}, {', '.join(_parts(kind, value, d, depth))}) END"
+    parts = [_prefix(name, d), *_parts(kind, value, d, depth)]
+    return f"CASE WHEN {value} IS NULL THEN '' ELSE concat({', '.join(parts)}) END"
+
+
+def _prefix(name: str, d: _Dialect) -> str:
+    return literal(f"{len(name.encode())}:{name}=", d.quote)
 
 
 def _encoded(kind: Kind, x: str, d: _Dialect, depth: int) -> str:
@@ -217,8 +241,15 @@ def duck_values(fields: Sequence[Field], stored: Sequence[str]) -> str:
     )
 
 
-def duck_hash(fields: Sequence[Field], key: str = "''") -> str:
-    return DUCK.hashed(row_text(fields, DUCK, key))
+def duck_hash(fields: Sequence[Field], key: str = "''", filled: Collection[str] = ()) -> str:
+    return DUCK.hashed(row_text(fields, DUCK, key, filled))
+
+
+def filled_columns(con: duckdb.DuckDBPyConnection, columns: Sequence[str]) -> list[str]:
+    """Return those `columns` of `t` that have no null in its first rows."""
+    tests = ", ".join(f"count({quoted(name)}) = count(*)" for name in columns)
+    found = con.sql(f"SELECT {tests} FROM (FROM t LIMIT {SAMPLED_ROWS})").fetchall()[0]
+    return [name for name, is_filled in zip(columns, found, strict=True) if is_filled]
 
 
 def spark_hash(fields: Sequence[Field]) -> str:
@@ -252,6 +283,7 @@ def of_version(path: Address, version: int | None = None, key: str = "") -> Fing
         fields = fields_of_json(table.schema().to_json())
         with duckdb_tables.open_files(TableFiles(path, table, paths)) as (con, columns):
             values = f"SELECT {duck_values(fields, columns)} FROM t"
-            query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"
+            hashed = duck_hash(fields, "$1", filled_columns(con, columns))
+            query = f"SELECT count(*), coalesce(sum({hashed}::HUGEINT), 0) FROM ({values})"
             count, total = con.execute(query, [key]).fetchall()[0]
     return Fingerprint(count, int(total) % MODULUS)
