@@ -1,7 +1,7 @@
 """Proof that a person is forgotten: a search of every byte under the warehouse, with compressed files unpacked.
 
-Values are searched as whole words: as they are, as JSON writes them, percent-encoded, and truncated, as in Delta's
-column statistics.
+Values are searched as whole words: as they are, as JSON and CSV write them, percent-encoded, and truncated, as in
+Delta's column statistics.
 """
 
 from __future__ import annotations
@@ -240,7 +240,8 @@ def _has_value(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) 
 
 
 def _escaped_text_matches(file: Address, text: re.Pattern[str], overlap: int) -> bool:
-    texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file, overlap) if b"\\" in chunk)
+    chunks = (chunk for chunk in _chunks(file, overlap) if b"\\" in chunk or b'""' in chunk)
+    texts = (chunk.decode("utf-8", "replace") for chunk in chunks)
     return any(_matches(escaped, text) for escaped in texts)
 
 

@@ -1,8 +1,8 @@
 r"""Search for a person in texts: one of their values as a whole word, or a record about them.
 
-Producers write a value in many ways: `{"customer": "J\\u00f6rg"}` is about Jörg. So texts are also searched with JSON
-escapes decoded, and numbers and instants match in every spelling. A record's subject is compared as the contract reads
-it.
+Producers write a value in many ways: `{"customer": "J\\u00f6rg"}` is about Jörg. So texts are also searched with
+escapes of JSON and CSV decoded, and numbers and instants match in every spelling. A record's subject is compared as the
+contract reads it.
 """
 
 from __future__ import annotations
@@ -100,10 +100,19 @@ def _significant(number: Decimal) -> str:
 
 
 def unescaped_texts(text: str) -> Iterator[str]:
-    """Yield `text`, then with JSON escapes decoded, repeatedly: JSON may be nested in JSON."""
+    """Yield `text`, then with escapes of JSON decoded, repeatedly, then with doubled quotes of CSV too.
+
+    JSON may be nested in JSON, and either in the other.
+    """
     yield text
-    while (plain := ESCAPES.sub(lambda escape: str(json.loads(f'"{escape[0]}"')), text)) != text:
-        yield (text := plain)
+    for decode in (_unescaped, lambda escaped: _unescaped(escaped).replace('""', '"')):
+        before = text
+        while (plain := decode(before)) != before:
+            yield (before := plain)
+
+
+def _unescaped(text: str) -> str:
+    return ESCAPES.sub(lambda escape: str(json.loads(f'"{escape[0]}"')), text)
 
 
 def quarantined_records(
@@ -140,10 +149,14 @@ def _person_search(contract: Contract, subject: str, values: Collection[str]) ->
     # For text that is not JSON, such as half a record: the field anywhere.
     any_name = "|".join(re.escape(name) for name in sorted(names))
     broken = re.compile(f'"(?i:{any_name})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
+    # A line of CSV has no names: a text in any of its cells.
+    cell = re.compile(f'(?:^|[,;|\\t])\\s*"?{re.escape(subject)}"?\\s*(?:[,;|\\t]|$)')
+    in_csv = field.type == "string" and not NUMBER.fullmatch(subject)
     return lambda raw: (
         has_value(raw)
         or any(as_value(text) == as_value(subject) for text in _values(raw, names))
         or any(broken.search(plain) for plain in unescaped_texts(raw))
+        or (in_csv and not raw.lstrip().startswith(("{", "[")) and cell.search(raw) is not None)
     )
 
 

@@ -59,6 +59,11 @@ TOLD = [
     ('Jo "Ace" Li', '{"customer":"Jo \\"Ace\\" Li"}'),
     ("Ann/Eve", '{"customer":"Ann\\/Eve"}'),
     ("😀 Bo Ek", '{"customer":"\\ud83d\\ude00 Bo Ek"}'),
+    ('Jo "Ace" Li', '7,"Jo ""Ace"" Li",x,y'),
+    ('Jo "Ace" Li', '7,"{""customer"": ""Jo \\""Ace\\"" Li""}",x,y'),
+    ('Jo "Ace" Li', '{"line":"7,\\"Jo \\"\\"Ace\\"\\" Li\\",x,y"}'),
+    ("al", "7,al,x,y"),
+    ("al", '"al";7'),
     ("al", '{"customer":"al"}'),
     ("al", '{"BUYER": " al "}'),
     ("al", '{"buyer":"\\u0061l"}'),
@@ -74,6 +79,9 @@ OTHERS = [
     ("Jörg Müller", '{"customer":"Jörg Müllerin"}'),
     ("al", '{"customer":"ali","note":"al"}'),
     ("None", '{"customer":null}'),
+    ("al", '{"note":"7,al,x,y"}'),
+    ("al", "7,ali,al x,y"),
+    ("7", "al,7,x,y"),
     ("7", '{"customer":"07"}'),
     ("0052310", '{"customer":"52310"}'),
     ("5.00", '{"note":5}'),
@@ -199,6 +207,9 @@ def test_proof_reports_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     zipped.parent.mkdir(parents=True)
     zipped.write_bytes(gzip.compress(b'{"customer":"margaret"}'))
     assert search_files(settings, {"margaret"}).outside_the_warehouse == (str(zipped),)
+    plain = zipped.with_name("2.csv")
+    plain.write_bytes(b'customer\n"Jo ""Ace"" Li"\n')
+    assert search_files(settings, {'Jo "Ace" Li'}).outside_the_warehouse == (str(plain),)
     zipped.write_bytes(zipped.read_bytes()[:-9])
     assert search_files(settings, {"grace"}).outside_the_warehouse == (str(zipped),)
     half = whole.with_name(f"{whole.name}#1")
