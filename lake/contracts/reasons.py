@@ -24,6 +24,8 @@ class Reason(StrEnum):
     FILE = "file"
     ENVELOPE = "envelope"
     OTHER_TABLE = "other table"
+    OLDER_VERSION = "older version"
+    """Of a replay alone."""
 
 
 BLANK: Final = "blank line"

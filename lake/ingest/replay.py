@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
+from lake.contracts import evolution
 from lake.contracts.contract import Contract, load_contract, streams_of
 from lake.contracts.declared_text import declared_text, json_text, parse_json
 from lake.contracts.reasons import Reason
@@ -56,6 +57,7 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.FILE: "correct the file, or say in the contract's `csv` how it is written, and land it again: a file with"
     " another time of change is read again",
     Reason.ENVELOPE: f"send Debezium change messages, with op and row; {REPLAY}",
+    Reason.OLDER_VERSION: f"write the values as the newest version means them; {REPLAY}",
     Reason.OTHER_TABLE: "route the table's messages to its own stream, or correct `table` in the contract",
 }
 REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: the commit lists their marks
@@ -196,10 +198,24 @@ class _Replaying:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
-        while part := tuple(islice(self.rows, REPLAY_ROWS)):
+        rows = self.rows if self.is_repaired else self._of_same_meaning()
+        while part := tuple(islice(rows, REPLAY_ROWS)):
             counts = append(self.settings, spark, self.contract, partial(self._deliver, part), now=now)
             total = counts.after(total)
         return total
+
+    def _of_same_meaning(self) -> Iterator[Rejected]:
+        """Yield the rows but those of versions that are upcast: their texts are read by the newest contract."""
+        log = Log(self.settings, self.contract.name)
+        contracts = evolution.with_current(log.contracts(log.head()), self.contract)
+        upcast = {version for step in evolution.steps_of_log(contracts) for version in step.versions}
+        version_of = {head.batch: head.contract for head in log.heads()} if upcast else {}
+        for row in self.rows:
+            if (version := version_of.get(row.batch)) in upcast:
+                why = f"it came under version {version} of the contract, whose events are upcast"
+                self.failed[row.mark] = replace(row, reason=Reason.OLDER_VERSION, detail=why)
+            else:
+                yield row
 
     def _deliver(self, part: tuple[Rejected, ...], _: LogHead) -> ReplayDelivery | None:
         """Return those of `part` that are still in quarantine: an erasure may have blanked some before the lease."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import reduce
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
@@ -21,6 +22,7 @@ from lake.errors import DeclarationError
 from lake.project.project import load
 from lake.store import spark_upcast
 from lake.store.scan import to_frame
+from lake.testing import Commands, Lakehouse
 from tests import shop
 
 FIELDS: Final = {
@@ -126,6 +128,33 @@ def test_upcast_skips_events_of_a_version_that_declares_it() -> None:
     ):
         steps = [(step.version, step.versions) for step in steps_of_log(contracts)]
         assert steps == expected
+
+
+def test_record_rejected_under_an_upcast_version_is_replayed_only_if_corrected(
+    tmp_path: Path, commands: Commands
+) -> None:
+    def declared(version: int, **about: Any) -> Lakehouse:
+        energy = "long" if version > 1 else ("long", {"maximum": 100})
+        return shop.declare(project, shop.contract("meters", FIELDS | {"energy": energy}, time="day", **about))
+
+    project = shop.empty(tmp_path)
+    lakehouse = declared(1)
+    records = [{"id": n, "energy": n, "price": 1, "day": "2024-01-01"} for n in (2, 300)]
+    lakehouse.land("meters", *records)
+    assert commands.lake("ingest", at=lakehouse).code == 0
+    declared(2, upcast={"1": {"energy": "energy * 1000"}})
+    replayed = commands.lake("quarantine", "replay", "--json", at=lakehouse)
+    [failed] = json.loads(replayed.out)["failed"]
+    why = "it came under version 1 of the contract, whose events are upcast"
+    assert (replayed.code, failed["reason"], failed["detail"]) == (0, "older version", why)
+    lakehouse.land("meters", {"id": 4, "energy": 4000, "price": 1, "day": "2024-01-01"})
+    assert commands.lake("ingest", at=lakehouse).code == 0
+    repairs = json.loads(commands.lake("quarantine", "list", "--json", at=lakehouse).out)
+    file = tmp_path / "repair.json"
+    file.write_text(json.dumps([row | {"raw": json.dumps(records[1] | {"energy": 300_000})} for row in repairs]))
+    assert commands.lake("quarantine", "replay", "meters", str(file), at=lakehouse).code == 0
+    told = commands.lake("sql", "--json", "SELECT energy FROM logs.meters ORDER BY energy", at=lakehouse).out
+    assert [row["energy"] for row in json.loads(told)] == [2000, 4000, 300_000]
 
 
 STEPS: Final = {
