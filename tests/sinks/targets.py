@@ -290,6 +290,7 @@ class ToKafka(AnyTarget):
     kind = "kafka"
     proven = False
     editions = 2
+    occupied = "has records already, and not of this sink"
     rejected = ("repeat('x', 2000000)", "", "more than the topic takes")
     page_variable = "KAFKA"
     server: Kafka
@@ -317,6 +318,10 @@ class ToKafka(AnyTarget):
 
     def read(self, table: str) -> dict[int, dict[str, Any]]:
         return {row["id"]: row for row in self.latest(table).values()}
+
+    def occupy(self) -> None:
+        self.server.topic(self.there("one"), cleanup_policy="compact")
+        self.server.send(self.there("one"), "{}", key="theirs")
 
     def check(self, declared: DeclaredSink) -> int:
         """Compare topics by a consumer, and by the target's own reader."""

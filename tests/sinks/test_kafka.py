@@ -248,6 +248,11 @@ def test_append_topic_has_the_changes(kafka: Kafka, tmp_path: Path) -> None:
         two: {"before": old[two], "after": None},
         four: {"before": None, "after": new[four]},
     }
+    kafka.drop(f"{shop.topic}-position")
+    with pytest.raises(DeclarationError, match="has records already, and not of this sink"):
+        shop.deliver()
+    assert len(kafka.committed(shop.topic)) == 3
+    shop.deliver(resync=True)
     kafka.drop(shop.topic)
     shop.things.change({1: 9})
     with pytest.raises(StartOver, match="must begin anew with thing, of mode append"):

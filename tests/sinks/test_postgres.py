@@ -121,18 +121,26 @@ def test_tables_with_similar_names_are_delivered_and_replaced(
         assert identical(project, crm) == number
 
 
+REPEATED = """DO $$ BEGIN EXECUTE 'ALTER TABLE lake.one DROP CONSTRAINT ' || quote_ident((
+    SELECT conname FROM pg_constraint WHERE conrelid = 'lake.one'::regclass AND contype = 'p')); END $$;
+    INSERT INTO lake.one SELECT * FROM lake.one"""
+
+
+@pytest.mark.parametrize("altered", ["ALTER TABLE lake.one DROP COLUMN word", REPEATED], ids=["column", "key"])
 def test_table_that_was_altered_is_replaced_only_when_asked(
-    project: Settings, database: psycopg.Connection[Any]
+    project: Settings, database: psycopg.Connection[Any], altered: str
 ) -> None:
     edition(project, 1, "id", one=every_type(3))
     crm = sink(project, "crm", f"{URL}[tables.one]\n")
     deliver(project, crm)
-    database.execute("ALTER TABLE lake.one DROP COLUMN word")
+    database.execute(altered)
     edition(project, 2, "id", one=every_type(4))
     with pytest.raises(DeclarationError, match="was altered there"):
         deliver(project, crm)
     deliver(project, crm, resync=True)
     assert identical(project, crm) == 2
+    keys = "SELECT count(*) FROM pg_constraint WHERE conrelid = 'lake.one'::regclass AND contype = 'p'"
+    assert database.execute(keys).fetchall() == [(1,)]
 
 
 def test_modes_keep_removed_rows_or_every_change_and_start_over_only_when_asked(

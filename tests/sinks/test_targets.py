@@ -304,11 +304,22 @@ def test_row_that_the_target_cannot_take_is_rejected_until_it_changes(target: An
         assert bring(target, far) == 5
 
 
-@over(*PROVEN)
+@over("postgres", "opensearch", "kafka")
+def test_upsert_keeps_no_older_row_of_one_that_comes_back_and_cannot_be_taken(target: AnyTarget) -> None:
+    bad, table, _ = target.rejected
+    far, settings = target.declare("one", table=f'mode = "upsert"\n{table}'), target.settings
+    for number, (rows, word) in enumerate([(2, "'old'"), (1, "'new'"), (2, f"'new' || {bad}")], 1):
+        query = f"SELECT range AS id, CASE WHEN range = 1 THEN {word} ELSE 'fine' END AS word FROM range({rows})"
+        edition(settings, number, "id", one=query)
+        deliver(settings, far)
+    assert sorted(target.read("one")) == [0]
+
+
+@over(*STATES)
 def test_table_of_another_program_is_replaced_only_when_asked(target: AnyTarget) -> None:
     far, settings = target.declare("one"), target.settings
     target.occupy()
-    edition(settings, 1, "id", one=every_type(3))
+    edition(settings, 1, "id", one=target.every_type(3))
     with pytest.raises(DeclarationError, match=target.occupied):
         deliver(settings, far)
     deliver(settings, far, resync=True)

@@ -63,7 +63,7 @@ class StoredPosition:
             raise LakeError(
                 f"the position in the topic {topic!r} cannot be read: {text[:100]!r}",
                 where=where,
-                fix="delete that topic: the next delivery begins anew",
+                fix="delete that topic, and deliver with --resync",
             ) from None
 
 
@@ -142,6 +142,8 @@ class KafkaTarget:
         with KafkaTransaction(self.topics, self.id, self.transaction_seconds, most) as transaction:
             stored = self._stored(decided=True)
             delivery.check_position(self._found(stored) if stored else None)
+            if not delivery.anew:
+                self._check_own(delivery, stored)
             for changes in delivery.tables:
                 _TableSender(self.topics, transaction, changes, delivery).send()
             position = delivery.position()
@@ -168,6 +170,18 @@ class KafkaTarget:
                     fix="delete it, or name another: the next delivery fills it anew",
                 )
         return there
+
+    def _check_own(self, delivery: SinkDelivery, stored: StoredPosition | None) -> None:
+        """Raise DeclarationError for a topic with records that this sink did not send."""
+        own = {topic for topic, *_ in stored.topics.values()} if stored else set()
+        for topic in (changes.table.far for changes in delivery.tables):
+            if topic not in own and self.topics.has_records(topic):
+                raise DeclarationError(
+                    f"the topic {topic!r} has records already, and not of this sink",
+                    where=self.options.where,
+                    fix=f"give its table another `name`; or lake deliver {delivery.sink} --resync sends all rows to it"
+                    " and, unless it appends, removes other keys",
+                )
 
     def _send_position(self, transaction: KafkaTransaction, stored: StoredPosition) -> None:
         key, value = self.id.encode(), stored.to_json().encode()
@@ -228,7 +242,8 @@ class _TableSender:
             return True
         size = len(name) + len(value or b"")
         self.changes.reject(key, f"a record of {size:,} bytes, more than the topic takes")
-        if change == "update" and self.table.mode != "append" and self.transaction.takes(far, name, None, []):
+        may_be_there = change == "update" or (self.table.mode == "upsert" and not self.changes.whole)
+        if may_be_there and self.table.mode != "append" and self.transaction.takes(far, name, None, []):
             self.transaction.send(far, name, None, self.headers["delete"])
         return False
 

@@ -135,6 +135,10 @@ class Topics(Cluster):
             back *= 16
         return None
 
+    def has_records(self, name: str) -> bool:
+        partitions = self.when_decided(name).partitions.items()
+        return any(True for at, bounds in partitions for _ in self._records(Range(name, at, bounds.low, bounds.end)))
+
     @contextmanager
     def latest(self, name: str) -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a table `latest`: each key with its newest `value`, without tombstones."""

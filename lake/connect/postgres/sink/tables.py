@@ -50,7 +50,19 @@ class PgTable:
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             self.title,
         )
-        return dict(there) == self.made_of
+        return dict(there) == self.made_of and (self.appends or self._has_key)
+
+    @property
+    def _has_key(self) -> bool:
+        """A key with JSON is of expressions, whose column has the number 0."""
+        keys = self._run(
+            "SELECT ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY(indkey))"
+            " FROM pg_index WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS NULL"
+            " AND indnkeyatts = %s",
+            self.title,
+            len(self.table.identity),
+        )
+        return any({*columns} <= {*self.table.identity} for (columns,) in keys)
 
     @cached_property
     def types(self) -> dict[str, str]:
