@@ -32,6 +32,7 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream
 from lake.contracts.expressions import literal, quoted
+from lake.engine.engines import by_either
 from lake.errors import DeclarationError
 from lake.ingest.field_encryption import BLANKED
 from lake.ingest.source_ingestion import delete_spooled_records
@@ -39,6 +40,7 @@ from lake.privacy import search
 from lake.project.project import Project
 from lake.publish.check import tables_at_cut
 from lake.publish.retention import retired
+from lake.session import SessionFactory
 from lake.store import delta, delta_writer, durable, erasures, temporary_files
 from lake.store.delta import Position
 from lake.store.keys import open_store
@@ -49,6 +51,7 @@ from lake.store.ledger.runs import Run, failing, record_run, seconds_since
 from lake.store.locks import activity
 from lake.store.locks.lease import lease, must_hold
 from lake.store.log import Log
+from lake.store.scan import to_arrow
 from lake.store.snapshot import write_manifest
 from lake.store.storage import Address
 from lake.store.table_logs import invalidate
@@ -96,16 +99,23 @@ def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, 
 
 
 def _personal_values(
-    project: Project, spark: SparkSession, contract: Contract, subject: str
+    project: Project, connect: SessionFactory, contract: Contract, subject: str
 ) -> tuple[int, frozenset[str]]:
     """Return the number of a person's events, and the values that no one else has, without `shared` fields."""
-    settings = project.settings
-    head = Log(settings, contract.name).head()
-    events = Log(settings, contract.name).read(spark, contract, upto=head.batch)
+    from pyspark.sql import functions as F
+
+    log = Log(project.settings, contract.name)
+    head = log.head()
     theirs = f"(cast({quoted(contract.subject or '')} AS string) <=> {literal(subject)})"
-    values = _stacked(events, contract, theirs).groupBy("value").agg({"theirs": "min"})
-    alone = {row["value"] for row in values.where("`min(theirs)`").collect()}
-    return events.where(theirs).count(), frozenset(alone | {subject})
+
+    def found(session: SessionFactory) -> tuple[int, frozenset[str]]:
+        events = log.read(session(), contract, upto=head.batch)
+        values = _stacked(events, contract, theirs).groupBy("value").agg(F.min("theirs").alias("alone"))
+        alone = to_arrow(values.where("alone"))["value"].to_pylist()
+        [counted] = to_arrow(events.where(theirs).selectExpr("count(*) AS events")).to_pylist()
+        return counted["events"], frozenset({*alone, subject})
+
+    return by_either(project.settings, connect, found)
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,7 @@ class Preview:
 
 def preview(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> Preview:
     contract, token = find_person(project, stream, subject)
-    events, values = _personal_values(project, spark(), contract, subject)
+    events, values = _personal_values(project, spark, contract, subject)
     quarantined = len(search.quarantined_records(project.settings, contract, subject, values))
     tables = tuple(table.name for table in project.tables.values() if stream in project.logs(table))
     expiring = tuple(edition.number for edition in kept_editions(project.settings))
@@ -136,7 +146,7 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
     settings, began = project.settings, datetime.now(UTC)
     with failing(settings, "forget", stream):
         before = token in erasures.subjects(settings, stream)
-        events, values = (0, frozenset({subject})) if before else _personal_values(project, spark(), contract, subject)
+        events, values = (0, frozenset({subject})) if before else _personal_values(project, spark, contract, subject)
         with lease(settings, Log(settings, stream).lease):
             records = search.quarantined_records(settings, contract, subject, values)
             if events:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
@@ -52,8 +52,9 @@ from lake.store.table_logs import forget_all
 from lake.store.upkeep import vacuum
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
+from tests.checks import spark_forbidden
 from tests.processes import other_process
-from tests.shop import all_keys, new_shop, order
+from tests.shop import all_keys, avro, contract, declare, empty, new_shop, order
 
 
 @pytest.fixture(scope="module")
@@ -607,6 +608,43 @@ def test_purge_waits_for_running_readers(shop: Lakehouse, monkeypatch: pytest.Mo
     purge(shop.project, told.append)
     assert told == []
     assert erasures.purged(shop.settings) == done.number
+
+
+VALUES: Final = {
+    "string": ["Jörg", "a;b", " x ", "\U0001f600", ""],
+    "int": [0, -7, 2147483647, 1000, 1],
+    "long": [2**53 + 1, -(2**63), 2**63 - 1, 0, 1],
+    "float": [0.1, 1e10, -1.5e-7, 16777216.0, 3.0],
+    "double": [1e-5, 12345678.5, 1e7, 1e21, -0.25],
+    "decimal(12, 2)": ["0.10", "-5.00", "123456789.99", "7.00", "0.00"],
+    "date": ["0001-01-01", "9999-12-31", "2024-02-29", "1970-01-01", "1582-10-04"],
+    "timestamp": ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.120Z", "1969-12-31T23:59:59.999999Z"],
+    "boolean": [True, False],
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_values_of_a_person_are_found_alike_by_both_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """They are texts as Spark writes them. Values that others have too are not the person's."""
+    value = (["null", avro(kind)], {"default": None, "personal": True})
+    about = contract("guests", {"id": "int", "who": ("string", {"personal": True}), "value": value}, subject="who")
+    guests = declare(empty(tmp_path), about)
+    given = VALUES[kind]
+    records = [{"id": n, "who": f"guest {n % 3}", "value": given[n % len(given)] if n % 4 else None} for n in range(10)]
+    guests.land("guests", *records)
+    ingest(guests.settings, lambda: guests.spark, guests.project.contracts)
+    connect = spark_forbidden if kind in {"string", "int", "long", "date", "decimal(12, 2)"} else lambda: guests.spark
+    for number in range(3):
+        person, declared = f"guest {number}", guests.project.contracts["guests"]
+        found = purging._personal_values(guests.project, connect, declared, person)
+        with monkeypatch.context() as only_spark:
+            only_spark.setattr(purging, "by_either", lambda _, connect, work: work(connect))
+            assert purging._personal_values(guests.project, lambda: guests.spark, declared, person) == found
+        theirs, others = ({repr(r["value"]) for r in records if (r["who"] == person) == own} for own in (True, False))
+        assert found[0] == sum(record["who"] == person for record in records)
+        assert (len(found[1]), person in found[1]) == (1 + len(theirs - others - {"None"}), True)
 
 
 @pytest.mark.parametrize(
