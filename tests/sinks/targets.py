@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.connect.kafka.sink import KafkaTarget
+from lake.connect.postgres.sink.tables import digest
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
 from lake.sinks.kind import DeclaredSink
@@ -26,6 +27,8 @@ from tests.sinks.walks import every_type, identical, sink
 NAME: Final = "far"
 URL: Final = "FAR_URL"
 """The environment variable that has the server's address."""
+DROPPED_KEY: Final = f"ALTER TABLE lake.one DROP CONSTRAINT one_key_{digest('one')[:8]}"
+"""SQL in PostgreSQL."""
 
 
 class AnyTarget(ABC):

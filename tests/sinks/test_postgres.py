@@ -16,6 +16,7 @@ from lake.sinks.sink import SinkDelivery
 from lake.sinks.verify import verify_sink
 from lake.store.ledger import editions
 from tests.servers.postgres import Postgres
+from tests.sinks.targets import DROPPED_KEY
 from tests.sinks.walks import command, edition, every_type, identical, sink
 
 URL = 'kind = "postgres"\nurl = "env:CRM_URL"\n'
@@ -121,9 +122,7 @@ def test_tables_with_similar_names_are_delivered_and_replaced(
         assert identical(project, crm) == number
 
 
-REPEATED = """DO $$ BEGIN EXECUTE 'ALTER TABLE lake.one DROP CONSTRAINT ' || quote_ident((
-    SELECT conname FROM pg_constraint WHERE conrelid = 'lake.one'::regclass AND contype = 'p')); END $$;
-    INSERT INTO lake.one SELECT * FROM lake.one"""
+REPEATED = f"{DROPPED_KEY}; INSERT INTO lake.one SELECT * FROM lake.one"
 
 
 @pytest.mark.parametrize("altered", ["ALTER TABLE lake.one DROP COLUMN word", REPEATED], ids=["column", "key"])
