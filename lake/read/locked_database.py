@@ -23,7 +23,7 @@ from lake.config import Settings
 from lake.errors import LakeError
 from lake.read.query import QueryResult, run_query
 from lake.session import file_modes
-from lake.session.duck import connect
+from lake.session.duck import connect, parquet_rows
 from lake.store.ledger.editions import Edition
 from lake.store.snapshot import Published
 from lake.text import literal, quoted
@@ -195,8 +195,7 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
     if not table.files:
         columns = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in table.columns)
         return f"SELECT {', '.join(columns)} WHERE false"
-    files = ", ".join(map(literal, table.files))
-    source = f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
+    source = parquet_rows(table.files)
     stored = {row[0] for row in con.execute(f"DESCRIBE FROM {source}").fetchall()}
     columns = (
         f"CAST({quoted(column.name) if column.name in stored else 'NULL'} AS {column.type}) AS {quoted(column.name)}"

@@ -25,6 +25,7 @@ from lake.errors import Unavailable
 from lake.read.locked_database import connect_spilling, select
 from lake.read.sql import EditionReader
 from lake.session import file_modes
+from lake.session.duck import parquet_rows
 from lake.store import duckdb_tables
 from lake.store.ledger.editions import EditionTable, kept_editions
 from lake.store.snapshot import Published
@@ -105,7 +106,7 @@ class PublicFiles:
         parts = []
         with duckdb_tables.connection() as con:
             for file in table.files:
-                source = f"read_parquet([{literal(file)}], hive_partitioning = false)"
+                source = parquet_rows([file])
                 found = con.execute(f"DESCRIBE FROM {source}").fetchall()
                 if sorted((name, kind) for name, kind, *_ in found) != columns:
                     return None

@@ -10,6 +10,7 @@ from typing import Final
 import duckdb
 
 from lake.errors import StorageError
+from lake.session.duck import parquet_rows
 from lake.store import delta
 from lake.store.snapshot import Column
 from lake.store.storage import Address
@@ -78,8 +79,7 @@ def rows_sql(files: Iterable[str], columns: Mapping[str, str]) -> str:
     """Return SQL of the rows of `files` with `columns` (name: type) and FILE, null if a file lacks one."""
     wanted = {**columns, FILE: "VARCHAR"}
     nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in wanted.items())
-    listed = ", ".join(map(literal, files))
-    if not listed:
+    if not (files := [*files]):
         return f"(SELECT {nothing} WHERE false)"
-    read = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false, filename = {literal(FILE)})"
+    read = parquet_rows(files, f"filename = {literal(FILE)}")
     return f"(FROM {read} UNION ALL BY NAME SELECT {nothing} WHERE false)"

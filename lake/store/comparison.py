@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
+from lake.session.duck import parquet_rows
 from lake.store import delta
 from lake.store.ledger.editions import EditionTable
 from lake.store.proof.fingerprints import MODULUS, Fingerprint, Kind, duck_hash, duck_values, fields_of_json, spark_text
@@ -173,12 +174,11 @@ def feed(con: duckdb.DuckDBPyConnection, path: Address, table: TableState, *, af
         if any(fields_of_json(action["schemaString"]) != columns for kind, action in actions if kind == "metaData"):
             raise ValueError(f"{path.name}: other columns since version {version}")
         for kind, file in delta.feed_files(path, actions):
-            files.setdefault(kind, []).append(literal(str(file)))
+            files.setdefault(kind, []).append(str(file))
     wanted, parts = ", ".join(quoted(name) for name, _ in columns), []
     for kind, change in (("cdc", TYPE), ("add", "'insert'"), ("remove", "'delete'")):
         if kind in files:
-            rows = f"read_parquet([{', '.join(files[kind])}], union_by_name = true, hive_partitioning = false)"
-            parts.append(f"SELECT {wanted}, {change} AS {TYPE} FROM {rows}")
+            parts.append(f"SELECT {wanted}, {change} AS {TYPE} FROM {parquet_rows(files[kind])}")
     if not parts:
         con.register("unchanged", arrow_schema(table).empty_table())
         parts.append(f"SELECT {wanted}, 'insert' AS {TYPE} FROM unchanged")

@@ -14,14 +14,14 @@ from arro3.core import Table
 from deltalake.exceptions import TableNotFoundError
 
 from lake.errors import LakeError, StorageError
-from lake.session.duck import FILE_SYSTEMS, connect
+from lake.session.duck import FILE_SYSTEMS, connect, parquet_rows
 from lake.store import archive_tier
 from lake.store.delta import Position, exists, opened
 from lake.store.delta_writer import KEEP_LOGS, add, read_back, write
 from lake.store.storage import Address
 from lake.store.storage.objects import FETCHED
 from lake.store.table_log import TableState
-from lake.text import literal, quoted
+from lake.text import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,9 +75,8 @@ def open_files(
     with connection() if on is None else nullcontext(on) as con:
         try:
             # DuckDB's hive partitioning would also use the names of folders above the table.
-            filename = f", filename = '{FILE}'" if partitions or by_file else ""
-            listed = ", ".join(map(literal, paths))
-            rows = con.sql(f"FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false{filename})")
+            filename = [f"filename = '{FILE}'"] if partitions or by_file else []
+            rows = con.sql(f"FROM {parquet_rows(paths, *filename)}")
             if partitions:
                 own = [name for name in rows.columns if name not in partitions and (by_file or name != FILE)]
                 part = f"regexp_extract({FILE}, '.*/{{}}=([^/]*)/', 1)"

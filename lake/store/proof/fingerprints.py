@@ -78,7 +78,6 @@ class _Dialect:
     size: Callable[[str], str]
     micros: Callable[[str], str]
     days: Callable[[str], str]
-    nan: Callable[[str], str]
     div: Callable[[str, str], str]
     field: Callable[[str, str], str]
     each: Callable[[str, str, str], str]
@@ -100,7 +99,6 @@ SPARKS: Final = _Dialect(
     size=lambda x: f"cast(octet_length({x}) AS string)",
     micros=lambda x: f"cast(unix_micros(cast({x} AS timestamp)) AS string)",
     days=lambda x: f"cast(unix_date({x}) AS string)",
-    nan=lambda x: f"isnan({x})",
     div=lambda x, y: f"({x} div {y})",
     field=lambda x, name: f"{x}.{quoted(name, SPARK)}",
     each=lambda x, v, body: f"transform({x}, {v} -> {body})",
@@ -113,8 +111,6 @@ DUCK: Final = _Dialect(
     size=lambda x: f"strlen({x})::VARCHAR",
     micros=lambda x: f"epoch_us({x})::VARCHAR",
     days=lambda x: f"date_diff('day', DATE '1970-01-01', {x})::VARCHAR",
-    # Parquet's statistics leave NaN out, and DuckDB evaluates isnan by them to false.
-    nan=lambda x: f"({x}::VARCHAR IN ('nan', '-nan'))",
     div=lambda x, y: f"({x} // {y})",
     field=lambda x, name: f"struct_extract({x}, {literal(name)})",
     each=lambda x, v, body: f"list_transform({x}, lambda {v}: {body})",
@@ -208,13 +204,13 @@ def _exact(x: str, d: _Dialect) -> str:
     The logarithm may be off by one near a power of two. Then the number is another multiple of the same odd one.
     """
     infinite = _double("'Infinity'")
-    size = f"CASE WHEN {d.nan(x)} OR abs({x}) = {infinite} OR {x} = 0 THEN {_double('1')} ELSE abs({x}) END"
+    size = f"CASE WHEN isnan({x}) OR abs({x}) = {infinite} OR {x} = 0 THEN {_double('1')} ELSE abs({x}) END"
     half, two = d.div("u", "2"), _double("2")
     whole = f"cast(s * pow({two}, {half}) * pow({two}, (u - {half})) AS bigint)"
     text = f"{_text(d.div('w', '(w & -w)'))} || 'b' || {_text('bit_count((w & -w) - 1) - u')}"
     finite = _let("s", size, _let("u", f"cast({BITS} - floor(log2(s)) AS int)", _let("w", whole, text, d), d), d)
     return (
-        f"CASE WHEN {d.nan(x)} THEN 'nan' WHEN {x} = {infinite} THEN 'inf' WHEN {x} = -{infinite} THEN '-inf'"
+        f"CASE WHEN isnan({x}) THEN 'nan' WHEN {x} = {infinite} THEN 'inf' WHEN {x} = -{infinite} THEN '-inf'"
         f" WHEN {x} = 0 THEN '0' ELSE CASE WHEN {x} < 0 THEN '-' ELSE '' END || {finite} END"
     )
 
