@@ -113,14 +113,14 @@ def _log_data(log: LogReport) -> dict[str, Any]:
 
 
 def _log_text(log: LogReport) -> list[str]:
-    from lake.ingest.fsck import read_from
+    from lake.ingest.fsck import input_text
 
     head = log.head
     if head is None:
         return [f"{log.stream}: no batch yet"]
     rows = [
         {"batch": one.batch, "at": moment(datetime.fromisoformat(one.at)), "control": 0}
-        | {**one.counts, "contract": one.contract, "sources": read_from(one)}
+        | {**one.counts, "contract": one.contract, "sources": input_text(one)}
         for one in log.batches
     ]
     offsets = [

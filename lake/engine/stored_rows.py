@@ -179,7 +179,7 @@ class StoredRows:
             return None
         contract = self.project.contracts[source.name]
         rows = log.refusals(self.spark, contract, upto=upto, voids=self.cut.voids)
-        return event_columns.without_fields(event_order(rows.drop(*HIDDEN)), contract)
+        return event_columns.markers_with_delivery(event_order(rows.drop(*HIDDEN)), contract)
 
     def changes(self, source: Input, head: TableHead) -> DataFrame | None:
         """Return the rows added (+1) and removed (-1) since `head`, or None. Raises FeedGap."""

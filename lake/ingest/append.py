@@ -1,8 +1,8 @@
 """Append of a batch: the only write to a log. One commit holds the rows and the log's new head.
 
-Rejected records go to quarantine, and re-deliveries to their table, before that commit. Rows there above the log's head
-are left by a crash, and cleared by the next append. All is flushed before the sender is acknowledged, because it may
-then delete the records.
+Rejected records go to quarantine, and re-deliveries to their table, before that commit. After a crash these tables may
+have rows above the log's head, which the next append deletes. All is flushed before the sender is acknowledged, because
+it may then delete the records.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ RECORDS: Final = ("read", "accepted", "duplicates", "quarantined", "control")
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """Read is the sum of the others. If nothing was new, zeros and the last batch.
+    """Records by outcome; `read` is their sum. If nothing was new: zeros, and the number of the last batch.
 
-    `not_by_duckdb` says why DuckDB did not read a small batch.
+    `not_by_duckdb`: why DuckDB did not read a small batch.
     """
 
     batch: int
@@ -77,7 +77,7 @@ class BatchCounts:
 
     def after(self, earlier: BatchCounts) -> BatchCounts:
         sums = {name: count + earlier.records[name] for name, count in self.records.items()}
-        engine = max(self.engine or "", earlier.engine or "") or None
+        engine = max(self.engine or "", earlier.engine or "") or None  # SPARK, if any batch needed it
         return replace(self, **sums, engine=engine, not_by_duckdb=self.not_by_duckdb or earlier.not_by_duckdb)
 
 
@@ -95,10 +95,10 @@ def append(
     """
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
-        contracts_book = contract_versions.CONTRACTS.location(settings).path
-        for path in (contracts_book, *(table.location(settings).path for table in NUMBERED)):
+        contracts_path = contract_versions.CONTRACTS.location(settings).path
+        for path in (contracts_path, *(table.location(settings).path for table in NUMBERED)):
             invalidate(path)  # another process may have written before this one got the lease
-        delta.prefetch([log.path, contracts_book, *(place.path for place in Warehouse(settings).beside(log.stream))])
+        delta.prefetch([log.path, contracts_path, *(place.path for place in Warehouse(settings).beside(log.stream))])
         head = log.head()
         log.flush_beside()  # a dead writer may have left both unflushed
         log.flush()
@@ -109,10 +109,10 @@ def append(
         delivery = deliver(head)
         if delivery is None:
             return BatchCounts(head.batch)
-        if not head.batch:  # slow with many tables, hence only for the first batch
+        if not head.batch:  # compares the heads of all tables: slow, hence only for the first batch
             check_complete(settings, log.stream)
         _check_decided(settings, contract, delivery)
-        log.contracts(head)
+        log.contracts(head)  # raises StorageError if a version is lost
         contracts = contract_versions.register(settings, contract)
         counts = _read_and_commit(settings, spark, contracts, head, delivery, now or datetime.now(UTC))
         landing.record_ingested(log)
@@ -210,7 +210,7 @@ def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
     return file
 
 
-def _write_side_tables(batch: Batch) -> BatchCounts:
+def _write_rejects_and_redeliveries(batch: Batch) -> BatchCounts:
     settings, stream, delivery = batch.settings, batch.contract.name, batch.delivery
     counts = _counts(batch)
     if delivery.keeps_rejects and counts.quarantined:
@@ -226,11 +226,12 @@ def _commit_batch(batch: Batch) -> BatchCounts:
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     failures = {} if delivery.keeps_rejects else batch.failures
     if isinstance(delivery, ReplayDelivery):
-        delivery.fail(failures)
+        delivery.record_failures(failures)
     marks = delivery.marks(set(failures))
     if not marks:
         return BatchCounts(batch.head.batch)
-    log, counts = Log(settings, contract.name), _write_side_tables(batch)
+    log = Log(settings, contract.name)
+    counts = _write_rejects_and_redeliveries(batch)
     log.flush_beside()
     batch.warn_of_numbers()
     batch.warn_of_drift()
@@ -247,8 +248,8 @@ def _commit_batch(batch: Batch) -> BatchCounts:
         **key_store_state(settings, contract),
         **({gap_detection.RUNS: batch.punctuated_runs} if batch.punctuated_runs else {}),
     )
-    after = log.commit(contract, Rows(events), position)
-    compaction.pack_table(log.path, after.position)
+    committed = log.commit(contract, Rows(events), position)
+    compaction.pack_table(log.path, committed.position)
     for location in Warehouse(settings).beside(contract.name):
         if delta.exists(location.path):
             compaction.pack_table(location.path)
@@ -268,7 +269,7 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
             spooled.source, spooled.number, spooled.streams, spooled.progress, batch.number
         )
     carried = {
-        "refusals": batch.refusals,
+        "refusals": batch.num_markers,
         "accepted": accepted,
         "sources": {name: delivery.as_json for name, delivery in sources.items()},
         "horizon": batch.horizon.as_json if batch.horizon else None,
@@ -280,9 +281,9 @@ def _carried_state(batch: Batch) -> dict[str, Any]:
 def _content(batch: Batch) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     is_small = rows <= cost.APPENDED_ROWS and batch.delivery.size <= cost.APPENDED_BYTES
-    few = is_small or in_process(batch.spark) is not None
+    fits_in_memory = is_small or in_process(batch.spark) is not None
     sealed = chain.sealed_columns(batch.contracts)
-    events, fingerprints = chain.fingerprinted(batch.events(), sealed, few=few)
+    events, fingerprints = chain.fingerprinted(batch.events(), sealed, few=fits_in_memory)
     return events, chain.entry(batch.head.content, batch.number, fingerprints, sealed)
 
 

@@ -1,7 +1,7 @@
 """A batch: the records of a delivery, parsed, deduplicated, and numbered for the log.
 
-Records that become no event are rejected, unless they are BLANK lines or CONTROL messages. A rejected record that is
-not from quarantine gets a row there, and a marker row in the log.
+Records that become no event are rejected, unless they are BLANK lines or CONTROL messages. A rejected record gets a row
+in quarantine, unless it came from there, and a marker row in the log.
 """
 
 from __future__ import annotations
@@ -74,32 +74,33 @@ class Batch:
 
     @cached_property
     def repeated(self) -> RepeatedEvents:
-        accepted = self.read - self.refused - self.control
-        if not accepted:
+        if not self.valid:
             return no_repeats()
         events = self.records.where("_reason IS NULL")
-        search = RedeliverySearch(self.spark, self.settings, self.contracts, events, accepted, before=self.number)
+        search = RedeliverySearch(self.spark, self.settings, self.contracts, events, self.valid, before=self.number)
         rows = search.find()
         if rows.in_memory is None:
             self.cached.append(rows.held.persist())
         return RepeatedEvents(rows)
 
-    @property
-    def read(self) -> int:
-        return int(pc.sum(self.tally["read"]).as_py() or 0)
+    def _total(self, count: str) -> int:
+        return int(pc.sum(self.tally[count]).as_py() or 0)
 
     @property
-    def refused(self) -> int:
-        return int(pc.sum(self.tally["refused"]).as_py() or 0)
+    def read(self) -> int:
+        return self._total("read")
 
     @property
     def control(self) -> int:
-        return int(pc.sum(self.tally["control"]).as_py() or 0)
+        return self._total("control")
+
+    @property
+    def valid(self) -> int:
+        return self.read - self._total("invalid") - self.control
 
     def warn_of_numbers(self) -> None:
         """Warn of numbers in text fields: 7 and "7", or 1 and 1.0, may be meant as equal."""
-        count = int(pc.sum(self.tally["numbers"]).as_py() or 0)
-        if count:
+        if count := self._total("numbers"):
             logging.getLogger("lake").warning(
                 '%s: %s of %s records have numbers in the text field %s; they are stored as written (set "text_only":'
                 " true in the contract to refuse them)",
@@ -112,7 +113,7 @@ class Batch:
     @cached_property
     def drift(self) -> Drift:
         before = Drift.of(self.head, self.contract)
-        if not self.read - self.refused - self.control:
+        if not self.valid:
             return before
         return drift.after(before, self.number, self.contract, self.parsed, self.tally)
 
@@ -127,7 +128,7 @@ class Batch:
     def watermark(self) -> datetime | None:
         if self.horizon is not None:
             return self.horizon.at
-        return max((time for time in (self._latest, self.head.latest) if time is not None), default=None)
+        return horizon.greatest(self._latest, self.head.latest)
 
     @cached_property
     def _latest(self) -> datetime | None:
@@ -150,8 +151,7 @@ class Batch:
         punctuated = (
             horizon.latest_times(self.parsed.where(horizon.PUNCTUATED), declared) if declared.punctuation else {}
         )
-        latest = max((time for time in (self._latest, *punctuated.values()) if time is not None), default=None)
-        return before.after(times, punctuated, latest, self.now)
+        return before.after(times, punctuated, horizon.greatest(self._latest, *punctuated.values()), self.now)
 
     @cached_property
     def punctuated_runs(self) -> list[list[Any]]:
@@ -168,29 +168,29 @@ class Batch:
         return counts
 
     @property
-    def _num_markers(self) -> int:
+    def _new_markers(self) -> int:
         return len(self._quarantine_events) + max(self.rejected - len(self.faults), 0)
 
     @property
-    def refusals(self) -> int:
-        return int(self.head.position.data.get("refusals", 0)) + self._num_markers
+    def num_markers(self) -> int:
+        """Number of marker rows in the log, with those of this batch."""
+        return int(self.head.position.data.get("refusals", 0)) + self._new_markers
 
     @property
     def offsets(self) -> dict[int, int]:
         before, rows = self.head.offsets, dict(self.accepted)
-        if self._num_markers:
-            rows[BROADCAST] = rows.get(BROADCAST, 0) + self._num_markers
+        if self._new_markers:
+            rows[BROADCAST] = rows.get(BROADCAST, 0) + self._new_markers
         return {bucket: before.get(bucket, 0) + rows.get(bucket, 0) for bucket in sorted({*before, *rows})}
 
     @cached_property
     def failures(self) -> dict[int, tuple[str, str]]:
-        refused = (
-            self.parsed.where(f"_reason <> '{CONTROL}'").select("_position", "_reason", "_detail").toArrow().to_pylist()
-        )
-        conflicts = self._conflicts.toArrow().to_pylist()
-        reasons = {row["_position"]: (row["_reason"], row["_detail"]) for row in refused}
-        conflicting = {row["_position"]: f"same id as {row['original']}, other content" for row in conflicts}
-        return reasons | {position: (str(Reason.CONFLICT), detail) for position, detail in conflicting.items()}
+        invalid = self.parsed.where(f"_reason <> '{CONTROL}'").select("_position", "_reason", "_detail")
+        reasons = {row["_position"]: (row["_reason"], row["_detail"]) for row in invalid.toArrow().to_pylist()}
+        return reasons | {
+            row["_position"]: (str(Reason.CONFLICT), f"same id as {row['original']}, other content")
+            for row in self._conflicts.toArrow().to_pylist()
+        }
 
     @cached_property
     def faults(self) -> list[tuple[str, str]]:
@@ -198,16 +198,18 @@ class Batch:
 
     @property
     def rejected(self) -> int:
-        return self.refused + self.repeated.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
+        if not self.delivery.keeps_rejects:
+            return 0
+        return self._total("invalid") + self.repeated.conflicts + len(self.faults)
 
     def rejects(self) -> DataFrame:
-        refused = self._rejected_records
-        if self.repeated.conflicts or pc.sum(self.tally["textless"]).as_py():
-            refused = refused.drop("_raw", FACTS).join(self._texts_of(refused), "_position")
+        records = self._rejected_records
+        if self.repeated.conflicts or self._total("textless"):
+            records = records.drop("_raw", FACTS).join(self._texts_of(records), "_position")
         raw, detail = blanked_sql(self.contract, "_raw"), blanked_sql(self.contract, "_detail", f"'{BLANKED}'")
         facts = f"to_json({FACTS})" if self._keeps_facts else "cast(NULL AS string)"
         named = (f"{detail} AS _detail", f"{raw} AS _raw", f"{facts} AS _facts")
-        return refused.selectExpr("_position", "_reason", "_source", *named).selectExpr(
+        return records.selectExpr("_position", "_reason", "_source", *named).selectExpr(
             f"{self.number}L AS _batch",
             f"{self._quarantine_number_sql} AS _number",
             "_reason AS reason",
@@ -219,9 +221,9 @@ class Batch:
         )
 
     def _texts_of(self, records: DataFrame) -> DataFrame:
-        """Parse the files of `records` again, with texts: records accepted so far, such as conflicts, have none."""
+        """Parse the files of `records` again: a record without a `_reason` when it was parsed has no text."""
         files = records.selectExpr(f"shiftright(_position, {POSITION_BITS}) AS rank").distinct().toArrow()
-        delivery = self.delivery.of_ranks({*files["rank"].to_pylist()})
+        delivery = self.delivery.with_files_of({*files["rank"].to_pylist()})
         texts = records_of(self.spark, self.settings, self.contract, delivery, texts=True)
         return texts.select("_position", "_raw", *([FACTS] if self._keeps_facts else []))
 
@@ -235,15 +237,15 @@ class Batch:
 
     @property
     def _rejected_records(self) -> DataFrame:
-        refused = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
+        invalid = self.records.where(f"_reason NOT IN ({NO_EVENTS})")
         if not self.repeated.conflicts:
-            return refused
+            return invalid
         conflicts = F.broadcast(self._conflicts) if self.repeated.rows.in_memory is not None else self._conflicts
         detail = F.expr("concat('same id as ', original, ', other content')")
         conflicting = self.records.join(conflicts, "_position").withColumns(
             {"_reason": F.lit(str(Reason.CONFLICT)), "_detail": detail}
         )
-        return refused.unionByName(conflicting.drop("original"))
+        return invalid.unionByName(conflicting.drop("original"))
 
     @property
     def _conflicts(self) -> DataFrame:
@@ -251,22 +253,22 @@ class Batch:
 
     @cached_property
     def _quarantine_events(self) -> list[QuarantineEvent]:
-        keeps = self.delivery.keeps_rejects
-        return list(self.delivery.quarantine_events(self.number, set() if keeps else set(self.failures)))
+        failed = set[int]() if self.delivery.keeps_rejects else set(self.failures)
+        return list(self.delivery.quarantine_events(self.number, failed))
 
-    def _markers(self) -> list[DataFrame]:
+    def _marker_rows(self) -> list[DataFrame]:
         frames = []
         if self._quarantine_events:
-            frames.append(event_columns.event_rows(self.spark, self.number, self._quarantine_events))
+            frames.append(event_columns.marker_rows(self.spark, self.number, self._quarantine_events))
         if self.rejected > len(self.faults):
             numbered = self._rejected_records.withColumn("_number", F.expr(self._quarantine_number_sql))
-            frames.append(event_columns.rejected_rows(numbered, self.contract, self.number))
+            frames.append(event_columns.rejection_markers(numbered, self.contract, self.number))
         return frames
 
     def events(self) -> DataFrame:
-        rows, markers = self._new_events(self.records), self._markers()
-        for marker_rows in markers:
-            rows = rows.unionByName(marker_rows, allowMissingColumns=True)
+        rows, markers = self._new_events(self.records), self._marker_rows()
+        for frame in markers:
+            rows = rows.unionByName(frame, allowMissingColumns=True)
         first = ", ".join(f"{bucket}, {offset}L" for bucket, offset in self.head.offsets.items())
         base = f"coalesce(element_at(map({first}), _bucket), 0L)" if first else "0L"
         watermark = (

@@ -1,8 +1,8 @@
 """Deduplication: events of a batch that the log, or an earlier record of the batch, already has.
 
 An event and its re-delivery have the same `_id`, bucket and, unless clocks are corrected, event time. So only files
-that share buckets and times with the batch are searched; none is missed. The same id with other content is a conflict.
-A voided event may be delivered again (lake.store.voids.Void).
+that share buckets and times with the batch are searched. The same id with other content is a conflict, unless the
+logged event is voided: then the record is new (see lake.store.voids).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BUCKETS: Final = "SELECT DISTINCT _bucket, NULL::TIMESTAMPTZ AS hour FROM narrow
 HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
 
 # Delta truncates the times in a file's statistics to milliseconds.
-MEETING: Final = """
+SEARCHED_FILES: Final = """
     SELECT {folder} || '/' || path AS path, "partition._bucket" AS bucket,
         {least} AS least, {greatest} AS greatest, num_records, size_bytes
     FROM files
@@ -51,7 +51,7 @@ MEETING: Final = """
         SELECT 1 FROM hours WHERE hours._bucket = "partition._bucket"
         AND coalesce(hours.hour <= {greatest} AND hours.hour + INTERVAL 1 HOUR >= {least}, true)
     )"""
-# DuckDB and Spark both run it.
+# DuckDB and Spark both run it. `again` are records that repeat a voided event with the same content.
 REPEATED_EVENTS: Final = """
     WITH again AS (
         SELECT _position, min(k.place) AS place
@@ -81,7 +81,7 @@ REPEATED_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class RepeatedEvents:
-    """Events not to append: `conflict`, `original` (place of the first), `_position`, `_bucket`, `_id`, `source`."""
+    """Events not to append. `rows` has the columns of REPEATED_SCHEMA; `original` is the place of the first event."""
 
     rows: Rows
 
@@ -125,7 +125,7 @@ class RedeliverySearch:
     settings: Settings
     contracts: Sequence[Contract]
     events: DataFrame
-    rows: int
+    num_events: int
     before: int
 
     @property
@@ -137,8 +137,8 @@ class RedeliverySearch:
         return Log(self.settings, self.contract.name).path
 
     @property
-    def small(self) -> bool:
-        return self.rows <= self._limit or in_process(self.spark) is not None
+    def is_small(self) -> bool:
+        return self.num_events <= self._limit or in_process(self.spark) is not None
 
     def find(self) -> Rows:
         repeated, stored = self._repeated_ids(), self._stored_events()
@@ -151,9 +151,9 @@ class RedeliverySearch:
         repeats = with_undeclared(self.events.join(suspects, ["_bucket", "_id"], "left_semi"), self.contracts)
         batch = with_one_zero(repeats).selectExpr("_position", "_bucket", "_id", "_source AS source", digest)
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
-        kept = not_voided_sql((void for void in self._voids if not void.is_whole), SPARK)
+        not_voided = not_voided_sql((void for void in self._voids if not void.is_whole), SPARK)
         origins = with_one_zero(stored if stored is not None else log_rows.empty(self.spark, self.contract)).selectExpr(
-            "_bucket", "_id", place, digest, f"NOT ({kept}) AS void"
+            "_bucket", "_id", place, digest, f"NOT ({not_voided}) AS void"
         )
         local_batch, local_origins = self._local(batch).in_memory, self._local(origins).in_memory
         if local_batch is None or local_origins is None:
@@ -165,7 +165,7 @@ class RedeliverySearch:
             return Rows(found.to_arrow_table().cast(REPEATED_SCHEMA))
 
     def _local(self, rows: DataFrame) -> Rows:
-        return Rows(rows.toArrow()) if self.small else Rows(rows).within(self._limit)
+        return Rows(rows.toArrow()) if self.is_small else Rows(rows).within(self._limit)
 
     @property
     def _limit(self) -> int:
@@ -180,13 +180,13 @@ class RedeliverySearch:
         return self.events.select("_bucket", "_id", "_time").toArrow()
 
     def _repeated_ids(self) -> Rows:
-        if self.small:
+        if self.is_small:
             return Rows(self._query(REPEATED_IDS))
         return self._local(self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count"))
 
     def _hours(self) -> pa.Table:
         """`hour` is null if hours are many, or clocks are corrected: a re-delivery may then have another time."""
-        if self.small:
+        if self.is_small:
             return self._query(BUCKETS if self.contract.clock else HOURS)
         hour = "cast(NULL AS timestamp)" if self.contract.clock else "date_trunc('hour', _time)"
         hours = self._local(self.events.selectExpr("_bucket", f"{hour} AS hour").distinct())
@@ -204,14 +204,13 @@ class RedeliverySearch:
         if not delta.exists(path):
             return None
         hours = self._hours()
-        with delta.opened(path) as table, archive_tier.opened_parts(path, table) as tables:
+        with delta.opened(path) as table, archive_tier.opened_parts(path, table) as parts:
             stored = arrow_schema(table)
-            listed = ((at, delta.file_actions(each)) for at, each in tables)
-            files = pa.concat_tables([files_to_search(at, each, hours) for at, each in listed])
+            files = pa.concat_tables([files_to_search(at, delta.file_actions(part), hours) for at, part in parts])
         if not files.num_rows:
             return None
         events: pa.Table | None = None
-        if self.small and sum(files["num_records"].to_pylist()) <= cost.DEDUPLICATED_LOG_ROWS:
+        if self.is_small and sum(files["num_records"].to_pylist()) <= cost.DEDUPLICATED_LOG_ROWS:
             events = self._events_in(files)
             if events is not None and not events.num_rows:
                 return None
@@ -221,8 +220,8 @@ class RedeliverySearch:
         else:
             rows = self._scan(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
         rows = without_voided(rows, [void for void in self._voids if void.is_whole])
-        sealed = events is not None and encryption.SUBJECT in events.column_names
-        among = log_rows.people(events) if sealed else None
+        is_sealed = events is not None and encryption.SUBJECT in events.column_names
+        among = log_rows.people(events) if is_sealed else None
         keys = Log(self.settings, self.contract.name).keys_of(self.spark, self.contract, among)
         return with_undeclared(log_rows.current(rows, self.contracts, keys, upcast=False), self.contracts)
 
@@ -254,5 +253,5 @@ def files_to_search(path: Address, files: pa.Table, hours: pa.Table) -> pa.Table
         least, greatest = (
             ('"min._time"', '"max._time" + INTERVAL 1 MILLISECOND') if timed else ("NULL::TIMESTAMPTZ",) * 2
         )
-        query = MEETING.format(folder=duckdb_literal(path.url), least=least, greatest=greatest)
+        query = SEARCHED_FILES.format(folder=duckdb_literal(path.url), least=least, greatest=greatest)
         return con.sql(query).to_arrow_table()

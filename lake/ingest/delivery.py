@@ -54,7 +54,7 @@ def unpacked_bytes(name: str, size: int) -> int:
 
 @dataclass(frozen=True)
 class QuarantineEvent:
-    """Rejection, repair or acceptance (`what`) of the record `mark`, at a position without an event."""
+    """Rejection, repair or acceptance (`what`) of the record `mark`, at a position that no record has."""
 
     position: int
     source: str
@@ -105,7 +105,7 @@ class Delivery:
         """`faults` of files are by the position of their first record."""
         return self
 
-    def of_ranks(self, ranks: Container[int]) -> Delivery:
+    def with_files_of(self, ranks: Container[int]) -> Delivery:
         return self
 
 
@@ -133,7 +133,7 @@ class FileDelivery(Delivery):
         folder: Path | Address | None = None,
         repaired: Mapping[str, str] = MappingProxyType({}),
     ) -> FileDelivery:
-        """Find the faults of `files`, and leave out a file that is there again: positions of records are by file."""
+        """Find the faults of `files`. A path named twice is read once: positions of records are by file."""
         files = tuple({file.path: file for file in files}.values())
         crashes = crashed_readers.crashes(settings, contract.name)
         faults = {file: crashes.fault(file.mark) for file in files}
@@ -168,7 +168,7 @@ class FileDelivery(Delivery):
         sizes = {places[file.path]: file.size for file in self._with_content}
         if shares_disk(self.settings):
             return record_frames.read(record_frames.of_files(spark, sizes), task)
-        return record_frames.read(record_frames.contents(spark, sizes), task)
+        return record_frames.read(record_frames.with_contents(spark, sizes), task)
 
     @property
     def _with_content(self) -> list[File]:
@@ -183,19 +183,19 @@ class FileDelivery(Delivery):
         return FileTask(reader, self.contract.csv, pieces)
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._readable_again)]
+        return [*(file.mark for file in self.files), *((old_mark, 0, 0) for _, old_mark in self._readable_again)]
 
     def quarantine_events(self, batch: int, refused: set[int]) -> Iterator[QuarantineEvent]:
         rank = {file.name: rank for rank, file in enumerate(self.files)}
         for number, file in enumerate(self.bad, 1):
             yield QuarantineEvent(rank[file.name] << POSITION_BITS, file.name, mark(batch, number), REFUSED)
-        for number, (name, was) in enumerate(self._readable_again, 1):
-            yield QuarantineEvent((rank[name] + 1 << POSITION_BITS) - number, name, was, REPAIRED)
+        for number, (name, old_mark) in enumerate(self._readable_again, 1):
+            yield QuarantineEvent((rank[name] + 1 << POSITION_BITS) - number, name, old_mark, REPAIRED)
 
     @property
     def _readable_again(self) -> list[tuple[str, str]]:
         good = {file.name for file in self.good}
-        return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
+        return [(name, old_mark) for old_mark, name in sorted(self.repaired.items()) if name in good]
 
     def close(self) -> None:
         self.copies.delete()
@@ -216,15 +216,15 @@ class FileDelivery(Delivery):
         new = {self.files[position >> POSITION_BITS]: fault for position, fault in faults.items()}
         return replace(self, bad=_only({**self.bad, **new}, self.files))
 
-    def of_ranks(self, ranks: Container[int]) -> FileDelivery:
-        return self.with_faults({rank << POSITION_BITS: "" for rank, _ in enumerate(self.files) if rank not in ranks})
+    def with_files_of(self, ranks: Container[int]) -> FileDelivery:
+        return self.with_faults({rank << POSITION_BITS: "" for rank in range(len(self.files)) if rank not in ranks})
 
 
 @dataclass(frozen=True)
 class ReplayDelivery(Delivery):
-    """Quarantined records that are appended again. Those that are rejected again stay in quarantine.
+    """Quarantined records that are appended again. Those that are rejected again stay there.
 
-    They are added to `failed`, by mark, with their new fault. `times`: mtimes in nanoseconds by batch and file.
+    `failed`: these by mark, with their new fault. `times`: mtimes in nanoseconds by batch and file.
     """
 
     contract: Contract
@@ -263,7 +263,7 @@ class ReplayDelivery(Delivery):
             if _position(row) not in refused:
                 yield QuarantineEvent(_position(row) + 1, row.source, row.mark, REPAIRED)
 
-    def fail(self, failures: Mapping[int, tuple[str, str]]) -> None:
+    def record_failures(self, failures: Mapping[int, tuple[str, str]]) -> None:
         for row in self.rows:
             if fault := failures.get(_position(row)):
                 self.failed[row.mark] = replace(row, reason=fault[0], detail=fault[1])

@@ -58,15 +58,15 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
                 except Exception as error:  # PySparkException, or the gateway's error for a failed job
                     if in_process(spark):
                         raise Unsupported(reason(error)) from error
-                    left, failed = reader.after_failure(error, delivery, failed)
+                    rest, failed = reader.after_failure(error, delivery, failed)
                 else:
-                    left = delivery.without_changed()
-                    left = left.with_faults(reader.file_faults(parsed, tally)) if left == delivery else left
-                    if left == delivery:
+                    rest = delivery.without_changed()
+                    rest = rest.with_faults(reader.file_faults(parsed, tally)) if rest == delivery else rest
+                    if rest == delivery:
                         break
                 reader.drop()
                 delivery.close()
-                delivery = left
+                delivery = rest
         yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, reader.cached)
     finally:
         delivery.close()
@@ -90,14 +90,14 @@ class DeliveryReader:
         tally = _tally(parsed)
         if self.contract.horizon is None:
             return parsed, tally
-        seen = Horizon.of(self.head, self.contract).producers
-        fewer = horizon.reject_excess(parsed, self.contract.horizon, seen)
-        if fewer is None:
+        known = Horizon.of(self.head, self.contract).producers
+        limited = horizon.reject_excess(parsed, self.contract.horizon, known)
+        if limited is None:
             return parsed, tally
-        fewer = self._cache(fewer)
-        tally = _tally(fewer)
-        self.drop(but=fewer)
-        return fewer, tally
+        limited = self._cache(limited)
+        tally = _tally(limited)
+        self.drop(but=limited)
+        return limited, tally
 
     def file_faults(self, parsed: DataFrame, tally: pa.Table) -> dict[int, str]:
         if not pc.sum(tally["files"]).as_py():
@@ -106,15 +106,16 @@ class DeliveryReader:
         return {row["_position"]: row["_detail"] for row in rows}
 
     def after_failure(self, error: Exception, delivery: Delivery, earlier: str) -> tuple[Delivery, str]:
+        """Return the delivery to try next, and the message of its last failure. Raise if it failed `earlier`."""
         raise_if_gone(error)
         if fault := delivery.fault_of_store(error) or out_of_memory(error):
             raise fault from error
-        left = delivery.without_changed()
-        if left != delivery:
-            return left, earlier
+        rest = delivery.without_changed()
+        if rest != delivery:
+            return rest, earlier
         if earlier:
             raise self.fault(delivery, earlier, job_failure(error)) from error
-        return left, job_failure(error)
+        return rest, job_failure(error)
 
     def fault(self, delivery: Delivery, first: str, second: str) -> LakeError:
         """Return the error for a delivery that failed twice, with these messages.
@@ -175,16 +176,16 @@ class DeliveryReader:
 
 
 def _tally(parsed: DataFrame) -> pa.Table:
-    """Count by bucket: `read`, of these `refused`, `control`, `textless`; and unreadable `files`.
+    """Count by bucket: `read`; of these `invalid`, `control`, `textless` (invalid without `_raw`), unreadable `files`.
 
-    Accepted records have a `latest` time, `numbers` with numbers in text fields (`numbers_in` names one), `extras` with
+    Valid records have a `latest` time, `numbers` with numbers in text fields (`numbers_in` names one), `extras` with
     unknown fields, and the masks of missing fields.
     """
     return (
         parsed.groupBy("_bucket")
         .agg(
             F.expr(f"count_if(_reason IS DISTINCT FROM '{BLANK}')").alias("read"),
-            F.expr(f"count_if(_reason NOT IN ({NO_EVENTS}))").alias("refused"),
+            F.expr(f"count_if(_reason NOT IN ({NO_EVENTS}))").alias("invalid"),
             F.expr(f"count_if(_reason = '{CONTROL}')").alias("control"),
             F.expr(f"count_if({IS_FILE})").alias("files"),
             F.expr(f"count_if(_raw IS NULL AND _reason NOT IN ({NO_EVENTS}))").alias("textless"),

@@ -91,8 +91,8 @@ class Drift:
         unknown = {name: sums[name] for name in most}
         return replace(self, records=self.records + records, since=self.since or batch, unknown=unknown)
 
-    def with_lacking(self, batch: int, fields: Iterable[str], some: set[str], every: set[str]) -> Drift:
-        """Return the drift after a batch in which `some` of the `fields` lack in some records, `every` in all."""
+    def with_missing(self, batch: int, fields: Iterable[str], some: set[str], every: set[str]) -> Drift:
+        """Return the drift after a batch in which some records lack the fields `some`, and all lack `every`."""
         always, sometimes, vanished = {*self.always}, {*self.sometimes}, dict(self.vanished)
         for name in fields:
             if name in every:
@@ -126,19 +126,19 @@ def after(before: Drift, batch: int, contract: Contract, parsed: DataFrame, tall
     import pyarrow.compute as pc
 
     extras = int(pc.sum(tally["extras"]).as_py() or 0) if contract.unknown in REPORTED else 0
-    names = _unknown(parsed) if extras and not contract.sealed else {}
+    names = _unknown_counts(parsed) if extras and not contract.sealed else {}
     drift = before.with_unknown(batch, extras, names)
     for column, fields in masks(contract).items():
         some, every = 0, -1
         for row in tally.to_pylist():
             if row[f"bit_or{column}"] is not None:
                 some, every = some | row[f"bit_or{column}"], every & row[f"bit_and{column}"]
-        lacking = _names_of(fields, some), _names_of(fields, every)
-        drift = drift.with_lacking(batch, [field.name for field in fields], *lacking)
+        missing = _names_of(fields, some), _names_of(fields, every)
+        drift = drift.with_missing(batch, [field.name for field in fields], *missing)
     return drift
 
 
-def _unknown(parsed: DataFrame) -> dict[str, int]:
+def _unknown_counts(parsed: DataFrame) -> dict[str, int]:
     names = parsed.where("_reason IS NULL").selectExpr("explode(_unknown) AS name")
     short = names.selectExpr(f"left(name, {NAME_LENGTH}) AS name").groupBy("name").count()
     rows = short.orderBy("count", "name", ascending=[False, True]).limit(NAMES).toArrow()
@@ -147,10 +147,10 @@ def _unknown(parsed: DataFrame) -> dict[str, int]:
 
 TYPES: Final = {"BIGINT": "long", "UBIGINT": "long", "DOUBLE": "double", "BOOLEAN": "boolean", "VARCHAR": "string"}
 NESTED: Final = {"ARRAY", "OBJECT"}
-QUERY: Final = """
+SHAPES: Final = """
     SELECT json_structure(_extra) AS shape, count(*)::BIGINT AS events FROM t
     WHERE _extra IS NOT NULL AND json_valid(_extra) GROUP BY ALL ORDER BY ALL"""
-SEALED: Final = "SELECT count(*)::BIGINT AS events FROM t WHERE _extra <> '' AND NOT json_valid(_extra)"
+SEALED_EVENTS: Final = "SELECT count(*)::BIGINT AS events FROM t WHERE _extra <> '' AND NOT json_valid(_extra)"
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]
     events: Counter[str] = Counter()
     kinds: dict[str, set[str]] = {}
     found: dict[str, UnknownMember] = {}
-    for row in duckdb_tables.rows(Log(settings, contract.name).path, QUERY):
+    for row in duckdb_tables.rows(Log(settings, contract.name).path, SHAPES):
         unknown = {member.path: member for member in unknown_members(json.loads(row["shape"]), known)}
         found |= unknown
         events.update(dict.fromkeys(unknown, row["events"]))
@@ -200,21 +200,19 @@ def _unknown_field(unknown: UnknownMember, events: int, kinds: Collection[str]) 
 def sealed_events(settings: Settings, contract: Contract) -> int:
     if not contract.sealed:
         return 0
-    [counted] = duckdb_tables.rows(Log(settings, contract.name).path, SEALED) or [{"events": 0}]
-    events: int = counted["events"]
-    return events
+    return sum(row["events"] for row in duckdb_tables.rows(Log(settings, contract.name).path, SEALED_EVENTS))
 
 
-def _declaration(name: str, kinds: Collection[str], taken: set[str], *, is_member: bool) -> str:
-    """Return a line of the contract, "" if the field is nested or its name taken. A member has no alias."""
+def _declaration(name: str, kinds: Collection[str], declared: set[str], *, is_member: bool) -> str:
+    """Return a line of the contract, "" if the field is nested or its name declared. A member has no alias."""
     if NESTED & set(kinds):
         return ""
-    own = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("_") or "field"
-    own = f"field_{own}" if own[0].isdigit() else own
-    if own.lower() in taken or (is_member and own != name):
+    valid = re.sub(r"[^A-Za-z0-9_]", "_", name).lstrip("_") or "field"
+    valid = f"field_{valid}" if valid[0].isdigit() else valid
+    if valid.lower() in declared or (is_member and valid != name):
         return ""
-    field: dict[str, Any] = {"name": own, "type": ["null", _type(kinds)], "default": None, "doc": "…"}
-    return json.dumps(field | ({} if own == name else {"aliases": [name]}), ensure_ascii=False)
+    field: dict[str, Any] = {"name": valid, "type": ["null", _type(kinds)], "default": None, "doc": "…"}
+    return json.dumps(field | ({} if valid == name else {"aliases": [name]}), ensure_ascii=False)
 
 
 def _type(kinds: Iterable[str]) -> str:

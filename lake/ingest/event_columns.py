@@ -1,6 +1,6 @@
-"""SQL of an event's time, bucket and id, and of checks that need them.
+"""SQL of an event's time, bucket and id, and of checks that need them; marker rows of a log.
 
-Broadcast rows of a log record rejections, repairs and acceptances (see lake.store.log_rows).
+Marker rows are broadcasts that record rejections, repairs and acceptances (see lake.store.log_rows).
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def _checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]
 
 
 def _raised(name: str, expression: str, contract: Contract) -> str:
+    """Return SQL of the detail of an expression that raised: its text, and the values of its fields."""
     words = set(re.findall(r"\w+", expression))
     values = (
         f"concat({literal(f'{field.name} ')}, coalesce(left(cast({quoted(field.name)} AS string), 100), 'null'))"
@@ -110,7 +111,7 @@ TEXTS: Final = ("_source", "_id", REFUSAL)
 SCHEMA: Final = pa.schema({"_position": pa.int64(), **dict.fromkeys(TEXTS, pa.string()), "_bucket": pa.int32()})
 
 
-def event_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
+def marker_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
     rows = [
         {
             "_position": event.position,
@@ -124,13 +125,13 @@ def event_rows(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent
     return to_frame(spark, pa.Table.from_pylist(rows, SCHEMA))
 
 
-def rejected_rows(refused: DataFrame, contract: Contract, batch: int) -> DataFrame:
+def rejection_markers(rejected: DataFrame, contract: Contract, batch: int) -> DataFrame:
     dump = [quoted(contract.dump)] if contract.dump else []
-    name = mark(batch, 0).removesuffix("0")
-    return refused.selectExpr(
+    prefix = mark(batch, 0).removesuffix("0")
+    return rejected.selectExpr(
         "_position",
         "_source",
-        f"concat('{name}', _number) AS _id",
+        f"concat('{prefix}', _number) AS _id",
         f"'{REFUSED}' AS {REFUSAL}",
         f"{BROADCAST} AS _bucket",
         *dump,
@@ -138,7 +139,7 @@ def rejected_rows(refused: DataFrame, contract: Contract, batch: int) -> DataFra
 
 
 def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
-    """Add the events' delivery: see lake.kinds.snapshots."""
+    """Add the column DELIVERED: see lake.kinds.snapshots."""
     from pyspark.sql import functions as F
 
     file = "regexp_replace(_source, ':[0-9]+$', '')"
@@ -147,11 +148,11 @@ def with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
     return rows.withColumn(DELIVERED, F.expr(f"named_struct('file', {file}, 'dump', {own}, {event})"))
 
 
-def without_fields(rows: DataFrame, contract: Contract) -> DataFrame:
-    """Return the rows of rejections with their delivery, and without columns of events."""
+def markers_with_delivery(rows: DataFrame, contract: Contract) -> DataFrame:
+    """Return marker rows with the columns ORDER, SIGN and DELIVERED only."""
     from pyspark.sql import functions as F
 
-    refusals = with_delivery(rows, contract)
+    markers = with_delivery(rows, contract)
     for name, value in {"refusal": F.col(REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}.items():
-        refusals = refusals.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
-    return refusals.select(ORDER, SIGN, DELIVERED)
+        markers = markers.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
+    return markers.select(ORDER, SIGN, DELIVERED)

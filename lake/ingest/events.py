@@ -1,6 +1,6 @@
-"""Events of a log by their place: in detail (origin, delay, re-deliveries, void), and voiding of them.
+"""Events of a log by place: their details (origin, delay, re-deliveries, void), and voiding.
 
-From the next cut on no table counts a voided event; it stays in its log.
+From the next cut on no table counts a voided event. It stays in its log.
 """
 
 from __future__ import annotations
@@ -105,24 +105,25 @@ def void(  # noqa: PLR0913  events are named in three ways
     load_contract(settings, stream)
     if not reason.strip():
         raise DeclarationError("a void needs a reason", fix='--reason "why these events do not count"')
-    named = [_parse_place(text) for text in places]
-    _check_events_exist(settings, stream, named)
+    events = [_parse_place(text) for text in places]
+    _check_events_exist(settings, stream, events)
     upto = Log(settings, stream).head().batch
-    targets: list[tuple[str, Target]] = [(stream, (*place, None)) for place in named]
+    targets: list[tuple[str, Target]] = [(stream, (*place, None)) for place in events]
     for batch in batches:
         if not 1 <= batch <= upto:
             raise DeclarationError(f"{stream} has no batch {batch}, only 1 to {upto}", fix=f"lake log {stream}")
-        whole = {stream: batch} | _batches_of_delivery(settings, stream, batch)
-        targets += [(other, (number, None, None, None)) for other, number in whole.items()]
+        delivered = {stream: batch} | _batches_of_delivery(settings, stream, batch)
+        targets += [(name, (number, None, None, None)) for name, number in delivered.items()]
     targets += [(stream, (upto, None, None, _find_source(settings, stream, source))) for source in sources]
     heads = {name: Log(settings, name).head().batch for name, _ in targets}
-    with runs.recording(settings, "void", stream, but=DeclarationError), ExitStack() as undecided:
+    with runs.recording(settings, "void", stream, but=DeclarationError), ExitStack() as paused:
         for name in sorted({decided_by(settings, name) or "" for name in heads} - {""}):
-            undecided.enter_context(decider(settings).pause(settings, name))
+            paused.enter_context(decider(settings).pause(settings, name))
         return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)
 
 
 def _batches_of_delivery(settings: Settings, stream: str, batch: int) -> dict[str, int]:
+    """Return the batches of the same delivery in other streams."""
     delivery = Log(settings, stream).head_at(batch).delivery
     if delivery is None:
         return {}
@@ -131,7 +132,7 @@ def _batches_of_delivery(settings: Settings, stream: str, batch: int) -> dict[st
         for other in delivery.streams
         if other != stream
         for head in Log(settings, other).heads()
-        if (its := head.delivery) and (its.source, its.number) == (delivery.source, delivery.number)
+        if (part := head.delivery) and (part.source, part.number) == (delivery.source, delivery.number)
     }
 
 

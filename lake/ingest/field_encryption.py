@@ -26,9 +26,9 @@ BLANKED: Final = "of a person who was forgotten"
 def with_subject_keys(
     spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame, records: int
 ) -> DataFrame:
-    """Add each person's token and key to parsed `events`, of which there are `records`. New people get a key.
+    """Add each person's token and key to the parsed `events`, `records` in number. New people get a key.
 
-    Personal values of erased people are removed, even if the ledger of erasures has lost their entry. Raises
+    Personal values of erased people are removed, also if only the key store knows of the erasure. Raises
     DeclarationError if keys are lost.
     """
     store = Log(settings, contract.name).key_store()
@@ -54,16 +54,16 @@ def _people(events: DataFrame, records: int) -> Iterator[set[str]]:
     if records <= cost.PEOPLE_AT_ONCE:
         yield {*to_arrow(people).column(token).to_pylist()}
         return
-    kept = on_disk(people)
-    parts = max(1, -(-kept.count() // cost.PEOPLE_AT_ONCE))
-    for part in range(parts):
+    people = on_disk(people)
+    parts = max(1, -(-people.count() // cost.PEOPLE_AT_ONCE))
+    for number in range(parts):
         # A token is a digest: its first digits put about as many people into each part.
-        some = kept.where(f"cast(conv(left({token}, 8), 16, 10) AS bigint) % {parts} = {part}")
-        yield {*to_arrow(some).column(token).to_pylist()}
+        part = people.where(f"cast(conv(left({token}, 8), 16, 10) AS bigint) % {parts} = {number}")
+        yield {*to_arrow(part).column(token).to_pylist()}
 
 
-def blanked_sql(contract: Contract, column: str, instead: str = "''") -> str:
-    return f"CASE WHEN {ERASED} THEN {instead} ELSE {column} END" if contract.sealed else column
+def blanked_sql(contract: Contract, column: str, replacement: str = "''") -> str:
+    return f"CASE WHEN {ERASED} THEN {replacement} ELSE {column} END" if contract.sealed else column
 
 
 def extra_columns_sql(contract: Contract) -> list[str]:

@@ -75,7 +75,7 @@ class File:
 
     @property
     def is_denied(self) -> bool:
-        """Return whether this user may not read it, or its link's target."""
+        """True if this user may not read it, or its link's target."""
         if isinstance(self.path, Object) or os.access(self.path, os.R_OK, effective_ids=True):
             return False
         try:
@@ -91,10 +91,8 @@ class File:
             now, target = self.path.lstat(), _target(self.path)
         except OSError:
             return False
-        return (now.st_size, in_range(now.st_mtime_ns)) == (self.size, self.mtime) and self.seen in {
-            (),
-            _identity(now, target),
-        }
+        is_same_size_and_time = (now.st_size, in_range(now.st_mtime_ns)) == (self.size, self.mtime)
+        return is_same_size_and_time and self.seen in {(), _identity(now, target)}
 
 
 def unchanged(files: Iterable[File]) -> tuple[File, ...]:
@@ -161,12 +159,12 @@ def list_bucket(folder: Address, stream: str) -> list[File]:
         for entry in wanted:
             if not entry.tag:
                 raise DeclarationError(
-                    f"an object of {stream} has no ETag: whether it changes while it is read cannot be told",
+                    f"an object of {stream} has no ETag: a change while it is read cannot be detected",
                     where=str(folder / entry.name),
                     fix="put it there by requests, not into the files of the server; or use a store that gives ETags",
                 )
-        objects_of = ((f"{stream}/{printable(entry.name)}", Object.of(folder, entry)) for entry in wanted)
-        return [File(name, of, of.size, in_range(of.time * SECOND), tag=of.tag) for name, of in objects_of]
+        named = ((f"{stream}/{printable(entry.name)}", Object.of(folder, entry)) for entry in wanted)
+        return [File(name, obj, obj.size, in_range(obj.time * SECOND), tag=obj.tag) for name, obj in named]
     return []
 
 
@@ -175,7 +173,7 @@ def printable(name: str) -> str:
 
 
 def archived_name(mark: Mark) -> str:
-    """Return a name that identifies the file in an archive; the time and tag of a copy from or to a bucket do not."""
+    """Return a name that identifies the file in an archive: a copy to or from a bucket has another time and tag."""
     name, size, mtime, *tag = mark
     last = Path(name).name
     plain = last if "\\" not in last else "".join(Path(last).suffixes[-2:])  # escaped, hence not the name
@@ -251,15 +249,15 @@ def _copy(file: File, copy: Path | Address) -> None:
         file.path.copy_to(copy)
 
 
-def _exists(what: Path | Object) -> bool:
-    return what.exists() if isinstance(what, Path) else what.address.exists()
+def _exists(content: Content) -> bool:
+    return content.exists() if isinstance(content, Path) else content.address.exists()
 
 
-def _delete(what: Path | Object | Address) -> None:
-    if isinstance(what, Path):
-        what.unlink(missing_ok=True)
+def _delete(file: Content | Address) -> None:
+    if isinstance(file, Path):
+        file.unlink(missing_ok=True)
     else:
-        (what.address if isinstance(what, Object) else what).delete()
+        (file.address if isinstance(file, Object) else file).delete()
 
 
 def _is_named(name: str) -> bool:

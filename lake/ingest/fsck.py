@@ -14,7 +14,7 @@ from lake.errors import DeclarationError, LakeError, StorageError, Unavailable
 from lake.ingest.delivery import Closing
 from lake.ingest.files import mark_of
 from lake.ingest.gap_detection import field_text_sql
-from lake.ingest.horizon import Horizon
+from lake.ingest.horizon import Horizon, greatest
 from lake.sources.describe import describe
 from lake.store import archive_tier, delta, duckdb_tables, quarantine, voids
 from lake.store.archive_tier import ArchivedPart
@@ -79,10 +79,10 @@ class LogReport:
         return self.batches[0] if self.batches else None
 
 
-def read_from(batch: LogHead) -> str:
+def input_text(batch: LogHead) -> str:
     if delivery := batch.delivery:
-        read = f"{delivery.source}, delivery {delivery.number}: {describe(delivery.progress)}"
-        return read.removesuffix(": ")
+        text = f"{delivery.source}, delivery {delivery.number}: {describe(delivery.progress)}"
+        return text.removesuffix(": ")
     names = [file["path"] for file in batch.files]
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})" if names else ""
 
@@ -110,10 +110,10 @@ class LogCheck:
 def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
     """Check that the log of `stream` is consistent.
 
-    Raises DeclarationError if `since` is no digest of this log, Unavailable if a store does not answer.
+    Raises DeclarationError if `since` is malformed or of another stream or batch, Unavailable if a store is unreachable.
 
     - Batches are numbered without gaps; so are offsets by bucket, in the order of batches and arrival.
-    - Either all events of a batch have an arrival of their own, or none has.
+    - Each event of a batch has an arrival of its own.
     - Ids are unique, except for voided events. No table has read a batch that is lost.
     - Each `_watermark` is the greatest earlier event time, or the horizon of the producers.
     - Rows in the log, in quarantine and of re-deliveries match the counts of each batch:
@@ -164,13 +164,13 @@ def _parse_digest(stream: str, text: str) -> _Digest:
 
 def _find_digest(heads: Sequence[LogHead], wanted: _Digest) -> tuple[int | None, list[str]]:
     for head in heads:
-        was = head.content.get("was") or {}
-        if wanted.text not in {head.content["digest"], was.get("digest")}:
+        before_reread = head.content.get("was") or {}
+        if wanted.text not in {head.content["digest"], before_reread.get("digest")}:
             continue
         if wanted.batch not in {None, head.batch}:
             what = f"--since names batch {wanted.batch}, but its digest is of batch {head.batch}"
             raise DeclarationError(what, fix="give the whole of what lake log --head printed, unchanged")
-        if head.content["digest"] == wanted.text or chain.same_in_clear(was, head.content):
+        if head.content["digest"] == wanted.text or chain.same_in_clear(before_reread, head.content):
             return head.batch, []
         return head.batch, [f"batch {head.batch} was read again, and its rows differ from those of the digest"]
     return None, [f"no batch has the digest {wanted.text}: the log is not the one that the digest was taken of"]
@@ -183,8 +183,8 @@ def _row_faults(settings: Settings, log_report: LogReport) -> list[str]:
     has_refusals = Log(settings, log_report.stream).has_refusals(upto=upto)
     events = f"WHERE {REFUSAL} IS NULL" if has_refusals else "WHERE true"
     batches = {row["batch"]: row for row in duckdb_tables.rows(path, BATCHES.format(events=events))}
-    faults = [*_offsets(log_report.head, buckets), *_batches(log_report.batches, batches)]
-    faults += _watermarks(settings, log_report.batches[::-1], batches, events)
+    faults = [*_offset_faults(log_report.head, buckets), *_batch_faults(log_report.batches, batches)]
+    faults += _watermark_faults(settings, log_report.batches[::-1], batches, events)
     faults += [
         f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}"
         for row in _repeated_ids(path, buckets, not_voided_sql(log_report.voids))
@@ -195,19 +195,17 @@ def _row_faults(settings: Settings, log_report: LogReport) -> list[str]:
         f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
         for row in duckdb_tables.rows(path, ARRIVALS)
     ]
-    return [*faults, *_side_tables(settings, log_report.stream, log_report.batches[::-1])]
+    return [*faults, *_count_faults(settings, log_report.stream, log_report.batches[::-1])]
 
 
-def _side_tables(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[str]:
+def _count_faults(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[str]:
     upto = heads[-1].batch if heads else 0
-    refused, again = (quarantine.counts_by_batch(at, upto=upto) for at in Warehouse(settings).beside(stream))
+    rejected, redelivered = (quarantine.counts_by_batch(at, upto=upto) for at in Warehouse(settings).beside(stream))
+    tables = (("quarantined", rejected, "in quarantine"), ("duplicates", redelivered, "among the re-deliveries"))
     for head in heads:
-        counted, stored = head.counts["quarantined"], refused.get(head.batch, 0)
-        if counted != stored:
-            yield f"batch {head.batch}: {counted} quarantined, {stored} in quarantine"
-        counted, stored = head.counts["duplicates"], again.get(head.batch, 0)
-        if counted != stored:
-            yield f"batch {head.batch}: {counted} duplicates, {stored} among the re-deliveries"
+        for name, rows, where in tables:
+            if (counted := head.counts[name]) != (stored := rows.get(head.batch, 0)):
+                yield f"batch {head.batch}: {counted} {name}, {stored} {where}"
 
 
 def _repeated_ids(path: Address, buckets: list[dict[str, Any]], kept: str) -> Iterator[dict[str, Any]]:
@@ -220,7 +218,7 @@ def _repeated_ids(path: Address, buckets: list[dict[str, Any]], kept: str) -> It
             yield from scan.select(REPEATED_IDS.format(kept=kept, parts=parts, part=part))
 
 
-def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:
+def _offset_faults(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:
     recorded = {bucket: offset for bucket, offset in (head.offsets if head else {}).items() if offset}
     stored = {row["bucket"]: row["last"] + 1 for row in buckets}
     if recorded != stored:
@@ -233,7 +231,7 @@ def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[st
             )
 
 
-def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterator[str]:
+def _batch_faults(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterator[str]:
     for number, head in enumerate(reversed(heads), 1):
         row = rows.get(head.batch, {"events": 0})
         counts = head.counts
@@ -247,7 +245,7 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
         yield f"batch {number} has {rows[number]['events']} rows but no head"
 
 
-def _watermarks(
+def _watermark_faults(
     settings: Settings, heads: Sequence[LogHead], rows: Mapping[int, dict[str, Any]], events: str
 ) -> Iterator[str]:
     has_producers = any(head.horizon for head in heads)
@@ -260,40 +258,41 @@ def _watermarks(
             yield f"batch {head.batch}: watermark {row['watermark']}, expected {watermark}"
         latest = row["latest"] if row["events"] else None
         if head.horizon and head.files:
-            was = replace(Horizon.of(before, contracts[head.contract - 1]), at=watermark, latest=reached)
-            horizon = _horizon(was, head, contracts[head.contract - 1], times, latest)
+            contract = contracts[head.contract - 1]
+            previous = replace(Horizon.of(before, contract), at=watermark, latest=reached)
+            horizon = _expected_horizon(previous, head, contract, times, latest)
             reached, watermark = horizon.latest, horizon.at
             if horizon.as_json != head.horizon:
                 yield f"batch {head.batch}: producer state in the head disagrees with its rows and closings"
         elif not head.horizon:
-            reached = watermark = max((time for time in (latest, reached) if time), default=None)
+            reached = watermark = greatest(latest, reached)
         if head.watermark != watermark:
             yield f"batch {head.batch}: the head says watermark {head.watermark}, the rows say {watermark}"
         before = head
 
 
-def _horizon(
-    was: Horizon, head: LogHead, contract: Contract, times: Mapping[str, datetime], latest: datetime | None
+def _expected_horizon(
+    previous: Horizon, head: LogHead, contract: Contract, times: Mapping[str, datetime], latest: datetime | None
 ) -> Horizon:
     mark, declared = mark_of(head.files[0]), contract.horizon
     if closing := Closing.of(mark):
-        return was.without(was.idle(closing.at, declared.idle if declared else None))
+        return previous.without(previous.idle(closing.at, declared.idle if declared else None))
     punctuated = Horizon.of(head, contract).punctuation
-    greatest = max((time for time in (latest, *punctuated.values()) if time), default=None)
-    return was.after(times, punctuated, greatest, datetime.fromisoformat(head.at))
+    return previous.after(times, punctuated, greatest(latest, *punctuated.values()), datetime.fromisoformat(head.at))
 
 
 def _with_producers(
     settings: Settings, heads: Sequence[LogHead], contracts: tuple[Contract, ...], events: str
 ) -> Iterator[tuple[LogHead, Mapping[str, datetime]]]:
+    """Yield each head with the greatest event time of each producer in its batch."""
     for first in range(0, len(heads), BATCHES_AT_ONCE):
         part = heads[first : first + BATCHES_AT_ONCE]
         path = Log(settings, part[0].stream).path
         times: dict[int, dict[str, datetime]] = {head.batch: {} for head in part}
-        for name in {head.horizon["producer"] for head in part if head.horizon}:
-            asked = [head for head in part if head.horizon.get("producer") == name]
-            producer = field_text_sql(contracts[: asked[-1].contract], name, {*Scan(path).schema().names})
+        for field in {head.horizon["producer"] for head in part if head.horizon}:
+            named = [head for head in part if head.horizon.get("producer") == field]
+            producer = field_text_sql(contracts[: named[-1].contract], field, {*Scan(path).schema().names})
             query = PRODUCERS.format(producer=producer, events=events)
-            for row in duckdb_tables.rows(path, query, asked[0].batch, asked[-1].batch):
+            for row in duckdb_tables.rows(path, query, named[0].batch, named[-1].batch):
                 times[row["batch"]][row["producer"]] = row["latest"]
         yield from ((head, times[head.batch]) for head in part)

@@ -85,10 +85,10 @@ class Gaps:
 
 
 def find_gaps(settings: Settings, contract: Contract) -> Gaps:
-    return Gaps(contract.name, tuple(_numbers(settings, contract)), tuple(_spans(settings, contract)))
+    return Gaps(contract.name, tuple(_number_gaps(settings, contract)), tuple(_time_gaps(settings, contract)))
 
 
-def _numbers(settings: Settings, contract: Contract) -> Iterator[NumberGap]:
+def _number_gaps(settings: Settings, contract: Contract) -> Iterator[NumberGap]:
     number, producer = contract.complete.number, contract.complete.producer
     log = Log(settings, contract.name)
     if number is None or not delta.exists(log.path):
@@ -96,19 +96,20 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[NumberGap]:
     head = log.head()
     contracts = evolution.with_current(log.contracts(head), contract)
     columns = {*Scan(log.path).schema().names}
-    of = field_text_sql(contracts, producer, columns) if producer else "NULL"
-    query = GAPS.format(producer=of, number=f"TRY_CAST({field_text_sql(contracts, number, columns)} AS HUGEINT)")
+    producer_sql = field_text_sql(contracts, producer, columns) if producer else "NULL"
+    number_sql = f"TRY_CAST({field_text_sql(contracts, number, columns)} AS HUGEINT)"
     punctuates = contract.horizon is not None and contract.horizon.punctuation
-    runs = [run for head in log.backwards() for run in head.position.data.get(RUNS, ())] if punctuates else []
+    runs = [run for batch in log.backwards() for run in batch.position.data.get(RUNS, ())] if punctuates else []
     if not any(head.offsets.values()):  # the log has no files to query
-        yield from _between(runs)
+        yield from _gaps_of_runs(runs)
         return
     producers, first, last = zip(*runs, strict=True) if runs else ((), (), ())
+    query = GAPS.format(producer=producer_sql, number=number_sql)
     for row in duckdb_tables.rows(log.path, query, [*producers], [*map(str, first)], [*map(str, last)]):
         yield NumberGap(row["producer"], int(row["first"]), int(row["last"]))
 
 
-def _between(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[NumberGap]:
+def _gaps_of_runs(runs: Iterable[tuple[str | None, int, int]]) -> Iterator[NumberGap]:
     by_producer: dict[str | None, list[Run]] = {}
     for producer, first, last in runs:
         by_producer.setdefault(producer, []).append((first, last))
@@ -134,18 +135,19 @@ def punctuated_runs(records: DataFrame, complete: Completeness, punctuation: str
     numbers = numbers.groupBy("producer", "number").agg(F.bool_or("punctuates").alias("punctuates"))
     order = Window.partitionBy("producer").orderBy("number")
     follows = F.expr("coalesce(try_subtract(number, cast(1 AS decimal(38, 0))) = before, false)")
-    begun = numbers.withColumn("before", F.lag("number").over(order)).withColumn("begins", (~follows).cast("int"))
-    runs = begun.withColumn("run", F.sum("begins").over(order)).groupBy("producer", "run")
-    ends = runs.agg(F.min("number").alias("first"), F.max("number").alias("last"), F.bool_or("punctuates").alias("of"))
-    rows = ends.where("of").orderBy("producer", "first").select("producer", "first", "last").toArrow().to_pylist()
+    marked = numbers.withColumn("before", F.lag("number").over(order)).withColumn("begins", (~follows).cast("int"))
+    runs = marked.withColumn("run", F.sum("begins").over(order)).groupBy("producer", "run")
+    ends = runs.agg(F.min("number").alias("first"), F.max("number").alias("last"), F.bool_or("punctuates").alias("has"))
+    rows = ends.where("has").orderBy("producer", "first").select("producer", "first", "last").toArrow().to_pylist()
     return [[row["producer"], int(row["first"]), int(row["last"])] for row in rows]
 
 
 def field_text_sql(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
+    """Return SQL of a field's text under any version of the contract; `physical` are the log's columns."""
     texts = []
     for of_version in origins.origins(contracts)[name]:
-        texts_of_one = [_text(origin) for origin in of_version if not origin.column or origin.column in physical]
-        texts.append(f"coalesce({', '.join([*texts_of_one, 'NULL'])})")
+        stored = [_text(origin) for origin in of_version if not origin.column or origin.column in physical]
+        texts.append(f"coalesce({', '.join([*stored, 'NULL'])})")
     cases = " ".join(f"WHEN {version} THEN {text}" for version, text in enumerate(texts, 1))
     return f"CASE _version {cases} END" if len({*texts}) > 1 else texts[0]
 
@@ -157,7 +159,7 @@ def _text(origin: origins.ValueOrigin) -> str:
     return f"CASE WHEN json_valid(_extra) THEN json_extract_string(_extra, {path}) END"
 
 
-def _spans(settings: Settings, contract: Contract) -> Iterator[TimeGap]:
+def _time_gaps(settings: Settings, contract: Contract) -> Iterator[TimeGap]:
     every = contract.complete.every
     if every is None:
         return

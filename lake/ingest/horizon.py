@@ -86,8 +86,8 @@ class Horizon:
             producers[name] = Producer(max(time, producers[name].latest) if name in producers else time, at)
         return replace(
             self,
-            at=_latest(self.at, _least(producers)),
-            latest=_latest(self.latest, latest),
+            at=greatest(self.at, _least(producers)),
+            latest=greatest(self.latest, latest),
             producers=producers,
             punctuation=punctuated,
             closed=(),
@@ -97,11 +97,11 @@ class Horizon:
     def without(self, names: Iterable[str]) -> Horizon:
         """Close `names`. If none is left open, all events are final."""
         closed = tuple(sorted({*names} & self.producers.keys()))
-        left = {name: producer for name, producer in self.producers.items() if name not in closed}
-        reached = _least(left) if left or not closed else self.latest
-        ended = not left and (self.is_ended or bool(closed))
+        still_open = {name: producer for name, producer in self.producers.items() if name not in closed}
+        reached = _least(still_open) if still_open or not closed else self.latest
+        ended = not still_open and (self.is_ended or bool(closed))
         return replace(
-            self, at=_latest(self.at, reached), producers=left, punctuation={}, closed=closed, is_ended=ended
+            self, at=greatest(self.at, reached), producers=still_open, punctuation={}, closed=closed, is_ended=ended
         )
 
     def idle(self, at: datetime, silence: timedelta | None) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def _least(producers: Mapping[str, Producer]) -> datetime | None:
     return min((producer.latest for producer in producers.values()), default=None)
 
 
-def _latest(*times: datetime | None) -> datetime | None:
+def greatest(*times: datetime | None) -> datetime | None:
     return max((time for time in times if time is not None), default=None)
 
 
@@ -136,28 +136,28 @@ PUNCTUATED: Final = f"_reason = '{CONTROL}' AND _detail = '{PUNCTUATION}'"
 def latest_times(records: DataFrame, declared: Producers) -> dict[str, datetime]:
     from pyspark.sql import functions as F
 
-    named = records.withColumn("_producer", F.expr(_name(declared))).where("_producer IS NOT NULL")
+    named = records.withColumn("_producer", F.expr(_producer_sql(declared))).where("_producer IS NOT NULL")
     rows = named.groupBy("_producer").agg(F.max("_time").alias("latest")).toArrow()
     return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
-def reject_excess(parsed: DataFrame, declared: Producers, names: Collection[str]) -> DataFrame | None:
-    """Reject the records of excess producers; return None if the limit is kept.
+def reject_excess(parsed: DataFrame, declared: Producers, known: Collection[str]) -> DataFrame | None:
+    """Reject the records of producers above the limit; return None if there are none.
 
-    The producers `names`, and after them the first new ones by name, are accepted: a repeated batch rejects the same.
+    The `known` producers, and after them the first new ones by name, are accepted: a repeated batch rejects the same.
     """
     from pyspark.sql import functions as F
 
     spark, limit = parsed.sparkSession, declared.limit
-    named = parsed.where(f"(_reason IS NULL OR {PUNCTUATED}) AND {_name(declared)} IS NOT NULL")
-    named = named.withColumn("_producer", F.expr(_name(declared)))
-    before = F.broadcast(to_frame(spark, _names(names)))
-    free = max(limit - len(names), 0)
+    named = parsed.where(f"(_reason IS NULL OR {PUNCTUATED}) AND {_producer_sql(declared)} IS NOT NULL")
+    named = named.withColumn("_producer", F.expr(_producer_sql(declared)))
+    before = F.broadcast(to_frame(spark, _producer_table(known)))
+    free = max(limit - len(known), 0)
     new = named.join(before, "_producer", "left_anti").select("_producer").distinct()
     first = new.orderBy("_producer").limit(free + 1).toArrow()
     if first.num_rows <= free:
         return None
-    accepted = F.broadcast(to_frame(spark, _names([*names, *first.column(0).to_pylist()[:free]])))
+    accepted = F.broadcast(to_frame(spark, _producer_table([*known, *first.column(0).to_pylist()[:free]])))
     excess = named.join(accepted, "_producer", "left_anti").select("_position", "_producer")
     detail = F.expr(f"concat(_producer, ' is not among the {limit} producers that the horizon waits for')")
     is_excess = F.col("_producer").isNotNull()
@@ -171,11 +171,11 @@ def reject_excess(parsed: DataFrame, declared: Producers, names: Collection[str]
     return checked.select(*parsed.columns)
 
 
-def _names(names: Collection[str]) -> pa.Table:
+def _producer_table(names: Collection[str]) -> pa.Table:
     import pyarrow as pa
 
     return pa.table({"_producer": pa.array(sorted(names), pa.string())})
 
 
-def _name(declared: Producers) -> str:
+def _producer_sql(declared: Producers) -> str:
     return f"cast({quoted(declared.producer, SPARK)} AS string)"

@@ -112,11 +112,11 @@ class Ingestion:
         """
         declared, faults = sound_sources(self.settings, self.contracts)
         named = None if names is None else list(names)
-        of_sources = {*declared, *faults}
-        wanted = self.contracts if named is None else [n for n in named if n in self.contracts or n not in of_sources]
+        sources = {*declared, *faults}
+        wanted = self.contracts if named is None else [n for n in named if n in self.contracts or n not in sources]
         chosen = [known_stream(self.contracts, stream) for stream in wanted]
         streams = {contract.name for contract in chosen}
-        idle = find_idle_producers(self.settings, chosen, declared, self.now) if not faults else []
+        closings = idle_closings(self.settings, chosen, declared, self.now) if not faults else []
         outcome = _Outcome()
         tasks = self._landing_tasks(chosen)
         tasks += [
@@ -124,13 +124,12 @@ class Ingestion:
             for name, source in declared.items()
             if named is None or name in named or streams & {*source.streams}
         ]
-        of_faults = [name for name in faults if named is None or name in named]
-        tasks += [_Task(name, set(), partial(_raise, faults[name])) for name in of_faults]
+        tasks += [_Task(n, set(), partial(_raise, fault)) for n, fault in faults.items() if named is None or n in named]
         self._perform_all(tasks, outcome)
-        for producers in idle:
-            if not outcome.failed & producers.subjects:
-                close = partial(producers.close, self._session, drained=self.batches is None, now=self.now)
-                self._perform(producers.stream, close, outcome)
+        for idle in closings:
+            if not outcome.failed & idle.subjects:
+                close = partial(idle.close, self._session, drained=self.batches is None, now=self.now)
+                self._perform(idle.stream, close, outcome)
         runs.record_nothing_to_do(self.settings, "ingest", outcome.unchanged)
         outcome.raise_failures()
         return {stream: outcome.counts[stream] for stream in self.contracts if stream in outcome.counts}
@@ -159,7 +158,7 @@ class Ingestion:
         return max((crashed_readers.crashes(self.settings, stream).deaths for stream in streams), default=0)
 
     def _perform(self, subject: str, work: Work, outcome: _Outcome) -> None:
-        began, ingested, done = datetime.now(UTC), dict[str, BatchCounts](), outcome.counts
+        began, ingested, sums = datetime.now(UTC), dict[str, BatchCounts](), outcome.counts
         try:
             with failing(self.settings, "ingest", subject):
                 work(ingested)
@@ -174,7 +173,7 @@ class Ingestion:
                 self.on_failure(subject, fault or _unexpected(error))
         read = {stream: counts for stream, counts in ingested.items() if counts.read}
         for stream, counts in (read if subject in outcome.failed else ingested).items():
-            done[stream] = counts.after(done[stream]) if stream in done else counts
+            sums[stream] = counts.after(sums[stream]) if stream in sums else counts
             self.on_end(stream, (datetime.now(UTC) - began).total_seconds())
         for stream, counts in read.items():
             runs.record_outcome(self.settings, "ingest", stream, None, began, **asdict(counts))
@@ -199,24 +198,25 @@ class Ingestion:
                 counts.update(ingestion.counts)
 
     def _landing_tasks(self, chosen: Sequence[Contract]) -> list[_Task]:
+        """Ingest streams without new files at once; return tasks for all streams, which report the results."""
         settings, by_name = self.settings, {contract.name: contract for contract in chosen}
         storage = Warehouse(settings).root.storage
         with view():
             delta.prefetch([landing.LANDED.location(settings).path, *(Log(settings, name).path for name in by_name)])
-            begun = storage.begin(partial(_has_new_files, settings), by_name)
-            unchanged = [name for name, has_new in begun.items() if not has_new.result()]
+            listings = storage.begin(partial(_has_new_files, settings), by_name)
+            unchanged = [name for name, has_new in listings.items() if not has_new.result()]
             others = (name for name in by_name if name not in unchanged)
             if not started() and any(_has_new_files(settings, name) for name in others):
                 self.on_news()  # before the time of the first stream is measured
-        checked: dict[str, dict[str, BatchCounts]] = {name: {} for name in unchanged}
-        checks = storage.begin(lambda name: self._ingest_files(_need_spark, by_name[name], checked[name]), unchanged)
-        wait(checks.values())
+        early: dict[str, dict[str, BatchCounts]] = {name: {} for name in unchanged}
+        futures = storage.begin(lambda name: self._ingest_files(_need_spark, by_name[name], early[name]), unchanged)
+        wait(futures.values())
 
         def ingest_stream(contract: Contract, counts: dict[str, BatchCounts]) -> None:
             with suppress(_SparkNeeded):
-                if contract.name in checks:
-                    counts.update(checked[contract.name])
-                    return checks[contract.name].result()
+                if contract.name in futures:
+                    counts.update(early[contract.name])
+                    return futures[contract.name].result()
             self._ingest_files(self._session, contract, counts)
 
         return [_Task(contract.name, {contract.name}, partial(ingest_stream, contract)) for contract in chosen]
@@ -226,7 +226,7 @@ class Ingestion:
         self, spark: Callable[[], SparkSession], contract: Contract, ingested: dict[str, BatchCounts]
     ) -> None:
         settings, stream, log = self.settings, contract.name, Log(self.settings, contract.name)
-        delta.prefetch([log.path, *(book.location(settings).path for book in (landing.LANDED, CUTS))])
+        delta.prefetch([log.path, *(table.location(settings).path for table in (landing.LANDED, CUTS))])
         listed = {file.mark: file.size for file in landing.list_files(settings, stream)}
         landing.warn_of_folders(settings, stream)
         denied = set[str]()
@@ -257,7 +257,7 @@ class Ingestion:
             landing.archive(settings, stream, landing.ingested_marks(log))
 
 
-def ingest(  # noqa: PLR0913  what to ingest, and the two that tests fix
+def ingest(  # noqa: PLR0913  what to ingest, a callback and the time
     settings: Settings,
     spark: Callable[[], SparkSession],
     contracts: Mapping[str, Contract],
@@ -326,11 +326,11 @@ def _raise(fault: LakeError, counts: dict[str, BatchCounts]) -> None:
 
 
 @dataclass(frozen=True)
-class IdleProducers:
-    """Producers that were idle when ingestion `began`, with the files `landed` by then.
+class IdleClosing:
+    """Closing of a stream's producers that were idle when ingestion `began`, with the files `landed` by then.
 
-    They are closed only when everything that existed then is in the log: neither while files or records wait, nor while
-    a source does not answer.
+    Nothing is closed until everything that existed then is in the log: while files or records wait, or a source does
+    not answer.
     """
 
     settings: Settings
@@ -361,7 +361,6 @@ class IdleProducers:
             return
         if not drained and not all(self._is_read(source) for source in self.sources):
             return
-
         closed: tuple[str, ...] = ()
 
         def deliver(head: LogHead) -> Closing | None:
@@ -382,19 +381,20 @@ class IdleProducers:
         at = declared_position(self.settings, source)
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)
-        waits = timedelta(seconds=lag.seconds) if lag.seconds is not None else None
-        return (lag.events == 0 and not lag.at_least) or (waits is not None and datetime.now(UTC) - waits >= self.began)
+        if lag.events == 0 and not lag.at_least:
+            return True
+        return lag.seconds is not None and datetime.now(UTC) - timedelta(seconds=lag.seconds) >= self.began
 
 
-def find_idle_producers(
+def idle_closings(
     settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, DeclaredSource], now: datetime | None
-) -> list[IdleProducers]:
-    """Skip contracts whose landing folder cannot be listed."""
-    began, idle = now or datetime.now(UTC), []
+) -> list[IdleClosing]:
+    """Return one for each contract with an `idle`. Skip those whose landing folder cannot be listed."""
+    began, closings = now or datetime.now(UTC), []
     for contract in contracts:
         if contract.horizon is not None and contract.horizon.idle:
             feeding = tuple(source for source in sources.values() if contract.name in source.streams)
             with suppress(LakeError):  # reported when its files are ingested
                 listed = frozenset(file.mark for file in landing.list_files(settings, contract.name))
-                idle.append(IdleProducers(settings, contract, feeding, began, listed))
-    return idle
+                closings.append(IdleClosing(settings, contract, feeding, began, listed))
+    return closings

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,7 +51,7 @@ MARK: Final = "name AS path, size, mtime, tag"
 
 
 def pending(settings: Settings, stream: str, marks: set[Mark], denied: set[str]) -> list[File]:
-    """Return the next files to read among `marks`. Names of those that this user may not read are added to `denied`."""
+    """Return the files of the next batch among `marks`. Add the names of unreadable ones to `denied`."""
     chosen: list[File] = []
     size = 0
     for file in list_files(settings, stream):
@@ -79,7 +80,7 @@ def list_files(settings: Settings, stream: str) -> list[File]:
 
 
 def local_file(settings: Settings, path: Path, *, name: str = "") -> File:
-    """Return a local file, by default named by its path, within the project if it is there."""
+    """Return a local file. Its default name is its path, relative to the project if it is there."""
     path = path.resolve()
     status = path.stat()
     named = path.relative_to(settings.project) if path.is_relative_to(settings.project) else path
@@ -89,10 +90,9 @@ def local_file(settings: Settings, path: Path, *, name: str = "") -> File:
 def ingested_marks(log: Log, *, upto: float = math.inf) -> set[Mark]:
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = f"SELECT batch, {MARK} FROM t WHERE stream = $1 AND batch <= $2"
-    old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
-    recorded = max((row["batch"] for row in old), default=0)
-    newer = (entry for entry in _newer(log, recorded) if entry["batch"] <= upto)
-    return {mark_of(row) for row in old if row["batch"] <= upto} | {mark_of(entry) for entry in newer}
+    recorded = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
+    last = max((row["batch"] for row in recorded), default=0)
+    return {mark_of(row) for row in chain(recorded, _files_after(log, last)) if row["batch"] <= upto}
 
 
 def mtimes(settings: Settings, stream: str, batches: Collection[int]) -> dict[tuple[int, str], int]:
@@ -105,7 +105,7 @@ def mtimes(settings: Settings, stream: str, batches: Collection[int]) -> dict[tu
 def find_file(settings: Settings, stream: str, mark: Mark) -> File | None:
     """Return the file where it landed or in the archive; None if it is gone or changed."""
     name, size, mtime, *tag = mark
-    for place in _places(settings, stream, mark):
+    for place in _possible_places(settings, stream, mark):
         if isinstance(place, Path):
             if place.is_file():
                 file = local_file(settings, place, name=name)
@@ -116,7 +116,7 @@ def find_file(settings: Settings, stream: str, mark: Mark) -> File | None:
     return None
 
 
-def _places(settings: Settings, stream: str, mark: Mark) -> Iterator[Path | Address]:
+def _possible_places(settings: Settings, stream: str, mark: Mark) -> Iterator[Path | Address]:
     name, _, mtime, *tag = mark
     last, landing = Path(name).name, folder(settings, settings.landing, stream)
     if isinstance(landing, Path) or tag:
@@ -145,15 +145,15 @@ def _entries(folder: Path | Address) -> list[Path] | list[Address]:
 
 
 def record_ingested(log: Log) -> None:
-    """Add what `meta/landed` lacks of the log. The caller holds the log's lease."""
+    """Add the log's files that `meta/landed` lacks. The caller holds the log's lease."""
     settings, stream = log.settings, log.stream
-    if next(_newer(log, LANDED.greatest(settings, "batch", "stream = $1", stream)), None) is None:
+    if next(_files_after(log, LANDED.greatest(settings, "batch", "stream = $1", stream)), None) is None:
         return
     with LANDED.hold_lease(settings):
         from lake.store.upkeep.compaction import pack_table  # needs pyarrow, which reading does not
 
-        newer = _newer(log, LANDED.greatest(settings, "batch", "stream = $1", stream))
-        LANDED.append(settings, [[stream, *entry.values()] for entry in newer])
+        newer = _files_after(log, LANDED.greatest(settings, "batch", "stream = $1", stream))
+        LANDED.append(settings, [[stream, *file.values()] for file in newer])
         pack_table(LANDED.location(settings).path)
 
 
@@ -175,7 +175,7 @@ def ignored_folders(settings: Settings, stream: str) -> list[str]:
 
 
 def warn_of_folders(settings: Settings, stream: str) -> None:
-    """Warn of sub-folders with files, of each once: `.lake/folders` lists those reported. Buckets are not checked."""
+    """Warn once of each sub-folder with files; `.lake/folders` lists those reported. Buckets are not checked."""
     if not isinstance(folder(settings, settings.landing, stream), Path):
         return
     names = ignored_folders(settings, stream)
@@ -193,7 +193,8 @@ def warn_of_denied(stream: str, denied: Collection[str]) -> None:
     logging.getLogger("lake").warning(words, stream, some_of(sorted(denied)))
 
 
-def _newer(log: Log, last: int) -> Iterator[dict[str, Any]]:
+def _files_after(log: Log, last: int) -> Iterator[dict[str, Any]]:
+    """Yield the files of batches after `last`: the columns of LANDED after `stream`, with `path` for `name`."""
     for position in delta.positions(log.path, log.app):
         data = position.data
         if data["batch"] <= last:

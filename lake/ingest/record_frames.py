@@ -81,7 +81,7 @@ def fault_of_size(settings: Settings, file: File) -> str:
     return f"{OVERSIZED}{size}: divide it into smaller files"
 
 
-def contents(spark: SparkSession, places: Iterable[Place]) -> DataFrame:
+def with_contents(spark: SparkSession, places: Iterable[Place]) -> DataFrame:
     files = spark.read.format("binaryFile").load([_escaped(place) for place in places])
     return files.selectExpr("_metadata.file_path AS path", "content")
 
@@ -98,6 +98,8 @@ def _escaped(place: Place) -> str:
 
 @dataclass
 class FileCopies:
+    """Copies of files for a Spark that cannot open the originals. They exist until `delete`."""
+
     _places: dict[Content, Place] = field(default_factory=dict)
     _folders: list[TemporaryDirectory[str]] = field(default_factory=list)
 
@@ -105,9 +107,8 @@ class FileCopies:
         """Return where Spark reads `files`. Raises FileNotFoundError if an object is gone or replaced."""
         new = [file for file in files if file not in self._places]
         if not shares_disk(settings):
-            self._places.update(
-                temporary_files.upload(settings, [file for file in new if isinstance(file, Path)]).items()
-            )
+            uploads = temporary_files.upload(settings, [file for file in new if isinstance(file, Path)])
+            self._places.update(uploads.items())
         elif of_bucket := [file for file in new if isinstance(file, Object)]:
             staging = file_modes.scratch(settings, "staging")
             folder = TemporaryDirectory(prefix="objects-", dir=staging, ignore_cleanup_errors=True)

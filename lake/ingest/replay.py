@@ -77,8 +77,8 @@ def _unresolved(
     rows = quarantine.rejected(settings, stream, upto=log.head().batch, after=after, texts=texts)
     if (first := next(rows, None)) is None:
         return
-    taken = {name for name, *_ in landing.ingested_marks(log)}
-    yield from (row for row in chain([first], rows) if row.mark not in taken)
+    ingested = {name for name, *_ in landing.ingested_marks(log)}
+    yield from (row for row in chain([first], rows) if row.mark not in ingested)
 
 
 def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> list[str]:
@@ -89,11 +89,11 @@ def incomplete_transactions(settings: Settings, refused: Iterable[Rejected]) -> 
     declared = {name: source_kind(kind, str(settings.sources)).transactional for name, kind in kinds(settings).items()}
 
     @cache
-    def ingested(stream: str) -> Collection[str]:
+    def ingested_sources(stream: str) -> Collection[str]:
         return Log(settings, stream).head().sources
 
     def is_transaction(stream: str, source: str) -> bool:
-        return declared[source] if source in declared else source in ingested(stream)
+        return declared[source] if source in declared else source in ingested_sources(stream)
 
     matches = ((row.stream, TRANSACTION.fullmatch(row.source)) for row in refused)
     names = sorted({match["name"] for stream, match in matches if match and is_transaction(stream, match["source"])})
@@ -154,8 +154,8 @@ def replay(  # noqa: PLR0913  which records, and a callback
     rows = quarantined_records(settings, [] if stream is None else [stream], texts=False)
     chosen = (row for row in rows if row.reason != Reason.FILE) if repairs is None else _repaired(rows, repairs)
     done = {}
-    for name, mine in groupby(chosen, lambda row: row.stream):
-        replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
+    for name, own_rows in groupby(chosen, lambda row: row.stream):
+        replaying = _Replaying(settings, load_contract(settings, name), own_rows, repairs is not None)
         with runs.recording(settings, "replay", name) as counts:
             done[name] = replaying.run(spark, now)
             counts.update(asdict(done[name]))
@@ -186,7 +186,7 @@ def accept(settings: Settings, spark: Callable[[], SparkSession], stream: str, *
 
 @dataclass
 class _Replaying:
-    """Unless `is_repaired`, texts are read later, in parts."""
+    """Replay of one stream's `rows`: repaired records, or records whose texts are read from quarantine in parts."""
 
     settings: Settings
     contract: Contract
@@ -198,14 +198,14 @@ class _Replaying:
         from lake.ingest.append import BatchCounts, append
 
         total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
-        rows = self.rows if self.is_repaired else self._of_same_meaning()
+        rows = self.rows if self.is_repaired else self._without_upcast()
         while part := tuple(islice(rows, REPLAY_ROWS)):
             counts = append(self.settings, spark, self.contract, partial(self._deliver, part), now=now)
             total = counts.after(total)
         return total
 
-    def _of_same_meaning(self) -> Iterator[Rejected]:
-        """Yield the rows but those of versions that are upcast: their texts are read by the newest contract."""
+    def _without_upcast(self) -> Iterator[Rejected]:
+        """Yield rows under versions without an upcast. A text is parsed under the newest version, so others fail."""
         log = Log(self.settings, self.contract.name)
         contracts = evolution.with_current(log.contracts(log.head()), self.contract)
         upcast = {version for step in evolution.steps_of_log(contracts) for version in step.versions}
@@ -218,19 +218,16 @@ class _Replaying:
                 yield row
 
     def _deliver(self, part: tuple[Rejected, ...], _: LogHead) -> ReplayDelivery | None:
-        """Return those of `part` that are still in quarantine: an erasure may have blanked some before the lease."""
+        """Return those of `part` still in quarantine. Texts are read under the lease: an erasure may blank some."""
         from lake.ingest.delivery import ReplayDelivery
 
         batch, number = part[0].place
         rows = _unresolved(self.settings, self.contract.name, after=(batch, number - 1), texts=not self.is_repaired)
         waiting = {row.mark: row for row in takewhile(lambda row: row.place <= part[-1].place, rows)}
-        left = tuple(row if self.is_repaired else waiting[row.mark] for row in part if row.mark in waiting)
-        return ReplayDelivery(self.contract, left, self.failed, self._times(left)) if left else None
-
-    def _times(self, rows: Iterable[Rejected]) -> dict[tuple[int, str], int]:
-        if not fact_fields(self.contract):
-            return {}
-        return landing.mtimes(self.settings, self.contract.name, {row.batch for row in rows})
+        chosen = tuple(row if self.is_repaired else waiting[row.mark] for row in part if row.mark in waiting)
+        batches = {row.batch for row in chosen} if fact_fields(self.contract) else set[int]()
+        times = landing.mtimes(self.settings, self.contract.name, batches) if batches else {}
+        return ReplayDelivery(self.contract, chosen, self.failed, times) if chosen else None
 
 
 def _repaired(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:

@@ -66,7 +66,7 @@ def open_ingestion(
 ) -> Iterator[SourceIngestion]:
     """Open a source exclusively, and finish its last run.
 
-    Raises errors of the source, DeclarationError if a delivery of some logs is lost, Unavailable if it is in use.
+    Raises errors of the source, DeclarationError if records that a log lacks are lost, Unavailable if it is in use.
     """
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
         work = SourceIngestion(settings, spark, contracts, source, reader, now)
@@ -78,12 +78,12 @@ def open_ingestion(
 
 
 def give_up_lost(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> str:
-    """Skip a gap, or the lost half of a delivery. Return a line that reports it.
+    """Skip a gap, or the lost records of a delivery that only some logs have. Return a line that reports it.
 
     Raises DeclarationError if nothing is lost, or spooled records are not in the logs.
     """
     with _open_declared(settings, name, contracts) as (reader, at):
-        if at.lacking and not _is_whole(settings, name, at):
+        if at.lacking and not _can_complete(settings, name, at):
             return _give_up_delivery(settings, name, reader, at)
         _check_ingested(settings, name, at)
         progress = reader.skip_gap(at.progress)
@@ -143,7 +143,8 @@ def _check_ingested(settings: Settings, name: str, at: SourcePosition) -> None:
         raise DeclarationError(f"what was read of {name} is not in the logs yet", fix=f"lake ingest {name}, first")
 
 
-def _is_whole(settings: Settings, name: str, at: SourcePosition) -> bool:
+def _can_complete(settings: Settings, name: str, at: SourcePosition) -> bool:
+    """Return whether the records of the newest delivery for the logs that lack it are on disk."""
     return any(
         spooled.number == at.number and all(spooled.file(stream).exists() for stream in at.lacking)
         for spooled in spool.spooled_deliveries(settings, name)
@@ -200,30 +201,31 @@ class SourceIngestion:
 
         Raises errors of the source; Gap if the next records are gone.
         """
-        with step("ingest", self.source.name) as at_work:
+        with step("ingest", self.source.name) as work:
             done = 0
             while (deliveries is None or done < deliveries) and self.ingest_next(self.reader.read):
                 done += 1
             if done == deliveries and self.reader.more:
                 on_more(self.source.name)
-            at_work.rows = sum(counts.accepted for counts in self.counts.values())
+            work.rows = sum(counts.accepted for counts in self.counts.values())
 
     def finish(self) -> None:
         name, at = self.source.name, declared_position(self.settings, self.source)
         on_disk = spool.spooled_deliveries(self.settings, name)
-        if at.lacking and not _is_whole(self.settings, name, at):
+        folder = str(self.settings.path(f".lake/{spool.FOLDER}") / name)
+        if at.lacking and not _can_complete(self.settings, name, at):
             raise DeclarationError(
                 f"delivery {at.number} of {name} is in the logs of some streams, not of {', '.join(at.lacking)},"
                 " and its records are gone",
-                where=str(self.settings.path(f".lake/{spool.FOLDER}") / name),
+                where=folder,
                 fix=f"restore that folder from a backup; or lake ingest {name} --give-up, which goes on without them",
             )
-        new = [spooled.number for spooled in on_disk if spooled.number > at.number]
-        is_gone = any(not spooled.has_records for spooled in on_disk if spooled.number > at.number)
-        if is_gone or new != [*range(at.number + 1, at.number + 1 + len(new))]:
+        new = [spooled for spooled in on_disk if spooled.number > at.number]
+        is_gapless = all(spooled.number == number for number, spooled in enumerate(new, at.number + 1))
+        if not is_gapless or not all(spooled.has_records for spooled in new):
             raise DeclarationError(
-                f"delivery {new[0]} of {name} is on the disk, and the logs have none after {at.number}",
-                where=str(self.settings.path(f".lake/{spool.FOLDER}") / name),
+                f"delivery {new[0].number} of {name} is on the disk, and the logs have none after {at.number}",
+                where=folder,
                 fix=f"restore a copy of the warehouse that has those between, or remove that folder: {name} is then"
                 f" read again from behind delivery {at.number}",
             )
@@ -283,9 +285,9 @@ def restart_sources(
 ) -> None:
     """Prepare sources for their next delivery.
 
-    With `give_up`, they continue after a gap or the lost half of a delivery. With `again`, the one source copies the
-    tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing is
-    lost.
+    With `give_up`, they continue after a gap or lost records (see `give_up_lost`). With `again`, the one source copies
+    the tables behind these streams again. Raises DeclarationError for a name that is unknown or faulty, or if nothing
+    is lost.
     """
     contracts, _ = sound_contracts(settings)
     declared = {*names(settings)}

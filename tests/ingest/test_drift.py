@@ -129,7 +129,7 @@ def test_vanished_fields_follow_from_all_batches() -> None:
         for number, records in enumerate(batches, 1):
             every = {name for name in "ab" if not any(name in record for record in records)}
             some = {name for name in "ab" if not all(name in record for record in records)}
-            drift = drift.with_lacking(number, "ab", some, every)
+            drift = drift.with_missing(number, "ab", some, every)
         assert drift.vanished == vanished(batches)
         for name, batch in drift.vanished.items():
             assert all(name in record for record in batches[batch - 2]), "the line says that these had it"

@@ -263,7 +263,7 @@ def test_silent_producer_is_closed_when_all_earlier_records_are_in_the_log(  # n
     source = DeclaredSource("kafka", "kafka", ("reading",), "", lambda: cast("Source", Waiting(lag or Lag())))
     if file == "before":
         rooms.land("reading", record(Told("a", NOON, 1, "x")))
-    [one] = ingesting.find_idle_producers(
+    [one] = ingesting.idle_closings(
         rooms.settings, rooms.project.contracts.values(), {"kafka": source} if lag else {}, now
     )
     if file == "since":
@@ -280,7 +280,7 @@ def test_closing_of_idle_producers_is_reported_by_the_process_that_closed_them(
     now = datetime.now(UTC)
     make_log(rooms, now - IDLE)
     contract_versions.register(rooms.settings, load_contract(rooms.settings, "reading"))
-    [producers] = ingesting.find_idle_producers(rooms.settings, rooms.project.contracts.values(), {}, now)
+    [producers] = ingesting.idle_closings(rooms.settings, rooms.project.contracts.values(), {}, now)
 
     def after_another(settings: Settings, spark: Any, contract: Contract, deliver: Any, now: datetime) -> BatchCounts:
         if not is_first:
