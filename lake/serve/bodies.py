@@ -28,7 +28,7 @@ from lake.contracts.reasons import Reason
 from lake.errors import did_you_mean
 from lake.records.single_reader import RecordRejected, SingleReader
 from lake.serve.problems import Problem
-from lake.sources.json_text import SPACES, InvalidJson, elements, members, whole
+from lake.sources.json_text import SPACES, InvalidJson, elements, members, parse
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -117,7 +117,7 @@ def records_by_stream(
         raise Problem("wrong-type", "records of several streams come as application/json")
     try:
         text = body.decode("utf-8").removeprefix("\ufeff").strip(SPACES)
-        parts = list(members(text)) if isinstance(whole(text), dict) else []
+        parts = list(members(text)) if isinstance(parse(text), dict) else []
     except (UnicodeDecodeError, InvalidJson) as error:
         raise Problem("unparseable", str(error), reason=Reason.UNPARSEABLE) from None
     names = [name for name, _ in parts]
@@ -187,7 +187,7 @@ def _good(parsed: Iterator[tuple[str, Any]], limits: Reception) -> list[str]:
                 bad.append({"record": number, "reason": str(Reason.OVERSIZED), "detail": detail})
                 continue
             try:
-                if not isinstance(whole(text) if value is None else value, dict):
+                if not isinstance(parse(text) if value is None else value, dict):
                     raise InvalidJson("it is not a JSON object")
                 good.append(text)
             except InvalidJson as error:

@@ -21,7 +21,7 @@ from lake.sources.source import Decider, Source, SourceDeclaration, SourceKind
 
 @dataclass(frozen=True)
 class DeclaredSource:
-    """`make` returns its Source, not yet connected. `members` are those of its kind."""
+    """`make` returns its Source, not yet connected. `members` are those of its kind (see SourceKind)."""
 
     name: str
     kind: str
@@ -41,7 +41,7 @@ def sound_sources(
 
 
 def names(settings: Settings) -> list[str]:
-    """Valid or not."""
+    """Return the names of all declarations, valid or not."""
     return declared_files.sources(settings).names
 
 
@@ -54,10 +54,8 @@ def decided_by(settings: Settings, stream: str) -> str | None:
 def decider(settings: Settings) -> Decider:
     """Raises DeclarationError if no source decides on events, valid or not."""
     where = f"{settings.sources}/"
-    names = {
-        str(file.options.get("kind")) for file in declared_files.sources(settings).texts if "decide" in file.options
-    }
-    kinds = (source_kind(name, where) for name in sorted(names))
+    files = [file for file in declared_files.sources(settings).texts if "decide" in file.options]
+    kinds = (source_kind(kind, where) for kind in sorted({str(file.options.get("kind")) for file in files}))
     found = next((kind.decider for kind in kinds if kind.decider), None)
     if found is None:
         fix = 'a source of kind http does, with decide.STREAM = "a table"; see docs/how-to/commands.md'
@@ -66,7 +64,7 @@ def decider(settings: Settings) -> Decider:
 
 
 def kinds(settings: Settings) -> dict[str, str]:
-    """Valid or not."""
+    """Return kinds by source, valid or not."""
     files = declared_files.sources(settings).texts
     return {file.name: str(file.options["kind"]) for file in files if "kind" in file.options}
 
@@ -80,10 +78,10 @@ def _read(settings: Settings, contracts: Mapping[str, Contract], file: DeclaredF
     where, kind = file.where, kind_of("lake.sources", file.options, file.where)
     options = {key: value for key, value in file.options.items() if key != "kind"}
     with translated_import_errors("lake.sources", kind, where) as entry:
-        source_kind: SourceKind = entry.load()
-        source = source_kind.open(SourceDeclaration(file.name, options, where, contracts, settings))
+        loaded: SourceKind = entry.load()
+        source = loaded.open(SourceDeclaration(file.name, options, where, contracts, settings))
     known = streams_of(settings)
     unknown = (stream for stream in source.streams if stream not in known)
     faults = ((f"unknown stream {stream!r}", did_you_mean(stream, known)) for stream in unknown)
     DeclarationError.raise_any(faults, where)
-    return DeclaredSource(file.name, kind, source.streams, where, lambda: source, source_kind.members)
+    return DeclaredSource(file.name, kind, source.streams, where, lambda: source, loaded.members)

@@ -9,24 +9,24 @@ from typing import Final
 from lake.sources.source import Progress
 from lake.text import some_of
 
-SHOWN: Final = 4
-STATE: Final = 60
+MOST_RANGES: Final = 4
+MOST_CHARACTERS: Final = 60
 
 
 def describe(progress: Progress) -> str:
     """Return the range read last, such as `flights/0 120-449` or `0/1A to 0/2B`; "" if the source has none."""
     if ranges := [f"{place} {first}-{end - 1}" for place, first, end in _offsets(progress) if first < end]:
-        return some_of(ranges, SHOWN)
+        return some_of(ranges, MOST_RANGES)
     return f"{progress['from']} to {progress['to']}" if {"from", "to"} <= {*progress} else ""
 
 
 def position(progress: Progress) -> str:
-    """Return where the source continues, such as `flights/0 450`, `0/2B`, `group 7`, or a STATE."""
+    """Return where the source continues, such as `flights/0 450`, `0/2B`, `group 7`, or the beginning of a state."""
     if "topics" in progress:
-        return some_of([f"{place} {end}" for place, _, end in _offsets(progress)], SHOWN)
+        return some_of([f"{place} {end}" for place, _, end in _offsets(progress)], MOST_RANGES)
     if "state" in progress:
         state = progress.get("text") or json.dumps(progress["state"], ensure_ascii=False, separators=(",", ":"))
-        return state if len(state) <= STATE else f"{state[: STATE - 1]}…"
+        return state if len(state) <= MOST_CHARACTERS else f"{state[: MOST_CHARACTERS - 1]}…"
     return f"group {progress['upto']}" if "upto" in progress else str(progress.get("to", ""))
 
 

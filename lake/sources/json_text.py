@@ -1,4 +1,4 @@
-"""Scanner that splits JSON text into parts without changing them: numbers keep all their digits."""
+"""Scanner of JSON text that returns parts as they are written: numbers keep all their digits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def scan(text: str, at: int = 0, *, loose: bool = False) -> tuple[Any, int]:
         raise InvalidJson(f"{error.msg} at character {error.pos}") from None
 
 
-def whole(text: str, *, loose: bool = False) -> Any:
+def parse(text: str, *, loose: bool = False) -> Any:
     """Return the value of a text without surrounding spaces, as `scan` does."""
     value, end = scan(text, loose=loose)
     if end != len(text):
@@ -55,14 +55,14 @@ def whole(text: str, *, loose: bool = False) -> Any:
 
 def is_json(text: str) -> bool:
     try:
-        whole(text)
+        parse(text)
     except InvalidJson:
         return False
     return True
 
 
 def members(text: str) -> Iterator[tuple[str, str]]:
-    """Yield name and value text of an object's members."""
+    """Yield name and value text of the members of `text`, a valid object without surrounding spaces."""
     at = _after_space(text, 1)
     while text[at] != "}":
         name, at = scan(text, at)
@@ -75,7 +75,7 @@ def members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def elements(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield text and value. Raises InvalidJson."""
+    """Yield text and value of an array's elements. Raises InvalidJson."""
     if not text.startswith("["):
         raise InvalidJson("it is not an array")
     at = _after_space(text, 1)
@@ -85,10 +85,10 @@ def elements(text: str) -> Iterator[tuple[str, Any]]:
         value, end = scan(text, at)
         yield text[at:end], value
         at = _after_space(text, end)
-        sign, at = text[at : at + 1], _after_space(text, at + 1)
-        if sign == "]" and at == len(text):
+        separator, at = text[at : at + 1], _after_space(text, at + 1)
+        if separator == "]" and at == len(text):
             return
-        if sign != ",":
+        if separator != ",":
             raise InvalidJson(f"expected ',' or ']' at character {end}")
 
 

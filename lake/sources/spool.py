@@ -28,7 +28,7 @@ from lake.session import file_modes
 from lake.sources.source import Progress, SourceRecord
 
 FOLDER: Final = "spool"
-NOTE: Final = "delivery.json"
+DESCRIPTION: Final = "delivery.json"
 SUFFIX: Final = ".spool.parquet"
 NEW: Final = ".new"
 GROUP_ROWS: Final = 20_000
@@ -45,7 +45,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class SpooledDelivery:
-    """`progress` is the position after it."""
+    """Delivery on disk; `progress` is the source's position after it."""
 
     folder: Path
     source: str
@@ -59,7 +59,7 @@ class SpooledDelivery:
 
     @property
     def has_records(self) -> bool:
-        """Return whether its records were not deleted; a delivery may have none."""
+        """False if `delete_records` was called. A delivery without streams has no records to lose."""
         return all(self.file(stream).exists() for stream in self.streams)
 
 
@@ -103,15 +103,15 @@ class _StreamWriter:
 
     def put(self, record: SourceRecord) -> None:
         self._rows.append((self._seq, record.text, record.place, list(record.facts.items())))
-        self._added(1, len(record.text))
+        self._count_added(1, len(record.text))
 
     def put_many(self, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
         self._gather_rows()
         numbers = pa.array(range(self._seq, self._seq + len(texts)), pa.int64())
         self._tables.append(pa.table([numbers, texts, places, _fact_maps(facts, len(texts))], schema=SCHEMA))
-        self._added(len(texts), texts.nbytes)
+        self._count_added(len(texts), texts.nbytes)
 
-    def _added(self, records: int, size: int) -> None:
+    def _count_added(self, records: int, size: int) -> None:
         self._seq += records
         self._count += records
         self._bytes += size
@@ -154,7 +154,7 @@ def _fact_maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
 
 
 def as_texts(records: pa.RecordBatch, source: str) -> pa.RecordBatch:
-    """Return the records of a file with `_position`, `_source` (prefixed by `source`), `_raw` and `_facts`."""
+    """Return records of a spool file as `_position`, `_source` (the place, prefixed by `source`), `_raw`, `_facts`."""
     places = pc.binary_join_element_wise(f"{source}:", records.column("_at"), "")
     columns = [records.column("_seq"), places, *(records.column(name) for name in ("_raw", "_facts"))]
     return pa.RecordBatch.from_arrays(columns, names=["_position", "_source", "_raw", "_facts"])
@@ -177,10 +177,10 @@ def keep(settings: Settings, source: str, number: int, writer: SpoolWriter, prog
     home = _home(settings, source)
     folder = home / str(number)
     delivery = SpooledDelivery(folder, source, number, progress, writer.streams, datetime.now(UTC))
-    note = asdict(delivery) | {"at": delivery.at.isoformat(), "progress": dict(progress)}
-    del note["folder"]
-    (writer.folder / NOTE).write_text(json.dumps(note))
-    file_modes.flush([writer.folder / NOTE, writer.folder])
+    description = asdict(delivery) | {"at": delivery.at.isoformat(), "progress": dict(progress)}
+    del description["folder"]
+    (writer.folder / DESCRIPTION).write_text(json.dumps(description))
+    file_modes.flush([writer.folder / DESCRIPTION, writer.folder])
     writer.folder.rename(folder)
     file_modes.flush([home])
     file_modes.flush_above(home)
@@ -205,15 +205,15 @@ def drop(delivery: SpooledDelivery) -> None:
 
 
 def delete_records(delivery: SpooledDelivery) -> None:
-    """Delete its records; its number and position stay, by which an older copy of the logs is detected."""
+    """Delete its records. Its number and position stay: an older copy of the logs is detected by them."""
     for stream in delivery.streams:
         delivery.file(stream).unlink(missing_ok=True)
 
 
 def _read(folder: Path) -> SpooledDelivery:
-    note: Mapping[str, Any] = json.loads((folder / NOTE).read_text())
-    at = datetime.fromisoformat(note["at"])
-    return SpooledDelivery(folder, note["source"], note["number"], note["progress"], tuple(note["streams"]), at)
+    read: Mapping[str, Any] = json.loads((folder / DESCRIPTION).read_text())
+    at = datetime.fromisoformat(read["at"])
+    return SpooledDelivery(folder, read["source"], read["number"], read["progress"], tuple(read["streams"]), at)
 
 
 def _home(settings: Settings, source: str) -> Path:

@@ -29,7 +29,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
 from lake.records.raw_values import NO_CHARACTER
 from lake.session import file_modes
 from lake.sources.declared import DeclaredSource
-from lake.sources.json_text import InvalidJson, is_json, members, whole
+from lake.sources.json_text import InvalidJson, is_json, members, parse
 from lake.sources.source import Lag, Progress, SourceDeclaration, SourceFact, SourceKind, SourceRecord, Spool
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class _Run:
             if not text:
                 continue
             try:
-                parts = dict(members(text)) if isinstance(whole(text, loose=True), dict) else {}
+                parts = dict(members(text)) if isinstance(parse(text, loose=True), dict) else {}
                 kind = _string(parts.get("type", "null"))
             except InvalidJson:
                 if not line.endswith(b"\n") and self._process.wait():
@@ -291,7 +291,7 @@ def _is_string(text: str) -> bool:
 
 def _string(text: str) -> str:
     """Return the content of a JSON string, "" of another value."""
-    return str(whole(text)) if _is_string(text) else ""
+    return str(parse(text)) if _is_string(text) else ""
 
 
 def _not_there(tap: Tap, why: str) -> DeclarationError:

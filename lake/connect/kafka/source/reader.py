@@ -31,7 +31,7 @@ from lake.connect.kafka.source.values import (
 )
 from lake.errors import DeclarationError
 from lake.sources.describe import topic_of
-from lake.sources.json_text import SPACES, InvalidJson, members, whole
+from lake.sources.json_text import SPACES, InvalidJson, members, parse
 from lake.sources.source import Lag, Progress, Spool
 from lake.text import EPOCH
 
@@ -139,14 +139,14 @@ def _part(text: str, name: str) -> str | None:
     """Return the content of a string, and the JSON text of another value."""
     text = text.strip(SPACES)
     try:
-        if not isinstance(whole(text, loose=True), dict):
+        if not isinstance(parse(text, loose=True), dict):
             raise UndecodableError("not an object")
     except InvalidJson as error:
         raise UndecodableError(f"not JSON ({error})") from None
     part = dict(members(text)).get(name, "null")
     if part == "null":
         return None
-    return str(whole(part)) if part.startswith('"') else part
+    return str(parse(part)) if part.startswith('"') else part
 
 
 def _time(message: Message) -> str | None:
