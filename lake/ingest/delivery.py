@@ -22,7 +22,7 @@ from lake.ingest import crashed_readers, record_frames
 from lake.ingest.files import Content, File, Mark, fact_texts, fault_of, unchanged
 from lake.ingest.record_frames import FileCopies, Place
 from lake.records.decompression import PACKINGS
-from lake.records.read_tasks import TEXTS, FilePiece, FileTask, TextTask
+from lake.records.read_tasks import TEXTS, FileTask, TaskFile, TextTask
 from lake.records.reader import RecordReader
 from lake.session.remote import shares_disk
 from lake.sources import spool
@@ -175,12 +175,12 @@ class FileDelivery(Delivery):
         return [file for file in self.good if file.size]
 
     def _task(self, reader: RecordReader, elsewhere: Mapping[Content, Place] = MappingProxyType({})) -> FileTask:
-        pieces = {}
+        files = {}
         for rank, file in enumerate(self.files):
             facts = fact_texts(self.contract, Path(file.name).name, file.mtime)
             address = record_frames.address_of(elsewhere.get(file.path, file.path))
-            pieces[address] = FilePiece(rank << POSITION_BITS, file.name, file.path.name, facts)
-        return FileTask(reader, self.contract.csv, pieces)
+            files[address] = TaskFile(rank << POSITION_BITS, file.name, file.path.name, facts)
+        return FileTask(reader, self.contract.csv, files)
 
     def marks(self, refused: set[int]) -> list[Mark]:
         return [*(file.mark for file in self.files), *((old_mark, 0, 0) for _, old_mark in self._readable_again)]

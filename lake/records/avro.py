@@ -41,7 +41,7 @@ class _Container:
 
     def blocks(self, record_bytes: int) -> Iterator[tuple[int, bytes]]:
         file_bytes = self.stream.seek(0, 2)
-        left = max(line_bytes(record_bytes), EXPANSION * file_bytes)
+        budget = max(line_bytes(record_bytes), EXPANSION * file_bytes)
         self.stream.seek(self.begin)
         while head := self.stream.read(2 * LONG_BYTES):
             count, at = read_long(head, 0)
@@ -55,8 +55,8 @@ class _Container:
             if self.stream.read(SYNC_BYTES) != self.sync:
                 raise ValueError("a block does not end with the file's marker")
             records = self.unpack(data)
-            left -= len(records)
-            if left < 0:
+            budget -= len(records)
+            if budget < 0:
                 raise FileFault(expansion_fault(file_bytes))
             yield count, records
 
@@ -64,8 +64,8 @@ class _Container:
 def read(stream: BinaryIO, *, record_bytes: int) -> Iterator[ColumnRecords]:
     """Yield the records of a container file; one part with all columns if there are none.
 
-    If a block is damaged, the last record is broken. Raises FileFault for the header, or if blocks decompress to too
-    much.
+    If a block is damaged, the last record is broken. Raises FileFault for an invalid header, and for blocks that
+    decompress to too many bytes.
     """
     stream.seek(0)
     try:
@@ -99,10 +99,10 @@ class _RecordDecoder:
             detail = f"cannot be read after record {self._yielded + len(self._rows)}: {_reason(error)}"
             index = len(self._rows)
             self._rows.append([ABSENT] * len(self._names))
-            yield self._take_batch({index: (detail, detail)})
+            yield self._next_batch({index: (detail, detail)})
         else:
             if self._rows or not self._yielded:
-                yield self._take_batch({})
+                yield self._next_batch({})
 
     def _decode_block(self, count: int, data: bytes) -> Iterator[ColumnRecords]:
         at = begin = 0
@@ -113,12 +113,12 @@ class _RecordDecoder:
                 row.append(value)
             self._rows.append(row)
             if len(self._rows) >= self._batch_records or at - begin > BATCH_BYTES:
-                yield self._take_batch({})
+                yield self._next_batch({})
                 begin = at
         if at != len(data):
             raise ValueError(f"a block has {len(data) - at} bytes more than its {count} records")
 
-    def _take_batch(self, broken: Mapping[int, tuple[str, str]]) -> ColumnRecords:
+    def _next_batch(self, broken: Mapping[int, tuple[str, str]]) -> ColumnRecords:
         rows, self._rows = self._rows, []
         first, self._yielded = self._yielded + 1, self._yielded + len(rows)
         columns = map(list, zip(*rows, strict=True)) if rows else ([] for _ in self._names)

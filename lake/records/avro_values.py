@@ -1,8 +1,8 @@
 """Decoder of Avro's binary encoding to raw values (https://avro.apache.org/docs/1.12.0/specification/, "Binary
 encoding" and "Logical types").
 
-Connect's names of Debezium times ("connect.name") count as logical types. A string that is not UTF-8 becomes NotText, a
-date beyond Python's calendar a text, which no field accepts: only that record is rejected.
+Connect's names of Debezium times ("connect.name") count as logical types. A string that is not UTF-8 becomes NotText,
+and a date beyond Python's calendar a text. No field accepts these, so only their record is rejected.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def parts(schema: Schema) -> list[Schema]:
     return []
 
 
-def is_endless(schema: Schema, ancestors: set[int] | None = None) -> bool:
+def is_endless(schema: Schema, visited: set[int] | None = None) -> bool:
     """Return whether an array in it may have any number of items in no bytes."""
-    ancestors = set() if ancestors is None else ancestors
-    if id(schema) in ancestors:
+    visited = set() if visited is None else visited
+    if id(schema) in visited:
         return False
-    ancestors.add(id(schema))
+    visited.add(id(schema))
     has_empty_items = isinstance(schema, ArraySchema) and has_no_bytes(schema.items)
-    return has_empty_items or any(is_endless(part, ancestors) for part in parts(schema))
+    return has_empty_items or any(is_endless(part, visited) for part in parts(schema))
 
 
 def has_no_bytes(schema: Schema) -> bool:
@@ -76,7 +76,7 @@ def has_no_bytes(schema: Schema) -> bool:
 
 
 def decoder(schema: Schema, known: dict[int, Decode] | None = None) -> Decode:  # noqa: PLR0911 one type after the other
-    """Return a decoder that raises exceptions of any type. `schema` must not be endless; `known` are its records."""
+    """Return a decoder, which may raise any exception. `schema` must not be endless. `known`: decoders of records."""
     records = {} if known is None else known
     match schema:
         case RecordSchema():

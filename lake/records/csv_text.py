@@ -22,13 +22,13 @@ from lake.records.raw_values import ABSENT, NO_CHARACTER, ColumnRecords, FileFau
 
 SEPARATOR: Final = re.compile('("?)sep=([^"])\\1', re.IGNORECASE)
 LONGEST_SHOWN: Final = 300
-LOOK_AHEAD: Final = 100
+SEARCHED_LINES: Final = 100
 DELIMITERS: Final = ",;\t|"
 
 
 @dataclass(frozen=True)
 class Header:
-    """Column names, the number of columns that each record needs, the line of the first record, and their reader."""
+    """Column `names`; `needed`: columns that each record must have; `first`: index of the first record's line."""
 
     names: tuple[str, ...]
     needed: int
@@ -89,7 +89,7 @@ def _check_names(record: CsvRecord, names: Sequence[str], text: str, encoding: s
 
 
 def _suggestion(lines: Sequence[str], first: int, fields: CsvFieldReader, declared: Collection[str]) -> str:
-    for number in range(first + 1, min(len(lines), first + LOOK_AHEAD)):
+    for number in range(first + 1, min(len(lines), first + SEARCHED_LINES)):
         if _has_declared_name(declared, fields, lines[number]):
             signs = {line[:1] for line in lines[first:number] if line}
             sign = signs.pop() if len(signs) == 1 else ""
@@ -111,16 +111,16 @@ def _has_declared_name(declared: Collection[str], fields: CsvFieldReader, line: 
 
 
 def _unique(names: Sequence[str], declared: Collection[str]) -> tuple[str, ...]:
-    taken = {*names, *declared}
+    used = {*names, *declared}
     unique: list[str] = []
-    for place, name in enumerate(names, 1):
-        own = name
+    for number, name in enumerate(names, 1):
+        own_name = name
         if not name or name in unique:
-            own = f"{name}_{place}"
-            while own in taken:
-                own += "_"
-            taken.add(own)
-        unique.append(own)
+            own_name = f"{name}_{number}"
+            while own_name in used:
+                own_name += "_"
+            used.add(own_name)
+        unique.append(own_name)
     return tuple(unique)
 
 
@@ -139,7 +139,7 @@ def read(source: DecompressedFile, options: CsvOptions, declared: Collection[str
         if text and not is_begun:
             text, is_begun = text.removeprefix("\ufeff"), True
         had_header = reader.has_header
-        part = reader.take(text, is_last=is_last)
+        part = reader.feed(text, is_last=is_last)
         if part is not None and (part.places or not had_header):
             yield part
     if source.head and not reader.has_header:
@@ -153,7 +153,7 @@ def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
 
 @dataclass
 class _Chunk:
-    """Records begin at `starts` and end before the line `used`; `rows` is empty if all are plain."""
+    """Lines, and their records: these begin at `starts` and end before the line `used`. Plain lines have no `rows`."""
 
     lines: Sequence[str]
     ends: Sequence[str]
@@ -185,7 +185,7 @@ class _CsvReader:
     def has_header(self) -> bool:
         return self._header is not None
 
-    def take(self, text: str, *, is_last: bool) -> ColumnRecords | None:
+    def feed(self, text: str, *, is_last: bool) -> ColumnRecords | None:
         text = self._rest + text
         end = len(text) if is_last else _end_of_lines(text)
         is_plain = self._fields.is_plain(text)

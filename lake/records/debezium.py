@@ -19,7 +19,7 @@ import msgspec
 from lake.contracts.fields import UNCHANGED
 from lake.contracts.reasons import CONTROL, Reason
 from lake.records.debezium_values import NoChange, Row, RowConverter, row_schema
-from lake.records.json_value import BLANKS, Members, NotJson, decode_without_loss, decoder, plain, read_json
+from lake.records.json_value import BLANKS, Members, NotJson, decode_without_loss, decoder, plain_text, read_json
 from lake.records.raw_values import ABSENT, RawValue
 from lake.records.values import excerpt
 
@@ -126,7 +126,7 @@ class Envelope:
     def open(self, message: RawValue) -> DebeziumChange:
         payload, schema = message, None
         if isinstance(message, dict):
-            payload = message.get("payload", message) if "op" not in message else message
+            payload = message if "op" in message else message.get("payload", message)
             schema = message.get("schema")
         return self.open_payload(payload, self.columns(schema))
 
@@ -140,8 +140,8 @@ class Envelope:
             op, change = _checked_change(payload)
             self._check(op, change)
             return self._convert(op, change, columns)
-        except NoChange as refused:
-            return DebeziumChange(verdict=refused.verdict)
+        except NoChange as no_change:
+            return DebeziumChange(verdict=no_change.verdict)
 
     def _check(self, op: str, change: Row) -> None:
         if self.contract.table:
@@ -171,6 +171,7 @@ class Envelope:
         return DebeziumChange(members, self._undeclared(op, row), lacking)
 
     def _hide(self, hidden: frozenset[str], row: Row, op: str) -> Row:
+        """Remove placeholders. Raises NoChange if a declared column has one, and no field is from "unchanged"."""
         if op == "d":
             return {name: given for name, given in row.items() if name not in hidden}
         declared = [name for name in self._field_of if name in hidden]
@@ -216,7 +217,7 @@ def _control_message(change: Row) -> str:
 def _table(change: Row) -> str:
     source = change.get("source")
     names = [source.get(name) for name in ("db", "schema", "table")] if isinstance(source, dict) else []
-    return ".".join([name if type(name) is str else plain(name) for name in names if name is not None])
+    return ".".join([name if type(name) is str else plain_text(name) for name in names if name is not None])
 
 
 class MessageDecoder:

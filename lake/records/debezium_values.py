@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
-from lake.records.json_value import parse_if_json, plain
+from lake.records.json_value import parse_if_json, plain_text
 from lake.records.raw_values import ABSENT, JsonNumber, RawValue, WrongValue
 from lake.records.times import EPOCH, NANOS, from_count
 from lake.records.values import excerpt, in_base64, in_hex
@@ -48,7 +48,7 @@ WHOLE: Final = re.compile(r"-?[0-9]{1,30}")
 UTC_ZONE: Final = re.compile(r"(Z|[+-]00:?00)$")
 
 
-def as_time(field: Field, semantic: str) -> Convert | None:
+def _time_converter(field: Field, semantic: str) -> Convert | None:
     unit = TIMESTAMP_UNITS.get(semantic) or field.encoding
     if semantic in NOT_TIMESTAMPS:
         return partial(_reject, field.type, semantic)
@@ -57,15 +57,7 @@ def as_time(field: Field, semantic: str) -> Convert | None:
     return partial(_timestamp, field, unit) if unit else partial(_reject_digits, field.type)
 
 
-def as_text(semantic: str) -> Convert | None:
-    if unit := TIMESTAMP_UNITS.get(semantic):
-        return partial(_count_as_text, unit, _day if unit == "days" else _iso)
-    if unit := TIME_OF_DAY_UNITS.get(semantic):
-        return partial(_count_as_text, unit, _time_of_day)
-    return _year if semantic == YEAR else None
-
-
-def whole(given: RawValue) -> int | None:
+def whole_number(given: RawValue) -> int | None:
     if isinstance(given, str):
         return int(given) if WHOLE.fullmatch(given) else None
     return given if isinstance(given, int) and not isinstance(given, bool) else None
@@ -86,7 +78,7 @@ def _without_utc(given: RawValue) -> RawValue:
 
 
 def _timestamp(field: Field, unit: str, given: RawValue) -> RawValue:
-    count = whole(given)
+    count = whole_number(given)
     if count is None:
         return given
     if from_count(count, unit) is None:
@@ -101,7 +93,7 @@ def _timestamp(field: Field, unit: str, given: RawValue) -> RawValue:
 
 
 def _count_as_text(unit: str, text: Callable[[int], str], given: RawValue) -> RawValue:
-    count = whole(given)
+    count = whole_number(given)
     if count is None:
         return given
     try:
@@ -111,7 +103,7 @@ def _count_as_text(unit: str, text: Callable[[int], str], given: RawValue) -> Ra
 
 
 def _year(given: RawValue) -> RawValue:
-    count = whole(given)
+    count = whole_number(given)
     return given if count is None else f"{count:04}"
 
 
@@ -125,8 +117,7 @@ def _iso(nanos: int) -> str:
 
 
 def _time_of_day(nanos: int) -> str:
-    """MySQL's times may be negative, and longer than a day."""
-    seconds, fraction = divmod(abs(nanos), 10**9)
+    seconds, fraction = divmod(abs(nanos), 10**9)  # a time of MySQL may be negative, and longer than a day
     minutes, second = divmod(seconds, 60)
     sign = "-" if nanos < 0 else ""
     return f"{sign}{minutes // 60:02}:{minutes % 60:02}:{second:02}{_fraction(fraction)}"
@@ -158,23 +149,23 @@ def converter(field: Field, schema: Schema) -> Convert | None:
     if kind in {"int", "bigint", "float", "double", "decimal"}:
         return _number_converter(field, schema)
     if kind in {"date", "timestamp", "timestamp_ntz"}:
-        return as_time(field, _semantic(schema))
+        return _time_converter(field, _semantic(schema))
     if kind == "binary":
         return _from_hex if field.encoding == "hex" else _reject_hex
     return None
 
 
 def _undeclared_converter(schema: Schema) -> Convert | None:
-    return converter(_text_field(schema), schema)
+    return converter(_undeclared_field(schema), schema)
 
 
 def _decimal_digits(text: RawValue, scale: int | None) -> str:
-    """The unscaled value is base64 in two's complement. Raises ValueError."""
+    """Return the digits of a decimal whose unscaled value is base64 in two's complement. Raises ValueError."""
     raw = base64.b64decode(text, validate=True) if type(text) is str else b""
     if scale is None or not 0 < len(raw) <= MOST_DIGITS // 3 or abs(scale) > MOST_DIGITS:
         raise ValueError(text)
     number = Decimal(int.from_bytes(raw, "big", signed=True))
-    return plain(number.scaleb(-scale, Context(prec=MOST_DIGITS)))
+    return plain_text(number.scaleb(-scale, Context(prec=MOST_DIGITS)))
 
 
 def _member_schemas(schema: Schema) -> dict[str, Schema]:
@@ -183,15 +174,15 @@ def _member_schemas(schema: Schema) -> dict[str, Schema]:
     return {str(member.get("field")): member for member in described}
 
 
-def _text_field(schema: Schema) -> Field:
+def _undeclared_field(schema: Schema) -> Field:
     match schema.get("type"):
         case "struct" if _semantic(schema) != VARIABLE_SCALE_DECIMAL:
-            parts = (replace(_text_field(member), name=name) for name, member in _member_schemas(schema).items())
+            parts = (replace(_undeclared_field(member), name=name) for name, member in _member_schemas(schema).items())
             return Field("", "struct<>", parts=tuple(parts))
         case "array":
-            return Field("", "array<>", parts=(_text_field(_part(schema, "items")),))
+            return Field("", "array<>", parts=(_undeclared_field(_part(schema, "items")),))
         case "map":
-            return Field("", "map<>", parts=(_text_field(_part(schema, "values")),))
+            return Field("", "map<>", parts=(_undeclared_field(_part(schema, "values")),))
     return Field("", "string")
 
 
@@ -206,7 +197,7 @@ def _part(schema: Schema, name: str) -> Schema:
 
 
 def _scale(schema: Schema) -> int | None:
-    return whole(_part(schema, "parameters").get("scale"))
+    return whole_number(_part(schema, "parameters").get("scale"))
 
 
 def _decimal_converter(kind: str, scale: int | None) -> Convert:
@@ -215,7 +206,7 @@ def _decimal_converter(kind: str, scale: int | None) -> Convert:
             return given
         try:
             if isinstance(given, dict):  # of a variable scale
-                return _decimal_digits(given.get("value"), whole(given.get("scale")))
+                return _decimal_digits(given.get("value"), whole_number(given.get("scale")))
             return _decimal_digits(given, scale)
         except ValueError:
             raise WrongValue(f"(base64) is not {kind}") from None
@@ -254,9 +245,13 @@ def _plain_decimal(kind: str, scale: int | None, given: RawValue) -> RawValue:
 
 def _text_converter(schema: Schema) -> Convert | None:
     semantic = _semantic(schema)
-    if semantic == DECIMAL:
-        return _decimal_converter("string", _scale(schema))
-    return _decimal_converter("string", None) if semantic == VARIABLE_SCALE_DECIMAL else as_text(semantic)
+    if semantic in {DECIMAL, VARIABLE_SCALE_DECIMAL}:
+        return _decimal_converter("string", _scale(schema) if semantic == DECIMAL else None)
+    if unit := TIMESTAMP_UNITS.get(semantic):
+        return partial(_count_as_text, unit, _day if unit == "days" else _iso)
+    if unit := TIME_OF_DAY_UNITS.get(semantic):
+        return partial(_count_as_text, unit, _time_of_day)
+    return _year if semantic == YEAR else None
 
 
 def _from_hex(given: RawValue) -> RawValue:

@@ -83,7 +83,7 @@ def _decompressed(stream: BinaryIO, packing: str) -> BinaryIO:
     if packing != "zip":
         return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), packing)  # type: ignore[no-any-return]
     archive = zipfile.ZipFile(stream)
-    members = [one for one in archive.infolist() if not (one.is_dir() or one.filename.startswith(MAC_FOLDER))]
+    members = [file for file in archive.infolist() if not (file.is_dir() or file.filename.startswith(MAC_FOLDER))]
     if len(members) != 1:
         raise FileFault(f"a zip archive of {len(members)} files: one is read")
     return archive.open(members[0])  # type: ignore[return-value]

@@ -43,17 +43,17 @@ def read_members(
     wanted = frozenset[int]().union(*members.values())
     rows = zip(versions.to_pylist(), extras.to_pylist(), strict=True)
     for row, (version, text) in enumerate(rows if extras.null_count < len(extras) else ()):
-        carried = object_of(text) if version in wanted else {}
-        if carried:
+        extra = object_of(text) if version in wanted else {}
+        if extra:
             for (member, having), read, column in zip(members.items(), readers, values, strict=True):
                 if version in having:
-                    column[row] = _first_value(read, carried, member.names)
+                    column[row] = _first_value(read, extra, member.names)
     arrays = [pa.array(column, arrow_type(shape)) for column, shape in zip(values, shapes, strict=True)]
     return pa.StructArray.from_arrays(arrays, names=[f"m{number}" for number in range(len(arrays))])
 
 
-def _first_value(read: Reader, carried: Mapping[str, RawValue], names: Sequence[str]) -> object:
-    values = (read(carried[name]) for name in names if name in carried)
+def _first_value(read: Reader, extra: Mapping[str, RawValue], names: Sequence[str]) -> object:
+    values = (read(extra[name]) for name in names if name in extra)
     return next((value for value in values if value is not None), None)
 
 
@@ -66,13 +66,13 @@ def _reader(member: ExtraMember) -> Reader:
 
 
 def _null_if_invalid(read: Reader) -> Reader:
-    def tried(given: RawValue) -> object:
+    def read_or_null(given: RawValue) -> object:
         try:
             return read(given)
         except WrongValue:
             return None
 
-    return tried
+    return read_or_null
 
 
 def _missing_parts_reader(before: Field, now: Field) -> Reader:

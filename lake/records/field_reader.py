@@ -46,22 +46,21 @@ class FieldColumn:
 class Bound:
     text: str
     limit: pa.Scalar
-    below: bool
+    is_minimum: bool
 
     @property
     def words(self) -> str:
-        return f"is {'below' if self.below else 'above'} {self.text}"
+        return f"is {'below' if self.is_minimum else 'above'} {self.text}"
 
     def outside(self, values: pa.Array) -> pa.Array:
-        """NaN is above all numbers."""
-        if self.below:
+        if self.is_minimum:
             return pc.less(values, self.limit)
-        above = pc.greater(values, self.limit)
+        above = pc.greater(values, self.limit)  # NaN is above all numbers
         return pc.or_(above, pc.is_nan(values)) if pa.types.is_floating(values.type) else above
 
 
 class FieldReader:
-    """`in_envelope`: the records are messages."""
+    """Reader of the field `declared`. `in_envelope`: the records are change messages."""
 
     def __init__(self, declared: Field, *, in_envelope: bool = False) -> None:
         self.field, self._in_envelope = declared, in_envelope
@@ -74,7 +73,7 @@ class FieldReader:
     def raw_column(
         self, members: Mapping[str, Sequence[RawValue]], size: int, rejections: Rejections
     ) -> Sequence[RawValue]:
-        """Return the field's values, absent for `size` records without it. Members under several names are merged."""
+        """Return the field's values in `size` records. If it occurs under several of its names, they are merged."""
         if not self.field.aliases:
             return members.get(self.field.name) or [ABSENT] * size
         columns = [members[name] for name in self.field.names if name in members]
@@ -166,7 +165,7 @@ def _types_of(given: Sequence[RawValue]) -> set[type]:
 
 
 def _indices_of(given: Sequence[RawValue], value: RawValue) -> list[int]:
-    return [index for index, one in enumerate(as_list(given)) if one is value]
+    return [index for index, each in enumerate(as_list(given)) if each is value]
 
 
 def _true_indices(mask: pa.Array) -> Sequence[int]:
@@ -184,9 +183,9 @@ def _default(declared: Field) -> tuple[pa.Array | None, str]:
 
 def _bounds(declared: Field) -> Iterator[Bound]:
     if declared.minimum is not None:
-        yield Bound(declared.minimum, _limit(declared, declared.minimum), below=True)
+        yield Bound(declared.minimum, _limit(declared, declared.minimum), is_minimum=True)
     if declared.maximum is not None:
-        yield Bound(declared.maximum, _limit(declared, declared.maximum), below=False)
+        yield Bound(declared.maximum, _limit(declared, declared.maximum), is_minimum=False)
 
 
 def _limit(declared: Field, text: str) -> pa.Scalar:

@@ -2,7 +2,7 @@
 
 A record's place is the line on which it begins, or the previous place plus 1 if several begin on one line.
 
-All other text except blanks, byte order marks and commas of arrays is returned too, and rejected when decoded. A record
+Other text is returned too, and rejected when decoded; not so blanks, byte order marks and commas of arrays. A record
 without an end is broken up to the line that shows this, except for lines in between that are objects by themselves.
 """
 
@@ -48,11 +48,11 @@ def read(source: DecompressedFile) -> Iterator[TextRecords]:
     """Raises FileFault if a record exceeds the line limit, or there is none."""
     scanner, has_records = _Scanner(source.line_limit), False
     for data in source.chunks():
-        part = scanner.take(data, is_last=False)
+        part = scanner.feed(data, is_last=False)
         if part.places:
             has_records = True
             yield part
-    part = scanner.take(b"", is_last=True)
+    part = scanner.feed(b"", is_last=True)
     if source.head and not (has_records or part.places or scanner.has_array):
         raise FileFault("no record: all lines are blank")
     if part.places:
@@ -72,7 +72,7 @@ class _Scanner:
         self._places: list[int] = []
         self._texts: list[bytes] = []
 
-    def take(self, data: bytes, *, is_last: bool) -> TextRecords:
+    def feed(self, data: bytes, *, is_last: bool) -> TextRecords:
         self._data, self._at = self._data[self._at :] + data, 0
         self._is_last = is_last
         self._places, self._texts = [], []
@@ -130,10 +130,10 @@ class _Scanner:
 
     def _take_record(self) -> None:
         data = self._data
-        self._at = at = _gap(GAP, data, self._at)
+        self._at = at = _match_end(GAP, data, self._at)
         while data[at : at + 1] == b"{":
             self._take_object(at)
-            self._at = at = _gap(GAP, data, self._at)
+            self._at = at = _match_end(GAP, data, self._at)
         here = data[at : at + 1]
         if here == b"[":
             self._in_array = self.has_array = True
@@ -150,7 +150,7 @@ class _Scanner:
         except Broken as broken:
             self._take_broken(at, broken.at)
             return
-        behind = _gap(GAP, self._data, end)
+        behind = _match_end(GAP, self._data, end)
         if behind == len(self._data) and not self._is_last:
             raise Incomplete(at)
         is_alone = self._data[behind : behind + 1] in {b"", b"\r", b"\n", b"{", b"["}
@@ -158,7 +158,7 @@ class _Scanner:
 
     def _take_item(self) -> None:
         data = self._data
-        at = _gap(GAP_IN_ARRAY, data, self._at)
+        at = _match_end(GAP_IN_ARRAY, data, self._at)
         at -= at == len(data) and not self._is_last and data.endswith(b"\r")
         self._commas += data.count(b",", self._at, at)
         self._advance(at)
@@ -183,7 +183,7 @@ class _Scanner:
     def _end_of_record(self, at: int) -> int:
         data, start, closing = self._data, at, bytearray()
         while True:
-            here = _gap(TO_STRUCTURE, data, at)
+            here = _match_end(TO_STRUCTURE, data, at)
             if here == len(data):
                 raise Broken(here) if self._is_last else Incomplete(start)
             found = data[here]
@@ -202,7 +202,7 @@ class _Scanner:
             at = here + 1
 
     def _end_of_scalar(self, at: int) -> int:
-        end = _gap(SCALAR, self._data, at)
+        end = _match_end(SCALAR, self._data, at)
         if end == len(self._data) and not self._is_last:
             raise Incomplete(at)
         if self._data[end : end + 1] == b'"':
@@ -218,7 +218,7 @@ class _Scanner:
         """
         data = self._data
         line = max(data.rfind(b"\n", start, fault), data.rfind(b"\r", start, fault)) + 1
-        end = line if line and _gap(GAP, data, line) == fault else self._end_of_line(fault, start)
+        end = line if line and _match_end(GAP, data, line) == fault else self._end_of_line(fault, start)
         if self._in_array:
             self._add(self._line, data[start:end].rstrip(BLANK + b","))
             self._advance(end)
@@ -264,9 +264,9 @@ class _Scanner:
             raise FileFault(f"{OVERSIZED}{one} of more than {self._line_limit:,} bytes")
 
 
-def _gap(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+def _match_end(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
     found = pattern.match(data, at)
-    assert found is not None  # each may be empty
+    assert found is not None  # every pattern may match no bytes
     return found.end()
 
 

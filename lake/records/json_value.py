@@ -31,11 +31,11 @@ DEPTH: Final = 200
 
 
 class NotJson(ValueError):
-    """The text of the error is the reason."""
+    """Text that is rejected; the message is the reason."""
 
 
 class Malformed(NotJson):
-    """A text breaks the grammar of JSON."""
+    """Text that breaks the grammar of JSON."""
 
 
 def decode(text: str) -> RawValue:
@@ -102,15 +102,15 @@ def encode(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
         case list():
             return "[" + ",".join(map(encode, value)) + "]"
         case float() if not math.isfinite(value):
-            return f'"{plain(value)}"'
+            return f'"{plain_text(value)}"'
         case Decimal():
-            return plain(value)
+            return plain_text(value)
         case None | bool() | int() | float():
             return json.dumps(value)
-    return _quoted(plain(value))
+    return _quoted(plain_text(value))
 
 
-def plain(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
+def plain_text(value: RawValue) -> str:  # noqa: PLR0911 one type after the other
     match value:
         case str():
             return str(value)
@@ -148,9 +148,9 @@ def _check_characters(text: str) -> None:
 
 def _depth(value: RawValue) -> int:
     depth, level = 0, [value]
-    while level := [one for one in level if isinstance(one, list | dict)]:
+    while level := [node for node in level if isinstance(node, list | dict)]:
         depth += 1
-        level = [part for one in level for part in (one.values() if isinstance(one, dict) else one)]
+        level = [part for node in level for part in (node.values() if isinstance(node, dict) else node)]
     return depth
 
 
@@ -239,7 +239,7 @@ def encoder(*, is_sorted: bool = True) -> msgspec.json.Encoder:
 def decode_without_loss(texts: Sequence[bytes], *decoders: Callable[[bytes], T]) -> list[T | None]:
     """Return the value of each text by the first decoder that reads it; None if none does without a possible loss."""
     values = [_decoded(text, decoders) for text in texts]
-    for index in _doubtful(texts, values):
+    for index in _maybe_lossy(texts, values):
         values[index] = None
     return values
 
@@ -255,7 +255,8 @@ def _decoded(text: bytes, decoders: Sequence[Callable[[bytes], T]]) -> T | None:
     return None
 
 
-def _doubtful(texts: Sequence[bytes], values: Sequence[object]) -> Iterator[int]:
+def _maybe_lossy(texts: Sequence[bytes], values: Sequence[object]) -> Iterator[int]:
+    """Yield the indices of values that may differ from their text. All are compared at once, then in pieces."""
     encode_lines = encoder(is_sorted=False).encode_lines
     pieces = [[index for index, value in enumerate(values) if value is not None]]
     while pieces:
@@ -273,7 +274,7 @@ def _keeps_all(texts: Sequence[bytes], again: bytes) -> bool:
     text = b"\n".join(texts)
     if (not text.isascii() and _MARK in text) or (rb"\u" in text and _ESCAPED.search(text)):
         return False
-    if _brackets(text) - len(texts) >= DEPTH and any(_brackets(one) > DEPTH for one in texts):
+    if _brackets(text) - len(texts) >= DEPTH and any(_brackets(each) > DEPTH for each in texts):
         return False
     return all(text.count(sign) == again.count(sign) for sign in (b'"', b"-"))
 

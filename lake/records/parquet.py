@@ -74,8 +74,8 @@ def read(stream: BinaryIO, name: str, *, declared: Collection[str] = (), record_
 
 
 def _batch_records(groups: Sequence[RowGroup]) -> int:
-    most = max((group.bytes // max(group.rows, 1) for group in groups), default=0)
-    return max(1, min(BATCH_RECORDS, BATCH_BYTES // max(most, 1)))
+    record_bytes = max((group.bytes // max(group.rows, 1) for group in groups), default=0)
+    return max(1, min(BATCH_RECORDS, BATCH_BYTES // max(record_bytes, 1)))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -100,7 +100,7 @@ def _names(columns: Sequence[str], declared: Collection[str]) -> list[str]:
 class ParquetLimits:
     """Limits of a file of `size` bytes with records of at most `record_bytes`.
 
-    `check_batch` adds up the decoded texts of all batches. Columns in `dictionaries` are read without decoding them.
+    `check_batch` adds up the decoded texts of all batches. `dictionaries` are columns that may be too large decoded.
     """
 
     def __init__(self, size: int, record_bytes: int) -> None:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake.records import times
-from lake.records.json_value import plain, uuid_text
+from lake.records.json_value import plain_text, uuid_text
 from lake.records.raw_values import RawValue, as_list
 from lake.records.times import NANOS
 
@@ -86,7 +86,7 @@ def _lists(item: Convert, array: pa.Array) -> list[RawValue]:
 def _maps(key: Convert, item: Convert, array: pa.Array) -> list[RawValue]:
     def pairs(entries: pa.Array) -> list[RawValue]:
         keys, items = as_list(key(entries.field(0))), as_list(item(entries.field(1)))
-        return [[plain(name), value] for name, value in zip(keys, items, strict=True)]
+        return [[plain_text(name), value] for name, value in zip(keys, items, strict=True)]
 
     return [_map(each) for each in _lists(pairs, _as_pairs(array))]
 

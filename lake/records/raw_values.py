@@ -16,13 +16,15 @@ from lake.errors import LakeError, full, out_of_memory, unreached
 
 ABSENT: Final = msgspec.UNSET
 NO_CHARACTER: Final = "\uffff"
-"""Stands for undecodable bytes. It is no character, so a text with it is rejected."""
+"""Code point that replaces undecodable bytes. It is no character, so a text with it is rejected."""
 LONGEST_FAULT: Final = 300
 OF_CONTENT: Final = frozenset({None, errno.EINVAL})
-"""Numbers of an OSError that bytes of a file cause: none if a library raises it, EINVAL for a position they name."""
+"""`errno` of an OSError that a file's bytes cause: None from a library, EINVAL for a position that they name."""
 
 
 class JsonNumber(str):
+    """Digits of a JSON number, as written."""
+
     __slots__ = ()
 
 
@@ -60,11 +62,11 @@ def as_list(column: Sequence[RawValue]) -> Sequence[RawValue]:
 
 
 class FileFault(ValueError):
-    """The whole file is rejected; the text is the reason."""
+    """Raised to reject a whole file; the message is the reason."""
 
 
 class WrongValue(ValueError):
-    """A value does not fit its field's type; the text names the type."""
+    """Raised for a value that does not fit its field's type; the message names the type."""
 
 
 def is_caused_by_content(error: Exception) -> bool:
@@ -80,14 +82,14 @@ def first_line(error: Exception) -> str:
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-MOST: Final = 1024
+MOST_RESULTS: Final = 1024
 
 
 class Memo(Generic[K, V]):
     """Cache of a function's results that, unlike `functools.lru_cache`, can be sent to Spark's executors."""
 
     def __init__(self, function: Callable[[K], V]) -> None:
-        self._function, self._cached = function, lru_cache(MOST)(function)
+        self._function, self._cached = function, lru_cache(MOST_RESULTS)(function)
 
     def __call__(self, argument: K) -> V:
         return self._cached(argument)

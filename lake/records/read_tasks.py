@@ -121,15 +121,15 @@ def _open(path: bytes) -> BinaryIO:
 
 
 @dataclass(frozen=True)
-class FilePiece:
+class TaskFile:
     """File of a delivery: record n has the position `base` + n and the source `name`:n.
 
-    `file` is its name with the format's suffix. `facts` are texts of fields that are facts of the file.
+    `file_name` has the format's suffix. `facts` are texts of fields that are facts of the file.
     """
 
     base: int
     name: str
-    file: str
+    file_name: str
     facts: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -158,11 +158,11 @@ class TextTask:
 
 @dataclass(frozen=True)
 class FileTask:
-    """`pieces` are by address."""
+    """`files` are by address."""
 
     reader: RecordReader
     csv: CsvOptions
-    pieces: Mapping[bytes, FilePiece]
+    files: Mapping[bytes, TaskFile]
     open: Callable[[bytes], BinaryIO] = _open
 
     @property
@@ -174,27 +174,27 @@ class FileTask:
         for batch in batches:
             for path, content in zip(*(batch.column(name).to_pylist() for name in FILES.names), strict=True):
                 address = unquote_to_bytes(path)
-                piece = self.pieces[address]
+                file = self.files[address]
                 try:
                     with self.open(address) if content is None else io.BytesIO(content) as stream:
-                        yield from self._records(piece, stream)
+                        yield from self._records(file, stream)
                 except Exception as error:
                     if not is_caused_by_content(error):
                         raise
-                    yield self._fault(piece, first_line(error))
+                    yield self._fault(file, first_line(error))
 
-    def _records(self, piece: FilePiece, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
+    def _records(self, file: TaskFile, stream: BinaryIO) -> Iterator[pa.RecordBatch]:
         reader = self.reader
-        parts = read_file(stream, piece.file, self.csv, record_bytes=reader.record_bytes, declared=reader.names)
+        parts = read_file(stream, file.file_name, self.csv, record_bytes=reader.record_bytes, declared=reader.names)
         for part in parts:
             reader.check_columns(part)
-            facts = {name: [piece.facts.get(name)] * len(part.places) for name in reader.fact_keys}
+            facts = {name: [file.facts.get(name)] * len(part.places) for name in reader.fact_keys}
             table = reader.read(part, facts)
-            sources = pc.binary_join_element_wise(f"{piece.name}:", table["_seq"].cast(pa.string()), "")
-            yield from _with_places(table, pc.add(table["_seq"], piece.base), sources).to_batches()
+            sources = pc.binary_join_element_wise(f"{file.name}:", table["_seq"].cast(pa.string()), "")
+            yield from _with_places(table, pc.add(table["_seq"], file.base), sources).to_batches()
 
-    def _fault(self, piece: FilePiece, detail: str) -> pa.RecordBatch:
-        row = {"_position": piece.base, "_source": piece.name, "_reason": str(Reason.FILE), "_detail": detail}
+    def _fault(self, file: TaskFile, detail: str) -> pa.RecordBatch:
+        row = {"_position": file.base, "_source": file.name, "_reason": str(Reason.FILE), "_detail": detail}
         return pa.RecordBatch.from_pylist([row], self.schema)
 
 

@@ -57,7 +57,7 @@ class RecordReader:
         nested = (field for field in self._declared if has_records(field) and not field.path)
         self._nested = tuple((name, field) for field in nested for name in field.names)
         self._by_names = by_names(self._declared)
-        self._kept = {contract.subject if contract.sealed else None, contract.dump}
+        self._kept_if_rejected = {contract.subject if contract.sealed else None, contract.dump}
         self._reported = by_names(contract.fields if contract.unknown in REPORTED and not contract.sealed else ())
         self._rejects_unknown = contract.unknown == "refuse"
         self._rejects_missing = contract.missing == "refuse"
@@ -82,8 +82,8 @@ class RecordReader:
     def read(self, part: TextRecords | ColumnRecords, facts: Mapping[str, Sequence[str | None]]) -> pa.Table:
         """Return records with the columns of `schema`. `facts` has the texts of fields that are facts, by name.
 
-        Fields are null if there is a `_reason`, except the subject of personal fields, as the texts of a rejected
-        record are blanked if its person was forgotten, and the dump, which is then partial.
+        The fields of a rejected record are null, but for two: the subject of personal fields, since its texts are
+        blanked if that person was forgotten, and the dump, which is partial without the record.
         """
         members = (
             self._members_of_texts(part.texts) if isinstance(part, TextRecords) else self._members_of_columns(part)
@@ -105,12 +105,12 @@ class RecordReader:
         return self._table(part, columns, extra, rejections)
 
     def _members_of_texts(self, texts: Sequence[bytes]) -> Members:
-        longer = {index: len(text) for index, text in enumerate(texts) if len(text) > self.record_bytes}
-        if longer:
-            texts = [b"{}" if index in longer else text for index, text in enumerate(texts)]
+        oversized = {index: len(text) for index, text in enumerate(texts) if len(text) > self.record_bytes}
+        if oversized:
+            texts = [b"{}" if index in oversized else text for index, text in enumerate(texts)]
         members = (self._messages or self._decoder).decode(texts)
         limit = f"limit {self.record_bytes}"
-        broken = {index: (str(Reason.OVERSIZED), f"{size} bytes, {limit}") for index, size in longer.items()}
+        broken = {index: (str(Reason.OVERSIZED), f"{size} bytes, {limit}") for index, size in oversized.items()}
         for index, fault in members.broken.items():
             broken.setdefault(index, fault if self._messages or texts[index].strip(BLANKS) else (BLANK, ""))
         return replace(members, broken=broken)
@@ -164,37 +164,36 @@ class RecordReader:
         extra: Mapping[int, str],
         rejections: Rejections,
     ) -> pa.Table:
-        size, refused = len(part.places), rejections.by_index
+        size, rejected = len(part.places), rejections.by_index
         columns = [pa.array(part.places, pa.int64())]
-        columns += [_text_column(size, self._raw_texts(part, range(size) if self._all_texts else refused))]
-        columns += [_text_column(size, {index: fault[n] for index, fault in refused.items()}) for n in (0, 1)]
+        columns += [_text_column(size, self._raw_texts(part, range(size) if self._all_texts else rejected))]
+        columns += [_text_column(size, {index: fault[n] for index, fault in rejected.items()}) for n in (0, 1)]
         values = [field.values for field in read.values()]
-        if refused:
+        if rejected:
             is_rejected = np.zeros(size, bool)
-            is_rejected[[*refused]] = True
+            is_rejected[[*rejected]] = True
             rows = pa.array(np.arange(size), mask=is_rejected)
-            values = [
-                column if name in self._kept else column.take(rows) for name, column in zip(read, values, strict=True)
-            ]
-        extras = _text_column(size, {index: text for index, text in extra.items() if index not in refused})
+            named = zip(read, values, strict=True)
+            values = [column if name in self._kept_if_rejected else column.take(rows) for name, column in named]
+        extras = _text_column(size, {index: text for index, text in extra.items() if index not in rejected})
         columns += [*values, extras]
         numbers: dict[int, list[str]] = {}
         for name, field in read.items():
             for index in field.numbers:
-                if index not in refused:
+                if index not in rejected:
                     numbers.setdefault(index, []).append(name)
         columns += [_text_column(size, {index: ", ".join(names) for index, names in numbers.items()})]
         columns += [_unknown_paths(self._reported, extras)]
         columns += [_bit_masks(size, [read[name].lacking for name in names]) for names in self._masks.values()]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def _raw_texts(self, part: TextRecords | ColumnRecords, refused: Iterable[int]) -> dict[int, str]:
+    def _raw_texts(self, part: TextRecords | ColumnRecords, indices: Iterable[int]) -> dict[int, str]:
         if isinstance(part, TextRecords):
-            texts = ((index, part.texts[index].decode("utf-8", "surrogateescape")) for index in refused)
+            texts = ((index, part.texts[index].decode("utf-8", "surrogateescape")) for index in indices)
             return {index: _BROKEN_BYTE.sub(NO_CHARACTER, text)[: self.record_bytes] for index, text in texts}
         columns = {name: as_list(column) for name, column in part.columns.items()}
         raw = {}
-        for index in refused:
+        for index in indices:
             values = ((name, column[index]) for name, column in columns.items())
             record = {
                 name: _as_declared(self._by_names.get(name), value)

@@ -27,15 +27,15 @@ class RecordRejected(ValueError):
 
 
 class SingleReader(RecordReader):
-    """It rejects what the log rejects, except for checks in SQL.
+    """Reader that rejects the records that the log rejects, except for those of expressions in SQL.
 
     Its checks of key, subject and time equal those of `lake.ingest.event_columns`.
     """
 
     def __init__(self, contract: Contract, record_bytes: int) -> None:
         super().__init__(contract, record_bytes)
-        self._of_record = [one for one in self._readers if not one.field.is_fact]
-        self._singles = [(one.field.name, _SingleField(one)) for one in self._readers]
+        self._member_readers = [reader for reader in self._readers if not reader.field.is_fact]
+        self._singles = [(reader.field.name, _SingleField(reader)) for reader in self._readers]
         self._needed = tuple(_needed(contract))
 
     def values(self, text: bytes, facts: Mapping[str, str]) -> dict[str, Any]:
@@ -52,22 +52,23 @@ class SingleReader(RecordReader):
         given: dict[str, Sequence[RawValue]] = {
             name: [facts.get(fact, ABSENT)] for name, fact in self.fact_keys.items()
         }
-        given |= {one.field.name: one.raw_column(members.columns, 1, rejections) for one in self._of_record}
+        given |= {r.field.name: r.raw_column(members.columns, 1, rejections) for r in self._member_readers}
         extra = self._undeclared(members, rejections)
         if self._rejects_missing:
             self._reject_missing(given, rejections)
         if rejections.by_index:
             raise RecordRejected(*rejections.by_index[0])
         optional = members.optional
-        values = {name: one.value(given[name][0], optional=name in optional) for name, one in self._singles}
+        values = {name: single.value(given[name][0], optional=name in optional) for name, single in self._singles}
         for name, reason in self._needed:
             if values[name] is None:
                 raise RecordRejected(reason, name)
         return {**values, EXTRA: extra.get(0)}
 
-    def refused(self, records: Sequence[tuple[bytes, Mapping[str, str]]]) -> Iterator[tuple[int, RecordRejected]]:
+    def rejections(self, records: Sequence[tuple[bytes, Mapping[str, str]]]) -> Iterator[tuple[int, RecordRejected]]:
+        """Yield the index and the error of each rejected record of (text, facts)."""
         if len(records) > MOST_SINGLE:
-            yield from self._rejected_at_once(records)
+            yield from self._rejections_at_once(records)
             return
         for index, (text, facts) in enumerate(records):
             try:
@@ -78,7 +79,7 @@ class SingleReader(RecordReader):
     def default(self, name: str) -> Value:
         return dict(self._singles)[name].default
 
-    def _rejected_at_once(
+    def _rejections_at_once(
         self, records: Sequence[tuple[bytes, Mapping[str, str]]]
     ) -> Iterator[tuple[int, RecordRejected]]:
         facts = {name: [each.get(fact) for _, each in records] for name, fact in self.fact_keys.items()}
@@ -95,37 +96,37 @@ class SingleReader(RecordReader):
 
 
 class _SingleField:
-    def __init__(self, of: FieldReader) -> None:
-        self._of, self._read, self._field = of, reader(of.field), of.field
-        self._limits = [(bound, bound.limit.as_py()) for bound in of.bounds]
-        self.default: Value = None if of.default is None else of.default[0].as_py()
+    def __init__(self, columns: FieldReader) -> None:
+        self._columns, self._read, self._field = columns, reader(columns.field), columns.field
+        self._limits = [(bound, bound.limit.as_py()) for bound in columns.bounds]
+        self.default: Value = None if columns.default is None else columns.default[0].as_py()
 
     def value(self, given: RawValue, *, optional: bool) -> Value:
         if given is None and self._field.nullable:
             return None
         if given is ABSENT or given is None:
-            if self._of.default_fault:
-                raise RecordRejected(Reason.WRONG_TYPE, self._of.default_fault)
-            if self._of.default is None and not self._field.nullable and not optional:
+            if self._columns.default_fault:
+                raise RecordRejected(Reason.WRONG_TYPE, self._columns.default_fault)
+            if self._columns.default is None and not self._field.nullable and not optional:
                 raise RecordRejected(Reason.MISSING, self._field.name)
             value = self.default
         else:
             try:
                 value = self._read(given)
             except WrongValue as wrong:
-                raise RecordRejected(Reason.WRONG_TYPE, f"{self._of.excerpt(given)} {wrong}") from None
+                raise RecordRejected(Reason.WRONG_TYPE, f"{self._columns.excerpt(given)} {wrong}") from None
             if self._field.text_only and is_number(given):
-                raise RecordRejected(Reason.WRONG_TYPE, f"{self._of.excerpt(given)} {NOT_TEXT}")
+                raise RecordRejected(Reason.WRONG_TYPE, f"{self._columns.excerpt(given)} {NOT_TEXT}")
         if value is not None:
             self._check(value, given)
         return value
 
     def _check(self, value: Any, given: RawValue) -> None:
         if self._field.symbols and value not in self._field.symbols:
-            raise RecordRejected(Reason.NOT_IN_ENUM, f"{self._of.excerpt(given)} {self._of.not_in_enum}")
+            raise RecordRejected(Reason.NOT_IN_ENUM, f"{self._columns.excerpt(given)} {self._columns.not_in_enum}")
         for bound, limit in self._limits:
-            if value < limit if bound.below else not value <= limit:  # NaN is above all numbers
-                raise RecordRejected(Reason.OUT_OF_BOUNDS, f"{self._of.excerpt(given)} {bound.words}")
+            if value < limit if bound.is_minimum else not value <= limit:  # NaN is above all numbers
+                raise RecordRejected(Reason.OUT_OF_BOUNDS, f"{self._columns.excerpt(given)} {bound.words}")
 
 
 def _needed(contract: Contract) -> Iterator[tuple[str, Reason]]:

@@ -123,7 +123,7 @@ def compose_time(
 
 
 def _offset(zone: str, local: datetime) -> timedelta | None:
-    """A skipped time has the offset before the gap; a repeated one the first offset. None for an unknown zone."""
+    """Return None for an unknown zone. A skipped time has the offset before the gap, a repeated one the first."""
     if zone in {"Z", "UTC", "GMT"}:
         return timedelta()
     if "/" in zone:
@@ -180,7 +180,7 @@ Parts: TypeAlias = Mapping[str, int]
 
 
 def format_reader(form: TextForm) -> Callable[[RawValue], datetime | None]:
-    """The reader returns a time in UTC, without a zone; None for a value that does not match."""
+    """Return a reader that returns times in UTC without a zone, None for a value that does not match."""
     if form.format in EPOCHS:
         return lambda given: _since_1970(given, form.format.removeprefix("epoch-"))
     pattern, runs = _compiled(form.format)

@@ -14,13 +14,13 @@ from typing import Final, TypeAlias
 from lake.contracts.fields import Field
 from lake.contracts.written_form import NUMBERS, PLAIN, TextForm
 from lake.records import times
-from lake.records.json_value import has_surrogates, parse_if_json, plain
+from lake.records.json_value import has_surrogates, parse_if_json, plain_text
 from lake.records.numbers import decimal, floating, whole
 from lake.records.raw_values import ABSENT, NO_CHARACTER, JsonNumber, Memo, RawValue, WrongValue
 
 Value: TypeAlias = object
 Reader: TypeAlias = Callable[[RawValue], Value]
-"""None for null and absent. Raises WrongValue."""
+"""It returns None for null and absent, and raises WrongValue."""
 SHOWN: Final = 200
 TRUTHS: Final = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
@@ -36,8 +36,8 @@ def given_default(field: Field) -> tuple[Field, RawValue]:
 
 
 def excerpt(given: RawValue) -> str:
-    """Return the beginning of a value, of an empty text `""`."""
-    text = given.decode("utf-8", "backslashreplace") if isinstance(given, bytes) else plain(given)
+    """Return the beginning of a value; `""` for an empty text."""
+    text = given.decode("utf-8", "backslashreplace") if isinstance(given, bytes) else plain_text(given)
     return text[:SHOWN] or '""'
 
 
@@ -61,7 +61,7 @@ def reader(field: Field) -> Reader:
     return read
 
 
-def _reads(field: Field, given: RawValue) -> bool:
+def _can_read(field: Field, given: RawValue) -> bool:
     return _reader_of_type(field)(given) is not None
 
 
@@ -94,7 +94,7 @@ def _text(given: RawValue) -> str | None:
         except UnicodeDecodeError:
             return None
     else:
-        text = plain(given)
+        text = plain_text(given)
     return None if NO_CHARACTER in text or has_surrogates(text) else text
 
 
@@ -163,7 +163,7 @@ def _from_datetime(given: datetime, *, zoned: bool, any_zone: bool) -> datetime 
 
 
 def _date(read_time: Callable[[RawValue], datetime | None], field: Field, given: RawValue) -> date | None:
-    """Return a day: in a format that of the instant in UTC; from a typed time or seconds only at midnight."""
+    """Return the day in UTC of a text in a format. Typed times and counts must be at midnight."""
     form = field.form.format
     if isinstance(given, str) and not isinstance(given, JsonNumber) and not form:
         return times.day(given)
@@ -228,7 +228,7 @@ def _hint(field: Field, given: RawValue) -> str:
         return ' ("null": [""] for CSV would read it as no value)'
     if not isinstance(given, str) or len(given) > LONGEST_HINTED:
         return ""
-    named = [attribute for attribute, declared in _candidates(field, given) if _reads(declared, given)][:MOST_HINTS]
+    named = [attribute for attribute, declared in _candidates(field, given) if _can_read(declared, given)][:MOST_HINTS]
     if named:
         return f" ({' or '.join(named)} would read it)"
     return _zone_hint(field, given) if field.type == "timestamp" and field.form.plain else ""
@@ -238,7 +238,7 @@ def _zone_hint(field: Field, text: str) -> str:
     if times.region(text) and not times.regions():
         return " (this machine has no database of time zones: install the Python package tzdata)"
     found = _ABBREVIATION.fullmatch(text)
-    if found is None or not _reads(field, found[1]):
+    if found is None or not _can_read(field, found[1]):
         return ""
     return f" ({found[2]} is no zone: UTC, GMT, Z, offsets and regions such as Europe/London are)"
 

@@ -261,7 +261,7 @@ def check_contracts(by_stream: Mapping[str, Sequence[PostedRecord]], readers: Ma
     bad = [
         bad_record(stream, index + 1, error)
         for stream in by_stream.keys() & readers.keys()
-        for index, error in readers[stream].refused([(each.utf8, each.facts) for each in by_stream[stream]])
+        for index, error in readers[stream].rejections([(each.utf8, each.facts) for each in by_stream[stream]])
     ]
     if bad:
         raise breach(bad)

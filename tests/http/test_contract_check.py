@@ -62,7 +62,7 @@ def test_intake_rejects_the_same_records_as_the_log_for_the_same_reasons(
     for stream in STREAMS:
         numbers = [number for number, (of, _) in enumerate(posted) if of == stream]
         records = [(posted[number][1].encode("utf-8", "surrogatepass"), facts[number]) for number in numbers]
-        for index, refusal in SingleReader(contracts[stream], BYTES).refused(records):
+        for index, refusal in SingleReader(contracts[stream], BYTES).rejections(records):
             by_intake[numbers[index]] = (refusal.reason, refusal.detail)
     wrong = [
         f"{posted[number]}: {by_intake.get(number)}; by the log {by_log.get(number)}"

@@ -150,7 +150,7 @@ def test_decoder_keeps_numbers_as_they_are_written() -> None:
     written = "1.10", "1E5", "-0", "-0.0", "1e400", "0.1000000000000000055511151231257827", "9" * 400
     texts = [b'{"a":%s,"x":[%s]}' % (number.encode(), number.encode()) for number in written]
     members = Decoder(["a"]).decode(texts)
-    assert [json_value.plain(given) for given in members.columns["a"]] == list(written)
+    assert [json_value.plain_text(given) for given in members.columns["a"]] == list(written)
     assert [encoder().encode(extra).decode() for extra in members.extra] == [f'{{"x":[{n}]}}' for n in written]
     assert type(members.columns["a"][0]) is JsonNumber
 
@@ -206,7 +206,7 @@ def _shown(members: Members) -> Sequence[object]:
 def _kind(given: RawValue) -> object:
     """Return a value that equals only the same value. A whole number may be an int or a Number."""
     if isinstance(given, JsonNumber) or (isinstance(given, int) and not isinstance(given, bool)):
-        return "number", json_value.plain(given)
+        return "number", json_value.plain_text(given)
     if isinstance(given, list):
         return [*map(_kind, given)]
     if isinstance(given, dict):

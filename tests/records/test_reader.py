@@ -19,7 +19,7 @@ from lake.contracts.reasons import BLANK, CONTROL, Reason
 from lake.kinds.grouped_map import pickled
 from lake.records import json_value
 from lake.records.raw_values import ABSENT, ColumnRecords, FileFault, RawValue, TextRecords
-from lake.records.read_tasks import FILES, FilePiece, FileTask
+from lake.records.read_tasks import FILES, FileTask, TaskFile
 from lake.records.reader import RecordReader
 
 Declared = dict[str, object]
@@ -235,7 +235,7 @@ def test_rejected_record_keeps_its_dump_which_is_then_partial() -> None:
 def test_landed_file_has_null_for_facts_of_a_source() -> None:
     file: Declared = {"name": "file", "type": "string", "from": "file.name"}
     reader = _reader(ID, _optional("who", "string") | {"from": "kafka.key"}, file)
-    task = FileTask(reader, DEFAULT_CSV, {b"a": FilePiece(0, "things/a.jsonl", "a.jsonl", {"file": "a.jsonl"})})
+    task = FileTask(reader, DEFAULT_CSV, {b"a": TaskFile(0, "things/a.jsonl", "a.jsonl", {"file": "a.jsonl"})})
     [records] = task(iter([pa.RecordBatch.from_pylist([{"path": "a", "content": b'{"id":1}\n'}], FILES)]))
     [row] = records.to_pylist()
     assert (row["_reason"], row["id"], row["who"], row["file"]) == (None, 1, None, "a.jsonl")

@@ -132,8 +132,8 @@ def kinds(value: Any) -> Any:
 def test_single_reader_rejects_the_same_records_one_by_one_and_in_columns(name: str) -> None:
     single, chance = SingleReader(read(name), BYTES), random.Random(7)
     records = list(generate(name, chance, RECORDS))
-    together = {index: str(refusal) for index, refusal in single.refused(records)}
-    singles = {index: str(refusal) for index in range(RECORDS) for _, refusal in single.refused(records[index:][:1])}
+    together = {index: str(refusal) for index, refusal in single.rejections(records)}
+    singles = {index: str(refusal) for index in range(RECORDS) for _, refusal in single.rejections(records[index:][:1])}
     assert together == singles
 
 

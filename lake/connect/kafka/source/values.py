@@ -117,7 +117,7 @@ def _as_json(given: RawValue) -> RawValue:
             return given
         case float() if math.isfinite(given):
             return given
-    return json_value.plain(given)
+    return json_value.plain_text(given)
 
 
 class SchemaRegistry:
