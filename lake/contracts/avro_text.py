@@ -44,7 +44,7 @@ def parse(document: object, *, validate_names: bool = True) -> avro.schema.Schem
 
 
 def _located_fault(document: dict[str, Any], error: Exception, text: str, file: str) -> DeclarationError:
-    """Return the error at the first field with which a schema of the fields up to it is invalid."""
+    """Return the error at the first field that makes a schema of the fields up to it invalid."""
     given = document.get("fields")
     fields = given if isinstance(given, list) else []
     for number, field in enumerate(fields, 1):
@@ -53,7 +53,7 @@ def _located_fault(document: dict[str, Any], error: Exception, text: str, file: 
         except Exception as cause:
             name = field.get("name") if isinstance(field, dict) else None
             about = f"field {name!r}" if name else f"field number {number}"
-            nth = sum(isinstance(one, dict) and one.get("name") == name for one in fields[:number])
+            nth = sum(isinstance(each, dict) and each.get("name") == name for each in fields[:number])
             line = ContractLines(text).of_field(str(name), nth=nth)
             return _declaration_error(cause, f"{about}: ", f"{file}:{line}")
     return _declaration_error(error, "", f"{file}:1")

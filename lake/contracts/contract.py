@@ -1,12 +1,12 @@
 """Contract of a stream, `schemas/<stream>.avsc`: an Avro record schema with the stream's facts in its attribute `lake`.
 
-Avro allows any attribute, so of those without effect only names that resemble a known one are faults. Every
-attribute is specified in `infra/reference/words.toml`, allowed changes in `evolution.py`.
+Avro allows any attribute, so one without effect is a fault only if its name resembles a known one. Every attribute is
+specified in `infra/reference/words.toml`, allowed changes in `evolution.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -27,24 +27,25 @@ from lake.text import duration
 
 RECORD: Final = {"type", "name", "namespace", "doc", "aliases", "fields", "lake"}
 TYPE: Final = {*RECORD - {"lake"}, "logicalType", "precision", "scale", "items", "values", "symbols", "size", "default"}
-OURS: Final = ATTRIBUTES - {"aliases"}
+EVENT_FIELD: Final = ATTRIBUTES - {"aliases"}
+"""Known attributes of a record, of a type, and those that only a field of the event has."""
 LEAST_SIMILARITY: Final = 0.75
 
 
 def ineffective_attributes(text: str, *, file: str) -> list[DeclarationError]:
     document, lines = parse_json(text, where=file), ContractLines(text)
-    faults = [
-        DeclarationError(what, where=f"{file}:{lines.of_attribute(name)}", fix=fix)
-        for name, what, fix in _record_faults(document)
-    ]
+    faults = _errors(file, ((lines.of_attribute(name), what, fix) for name, what, fix in _record_faults(document)))
     fields = document.get("fields")
     for field in fields if isinstance(fields, list) else []:
         if isinstance(field, dict):
             name = str(field.get("name"))
-            where = f"{file}:{lines.of_field(name)}"
-            fault = _type_faults(field.get("type"), name)
-            faults += [DeclarationError(what, where=where, fix=fix) for what, fix in fault]
+            line = lines.of_field(name)
+            faults += _errors(file, ((line, what, fix) for what, fix in _type_faults(field.get("type"), name)))
     return faults
+
+
+def _errors(file: str, faults: Iterable[tuple[int, str, str]]) -> list[DeclarationError]:
+    return [DeclarationError(what, where=f"{file}:{line}", fix=fix) for line, what, fix in faults]
 
 
 def _record_faults(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -62,7 +63,7 @@ def _type_faults(schema: Any, field: str) -> Iterator[tuple[str, str]]:
     if not isinstance(schema, dict):
         return
     for name in sorted(set(schema) - TYPE):
-        if name in OURS:
+        if name in EVENT_FIELD:
             yield (
                 f"{name!r} has no effect in the type of field {field!r}",
                 f'move it out, beside the "type" of {field!r}',
@@ -84,7 +85,7 @@ def _type_faults(schema: Any, field: str) -> Iterator[tuple[str, str]]:
 def _part_faults(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
     about = f"{part.get('name')!r}, a part of field {field!r}"
     for name in sorted(set(part) - AVRO - {"unit"}):
-        if name in OURS:
+        if name in EVENT_FIELD:
             yield f"{name!r} has no effect on {about}", "only fields of the event have it: make the part one of them"
         elif near := most_similar(name, AVRO | {"unit"}):
             yield f"unknown attribute {name!r} of {about}", f"did you mean {near!r}?"
@@ -107,8 +108,8 @@ class MaxRefused:
     share: float = 0.1
     records: int = 20
 
-    def exceeded(self, refused: int, of: int) -> bool:
-        return refused > self.records and refused > self.share * of
+    def exceeded(self, refused: int, read: int) -> bool:
+        return refused > self.records and refused > self.share * read
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,7 @@ class Contract:
 
     @property
     def sealed(self) -> tuple[str, ...]:
+        """Fields that the log encrypts: the personal ones, if a subject is declared."""
         return self.personal if self.subject else ()
 
     @property
@@ -266,15 +268,9 @@ def read_contract(text: str, *, file: str) -> Contract:
     fields, faults = _read_fields(record, lines, file)
     facts: Any = record.other_props.get("lake", {})
     names = [field.name for field in fields]
-    faults += [
-        DeclarationError(what, where=f"{file}:{lines.of_fact(fact)}", fix=fix)
-        for fact, what, fix in wrong_facts(facts, fields, names if not faults else None)
-    ]
-    faults += [
-        DeclarationError(what, where=f"{file}:{field.line}", fix=fix)
-        for field in fields
-        for what, fix in wrong_paths(field, facts)
-    ]
+    wrong = wrong_facts(facts, fields, names if not faults else None)
+    faults += _errors(file, ((lines.of_fact(fact), what, fix) for fact, what, fix in wrong))
+    faults += _errors(file, ((field.line, *fault) for field in fields for fault in wrong_paths(field, facts)))
     DeclarationError.raise_any(faults)
     identity, complete, horizon = facts.get("id"), facts.get("complete", {}), facts.get("horizon")
     ahead = duration(facts["max_ahead"]) if "max_ahead" in facts else None
@@ -330,17 +326,12 @@ def _read_and_check(text: str, *, file: str) -> Contract:
         with suppress(DeclarationError, RecursionError, AttributeError):  # not JSON, or no record: `fault` reports it
             more = ineffective_attributes(text, file=file)
         raise DeclarationError.all([fault, *more]) from None
-    facts = unknown_facts(contract.fields, file)
-    unknown = [DeclarationError(what, where=f"{file}:{field.line}", fix=fix) for field, what, fix in facts]
-    defaults = [
-        DeclarationError(what, where=f"{file}:{field.line}", fix=fix)
-        for field in contract.fields
-        for what, fix in wrong_default(field)
-    ]
-    line = ContractLines(text).of_fact("upcast")
-    wrong = wrong_expressions(contract.upcast, contract.fields)
-    upcast = [DeclarationError(what, where=f"{file}:{line}", fix=fix) for what, fix in wrong]
-    DeclarationError.raise_any([*ineffective_attributes(text, file=file), *unknown, *defaults, *upcast])
+    fields, line = contract.fields, ContractLines(text).of_fact("upcast")
+    faults = ineffective_attributes(text, file=file)
+    faults += _errors(file, ((field.line, what, fix) for field, what, fix in unknown_facts(fields, file)))
+    faults += _errors(file, ((field.line, *fault) for field in fields for fault in wrong_default(field)))
+    faults += _errors(file, ((line, *fault) for fault in wrong_expressions(contract.upcast, fields)))
+    DeclarationError.raise_any(faults)
     return contract
 
 
@@ -352,11 +343,11 @@ def _check_names(field: Field, before: list[Field]) -> Field:
         raise DeclarationError(
             f"field {field.name!r} begins with '_'", fix="such names are reserved for the log; rename it"
         )
-    taken = {name.lower(): "two fields" for other in before for name in other.names}
+    named = {name.lower(): "two fields" for other in before for name in other.names}
     for name in field.names:
-        if what := taken.get(name.lower()):
+        if what := named.get(name.lower()):
             raise DeclarationError(f"{name!r} names {what}", fix="names differ by more than case, aliases included")
-        taken[name.lower()] = f"the field {field.name!r} twice"
+        named[name.lower()] = f"the field {field.name!r} twice"
     return field
 
 

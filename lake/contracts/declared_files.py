@@ -40,7 +40,7 @@ class DeclaredFile:
 
 @dataclass(frozen=True)
 class DeclaredFolder:
-    """Folder of declarations of one `noun`, such as "a sink"; `page` of the docs has their options."""
+    """Folder of declarations; `noun` names one of them, such as "a sink". Their options are in `page` of the docs."""
 
     noun: str
     page: str
@@ -57,7 +57,7 @@ class DeclaredFolder:
 
     @property
     def texts(self) -> Iterator[DeclaredFile]:
-        """Files that are TOML, valid or not."""
+        """Files that are TOML, also if their options are faulty."""
         for file in self.files:
             with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
                 yield DeclaredFile(file.stem, tomllib.loads(file.read_text("utf-8")), self._where(file))
@@ -75,13 +75,13 @@ class DeclaredFolder:
     def after_publish_faults(self, faults: Mapping[str, DeclarationError]) -> dict[str, DeclarationError]:
         """Return those of files that ask for delivery after publication, or are no TOML."""
         options = {file.name: file.options for file in self.texts}
-        asks = {name for name, values in options.items() if values.get("after_publish", False) is not False}
-        return {name: fault for name, fault in faults.items() if name in asks or name not in options}
+        after = {name for name, values in options.items() if values.get("after_publish", False) is not False}
+        return {name: fault for name, fault in faults.items() if name in after or name not in options}
 
     def chosen(
         self, read: Callable[[DeclaredFile], T], wanted: Collection[str]
     ) -> tuple[list[T], dict[str, DeclarationError]]:
-        """Return valid ones, and the faults of others: all if none are `wanted`. Raises DeclarationError if unknown."""
+        """Return the valid ones of `wanted` (none: all), and faults of others. Raises DeclarationError if unknown."""
         _, noun = self.noun.split()
         known = self.names
         if unknown := [name for name in wanted if name not in known]:
@@ -132,7 +132,7 @@ def alerts(settings: Settings) -> DeclaredFolder:
 def filled_in(value: Any, name: str, where: str) -> Any:
     """Return an option with each `env:NAME` in it replaced. Messages name the option, never its value."""
     if isinstance(value, dict):
-        return {name: filled_in(member, name, where) for name, member in value.items()}
+        return {key: filled_in(member, key, where) for key, member in value.items()}
     if isinstance(value, list):
         return [filled_in(item, name, where) for item in value]
     if not isinstance(value, str) or not value.startswith(ENVIRONMENT):

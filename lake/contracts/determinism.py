@@ -31,9 +31,9 @@ _WITHOUT_ARGUMENTS: Final = re.compile(r"current_\w+|localtimestamp")
 
 
 def code_of(sql: str) -> str:
-    """Return Spark's SQL without comments and aliases, its texts empty, and no quoted name but those of functions.
+    """Return Spark's SQL without comments, aliases, and quoted names but those of functions. Its texts are empty.
 
-    Times that the clock decides, such as `timestamp 'now'`, are calls of `now`.
+    Times that the clock decides, such as `timestamp 'now'`, become calls of `now`.
     """
     plain = _TOKEN.sub(lambda token: _PLAIN.get(str(token.lastgroup), token[0]), sql)
     return _ALIAS.sub("as _", _QUOTED_NAME.sub(lambda name: name[1] if name[2] else "_", plain))

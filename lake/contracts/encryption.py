@@ -65,7 +65,7 @@ def mask_erased(rows: DataFrame, contract: Contract) -> DataFrame:
     hidden = {*contract.sealed, EXTRA}
     return rows.selectExpr(
         *(
-            f"CASE WHEN {KEY} IS NOT NULL THEN {quoted(c)} END AS {quoted(c)}" if c in hidden else quoted(c)
-            for c in rows.columns
+            f"CASE WHEN {KEY} IS NOT NULL THEN {quoted(name)} END AS {quoted(name)}" if name in hidden else quoted(name)
+            for name in rows.columns
         )
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
@@ -45,9 +46,8 @@ def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Cont
     """Add `contract` as the last version. Raises DeclarationError if a new one cannot read older events."""
     contracts = append_version(stored, contract)
     if len(contracts) > len(stored):
-        olds = (incompatibilities(contract, old, stored[n:]) for n, old in enumerate(stored, 1))
-        wrong = [_upcast_faults(contract, stored), *olds]
-        if faults := {str(fault): fault for found in wrong for fault in found}:
+        by_version = (incompatibilities(contract, old, stored[n:]) for n, old in enumerate(stored, 1))
+        if faults := {str(fault): fault for fault in chain(_upcast_faults(contract, stored), *by_version)}:
             raise DeclarationError.all(faults.values())
     return contracts
 
@@ -81,6 +81,7 @@ def append_version(stored: tuple[Contract, ...], contract: Contract) -> tuple[Co
 
 
 def incompatibilities(new: Contract, old: Contract, between: Sequence[Contract] = ()) -> Iterator[DeclarationError]:
+    """Yield the reasons why `new` cannot read events of `old`; `between` are the versions after `old`."""
     for fact, before in old.unchangeable.items():
         now = new.unchangeable[fact]
         if now != before and (fact, before) != ("dump", None):
@@ -151,10 +152,10 @@ def predecessor(field: Field, contract: Contract) -> Field | None:
 
 def _field_faults(field: Field, before: Field | None, new: Contract, old: Contract) -> Iterator[tuple[str, str]]:
     name = f"{new.name} field {field.name!r}"
-    spelling = next((each.name for each in old.fields if each.name.lower() == field.name.lower()), field.name)
-    if spelling != field.name:
+    old_name = next((each.name for each in old.fields if each.name.lower() == field.name.lower()), field.name)
+    if old_name != field.name:
         fix = "restore it, or choose another name: in tables the two would be one column"
-        yield f"{name} was {spelling!r} in {old.file}: the names differ in nothing but case", fix
+        yield f"{name} was {old_name!r} in {old.file}: the names differ in nothing but case", fix
         return
     if before is None:
         if not field.has_default:
@@ -182,13 +183,13 @@ def _nested_faults(path: str, before: Field, now: Field) -> Iterator[tuple[str, 
         yield path, f"is {now.type}, and was {before.type}", "restore it, or add a new field"
     elif _container_of(now) == "struct":
         known = {part.name: part for part in before.parts}
-        spelling = {name.lower(): name for name in known}
+        old_names = {name.lower(): name for name in known}
         for part in now.parts:
             at = f"{path}.{part.name}"
             if part.name in known:
                 yield from _nested_faults(at, known[part.name], part)
-            elif part.name.lower() in spelling:
-                yield at, f"was {spelling[part.name.lower()]!r}", "restore it: the names differ in nothing but case"
+            elif part.name.lower() in old_names:
+                yield at, f"was {old_names[part.name.lower()]!r}", "restore it: the names differ in nothing but case"
             elif not (part.nullable or part.has_default):
                 fix = 'make its type ["null", …], with the default null'
                 yield at, "did not exist, and older events have no value for it", fix

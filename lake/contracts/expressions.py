@@ -25,12 +25,13 @@ NO_TIME: Final = "INTERVAL '0' SECOND"
 
 
 def time(contract: Contract, sound: str) -> str:
-    """Return SQL of the producer's event time; null if the expression raises, or the condition `sound` is false."""
+    """Return SQL of the producer's event time; null if the expression raises, or the SQL condition `sound` is false."""
     time = f"cast({contract.time or 'NULL'} AS timestamp)"
     return f"CASE WHEN {sound} THEN try_add({time}, {NO_TIME}) END" if is_expression(contract.time) else time
 
 
 def time_raises(contract: Contract) -> str:
+    """Return SQL that is true if the expression of the event time raises, null if `_time` has a value."""
     text = f"coalesce(cast(unix_micros(cast({contract.time} AS timestamp)) AS string), '')"
     return f"CASE WHEN _time IS NULL THEN {_or_null(text)} IS NULL END"
 
@@ -53,6 +54,7 @@ def outcomes(contract: Contract, sound: str) -> Iterator[str]:
 
 
 def holds(contract: Contract, column: str) -> str:
+    """Return SQL that is true if the condition with the result `column` is declared and true."""
     return f"coalesce({column} = {TRUE}, false)" if column in conditions(contract) else "false"
 
 

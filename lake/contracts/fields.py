@@ -50,7 +50,7 @@ ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "binary": ("base64", "hex"),
 }
 UNCHANGED: Final = ("unchanged",)
-"""Path of the field that lists columns omitted by a change message because they did not change."""
+"""Path of the field that lists columns that a change message lacks because they did not change."""
 FILE: Final = "file"
 FILE_FACTS: Final = ("file.name", "file.time")
 NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -113,7 +113,7 @@ class Field:
 
     @property
     def shared(self) -> bool:
-        """True if its values are so few that many people share each."""
+        """True if it has only few values, so that many people share each."""
         return self.type == "boolean" or bool(self.symbols)
 
     @property
@@ -275,7 +275,7 @@ def wrong_default(field: Field) -> Iterator[tuple[str, str]]:
 
 
 def _values_by_part(field: Field, value: Any) -> Iterator[tuple[Field, Any]]:
-    """Yield the single values in `value`, and what is not nested as `field` is."""
+    """Yield the single values in `value`, and a value that lacks the field's nesting, each with its part."""
     if field.type.startswith("array<") and isinstance(value, list):
         parts = [(field.parts[0], item) for item in value]
     elif field.type.startswith("map<") and isinstance(value, dict):

@@ -239,8 +239,8 @@ def _wrong_expression(name: str, sql: str, names: list[str] | None, fix: str) ->
 
 
 def _wrong_functions(name: str, sql: str, names: list[str] | None, fix: str) -> Faults:
-    """Refuse values that differ between runs, and maps of a record's values: if Spark fails because of a repeated key,
-    it keeps the keys for the next record.
+    """Reject values that differ between runs, and maps of a record's values: after a repeated key, Spark fails for the
+    next record too.
     """
     if function := nondeterministic_function(sql, names or ()):
         yield f"{name} {sql!r} is not deterministic: {function}", fix
@@ -320,7 +320,7 @@ def _wrong_fact(field: Field) -> Faults:
 def unknown_facts(fields: Iterable[Field], where: str) -> Iterator[tuple[Field, str, str]]:
     """Yield (field, fault, fix) of facts that no installed kind of source has.
 
-    Raises DeclarationError if the kind whose name begins a fact cannot be imported.
+    Raises DeclarationError if the kind of a fact, such as kafka for "kafka.key", cannot be imported.
     """
     for field in fields:
         if field.is_fact and not field.of_file:

@@ -15,6 +15,7 @@ from lake.contracts.fields import Field
 
 
 def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
+    """Return physical columns by field name and stored type."""
     physical: dict[tuple[str, str], str] = {}
     for contract in contracts:
         for field in contract.fields:
@@ -144,7 +145,7 @@ def _readable(field: Field, found: Sequence[ValueOrigin], newest: Contract) -> t
 
 
 def several_names(contracts: Sequence[Contract]) -> dict[str, str]:
-    """Return `under A, B` by field if an older event may have it under several or unknown names."""
+    """Return text by field: `under A, B` if older events may have it under several or unknown names, else ""."""
     texts = {}
     for field in contracts[-1].fields:
         known = {(name, True) for name in field.names} | {(field.name, False)}

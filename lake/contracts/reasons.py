@@ -25,7 +25,7 @@ class Reason(StrEnum):
     ENVELOPE = "envelope"
     OTHER_TABLE = "other table"
     OLDER_VERSION = "older version"
-    """Of a replay alone."""
+    """Only in a replay."""
 
 
 BLANK: Final = "blank line"

@@ -110,7 +110,7 @@ class LogCheck:
 def check_log(settings: Settings, stream: str, *, since: str = "") -> LogCheck:
     """Check that the log of `stream` is consistent.
 
-    Raises DeclarationError if `since` is malformed or of another stream or batch, Unavailable if a store is unreachable.
+    Raises DeclarationError if `since` is malformed or of another stream or batch, Unavailable if a store is down.
 
     - Batches are numbered without gaps; so are offsets by bucket, in the order of batches and arrival.
     - Each event of a batch has an arrival of its own.
