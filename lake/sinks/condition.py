@@ -27,7 +27,7 @@ LOCKED: Final = """SET enable_external_access = false; SET autoinstall_known_ext
 
 @dataclass(frozen=True)
 class Condition:
-    """If `on` is empty, all kinds of changes."""
+    """Changes of the kinds `on` (empty: all) that satisfy the SQL `when`. Messages name its place `where`."""
 
     on: tuple[str, ...] = ()
     when: str = ""
@@ -42,7 +42,7 @@ class Condition:
                 fix = did_you_mean(str(change), CHANGES)
                 yield DeclarationError(f"on: no change is called {change!r}", where=self.where, fix=fix)
         if self.when:
-            with closing(_locked()) as con:
+            with closing(_locked_connection()) as con:
                 try:
                     if len(con.extract_statements(replace(self, on=())._sql)) != 1:
                         yield self._fault("it is more than one condition")
@@ -58,7 +58,7 @@ class Condition:
         """Yield the changes that satisfy it, after one empty batch with the schema. Raises DeclarationError."""
         import pyarrow as pa
 
-        with closing(_locked()) as con:
+        with closing(_locked_connection()) as con:
             yield self._matching(con, pa.RecordBatch.from_pylist([], schema=batches.schema))
             for batch in batches:
                 if matching := self._matching(con, batch):
@@ -94,7 +94,7 @@ def condition_of(on: Collection[str], when: str, where: str) -> Condition:
     return condition
 
 
-def _locked() -> duckdb.DuckDBPyConnection:
+def _locked_connection() -> duckdb.DuckDBPyConnection:
     con = connect()
     con.execute(LOCKED)
     return con

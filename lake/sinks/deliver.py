@@ -31,7 +31,7 @@ LONGEST_PAUSE: Final = 60.0
 
 @dataclass(frozen=True)
 class SentTable:
-    """Numbers of changes. If `whole`, all rows were sent and replaced the old ones.
+    """Changes of one table, counted. If `whole`, all rows were sent and replaced the old ones.
 
     `rejected` and `undelivered` count the rows of the table that the target lacks now.
     """
@@ -70,14 +70,14 @@ class DeliveryOutcome:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        sent = ", ".join(f"{one.table} +{one.inserted} ~{one.updated} -{one.deleted}" for one in self.tables)
-        refused = f", {self.rejected} rejected" if self.rejected else ""
-        refused += f", {self.undelivered} undelivered" if self.undelivered else ""
-        return f"{self.sink}: edition {self.edition}: {sent}{refused} in {self.seconds:.1f} s"
+        sent = ", ".join(f"{t.table} +{t.inserted} ~{t.updated} -{t.deleted}" for t in self.tables)
+        lacking = f", {self.rejected} rejected" if self.rejected else ""
+        lacking += f", {self.undelivered} undelivered" if self.undelivered else ""
+        return f"{self.sink}: edition {self.edition}: {sent}{lacking} in {self.seconds:.1f} s"
 
 
 def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
-    """With `resync`, replace all rows.
+    """Bring the sink's target to the current edition. With `resync`, replace all rows.
 
     Raises DeclarationError if the sink's tables do not match the edition, StartOver if a resync is required,
     Unavailable if the target does not answer or another process is delivering.
@@ -90,8 +90,8 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
         closing(sink.open()) as target,
     ):
         done: list[DeliveryOutcome] = []
-        if not resync and (begun := _unfinished(settings, sink, target)):
-            done.append(_deliver(settings, begun, target, began))
+        if not resync and (unfinished := _unfinished_plan(settings, sink, target)):
+            done.append(_deliver(settings, unfinished, target, began))
         plan = _plan(settings, sink, target, resync=resync)
         if not plan.is_done:
             done.append(_deliver(settings, plan, target, began))
@@ -99,31 +99,30 @@ def deliver(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
             _record_position(settings, sink, plan.edition)
             runs.record_nothing_to_do(settings, VERB, [sink.name], plan.edition.cut)
             return _outcome(plan, plan.position)
-        tables = tuple(table for one in done for table in one.tables)
+        tables = tuple(table for outcome in done for table in outcome.tables)
         work.rows = sum(table.inserted + table.updated + table.deleted for table in tables)
         return replace(done[-1], since=done[0].since, tables=tables)
 
 
 def deliver_once(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> DeliveryOutcome:
-    """Do as `deliver`, and count undelivered rows also without news. `follow` looks too often for that."""
+    """Deliver, and count undelivered rows also if nothing changed, which is too slow for each look of `follow`."""
     done = deliver(settings, sink, resync=resync)
     return done if done.changed else replace(done, undelivered=sent.counts(settings).get(sink.name, 0))
 
 
 def _plan(settings: Settings, sink: DeclaredSink, target: Target, *, resync: bool) -> DeliveryPlan:
-    """With `resync`, a position that cannot be read counts as none."""
-    position = None
+    position = None  # also if `resync` replaces one that cannot be read
     with suppress(UnreadablePosition) if resync else nullcontext():
         position = sink.position(target)
     return DeliveryPlan(settings, sink, position, reader(settings).edition, resync)
 
 
-def _unfinished(settings: Settings, sink: DeclaredSink, target: Target) -> DeliveryPlan | None:
-    begun = target.underway() if isinstance(target, ResumableTarget) else None
-    if begun is None or not editions.is_kept(settings, begun.edition):
+def _unfinished_plan(settings: Settings, sink: DeclaredSink, target: Target) -> DeliveryPlan | None:
+    unfinished = target.underway() if isinstance(target, ResumableTarget) else None
+    if unfinished is None or not editions.is_kept(settings, unfinished.edition):
         return None
-    edition = editions.get_edition(settings, begun.edition)
-    return DeliveryPlan(settings, sink, sink.position(target), edition, begun.anew)
+    edition = editions.get_edition(settings, unfinished.edition)
+    return DeliveryPlan(settings, sink, sink.position(target), edition, unfinished.anew)
 
 
 def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: datetime) -> DeliveryOutcome:
@@ -140,7 +139,7 @@ def _deliver(settings: Settings, plan: DeliveryPlan, target: Target, began: date
 
 
 def _undelivered(plan: DeliveryPlan, target: Target) -> Counter[str]:
-    """Count the undelivered rows of a sink by table."""
+    """Count undelivered rows by table."""
     if not isinstance(target, RetryingTarget):
         return Counter()
     return Counter(row.table for row in sent.undelivered(plan.settings, plan.sink.name))
@@ -152,9 +151,10 @@ def preview(settings: Settings, sink: DeclaredSink, *, resync: bool = False) -> 
     if plan.is_done:
         return _outcome(plan, plan.position)
     tables = []
-    for one in plan.delivery().tables:
-        sum(batch.num_rows for batch in one.batches())  # reading counts them
-        tables.append(SentTable.of(one))
+    for changes in plan.delivery().tables:
+        for _ in changes.batches():  # reading counts the changes
+            pass
+        tables.append(SentTable.of(changes))
     return _outcome(plan, plan.position, tuple(tables))
 
 
@@ -209,13 +209,13 @@ def _retrying(sink: DeclaredSink) -> RetryingTarget:
 
 
 def forget_sink(settings: Settings, name: str) -> None:
-    """Let editions expire that the sink has; its target is not touched.
+    """Delete the warehouse's record of a sink, so that its editions can expire. The target is not changed.
 
     A sink whose position is in the warehouse then starts from scratch. Raises DeclarationError for an unknown sink.
     """
     if not forget_position(settings, name):
-        listed = (one.name for one in consumers.consumers(settings) if one.is_sink)
-        raise DeclarationError(f"nothing was delivered to a sink {name!r}", fix=did_you_mean(name, listed))
+        known = (consumer.name for consumer in consumers.consumers(settings) if consumer.is_sink)
+        raise DeclarationError(f"nothing was delivered to a sink {name!r}", fix=did_you_mean(name, known))
 
 
 def forget_position(settings: Settings, name: str) -> bool:
@@ -227,9 +227,9 @@ def forget_position(settings: Settings, name: str) -> bool:
 @contextmanager
 def _editions_kept(settings: Settings, plan: DeliveryPlan) -> Iterator[None]:
     before = consumers.consumer(settings, plan.sink.name, consumers.SINK)
-    has = plan.base.number if plan.base else None
-    if before.edition != has or before.offered not in {None, plan.edition.number}:
-        before = consumers.begin(settings, before, has)
+    base = plan.base.number if plan.base else None
+    if before.edition != base or before.offered not in {None, plan.edition.number}:
+        before = consumers.begin(settings, before, base)
     offered = consumers.offer(settings, before, plan.edition.number)
     if offered is None:
         raise DeclarationError(f"edition {plan.edition.number} has expired meanwhile", fix="try again")

@@ -38,8 +38,8 @@ def json_rows(changes: TableChanges) -> Iterator[pa.RecordBatch]:
     a null is %null.
     """
     with closing(connect()) as con:
-        for some in _gathered(changes.batches()):
-            yield from _as_json(con, some, changes.table.identity)
+        for rows in _gathered(changes.batches()):
+            yield from _as_json(con, rows, changes.table.identity)
 
 
 def named_rows(
@@ -47,7 +47,7 @@ def named_rows(
     rows: Iterable[Sequence[tuple[str | None, str]]],
     wrong: Callable[[TargetTable, str], LakeError] | None = None,
 ) -> pa.RecordBatchReader:
-    """Return rows, given in batches of (name, JSON), in the table's columns and types.
+    """Return rows in the table's columns and types. `rows` yields batches of (name, JSON).
 
     Values not of their type become null. Raises `wrong(table, name)` if a name, unless None, differs from the row's
     identity.
@@ -56,22 +56,22 @@ def named_rows(
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Preparing the SQL takes as long as running it for ten thousand rows."""
+    """Yield larger batches: preparing the SQL takes as long as running it for ten thousand rows."""
     import pyarrow as pa
 
-    some, rows, size = list[Any](), 0, 0
+    gathered, rows, size = list[Any](), 0, 0
     for batch in batches:
-        some.append(batch)
+        gathered.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
-            yield pa.Table.from_batches(some)
-            some, rows, size = [], 0, 0
-    if some:
-        yield pa.Table.from_batches(some)
+            yield pa.Table.from_batches(gathered)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
 
 
-def _as_json(con: duckdb.DuckDBPyConnection, some: pa.Table, identity: tuple[str, ...]) -> list[pa.RecordBatch]:
-    rows = con.from_arrow(some)
+def _as_json(con: duckdb.DuckDBPyConnection, changes: pa.Table, identity: tuple[str, ...]) -> list[pa.RecordBatch]:
+    rows = con.from_arrow(changes)
     types = dict(zip(rows.columns, rows.types, strict=True))
     columns = {
         "change": "change",
@@ -87,10 +87,10 @@ def _as_json(con: duckdb.DuckDBPyConnection, some: pa.Table, identity: tuple[str
 
 
 def _of_row(types: Mapping[str, DuckDBPyType], sql: Callable[[str, DuckDBPyType], str]) -> str:
-    of = {side: sql(side, types[side]) for side in ("after", "before") if types[side].id == "struct"}
-    if len(of) < 2:
-        return next(iter(of.values()), "NULL::VARCHAR")
-    return f"CASE WHEN after IS NOT NULL THEN {of['after']} ELSE {of['before']} END"
+    by_side = {side: sql(side, types[side]) for side in ("after", "before") if types[side].id == "struct"}
+    if len(by_side) < 2:
+        return next(iter(by_side.values()), "NULL::VARCHAR")
+    return f"CASE WHEN after IS NOT NULL THEN {by_side['after']} ELSE {by_side['before']} END"
 
 
 def _chosen(kind: DuckDBPyType, identity: tuple[str, ...]) -> list[tuple[str, DuckDBPyType]]:
@@ -102,7 +102,7 @@ def _name(x: str, fields: list[tuple[str, DuckDBPyType]]) -> str:
     parts = []
     for name, kind in fields:
         text = _text(_field(x, name), kind, 0)
-        if kind.id not in TAME:
+        if kind.id not in NOT_ESCAPED:
             text = f"replace(replace({text}, '%', '%25'), ':', '%3A')"
         parts.append(f"coalesce({text}, '{NULL}')")
     return f"concat_ws(':', {', '.join(parts)})"
@@ -178,10 +178,9 @@ def _double(x: str, _: DuckDBPyType) -> str:
 
 
 def _decimal(x: str, kind: DuckDBPyType) -> str:
-    """DuckDB writes .5 if no digit may precede the point."""
     (_, precision), (_, scale) = _parts(kind)
     text = f"{x}::VARCHAR"
-    if precision != scale:
+    if precision != scale:  # else DuckDB writes .5 for 0.5
         return text
     return f"CASE WHEN {x} < 0 THEN '-0' || substr({text}, 2) ELSE '0' || {text} END"
 
@@ -193,7 +192,7 @@ def _instant(x: str, _: DuckDBPyType) -> str:
 
 MICROS: Final = len("2024-03-30T09:12:00.000000")
 BARE: Final = frozenset({"boolean", "tinyint", "smallint", "integer", "bigint"})
-TAME: Final = BARE | {"decimal", "float", "double", "date", "blob"}
+NOT_ESCAPED: Final = BARE | {"decimal", "float", "double", "date", "blob"}
 """Types whose text contains neither % nor a colon."""
 LEAVES: Final[Mapping[str, Callable[[str, Any], str]]] = {
     "varchar": lambda x, _: x,
@@ -214,9 +213,9 @@ def _typed(
 ) -> Iterator[pa.RecordBatch]:
     with closing(connect()) as con:
         kinds = {name: con.type(kind) for name, kind in table.types.items()}
-        values = ", ".join(f"{literal(c)}: {_value(_field('texts', c), kind, 0)}" for c, kind in kinds.items())
+        values = ", ".join(f"{literal(c)}: {_from_text(_field('texts', c), kind, 0)}" for c, kind in kinds.items())
         shape = _json_structure(
-            f"STRUCT({', '.join(f'{quoted(name)} {_texts(kind)}' for name, kind in kinds.items())})"
+            f"STRUCT({', '.join(f'{quoted(name)} {_text_type(kind)}' for name, kind in kinds.items())})"
         )
         texts = f"SELECT name, CASE WHEN json_valid(text) THEN from_json(text, {shape}) END AS texts FROM rows"
         name = _name("row", [(column, kinds[column]) for column in table.identity])
@@ -225,10 +224,10 @@ def _typed(
         typed = f"SELECT name, {{{values}}} AS row FROM ({texts})"
         query = f"SELECT {columns}, CASE WHEN {is_wrong} THEN name END FROM ({typed})"
         yield _typed_batch(con, query, [])[0]
-        for some in rows:
-            batch, names = _typed_batch(con, query, some)
-            if wrong and (of_another := next((n for n in names if n is not None), None)) is not None:
-                raise wrong(table, of_another)
+        for texts_of_batch in rows:
+            batch, names = _typed_batch(con, query, texts_of_batch)
+            if wrong and (wrong_name := next((name for name in names if name is not None), None)) is not None:
+                raise wrong(table, wrong_name)
             yield batch
 
 
@@ -255,33 +254,33 @@ def _json_structure(kind: str) -> str:
     return literal(json.dumps(kind, ensure_ascii=False))
 
 
-def _texts(kind: DuckDBPyType) -> str:
+def _text_type(kind: DuckDBPyType) -> str:
     match kind.id:
         case "struct":
-            return f"STRUCT({', '.join(f'{quoted(name)} {_texts(inner)}' for name, inner in _parts(kind))})"
+            return f"STRUCT({', '.join(f'{quoted(name)} {_text_type(inner)}' for name, inner in _parts(kind))})"
         case "list":
-            return f"{_texts(_parts(kind)[0][1])}[]"
+            return f"{_text_type(_parts(kind)[0][1])}[]"
         case "map":
-            return f"MAP(VARCHAR, {_texts(_parts(kind)[1][1])})"
+            return f"MAP(VARCHAR, {_text_type(_parts(kind)[1][1])})"
     return "VARCHAR"
 
 
-def _value(x: str, kind: DuckDBPyType, depth: int) -> str:
+def _from_text(x: str, kind: DuckDBPyType, depth: int) -> str:
     match kind.id:
         case "struct":
-            fields = (f"{literal(name)}: {_value(_field(x, name), inner, depth)}" for name, inner in _parts(kind))
+            fields = (f"{literal(name)}: {_from_text(_field(x, name), inner, depth)}" for name, inner in _parts(kind))
             return f"CASE WHEN {x} IS NOT NULL THEN {{{', '.join(fields)}}} END"
         case "list":
             item = f"x{depth}"
-            return f"list_transform({x}, lambda {item}: {_value(item, _parts(kind)[0][1], depth + 1)})"
+            return f"list_transform({x}, lambda {item}: {_from_text(item, _parts(kind)[0][1], depth + 1)})"
         case "map":
             pair = f"x{depth}"
             (_, of_key), (_, of_value) = _parts(kind)
             key = _field(pair, "key")
             if of_key.id in {"struct", "list", "map"}:
-                key = f"from_json({key}, {_json_structure(_texts(of_key))})"
-            key = _value(key, of_key, depth + 1)
-            entry = f"{{'k': {key}, 'v': {_value(_field(pair, 'value'), of_value, depth + 1)}}}"
+                key = f"from_json({key}, {_json_structure(_text_type(of_key))})"
+            key = _from_text(key, of_key, depth + 1)
+            entry = f"{{'k': {key}, 'v': {_from_text(_field(pair, 'value'), of_value, depth + 1)}}}"
             entries = f"list_transform(map_entries({x}), lambda {pair}: {entry})"
             return f"CASE WHEN {x} IS NOT NULL THEN map_from_entries({entries}) END"
         case "blob":

@@ -51,7 +51,7 @@ class DeclaredSink:
         return self.make()
 
     def position(self, target: Target) -> SinkPosition | None:
-        """Return that of its `target`, None if nothing was delivered. Raises UnreadablePosition."""
+        """Return the position in its `target`, None if nothing was delivered. Raises UnreadablePosition."""
         try:
             return target.position()
         except UnreadablePosition as unreadable:
@@ -150,13 +150,13 @@ def sound_sinks(settings: Settings) -> tuple[dict[str, DeclaredSink], dict[str, 
 
 
 def tables(settings: Settings) -> dict[str, list[str]]:
-    """Valid or not."""
+    """Return the tables of each sink, valid or not."""
     given = {file.name: file.options.get("tables") for file in declared_files.sinks(settings).texts}
     return {name: list(tables) if isinstance(tables, dict) else [] for name, tables in given.items()}
 
 
 def chosen_sinks(settings: Settings, wanted: Collection[str]) -> tuple[list[DeclaredSink], dict[str, DeclarationError]]:
-    """Return the valid ones of the `wanted` sinks (none: all), and the faults of the others by name.
+    """Return the valid ones of the `wanted` sinks (none: all), and the faults of others by name.
 
     Raises DeclarationError for an unknown name, or if no sink is declared.
     """
@@ -164,7 +164,7 @@ def chosen_sinks(settings: Settings, wanted: Collection[str]) -> tuple[list[Decl
 
 
 def declared_sinks(settings: Settings, wanted: Collection[str] = ()) -> list[DeclaredSink]:
-    """As `chosen_sinks`. Raises DeclarationError if any of them is faulty."""
+    """Return the `wanted` sinks (none: all). Raises DeclarationError if one is faulty or unknown, or none declared."""
     sinks, faults = chosen_sinks(settings, wanted)
     DeclarationError.raise_any(faults.values())
     return sinks
@@ -182,15 +182,15 @@ def _read(settings: Settings, file: DeclaredFile) -> DeclaredSink:
     options = read_options({**common, **kind.options}, given, where)
     after_publish, begin = options.pop("after_publish"), options.pop("begin")
     tables = dict(_tables(kind, options.pop("tables"), where))
-    _must_have_own_names(tables.values(), where)
+    _check_names_differ(tables.values(), where)
     if begin == "now" and (mirrors := [table.name for table in tables.values() if table.mode == "mirror"]):
         raise DeclarationError(
             f'begin = "now": {mirrors[0]} mirrors the edition, so it begins with all rows',
             where=where,
             fix="give its table another mode, or leave out `begin`",
         )
-    open = partial(kind.open, SinkDeclaration(file.name, options, where, settings))
-    return DeclaredSink(file.name, name, tables, where, open, after_publish, begin, kind.keeps)
+    make = partial(kind.open, SinkDeclaration(file.name, options, where, settings))
+    return DeclaredSink(file.name, name, tables, where, make, after_publish, begin, kind.keeps)
 
 
 def _tables(kind: SinkKind, given: Mapping[str, Any], where: str) -> Iterator[tuple[str, DeclaredTable]]:
@@ -222,7 +222,7 @@ def _tables(kind: SinkKind, given: Mapping[str, Any], where: str) -> Iterator[tu
         yield name, DeclaredTable(name, far, tuple(columns), mode, read, shaped, condition)
 
 
-def _must_have_own_names(tables: Collection[DeclaredTable], where: str) -> None:
+def _check_names_differ(tables: Collection[DeclaredTable], where: str) -> None:
     far = [table.far for table in tables]
     for name in {name for name in far if far.count(name) > 1}:
         raise DeclarationError(f"two tables are called {name!r} there", where=where, fix="give one another `name`")

@@ -94,14 +94,14 @@ class DeliveryPlan:
     def is_done(self) -> bool:
         if self.position is None or self.resync:
             return False
-        edition, tables = self.edition, {table.name: (far.shape, far.description) for table, far, _ in self.tables}
-        goal = SinkPosition(edition.number, edition.cut, _moment(edition), tables, rejected=self.position.rejected)
-        return self.position == goal
+        edition, rejected = self.edition, self.position.rejected
+        tables = {table.name: (target.shape, target.description) for table, target, _ in self.tables}
+        return self.position == SinkPosition(edition.number, edition.cut, _moment(edition), tables, rejected)
 
     def delivery(self) -> SinkDelivery:
         """Raises DeclarationError for tables missing from the edition, StartOver if a resync is required."""
         base = self.base
-        changes = [self._changes(table, far, side, base) for table, far, side in self.tables]
+        changes = [self._changes(table, target, current, base) for table, target, current in self.tables]
         return SinkDelivery(
             self.sink.name,
             self.position,
@@ -117,57 +117,57 @@ class DeliveryPlan:
         return [self.table(name) for name in self.sink.tables]
 
     def table(self, name: str) -> tuple[DeclaredTable, TargetTable, TableInEdition]:
-        table, side = self.sink.tables[name], TableInEdition.of(self.settings, name, self.edition)
-        if side is None:
+        table, current = self.sink.tables[name], TableInEdition.of(self.settings, name, self.edition)
+        if current is None:
             raise DeclarationError(
                 f"no table {name!r} in edition {self.edition.number}",
                 where=self.sink.where,
                 fix=did_you_mean(name, self.edition.tables),
             )
-        return table, self._target_table(table, side), side
+        return table, self._target_table(table, current), current
 
-    def _target_table(self, table: DeclaredTable, side: TableInEdition) -> TargetTable:
-        columns = {column.name: column for column in side.table.columns}
+    def _target_table(self, table: DeclaredTable, current: TableInEdition) -> TargetTable:
+        columns = {column.name: column for column in current.table.columns}
         named = table.columns or tuple(columns)
         for column in named:
             if column not in columns:
                 raise DeclarationError(
                     f"{table.name} has no column {column!r}", where=self.sink.where, fix=did_you_mean(column, columns)
                 )
-        if missing := [column for column in side.identity if column not in named]:
+        if missing := [column for column in current.identity if column not in named]:
             raise DeclarationError(
                 f"{table.name}: the columns leave out {', '.join(missing)}, by which its rows are told apart",
                 where=self.sink.where,
-                fix=f"name all of {', '.join(side.identity)}",
+                fix=f"name all of {', '.join(current.identity)}",
             )
         chosen = tuple(columns[column] for column in named)
         return TargetTable(
             table.name,
             table.far,
             columns=chosen,
-            identity=side.identity,
-            doc=side.table.doc,
+            identity=current.identity,
+            doc=current.table.doc,
             mode=table.mode,
             options=table.options,
             shaped=table.shaped,
         )
 
     def _changes(
-        self, table: DeclaredTable, far: TargetTable, side: TableInEdition, base: Edition | None
+        self, table: DeclaredTable, target: TargetTable, current: TableInEdition, base: Edition | None
     ) -> TableChanges:
-        had = self.position.tables.get(table.name) if self.position else None
+        stored = self.position.tables.get(table.name) if self.position else None
         before = TableInEdition.of(self.settings, table.name, base)
-        whole = self.resync or before is None or had is None or had[0] != far.shape
-        if whole and had is not None and table.mode != "mirror" and not self.resync:
+        whole = self.resync or before is None or stored is None or stored[0] != target.shape
+        if whole and stored is not None and table.mode != "mirror" and not self.resync:
             raise self._start_over(table, expired=before is None)
-        is_first = had is None and not self.resync
+        is_first = stored is None and not self.resync
         if is_first and self.sink.begin == "now":
-            before, whole = side, False
-        source = DeclaredChanges(NetChanges(self.settings, None if whole else before, side), table)
+            before, whole = current, False
+        source = DeclaredChanges(NetChanges(self.settings, None if whole else before, current), table)
         rejected = () if self.position is None else self.position.rejected
         keys = frozenset(row.key for row in rejected if row.table == table.name)
-        described = whole or is_first or (had is not None and had[1] != far.description)
-        return TableChanges(far, source, whole, described, keys)
+        described = whole or is_first or (stored is not None and stored[1] != target.description)
+        return TableChanges(target, source, whole, described, keys)
 
     def _start_over(self, table: DeclaredTable, *, expired: bool) -> StartOver:
         assert self.position is not None
@@ -181,5 +181,5 @@ class DeliveryPlan:
 
 
 def _moment(edition: Edition) -> str:
-    """Distinguishes two editions with the same number."""
+    """Return the time that distinguishes editions with the same number."""
     return edition.published_at.astimezone(UTC).isoformat()

@@ -34,7 +34,7 @@ MOST_REJECTED: Final = 1000
 
 @dataclass(frozen=True, order=True)
 class RejectedRow:
-    """`key` is JSON."""
+    """Row that the target cannot store; `key` is JSON (see `key_of`)."""
 
     table: str
     key: str
@@ -92,7 +92,7 @@ class TargetTable:
 
     @cached_property
     def shape(self) -> str:
-        """Digest. Rows of another shape do not fit the table."""
+        """Digest of what rows depend on: those of another shape do not fit the table."""
         shape = [self.types, self.identity, sorted(self.options.items())] if self.shaped else [self.identity]
         return _digest([self.far, self.mode, *shape])
 
@@ -174,11 +174,11 @@ class SinkDelivery:
         return had[0] if had else None
 
     def position(self) -> SinkPosition:
-        """All changes must have been read."""
+        """Return the position after it. All changes must have been read."""
         before = self.expected.rejected if self.expected else ()
         rejected = sorted(row for changes in self.tables for row in changes.rejected_after(before))
         at = self.published_at.astimezone(UTC).isoformat()
-        tables = {one.table.name: (one.table.shape, one.table.description) for one in self.tables}
+        tables = {t.table.name: (t.table.shape, t.table.description) for t in self.tables}
         return SinkPosition(self.edition, self.cut, at, tables, tuple(rejected))
 
     def check_position(self, found: SinkPosition | None) -> None:
@@ -197,7 +197,7 @@ class Target(Protocol):
         """Return None if nothing was delivered."""
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
-        """Without a transaction, the position changes last and a repetition is harmless."""
+        """Apply it, and return the new position. Without a transaction, this changes last; a repetition is harmless."""
 
     def close(self) -> None: ...
 

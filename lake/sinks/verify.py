@@ -78,7 +78,7 @@ class Comparison:
     sink: str
     target: Target
     table: TargetTable
-    side: TableInEdition
+    current: TableInEdition
     position: SinkPosition
     con: duckdb.DuckDBPyConnection = field(init=False)
 
@@ -126,16 +126,14 @@ class Comparison:
             for column in self.table.columns
             if column.name in self.table.identity
         )
-        unlike = " OR ".join(
-            f"({sql})" for kind, sql in WRONG.items() if kind != "extra" or self.table.mode == "mirror"
-        )
+        is_wrong = " OR ".join(sql for kind, sql in WRONG.items() if kind != "extra" or self.table.mode == "mirror")
         change = " ".join(f"WHEN {sql} THEN '{kind}'" for kind, sql in WRONG.items())
         self.con.execute(
             f"CREATE TEMP TABLE wrong AS SELECT coalesce(ours._key, theirs._key) AS _key, CASE {change} END AS change,"
             f" {identity} FROM ours FULL JOIN (SELECT *, count(*) OVER (PARTITION BY _key) AS times FROM theirs"
-            f" QUALIFY row_number() OVER (PARTITION BY _key) = 1) theirs ON ours._key = theirs._key WHERE {unlike}"
+            f" QUALIFY row_number() OVER (PARTITION BY _key) = 1) theirs ON ours._key = theirs._key WHERE {is_wrong}"
         )
-        self._leave_out_rejected()
+        self._exclude_rejected()
         names = ", ".join(map(quoted, self.table.identity))
         shown = self.con.sql(f"SELECT {names}, change FROM wrong ORDER BY ALL LIMIT {SHOWN}").to_arrow_table()
         [(count,)] = self.con.execute("SELECT count(*) FROM wrong").fetchall()
@@ -157,7 +155,7 @@ class Comparison:
         )
         ours = (
             "SELECT 2 AS n, 'insert' AS change, NULL AS before, image AS after"
-            f" FROM (SELECT {{{rows}}} AS image, {self._stored_columns} FROM ({self.side.sql(self.con)}))"
+            f" FROM (SELECT {{{rows}}} AS image, {self._stored_columns} FROM ({self.current.sql(self.con)}))"
             f" WHERE {hashed} IN (SELECT _key FROM wrong WHERE change <> 'extra')"
         )
         return f"SELECT change, before, after FROM ({theirs.format(key)} UNION ALL {ours}) ORDER BY n"
@@ -172,15 +170,14 @@ class Comparison:
     def _hashes(self, columns: str, rows: str | None = None) -> str:
         key = duck_hash(self._fields(columns, only=self.table.identity, rows=rows))
         names = ", ".join(map(quoted, self.table.identity))
-        source = rows or self.side.sql(self.con)
+        source = rows or self.current.sql(self.con)
         hashed = duck_hash(self._fields(columns, rows=rows))
         return f"SELECT {names}, {key} AS _key, {hashed} AS _hash FROM (SELECT {columns} FROM ({source}))"
 
     def _fields(self, columns: str, *, only: Sequence[str] = (), rows: str | None = None) -> list[Field]:
-        schema = (
-            self.con.sql(f"SELECT {columns} FROM ({rows or self.side.sql(self.con)}) LIMIT 0").to_arrow_table().schema
-        )
-        return [found for found in fields_of(schema) if not only or found[0] in only]
+        source = rows or self.current.sql(self.con)
+        schema = self.con.sql(f"SELECT {columns} FROM ({source}) LIMIT 0").to_arrow_table().schema
+        return [field for field in fields_of(schema) if not only or field[0] in only]
 
     def _read_theirs(self) -> None:
         if isinstance(self.target, FingerprintingTarget):
@@ -208,7 +205,7 @@ class Comparison:
             return value
         return f"unhex(substr({value}, 3))" if column.type == "BLOB" else f"TRY_CAST({value} AS {column.type})"
 
-    def _leave_out_rejected(self) -> None:
+    def _exclude_rejected(self) -> None:
         keys = {row.key for row in self.position.rejected if row.table == self.table.name}
         if keys:
             names = ", ".join(map(quoted, self.table.identity))
@@ -246,8 +243,8 @@ def _compared(
         )
     with ExitStack() as stack:
         comparisons = []
-        for _, far, side in DeliveryPlan(settings, sink, position, base).tables:
-            comparisons.append(Comparison(settings, sink.name, target, far, side, position))
+        for _, table, current in DeliveryPlan(settings, sink, position, base).tables:
+            comparisons.append(Comparison(settings, sink.name, target, table, current, position))
             stack.enter_context(closing(comparisons[-1].con))
         yield position, comparisons
 
@@ -272,18 +269,18 @@ def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]
         _compared(settings, sink, target) as (position, tables),
     ):
         verdicts = [table.verdict() for table in tables]
-        _must_be_comparable(sink, verdicts)
+        _check_comparable(sink, verdicts)
         changes = [
             table.repairs(differs=bool(verdict.differing)) for table, verdict in zip(tables, verdicts, strict=True)
         ]
         at = datetime.fromisoformat(position.published_at)
         now = target.deliver(SinkDelivery(sink.name, position, position.edition, position.cut, at, changes))
-        sent = [SentTable.of(one, now) for one in changes]
+        sent = [SentTable.of(repaired, now) for repaired in changes]
         runs.record_outcome(settings, VERB, sink.name, position.cut, began, repaired=sum(v.differing for v in verdicts))
         return position.edition, sent
 
 
-def _must_be_comparable(sink: DeclaredSink, verdicts: Sequence[TargetVerdict]) -> None:
+def _check_comparable(sink: DeclaredSink, verdicts: Sequence[TargetVerdict]) -> None:
     unproven = [verdict for verdict in verdicts if verdict.verdict == "unproven"]
     reshaped = [verdict for verdict in unproven if verdict.why == RESHAPED]
     if reshaped or len(unproven) == len(verdicts):
