@@ -36,7 +36,7 @@ EXAMPLES: Final = {
 
 
 def read(ddl: str, text: str) -> Any:
-    """Return None if `text` is invalid."""
+    """Return the value of a literal of the Spark type `ddl`, None if it is invalid."""
     kind = ddl.partition("(")[0]
     if len(text) > LONGEST or not FORMS.get(kind, MOMENT).fullmatch(text):
         return None

@@ -1,6 +1,7 @@
 """Origins of a field's values in a log: columns of older contracts, and members of `_extra`.
 
-A name belongs to the newest contract's field that knows it, else to the successor of the last field with that name.
+A name belongs to the newest contract's field with this name or alias, else to the field that replaced the last one
+with it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ValueOrigin(NamedTuple):
     column: str = ""
 
     def member(self, field: Field) -> ExtraMember | None:
-        """Return None if the column has the whole value."""
+        """Return the member to read as `field`; None if the column has the whole value."""
         if self.before is None:
             return ExtraMember((self.name,), field)
         return ExtraMember(self.before.names, field, self.before) if has_grown(self.before, field) else None

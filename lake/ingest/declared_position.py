@@ -9,7 +9,7 @@ from lake.store.log import SourcePosition, source_position
 
 
 def declared_position(settings: Settings, source: DeclaredSource) -> SourcePosition:
-    """Raises DeclarationError if a source of another kind had its name before."""
+    """Return the position. Raises DeclarationError if a source of another kind had the name before."""
     at = source_position(settings, source.name, source.streams)
     if at.progress is not None:
         check_members(at.progress, source.members, source.name, source.where)

@@ -102,7 +102,7 @@ class Delivery:
         return None
 
     def with_faults(self, faults: Mapping[int, str]) -> Delivery:
-        """`faults` of files are by the position of their first record."""
+        """Add `faults` of files, by the position of the file's first record."""
         return self
 
     def with_files_of(self, ranks: Container[int]) -> Delivery:
@@ -341,7 +341,7 @@ def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:
 def records_of(
     spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, *, texts: bool = False
 ) -> DataFrame:
-    """With `texts`, accepted records have `_raw` too."""
+    """Parse the records of a delivery. With `texts`, valid ones have `_raw` too."""
     reader = RecordReader(contract, settings.record_bytes, all_texts=texts)
     if delivery.size <= cost.READ_BYTES:
         return to_frame(spark, delivery.read(reader))

@@ -45,7 +45,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
     *,
     now: datetime,
 ) -> Iterator[Batch]:
-    """Unreadable files become faults; files that change meanwhile are left out."""
+    """Parse a delivery. Unreadable files become faults; files that change meanwhile are left out."""
     reader = DeliveryReader(spark, settings, contracts[-1], head, now)
     failed, files = "", [file.mark for file in delivery.files] if isinstance(delivery, FileDelivery) else []
     try:
@@ -76,7 +76,7 @@ def read_batch(  # noqa: PLR0913  what a batch is made of
 
 @dataclass(frozen=True)
 class DeliveryReader:
-    """Spark caches the frames in `cached` until `drop`."""
+    """Parser of deliveries under a contract. Spark caches the frames in `cached` until `drop`."""
 
     spark: SparkSession
     settings: Settings

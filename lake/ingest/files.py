@@ -123,7 +123,7 @@ def fault_of(file: File, *, folder: Path | Address | None = None) -> str:
 
 
 def list_folder(folder: Path, stream: str) -> list[File]:
-    """Raises Unavailable if the folder cannot be listed, DeclarationError if it is a link."""
+    """List a landing folder. Raises Unavailable if that is impossible, DeclarationError if it is a link."""
     if folder.is_symlink():
         raise DeclarationError(
             f"the landing folder of {stream} is a symbolic link, and files elsewhere are not ingested",
@@ -153,7 +153,7 @@ def folders_in(folder: Path | Address) -> list[str]:
 
 
 def list_bucket(folder: Address, stream: str) -> list[File]:
-    """Raises Unavailable; DeclarationError if an object has no tag."""
+    """List a landing folder in a bucket. Raises Unavailable; DeclarationError if an object has no tag."""
     with suppress(FileNotFoundError):
         wanted = [entry for entry in folder.list() if not entry.name.endswith("/") and _is_named(entry.name)]
         for entry in wanted:
@@ -223,7 +223,7 @@ def _digest(path: Path) -> bytes:
 
 
 def move_file(path: Path, target: Path) -> None:
-    """On another disk, `target` is written before `path` is deleted."""
+    """Move a file. On another disk, `target` is written before `path` is deleted."""
     if path.stat().st_dev == target.parent.stat().st_dev:
         path.rename(target)
         return
@@ -295,7 +295,7 @@ def fact_fields(contract: Contract) -> list[Field]:
 
 
 def fact_texts(contract: Contract, name: str, mtime: int | None) -> dict[str, str | None]:
-    """`mtime` is in nanoseconds since 1970, within 64 bits."""
+    """Return a file's facts by field. `mtime` is in nanoseconds since 1970, within 64 bits."""
     return {field.name: _fact(field, name, mtime) for field in fact_fields(contract)}
 
 

@@ -89,7 +89,7 @@ def input_text(batch: LogHead) -> str:
 
 @view()
 def report(settings: Settings, stream: str) -> LogReport:
-    """Raises DeclarationError for an unknown stream."""
+    """Report on the log of `stream`. Raises DeclarationError for an unknown one."""
     contract, stored_log = load_contract(settings, stream), Log(settings, stream)
     heads = stored_log.heads()
     still_open = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}

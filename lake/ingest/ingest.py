@@ -355,7 +355,7 @@ class IdleClosing:
         drained: bool,
         now: datetime | None,
     ) -> None:
-        """`drained`: sources were read to their end."""
+        """Close producers that are still idle. `drained`: sources were read to their end."""
         log = Log(self.settings, self.stream)
         if not self._idle(log.head()) or self.landed - landing.ingested_marks(log):
             return

@@ -1,4 +1,4 @@
-"""Landing files to be ingested, and the record of those that are.
+"""Landing files to be ingested, and the record of ingested ones.
 
 Commits of a log list the files of their batch. `meta/landed` has copies of these lists, so that readers need not walk
 the history. After a crash it is completed from the log.
@@ -73,7 +73,7 @@ def folder(settings: Settings, where: Path | str, stream: str) -> Path | Address
 
 
 def list_files(settings: Settings, stream: str) -> list[File]:
-    """Raises Unavailable if the folder cannot be listed, DeclarationError if it is a link."""
+    """List the landing folder of `stream`, by name. Raises what `list_folder` and `list_bucket` do."""
     where = folder(settings, settings.landing, stream)
     listed = list_folder(where, stream) if isinstance(where, Path) else list_bucket(where, stream)
     return sorted(listed, key=lambda file: file.name)

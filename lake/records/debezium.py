@@ -118,7 +118,7 @@ class Envelope:
         self._lacking = {"t": columns, "d": columns - set(contract.key)}
         self._placeholder = Placeholder(contract.placeholder)
         self._schema: RawValue = ABSENT
-        self._columns = RowConverter({}, self._row_fields, self._path_fields)
+        self._converter = RowConverter({}, self._row_fields, self._path_fields)
 
     def __reduce__(self) -> tuple[type[Envelope], tuple[Contract]]:
         return Envelope, (self.contract,)
@@ -128,18 +128,20 @@ class Envelope:
         if isinstance(message, dict):
             payload = message if "op" in message else message.get("payload", message)
             schema = message.get("schema")
-        return self.open_payload(payload, self.columns(schema))
+        return self.open_payload(payload, self.converter(schema))
 
-    def columns(self, schema: RawValue) -> RowConverter:
+    def converter(self, schema: RawValue) -> RowConverter:
+        """Return the converter of rows with this schema. The last one is cached."""
         if schema != self._schema:
-            self._columns, self._schema = RowConverter(row_schema(schema), self._row_fields, self._path_fields), schema
-        return self._columns
+            self._converter = RowConverter(row_schema(schema), self._row_fields, self._path_fields)
+            self._schema = schema
+        return self._converter
 
-    def open_payload(self, payload: RawValue, columns: RowConverter) -> DebeziumChange:
+    def open_payload(self, payload: RawValue, converter: RowConverter) -> DebeziumChange:
         try:
             op, change = _checked_change(payload)
             self._check(op, change)
-            return self._convert(op, change, columns)
+            return self._convert(op, change, converter)
         except NoChange as no_change:
             return DebeziumChange(verdict=no_change.verdict)
 
@@ -154,15 +156,15 @@ class Envelope:
         elif not isinstance(change.get(ROWS[op]), dict):
             raise NoChange(Reason.ENVELOPE, f"op {op} without a row in {ROWS[op]}")
 
-    def _convert(self, op: str, change: Row, columns: RowConverter) -> DebeziumChange:
+    def _convert(self, op: str, change: Row, converter: RowConverter) -> DebeziumChange:
         row: Row = change[ROWS[op]] if op != "t" else {}  # type: ignore[assignment]
         hidden = self._placeholder.hidden_columns(row)
         if hidden:
             row = self._hide(hidden, row, op)
             change = change | {ROWS[op]: row}
-        row = columns.converted(row)
+        row = converter.converted(row)
         members: Row = {name: row.get(name, ABSENT) for name in self._row_names}
-        members |= {field.name: columns.at_path(field, change) for field in self._path_fields}
+        members |= {field.name: converter.at_path(field, change) for field in self._path_fields}
         lacking = self._lacking.get(op, NO_FIELDS)
         if self._unchanged is not None:
             unchanged = {self._field_of.get(name, name) for name in hidden}
@@ -254,12 +256,13 @@ class MessageDecoder:
 
     def open(self, texts: Sequence[bytes]) -> list[DebeziumChange]:
         parts = [self._without_schema(text) for text in texts]
-        records = decode_without_loss([payload for payload, _ in parts], self._decode)
-        return [self._open(*change) for change in zip(texts, (columns for _, columns in parts), records, strict=True)]
+        payloads, converters = zip(*parts, strict=True) if parts else ((), ())
+        records = decode_without_loss(payloads, self._decode)
+        return [self._open(*change) for change in zip(texts, converters, records, strict=True)]
 
-    def _open(self, text: bytes, columns: RowConverter | None, record: dict[str, Any] | None) -> DebeziumChange:
+    def _open(self, text: bytes, converter: RowConverter | None, record: dict[str, Any] | None) -> DebeziumChange:
         if record is not None:
-            return self._envelope.open(record) if columns is None else self._envelope.open_payload(record, columns)
+            return self._envelope.open(record) if converter is None else self._envelope.open_payload(record, converter)
         if not text.strip(BLANKS):
             return self._envelope.open(None)
         try:
@@ -270,9 +273,9 @@ class MessageDecoder:
     def _without_schema(self, text: bytes) -> tuple[bytes, RowConverter | None]:
         if not text.startswith(WRAPPED) or not text.endswith(b"}"):
             return text, None
-        for prefix, columns in self._known.items():
+        for prefix, converter in self._known.items():
             if text.startswith(prefix):
-                return text[len(prefix) : -1], columns
+                return text[len(prefix) : -1], converter
         return self._learn_schema(text)
 
     def _learn_schema(self, text: bytes) -> tuple[bytes, RowConverter | None]:
@@ -285,10 +288,10 @@ class MessageDecoder:
             head, _, tail = prefix.partition(schema)
             if prefix == text or not SCHEMA_NAME.fullmatch(head) or not PAYLOAD_NAME.fullmatch(tail):
                 return text, None
-            columns = self._envelope.columns(read_json(schema))
+            converter = self._envelope.converter(read_json(schema))
         except (ValueError, RecursionError):
             return text, None
         if len(self._known) == MOST_SCHEMAS:
             del self._known[next(iter(self._known))]
-        self._known[prefix] = columns
-        return payload, columns
+        self._known[prefix] = converter
+        return payload, converter

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def default_of(field: Field) -> object:
-    """Return None also for an invalid default."""
+    """Return the value of a field's default; None also if it is invalid."""
     plain, given = given_default(field)
     return None if given is None else _null_if_invalid(reader(plain))(given)
 

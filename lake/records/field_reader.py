@@ -91,7 +91,7 @@ class FieldReader:
         return merged
 
     def read(self, given: Sequence[RawValue], rejections: Rejections, *, optional: Collection[int]) -> FieldColumn:
-        """Records in `optional` may lack the field."""
+        """Return the typed column, and add its `rejections`. Records in `optional` may lack the field."""
         values, wrong = column(self.field, given)
         kinds = _types_of(given)
         lacking = _indices_of(given, ABSENT) if msgspec.UnsetType in kinds else []

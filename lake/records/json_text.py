@@ -45,7 +45,7 @@ class Broken(Exception):
 
 
 def read(source: DecompressedFile) -> Iterator[TextRecords]:
-    """Raises FileFault if a record exceeds the line limit, or there is none."""
+    """Yield record texts. Raises FileFault if a record exceeds the line limit, or there is none."""
     scanner, has_records = _Scanner(source.line_limit), False
     for data in source.chunks():
         part = scanner.feed(data, is_last=False)

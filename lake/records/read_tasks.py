@@ -158,7 +158,7 @@ class TextTask:
 
 @dataclass(frozen=True)
 class FileTask:
-    """`files` are by address."""
+    """Task that reads `files`, by address."""
 
     reader: RecordReader
     csv: CsvOptions
@@ -170,7 +170,7 @@ class FileTask:
         return _schema(self.reader)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """An unreadable file is one row with its fault."""
+        """Yield the records of files; an unreadable file is one row with its fault."""
         for batch in batches:
             for path, content in zip(*(batch.column(name).to_pylist() for name in FILES.names), strict=True):
                 address = unquote_to_bytes(path)

@@ -47,7 +47,7 @@ def day(text: str) -> date | None:
 
 
 def local_time(text: str, *, hour24: bool = False) -> datetime | None:
-    """Return None also if it has a zone. If `hour24`, 24:00 ends a day."""
+    """Return a time without a zone; None if it is invalid or has one. If `hour24`, 24:00 ends a day."""
     parts = _MOMENT.fullmatch(text)
     if parts is None or parts[8]:
         return None

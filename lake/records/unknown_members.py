@@ -93,7 +93,7 @@ def _paths(field: Field, path: str) -> Iterator[str]:
 
 
 def without_declared(fields: Mapping[str, Field], extras: pa.Array) -> pa.Array:
-    """Return canonical JSON; null if nothing is left."""
+    """Return `extras` without declared members, as canonical JSON; null if nothing is left."""
     import pyarrow as pa
 
     return pa.array([_without_declared(text, fields) for text in extras.to_pylist()], pa.string())

@@ -29,7 +29,7 @@ TRUTHS: Final = {
 
 
 def given_default(field: Field) -> tuple[Field, RawValue]:
-    """Return a field's default as a record would have it, and the field that reads it, without a form."""
+    """Return the field without its form, which reads its default, and the default as a record would have it."""
     text, is_time = field.default, field.type.startswith(("date", "timestamp"))
     is_count = text is not None and is_time and re.fullmatch("-?[0-9]+", text)
     return replace(field, form=PLAIN), JsonNumber(text) if is_count else text

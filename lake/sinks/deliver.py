@@ -70,7 +70,7 @@ class DeliveryOutcome:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        sent = ", ".join(f"{t.table} +{t.inserted} ~{t.updated} -{t.deleted}" for t in self.tables)
+        sent = ", ".join(f"{sent.table} +{sent.inserted} ~{sent.updated} -{sent.deleted}" for sent in self.tables)
         lacking = f", {self.rejected} rejected" if self.rejected else ""
         lacking += f", {self.undelivered} undelivered" if self.undelivered else ""
         return f"{self.sink}: edition {self.edition}: {sent}{lacking} in {self.seconds:.1f} s"
@@ -186,7 +186,7 @@ def follow(
 
 
 def send_again(settings: Settings, sink: DeclaredSink) -> RetryResult:
-    """Raises DeclarationError if nothing is kept for the sink's kind."""
+    """Send undelivered rows again. Raises DeclarationError if none are kept for the sink's kind."""
     with closing(_retrying(sink)) as target, lease(settings, f"sink.{sink.name}"):
         return target.send_again(sink)
 
@@ -219,7 +219,7 @@ def forget_sink(settings: Settings, name: str) -> None:
 
 
 def forget_position(settings: Settings, name: str) -> bool:
-    """As `forget_sink`. Return whether anything was delivered to the sink."""
+    """Do as `forget_sink`, but return whether anything was delivered to the sink."""
     was_sent = sent.forget(settings, name)
     return consumers.forget(settings, name, consumers.SINK) or was_sent
 

@@ -84,7 +84,7 @@ class DeliveryPlan:
 
     @staticmethod
     def base_of(settings: Settings, position: SinkPosition) -> Edition | None:
-        """Return None if this warehouse did not publish it or keeps it no longer."""
+        """Return the edition at `position`; None if this warehouse did not publish it or no longer keeps it."""
         if not editions.is_kept(settings, position.edition):
             return None
         edition = editions.get_edition(settings, position.edition)

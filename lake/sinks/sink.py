@@ -75,7 +75,7 @@ class SinkPosition:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """`name` in the edition, `far` in the target."""
+    """Table `name` of an edition, called `far` in the target."""
 
     name: str
     far: str
@@ -138,7 +138,7 @@ class TableChanges:
             yield batch
 
     def reject(self, key: str, reason: str) -> None:
-        """`key` is of `key_of`. Raises LakeError if there are too many."""
+        """Record that the target omits the row with this key. Raises LakeError if there are too many."""
         self.rejected.append(RejectedRow(self.table.name, key, reason))
         if len(self.rejected) > MOST_REJECTED:
             raise LakeError(
@@ -178,7 +178,7 @@ class SinkDelivery:
         before = self.expected.rejected if self.expected else ()
         rejected = sorted(row for changes in self.tables for row in changes.rejected_after(before))
         at = self.published_at.astimezone(UTC).isoformat()
-        tables = {t.table.name: (t.table.shape, t.table.description) for t in self.tables}
+        tables = {changes.table.name: (changes.table.shape, changes.table.description) for changes in self.tables}
         return SinkPosition(self.edition, self.cut, at, tables, tuple(rejected))
 
     def check_position(self, found: SinkPosition | None) -> None:
@@ -194,7 +194,7 @@ class Target(Protocol):
     """
 
     def position(self) -> SinkPosition | None:
-        """Return None if nothing was delivered."""
+        """Return the stored position, None if nothing was delivered."""
 
     def deliver(self, delivery: SinkDelivery) -> SinkPosition:
         """Apply it, and return the new position. Without a transaction, this changes last; a repetition is harmless."""
@@ -204,7 +204,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class UnfinishedDelivery:
-    """With `anew`, it was to replace all rows (`--resync`)."""
+    """Interrupted delivery. If `anew`, it replaces all rows (`--resync`)."""
 
     edition: int
     anew: bool = False

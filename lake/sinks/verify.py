@@ -250,7 +250,7 @@ def _compared(
 
 
 def verify_sink(settings: Settings, sink: DeclaredSink) -> tuple[int, list[TargetVerdict]]:
-    """Raises DeclarationError if the target's edition is not kept, Unavailable if it does not answer."""
+    """Compare all tables. Raises DeclarationError if the edition is not kept, Unavailable if the target is down."""
     with (
         lease(settings, f"sink.{sink.name}"),
         closing(sink.open()) as target,
@@ -260,7 +260,7 @@ def verify_sink(settings: Settings, sink: DeclaredSink) -> tuple[int, list[Targe
 
 
 def repair(settings: Settings, sink: DeclaredSink) -> tuple[int, list[SentTable]]:
-    """Raises as `verify_sink` does, and LakeError if a table cannot be compared."""
+    """Correct rows that differ. Raises as `verify_sink` does, and LakeError if a table cannot be compared."""
     began = datetime.now(UTC)
     with (
         lease(settings, f"sink.{sink.name}"),

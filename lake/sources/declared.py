@@ -52,7 +52,7 @@ def decided_by(settings: Settings, stream: str) -> str | None:
 
 
 def decider(settings: Settings) -> Decider:
-    """Raises DeclarationError if no source decides on events, valid or not."""
+    """Return what decides on events. Raises DeclarationError if no source does, valid or not."""
     where = f"{settings.sources}/"
     files = [file for file in declared_files.sources(settings).texts if "decide" in file.options]
     kinds = (source_kind(kind, where) for kind in sorted({str(file.options.get("kind")) for file in files}))
