@@ -182,10 +182,10 @@ def _list_retired(shell: Shell, *, alone: bool) -> None:
         )
     homes = retired(shell.load_project())
     rows = [
-        {"table": home.place.name, "path": str(home.place.path), "editions": home.editions, "drops": home.drops}
-        for home in homes
+        {"table": h.location.name, "path": str(h.location.path), "editions": h.editions, "drops": h.is_droppable}
+        for h in homes
     ]
-    shell.emit({"retired": rows}, [f"{home.place.name}: {home.fate}" for home in homes] or ["no retired tables"])
+    shell.emit({"retired": rows}, [f"{home.location.name}: {home.fate}" for home in homes] or ["no retired tables"])
     if rows:
         shell.report("nothing was dropped: lake maintain --drop-retired --yes drops the tables listed")
 

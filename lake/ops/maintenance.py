@@ -21,7 +21,7 @@ from lake.errors import Unavailable
 from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.publish.after_publish import after_publish, raise_failure
-from lake.publish.retention import Needed, retired, tables
+from lake.publish.retention import RetentionNeeds, retired, tables
 from lake.session import SessionFactory
 from lake.store import delta, durable, log_rows, temporary_files
 from lake.store.damage import damage
@@ -108,7 +108,7 @@ def maintain(project: Project, spark: SessionFactory, policy: Policy, on_progres
         kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
         still_read = editions.expired_since(settings, min(process.seen for process in running)) if running else []
         ignored = expired if policy.dry_run and not running else []
-        needed = partial(Needed.now, project, days=policy.days, also=still_read, but=ignored)
+        needed = partial(RetentionNeeds.now, project, days=policy.days, also=still_read, excluded=ignored)
         work = _Work(project, spark, policy, on_progress, needed)
         done = Upkeep(expired, kept, running)
         in_use = [place for place in tables(settings) if not work.maintain(place, done, seconds=0)]
@@ -138,7 +138,7 @@ class _Work:
     spark: SessionFactory
     policy: Policy
     on_progress: OnProgress
-    needed: Callable[[], Needed]
+    needed: Callable[[], RetentionNeeds]
     spent: int = 0
 
     def maintain(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
@@ -156,7 +156,7 @@ class _Work:
         done.skipped.pop(str(place), None)
         return True
 
-    def _kept(self, place: Location, needed: Needed) -> Kept:
+    def _kept(self, place: Location, needed: RetentionNeeds) -> Kept:
         kept, table = Kept(place), needed.homes.get(place.path)
         position = delta.head(place.path, place.app) if place.kind in {"log", "table"} else None
         due = self._due(place, table, position)

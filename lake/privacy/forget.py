@@ -269,7 +269,7 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
             vacuum.truncate(table.path, upto=published.get(table.path))
         on_progress(f"purge   {declaration.name}: only the published version is left")
     _delete_leftovers(settings)
-    for place in (home.place for home in retired(project)):
+    for place in (home.location for home in retired(project)):
         with lease(settings, place.lease):
             must_hold(settings, place.lease)
             place.path.storage.delete_table(place.path.url)

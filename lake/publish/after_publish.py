@@ -13,7 +13,7 @@ from lake.progress import OnProgress
 from lake.project.project import Project
 from lake.sinks.kind import DeclaredSink
 
-OURS: Final = ("alerts", "privacy")
+BUILT_IN: Final = ("alerts", "privacy")
 OnFailure: TypeAlias = Callable[[str, LakeError], None]
 SoundSinks: TypeAlias = tuple[Mapping[str, DeclaredSink], Mapping[str, DeclarationError]]
 """Valid sinks by name, and the error of each invalid one."""
@@ -37,7 +37,7 @@ class AfterPublish:
 
 def after_publish(settings: Settings) -> Iterator[AfterPublish]:
     """Yield the work after a publication, in order. Raises DeclarationError as `connector` does."""
-    for name in (*OURS, *settings.publish.after):
+    for name in (*BUILT_IN, *settings.publish.after):
         hook: AfterPublish = connector("lake.after_publish", name, "setting 'publish.after'")
         yield hook
 

@@ -62,7 +62,7 @@ def tables_by_group(
         return checked_tables(project, cut, spark, on_progress), None
     passed: dict[str, dict[str, EditionTable]] = {}
     errors: dict[str, LakeError] = {}
-    waiting = _waiting_groups(project, cut)
+    waiting_groups = _waiting_groups(project, cut)
     for group, members in project.groups.items():
         try:
             passed[group] = checked_tables(project, cut, spark, on_progress, [table.name for table in members])
@@ -70,7 +70,8 @@ def tables_by_group(
             raise
         except LakeError as error:
             errors[group] = error
-    causes = {group: error for group, error in errors.items() if group not in waiting} or errors
+    causes = {group: error for group, error in errors.items() if group not in waiting_groups} or errors
+    # A waiting group reports the group that it waits for, not its own late tables.
     reasons = {group: error.what for group, error in errors.items()} | held_with(project.groups, causes)
     reasons |= held_with(project.groups, reasons)
     at = cuts(project.settings, project.groups, latest)
@@ -81,7 +82,7 @@ def tables_by_group(
         raise QualityError.joined(causes.values())
     tables = {name: entry for group in others for name, entry in passed[group].items()}
     for group in reasons:
-        tables |= _as_before(latest, project.groups[group], cut)
+        tables |= _last_published(latest, project.groups[group], cut)
     return tables, BlockedGroups(reasons, others, QualityError.joined(causes.values())) if reasons else None
 
 
@@ -101,16 +102,16 @@ def _held_lines(reasons: Mapping[str, str], errors: Mapping[str, LakeError], at:
 def _waiting_groups(project: Project, cut: Cut) -> set[str]:
     """Return the groups that are late only because they wait for tables of other groups."""
     late = {name for name, table in project.tables.items() if project.table(table).head_at(cut.number) is None}
-    first = {name for name in late if not any(source.name in late for source in project.tables[name].inputs)}
+    late_first = {name for name in late if not any(source.name in late for source in project.tables[name].inputs)}
     names = {group: {table.name for table in members} for group, members in project.groups.items()}
-    return {group for group, members in names.items() if members & late and not members & first}
+    return {group for group, members in names.items() if members & late and not members & late_first}
 
 
-def _as_before(latest: Edition | None, members: Iterable[Declaration], cut: Cut) -> dict[str, EditionTable]:
+def _last_published(latest: Edition | None, members: Iterable[Declaration], cut: Cut) -> dict[str, EditionTable]:
     if latest is None:
         return {}
-    at = {table.name: latest.cut_of(table.name) for table in members if table.name in latest.tables}
+    cuts_of = {table.name: latest.cut_of(table.name) for table in members if table.name in latest.tables}
     return {
-        name: replace(latest.tables[name], cut=None if reached == cut.number else reached)
-        for name, reached in at.items()
+        name: replace(latest.tables[name], cut=None if own_cut == cut.number else own_cut)
+        for name, own_cut in cuts_of.items()
     }

@@ -1,4 +1,4 @@
-"""Check: evaluates the expectations of tables at a cut, and yields those versions that an edition may have."""
+"""Checks of tables at a cut by their expectations, and the checked versions that an edition may publish."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def check(
         if strict and table.name not in suites
     ]
     DeclarationError.raise_any(faults)
-    judged = {**{t.name: Suite(t.name, ()) for t in picked if t.kind.invariants}, **suites}
-    checks = _judge(project, [(table, judged.get(table.name), versions[table.name]) for table in picked], at)
+    suites = {**{t.name: Suite(t.name, ()) for t in picked if t.kind.invariants}, **suites}
+    checks = _judge(project, [(table, suites.get(table.name), versions[table.name]) for table in picked], at)
     gate_error = causes.gate_error(Inputs(spark, project, picked_cut), checks)
     errors = [*filter(None, [gate_error]), *rejection_limits.stop_errors(project, picked, picked_cut)]
     if errors:
@@ -70,15 +70,15 @@ def check(
 
 
 def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, int | None]], cut: int) -> list[Check]:
-    """After an error, the checks made before it are recorded."""
+    """Judge the tables and record the checks; after an error, record those made before it."""
     made: list[tuple[Table, Check]] = []
     try:
         for table, suite, version in tables:
             if suite is not None and version is not None:
                 stored = project.table(table)
                 with step("check", table.name) as work:
-                    judged = gate.judge_table(stored, table.kind, suite, where=table.where, version=version, cut=cut)
-                    made.append((stored, judged))
+                    result = gate.judge_table(stored, table.kind, suite, where=table.where, version=version, cut=cut)
+                    made.append((stored, result))
                     work.rows = stored.rows(version)
     except Exception:
         gate.record_checks(project.settings, made)
@@ -113,7 +113,7 @@ def tables_at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict
         [
             *(project.table(table).path for table in picked),
             *(Log(project.settings, stream).path for stream in logs),
-            *(book.location(project.settings).path for book in (CUTS, CHECKS)),
+            *(ledger.location(project.settings).path for ledger in (CUTS, CHECKS)),
         ]
     )
     for declaration in picked:

@@ -1,4 +1,4 @@
-"""Cut: one number for the newest batch of every log."""
+"""Cut: one number that stands for the newest batch of every log."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def _cut(project: Project, label: str | None) -> Cut:
         return record_cut(settings, batches, voids_head(settings), label=label)
 
 
-def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
+def _heads(settings: Settings, minimum: Mapping[str, int]) -> dict[str, LogHead]:
     """Return the heads of the logs at one moment: no delivery of a source was committed between two of the reads.
 
-    Raises StorageError if a log has not reached its `least` batch.
+    Raises StorageError if a log has not reached its batch in `minimum`.
     """
-    logs = [Log(settings, stream) for stream in least]
+    logs = [Log(settings, stream) for stream in minimum]
     while True:
-        heads = {log.stream: log.must_reach(least[log.stream]) for log in logs}
+        heads = {log.stream: log.must_reach(minimum[log.stream]) for log in logs}
         if not any(head.sources for head in heads.values()):
             return heads
         _reread(log.path for log in logs)

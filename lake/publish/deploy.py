@@ -51,14 +51,14 @@ def deploy(
 ) -> Edition:
     """Publish all tables by their current definitions, at the newest cut, in one edition.
 
-    A table whose definition, or that of an input, has changed is built in a new home, or was by an interrupted deploy.
-    The live table and its old jobs go on until the edition is published, and pinned readers stay at theirs. Then the
-    tables are copied to their usual folders, as an edition of the same rows. A held publish group stays at its
-    edition; built tables are copied once it is released.
+    Builds each table whose definition, or that of an input, has changed in a new home; reuses a home that an
+    interrupted deploy has built. Live tables and old jobs continue until the edition is published, and pinned readers
+    stay at theirs. Then the tables are copied to their usual folders, as an edition of the same rows. A held publish
+    group stays at its edition; its new tables are copied once it is released.
 
     Raises as `advance`, `check` and `finish_deploy` do; DeclarationError if without `yes` a visible column would be
-    removed or change its type; Unavailable if another deploy, or an edition of a later cut, was first. Then readers
-    see what they saw before.
+    removed or change its type; Unavailable if another deploy, or an edition of a later cut, was first. After an error,
+    readers see the edition from before.
     """
     settings = project.settings
     with runs.recording(settings, "deploy", runs.EDITION) as counts:
@@ -91,8 +91,8 @@ def _deploy(
     try:
         edition = finish_deploy(project, edition, connect) if held is None else edition
     except Unavailable as error:
-        how = "run `lake publish` to move its tables to their usual paths"
-        warn(f"edition {edition.number} is published; {how}: {error}")
+        fix = "run `lake publish` to move its tables to their usual paths"
+        warn(f"edition {edition.number} is published; {fix}: {error}")
     return edition
 
 
@@ -139,20 +139,22 @@ def _staged(project: Project, connect: SessionFactory) -> tuple[Project, list[De
 
 
 def finish_deploy(project: Project, edition: Edition, spark: SessionFactory) -> Edition:
-    """Copy the tables of `edition`, the newest, that are in other homes to the folders of their names.
+    """Copy the tables of `edition`, the newest, that are in staged homes to the folders of their names.
 
     Publishes and returns an edition of the same rows there, and expires `edition` unless a consumer has it. Returns
-    `edition` if no table is away. Raises Unavailable if another writer holds a table or was first: then readers see
-    what they saw before.
+    `edition` if no table is staged. Raises Unavailable if another writer holds a table or was first; readers then stay
+    at `edition`.
     """
-    away = {name for name, table in edition.tables.items() if table.home != name and _is_declared(project, name, table)}
-    if not away:
+    staged = {
+        name for name, table in edition.tables.items() if table.home != name and _is_declared(project, name, table)
+    }
+    if not staged:
         return edition
-    work = _DeployFinish(project, away, dict(edition.tables), spark)
+    work = _StagedTables(project, staged, dict(edition.tables), spark)
     with work.leases():
         for declaration in work.affected():
             with step("settle", declaration.name) as at_work:
-                work.tables[declaration.name] = work.settle(declaration)
+                work.tables[declaration.name] = work.finish(declaration)
                 at_work.rows = work.tables[declaration.name].rows
         settled = record_edition(project.settings, edition.cut, work.tables, seen=edition)
         write_manifest(project.settings, settled)
@@ -162,11 +164,11 @@ def finish_deploy(project: Project, edition: Edition, spark: SessionFactory) -> 
 
 
 @dataclass(frozen=True)
-class _DeployFinish:
-    """`tables` of an edition, and names of those `away` from their usual folders."""
+class _StagedTables:
+    """`tables` of an edition, and the names of those in `staged` homes instead of their usual folders."""
 
     project: Project
-    away: set[str]
+    staged: set[str]
     tables: dict[str, EditionTable]
     spark: SessionFactory
 
@@ -174,18 +176,18 @@ class _DeployFinish:
         return [
             table
             for table in self.project.tables.values()
-            if table.name in self.away
-            or (table.name in self.tables and any(source.name in self.away for source in table.inputs))
+            if table.name in self.staged
+            or (table.name in self.tables and any(source.name in self.staged for source in table.inputs))
         ]
 
-    def settle(self, declaration: Declaration) -> EditionTable:
-        """Bring the table to its usual folder, and its recorded inputs to theirs; return its entry."""
+    def finish(self, declaration: Declaration) -> EditionTable:
+        """Copy the table to its usual folder if it is staged, record the folders of its inputs, and return its entry."""
         name = declaration.name
         entry = self.tables[name]
         live, own = (self.project.table_in(declaration, home) for home in (entry.home, name))
         heads = [head for head in live.heads() if head.version <= entry.version]
-        moved = {source: self.tables[source] for source in heads[0].physical if source in self.away}
-        if name not in self.away and (not moved or live.version() != entry.version):
+        moved = {source: self.tables[source] for source in heads[0].physical if source in self.staged}
+        if name not in self.staged and (not moved or live.version() != entry.version):
             return entry
         head = replace(
             heads[0],
@@ -196,11 +198,11 @@ class _DeployFinish:
             counts=Counts(),
             definition=next((head.definition for head in heads if head.definition), None),
         )
-        if name in self.away:
+        if name in self.staged:
             self._copy(declaration, live, entry.version, own, head)
         else:
-            none = own.schema().empty_table().append_column(CHANGE, pa.array([], pa.string()))
-            commit.commit(own, Rows(none), Counts(), declaration.kind.identity, head.committed)
+            no_rows = own.schema().empty_table().append_column(CHANGE, pa.array([], pa.string()))
+            commit.commit(own, Rows(no_rows), Counts(), declaration.kind.identity, head.committed)
         path = own.path.relative_to(Warehouse(self.project.settings).root)
         return replace(entry, path=path, version=own.version())
 

@@ -1,4 +1,4 @@
-"""Publish: moves readers to a checked cut, in one commit."""
+"""Publication: readers move to a checked cut, in one commit."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def pin(settings: Settings, number: int | None) -> Edition:
     """Pin readers to edition `number`; None removes the pin. Return the edition that they see now."""
     verb = "resume" if number is None else "rollback"
     with runs.recording(settings, verb, runs.EDITION, but=DeclarationError) as counts:
-        shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
-        if shown is None:
+        edition = pin_edition(settings, number) if number is not None else resume_editions(settings)
+        if edition is None:
             raise DeclarationError("there is no edition yet", fix="lake publish")
-        counts["edition"] = shown.number
-    return shown
+        counts["edition"] = edition.number
+    return edition
 
 
 def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
@@ -94,11 +94,11 @@ def changes(settings: Settings, edition: Edition) -> dict[str, Counts]:
     """
     previous = edition_before(settings, edition.number)
     before = previous.tables if previous else {}
-    counts = {name: _between(settings, before.get(name), table) for name, table in edition.tables.items()}
+    counts = {name: _changed_rows(settings, before.get(name), table) for name, table in edition.tables.items()}
     return {name: changed for name, changed in counts.items() if changed is not None}
 
 
-def _between(settings: Settings, old: EditionTable | None, new: EditionTable) -> Counts | None:
+def _changed_rows(settings: Settings, old: EditionTable | None, new: EditionTable) -> Counts | None:
     """Return None if the rows are the same."""
     in_place = old is not None and old.path == new.path
     commits = list(_commits(settings, new, old.version if old is not None and in_place else -1))

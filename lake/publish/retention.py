@@ -34,7 +34,7 @@ def tables(settings: Settings) -> Iterator[Location]:
 
 
 @dataclass(frozen=True)
-class Needed:
+class RetentionNeeds:
     """Versions and files needed at one moment, by `editions`, by live tables and by processes.
 
     `homes` are those of live tables: {folder: table}. Processes of this machine `began` at these moments; in a bucket,
@@ -49,15 +49,15 @@ class Needed:
 
     @classmethod
     def now(
-        cls, project: Project, *, days: float = 0, also: Iterable[Edition] = (), but: Collection[int] = ()
-    ) -> Needed:
-        """Return the current needs: of kept editions, `also` of these, `but` not of those.
+        cls, project: Project, *, days: float = 0, also: Iterable[Edition] = (), excluded: Collection[int] = ()
+    ) -> RetentionNeeds:
+        """Return the current needs, with the editions `also` and without the kept ones numbered in `excluded`.
 
         A process that begins later reads the newest state and kept editions.
         """
         settings = project.settings
         began = tuple(process.since for process in activity.others(settings))
-        kept = [edition for edition in editions.kept_editions(settings) if edition.number not in but]
+        kept = [edition for edition in editions.kept_editions(settings) if edition.number not in excluded]
         newest = editions.latest_edition(settings)
         home = {name: table.home for name, table in newest.tables.items()} if newest else {}
         tables = [project.table_in(t, home.get(t.name, t.name)) for t in project.tables.values()]
@@ -99,10 +99,10 @@ class Needed:
             return False
         is_declared = location.name.partition("@")[0] in self.project.tables
         changed = datetime.fromtimestamp(next(delta.commits(location.path))["timestamp"] / 1000, UTC)
-        at_once = drop_retired or self._is_copied(location)
         grace = UNPUBLISHED if is_declared else max(UNPUBLISHED, timedelta(days=self.days))
-        moments = [*self.began] + ([] if at_once else [datetime.now(UTC) - grace])
-        return all(changed < moment for moment in moments)
+        if not drop_retired and not self._is_copied(location) and changed >= datetime.now(UTC) - grace:
+            return False
+        return all(changed < began for began in self.began)
 
     def _is_copied(self, location: Location) -> bool:
         """Return whether the live table has this home's definition, so that a deploy has copied it."""
@@ -125,25 +125,25 @@ class Needed:
 
 
 @dataclass(frozen=True)
-class Retired:
-    """Home of a table that is not live, and the kept `editions` that have it; it `drops` if readers see none."""
+class RetiredHome:
+    """Home of a table that is not live, and the kept `editions` that have it; droppable if readers see none of them."""
 
-    place: Location
+    location: Location
     editions: tuple[int, ...]
-    drops: bool
+    is_droppable: bool
 
     @property
     def fate(self) -> str:
-        if not self.drops:
+        if not self.is_droppable:
             return f"cannot be dropped: edition {self.editions[-1]} has it; publish an edition without it first"
         if self.editions:
             return f"would be dropped, together with the editions that have it: {in_ranges(self.editions)}"
         return "would be dropped; no edition has it"
 
 
-def retired(project: Project) -> list[Retired]:
-    settings, needed = project.settings, Needed.now(project)
+def retired(project: Project) -> list[RetiredHome]:
+    settings, needed = project.settings, RetentionNeeds.now(project)
     visible = {e.number for e in (editions.current_edition(settings), editions.latest_edition(settings)) if e}
     homes = [home for home in tables(settings) if home.kind == "table" and home.path not in needed.homes]
-    having = [tuple(sorted(needed.by_editions(home.path))) for home in homes]
-    return [Retired(home, numbers, not visible & {*numbers}) for home, numbers in zip(homes, having, strict=True)]
+    editions_of = {home: tuple(sorted(needed.by_editions(home.path))) for home in homes}
+    return [RetiredHome(home, numbers, not visible & {*numbers}) for home, numbers in editions_of.items()]

@@ -1,9 +1,9 @@
 """Verification against a source: compares its rows at one position of its log with the tables that mirror them.
 
-1. The source shows its rows as of a position, while others continue to write. The logs are brought to exactly that
-   position, and a cut is recorded there.
-2. Every Latest over the stream alone is advanced to the cut, and compared with the result of its own function and kind
-   over the source's rows, except for columns about the change instead of the row.
+1. Read the rows of the source as of a position, while others continue to write. Ingest exactly up to that position,
+   and record a cut there.
+2. Advance every Latest over the stream alone to the cut. Compare it with the result of its own function and kind over
+   the source's rows, without columns that describe a change instead of a row.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def _of_row(field: Field) -> bool:
 def _source_of(project: Project, stream: str) -> DeclaredSource:
     sources, faults = sound_sources(project.settings, project.contracts)
     DeclarationError.raise_any(faults.values())
-    having = [source for source in sources.values() if stream in source.streams]
-    if len(having) != 1:
-        names = ", ".join(source.name for source in having)
+    matching = [source for source in sources.values() if stream in source.streams]
+    if len(matching) != 1:
+        names = ", ".join(source.name for source in matching)
         raise DeclarationError(
-            f"{stream} has several sources, {names}" if having else f"{stream} has no source",
+            f"{stream} has several sources, {names}" if matching else f"{stream} has no source",
             fix="only a stream with exactly one source can be compared",
         )
-    return having[0]
+    return matching[0]
 
 
 @contextmanager

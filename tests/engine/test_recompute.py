@@ -234,7 +234,7 @@ def test_deploy_retires_a_table_without_a_job_and_adds_a_new_table(shop: Lakehou
     assert states(changed) == {"current_order": "unchanged", "daily": "new", "customer_daily": "removed"}
     edition, _ = deployed(changed)
     assert sorted(edition.tables) == ["current_order", "daily"]
-    assert [str(each.place) for each in retired(changed.project)] == ["table customer_daily"]
+    assert [str(each.location) for each in retired(changed.project)] == ["table customer_daily"]
     assert states(again(changed)) == {"current_order": "unchanged", "daily": "unchanged"}
 
 

@@ -24,7 +24,7 @@ from lake.ops.maintenance import Policy, Upkeep, maintain
 from lake.ops.scaffold import init
 from lake.project.project import Project, load
 from lake.publish import retention
-from lake.publish.retention import Needed, retired
+from lake.publish.retention import RetentionNeeds, retired
 from lake.read.sql import reader
 from lake.read.subscription import subscribe
 from lake.store import delta
@@ -205,7 +205,7 @@ def test_bucket_keeps_recent_files_for_other_hosts(project: Project, monkeypatch
     monkeypatch.setattr(Warehouse, "root", Address(str(project.settings.warehouse_path)))
     monkeypatch.setattr(activity, "has_unlisted", lambda _: True)
     for days, oldest in ((1, 0), (0, 3)):
-        assert Needed.now(project, days=days).since(table.location) == oldest
+        assert RetentionNeeds.now(project, days=days).since(table.location) == oldest
 
 
 def test_maintain_keeps_the_changes_that_a_child_table_still_needs(project: Project) -> None:
