@@ -284,9 +284,9 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     """
     from lake.ops.render import as_data, as_text, failed_conditions
     from lake.ops.status import status as look
-    from lake.project.project import sound
+    from lake.project.project import sound_project
 
-    state = look(*sound(shell.settings))
+    state = look(*sound_project(shell.settings))
     shell.emit(as_data(state), as_text(state))
     if fails and (reasons := failed_conditions(state, fails)):
         raise LakeError("\n".join(reasons), fix="correct that; lake status --json has the details")

@@ -276,7 +276,7 @@ def _group_statuses(project: Project, newest: editions.Edition | None) -> list[G
         return []
     return [
         GroupStatus(group, cut, editions.left_behind_at(settings, cut) if cut else None)
-        for group, cut in groups.cuts(settings, project.groups, newest).items()
+        for group, cut in groups.published_cuts(settings, project.groups, newest).items()
     ]
 
 

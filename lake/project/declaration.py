@@ -47,7 +47,7 @@ class Input:
 class Declaration:
     """Derived table. It stays callable: a test can pass it small frames.
 
-    Its rows are those of its function that meet each expectation of `parking`; of the table `parked_of`, the others.
+    Rows of its function that fail an expectation of `parking` go to a second table, whose `parked_of` is this one.
     """
 
     name: str
@@ -110,25 +110,25 @@ def table(
     what one row of the table is. Columns may be described in the docstring's body as `column: comment`.
     """
     if not isinstance(kind, Kind):
-        raise DeclarationError(f"not a kind: {_shown(kind)}", fix='call one: Latest(key="…"), Aggregate(key="…", …)')
-    if wrong := [each for each in inputs if not isinstance(each, Input | Declaration)]:
+        raise DeclarationError(f"not a kind: {_name_of(kind)}", fix='call one: Latest(key="…"), Aggregate(key="…", …)')
+    if wrong := [source for source in inputs if not isinstance(source, Input | Declaration)]:
         raise DeclarationError(
-            f"not an input: {_shown(wrong[0])}",
+            f"not an input: {_name_of(wrong[0])}",
             fix='use log("a_stream"), or a table imported from its job: @table(…, a_table)',
         )
-    sources = tuple(each if isinstance(each, Input) else Input(each.name, each) for each in inputs)
+    sources = tuple(source if isinstance(source, Input) else Input(source.name, source) for source in inputs)
 
     def declare(function: Callable[..., DataFrame | tuple[DataFrame, ...]]) -> Declaration:
         if not isfunction(function):
             raise DeclarationError(
-                f"{_shown(function)} is not a function", fix="write def a_table(its_input): return its_input"
+                f"{_name_of(function)} is not a function", fix="write def a_table(its_input): return its_input"
             )
         return Declaration(function.__name__, kind, sources, function)
 
     return declare
 
 
-def _shown(value: object) -> str:
+def _name_of(value: object) -> str:
     return str(getattr(value, "__name__", repr(value)))
 
 
@@ -158,18 +158,17 @@ def importing(project: Path) -> Iterator[None]:
 
 
 def load_declaration(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
-    """Import `file`. Raises DeclarationError if it declares no table of its name.
-
-    Raises UpstreamFailed if another file is to blame.
-    """
+    """Import `file`. Raises DeclarationError for a fault of it, UpstreamFailed for one of a file that it imports."""
     try:
         module = import_module(file.module)
     except (Exception, SystemExit) as error:
         raise _as_fault(file, files, error) from error
-    tables = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
+    tables = [
+        value for value in vars(module).values() if isinstance(value, Declaration) and value.file.samefile(file.path)
+    ]
     if len(tables) != 1 or tables[0].name != file.path.stem:
         raise DeclarationError(
-            f"declares {', '.join(sorted(each.name for each in tables)) or 'no table'}",
+            f"declares {', '.join(sorted(table.name for table in tables)) or 'no table'}",
             where=file.where,
             fix=f"declare one table in it, called {file.path.stem}",
         )

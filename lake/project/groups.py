@@ -22,7 +22,7 @@ Groups: TypeAlias = Mapping[str, list[Declaration]]
 
 
 def faults(settings: Settings, tables: Collection[str]) -> Iterator[DeclarationError]:
-    first: dict[str, str] = {}
+    first_group: dict[str, str] = {}
     for group, names in settings.publish.groups.items():
         where = f"{WHERE}, group {group!r}"
         if not names:
@@ -30,10 +30,10 @@ def faults(settings: Settings, tables: Collection[str]) -> Iterator[DeclarationE
         for name in names:
             if name not in tables:
                 yield DeclarationError(f"unknown table {name!r}", where=where, fix=did_you_mean(name, tables))
-            if name in first:
-                what = f"table {name!r} is named twice, first in group {first[name]!r}"
+            if name in first_group:
+                what = f"table {name!r} is named twice, first in group {first_group[name]!r}"
                 yield DeclarationError(what, where=where, fix="name a table in one group")
-            first.setdefault(name, group)
+            first_group.setdefault(name, group)
 
 
 def groups(settings: Settings, tables: Mapping[str, Declaration]) -> Groups:
@@ -47,7 +47,7 @@ def groups(settings: Settings, tables: Mapping[str, Declaration]) -> Groups:
 
 
 def held_with(groups: Groups, held: Collection[str]) -> dict[str, str]:
-    """Return the other groups that are held while `held` are, with the reasons."""
+    """Return the groups that are held because they derive tables from `held` groups, with the reasons."""
     group_of = {table.name: group for group, members in groups.items() for table in members}
     others: dict[str, str] = {}
     while more := _derived(groups, group_of, {*held, *others}):
@@ -70,7 +70,7 @@ def _derived(groups: Groups, group_of: Mapping[str, str], held: Collection[str])
     return derived
 
 
-def cuts(settings: Settings, groups: Groups, edition: Edition | None) -> dict[str, int]:
+def published_cuts(settings: Settings, groups: Groups, edition: Edition | None) -> dict[str, int]:
     """Return the cut at which readers see each group: 0 if they do not see it yet."""
     at = {}
     for group, members in groups.items():
@@ -79,8 +79,8 @@ def cuts(settings: Settings, groups: Groups, edition: Edition | None) -> dict[st
     return at
 
 
-def published(settings: Settings, groups: Groups, edition: Edition | None, tables: Collection[str]) -> int:
+def published_cut(settings: Settings, groups: Groups, edition: Edition | None, tables: Collection[str]) -> int:
     """Return the cut at which readers of an edition see all groups of the `tables`."""
-    concerned = {group for group, members in groups.items() if any(table.name in tables for table in members)}
-    at = cuts(settings, groups, edition)
-    return min((at[group] for group in concerned), default=edition.cut if edition else 0)
+    of_tables = {group for group, members in groups.items() if any(table.name in tables for table in members)}
+    at = published_cuts(settings, groups, edition)
+    return min((at[group] for group in of_tables), default=edition.cut if edition else 0)

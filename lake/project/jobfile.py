@@ -22,11 +22,11 @@ ORDER_DEPENDENT: Final = frozenset(
     | {"collect_list", "array_agg", "listagg", "string_agg"}
 )
 SORTERS: Final = frozenset({"sort_array", "array_sort"})
-# Sketches whose answer depends on the order of updates.
+# Sketches whose result depends on the order of updates.
 SKETCHES: Final = re.compile(r"^(kll_sketch|hll_sketch|hll_union|theta_|approx_percentile|percentile_approx)")
 
-# Functions of PySpark whose texts are values or names.
-VALUES: Final = frozenset(
+# Functions of PySpark whose texts are values or names, not SQL.
+NOT_SQL: Final = frozenset(
     {"alias", "col", "contains", "endswith", "fillna", "ilike", "isin", "like", "lit", "otherwise", "rlike"}
     | {"startswith", "when", "withColumn", "withColumnRenamed"}
 )
@@ -34,7 +34,7 @@ VALUES: Final = frozenset(
 DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 READABLE: Final = "a job is a Python file in UTF-8 that declares one table"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
-_BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
+_CLOCK_WORDS: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
 _MODULES: Final = ({"jobs", "lake", "pyspark"} | sys.stdlib_module_names) - (
     {"random", "secrets", "time", "uuid"}
     | {"asyncio", "ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver", "ssl", "urllib"}
@@ -45,8 +45,8 @@ _MODULES: Final = ({"jobs", "lake", "pyspark"} | sys.stdlib_module_names) - (
     | {"tokenize"}
 )
 _CLOCKS: Final = ("date.today", "datetime.now", "datetime.today", "datetime.utcnow")
-_OF_PROCESS: Final = frozenset({"__import__", "eval", "exec", "hash", "id", "input", "open"})
-"""Functions of Python that read what is no input, or differ between processes."""
+_PROCESS_DEPENDENT: Final = frozenset({"__import__", "eval", "exec", "hash", "id", "input", "open"})
+"""Functions of Python that may read other data than the inputs, or differ between processes."""
 _ORDERED: Final = frozenset({"enumerate", "iter", "join", "list", "map", "next", "tuple", "zip"})
 _UNORDERED: Final = frozenset({"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"})
 IMPORTS: Final = (
@@ -56,7 +56,7 @@ IMPORTS: Final = (
 
 
 class _Call(NamedTuple):
-    """Call in the code of a job or in its SQL, directly `inside` another call's arguments if that is named."""
+    """Call in the code of a job or in its SQL; `inside` names the call whose argument it is, if any."""
 
     name: str
     line: int
@@ -110,13 +110,13 @@ class JobFile:
 
     @cached_property
     def imported(self) -> Mapping[str, set[str]]:
-        """{dotted name in `jobs`: attributes that this file uses of it}.
+        """{dotted name in `jobs`: attributes of it that this file uses}.
 
-        A call of it counts as `function`, its bare name, such as one that is handed on, as `*`.
+        A call counts as the attribute `function`, the bare name (passed to another function, say) as `*`.
         """
         imported = defaultdict[str, set[str]](set)
-        paths = {_path(node) for node in self._nodes if isinstance(node, ast.Attribute)}
-        paths |= {f"{_path(node.func)}.function" for node in self._nodes if isinstance(node, ast.Call)}
+        paths = {_dotted_name(node) for node in self._nodes if isinstance(node, ast.Attribute)}
+        paths |= {f"{_dotted_name(node.func)}.function" for node in self._nodes if isinstance(node, ast.Call)}
         parts = {id(node.value) for node in self._nodes if isinstance(node, ast.Attribute)}
         paths |= {f"{node.id}.*" for node in self._nodes if isinstance(node, ast.Name) and id(node) not in parts}
 
@@ -161,7 +161,7 @@ class JobFile:
             parts["kind"] = ast.unparse(kind.func)
             options = {str(number): argument for number, argument in enumerate(kind.args, 1)}
             options |= {keyword.arg or "**": keyword.value for keyword in kind.keywords}
-            parts |= {f"kind option {name}": text for option in options.items() for name, text in _texts(*option)}
+            parts |= {f"kind option {name}": text for item in options.items() for name, text in _option_texts(*item)}
         else:
             parts["kind"] = ast.unparse(kind)
         return parts | {"rest of the file": _hash(rest)}
@@ -194,7 +194,7 @@ class JobFile:
         own = {f.name for f in functions} | {alias.asname or alias.name for node in imports for alias in node.names}
         for node in self._nodes:
             match node:
-                case ast.Call(func=ast.Name(id=name)) if name in _OF_PROCESS - own:
+                case ast.Call(func=ast.Name(id=name)) if name in _PROCESS_DEPENDENT - own:
                     fix = "use hashlib" if name == "hash" else "use only the rows of the inputs"
                     yield node.lineno, f"{name} has another result in another process", fix
                 case (
@@ -213,7 +213,7 @@ class JobFile:
         """Yield the sets that become sequences, unless the order makes no difference there."""
         calls = (node for node in self._nodes if isinstance(node, ast.Call) and _called(node) in _UNORDERED)
         unordered, sets = {id(argument) for call in calls for argument in call.args}, self._sets()
-        sequenced = (value for node in self._nodes if id(node) not in unordered for value in _sequenced(node))
+        sequenced = (value for node in self._nodes if id(node) not in unordered for value in _ordered_values(node))
         return (value for value in sequenced if _is_set(value, sets))
 
     def _sets(self) -> set[str]:
@@ -233,12 +233,12 @@ class JobFile:
         return written | {text for sql in written for text in texts_of(sql)}
 
     def _texts(self) -> Iterator[tuple[str, int, ast.AST]]:
-        """Yield (text, line, parent) of all texts but docstrings; a sum of texts, or a text with braces, is one."""
+        """Yield (text, line, parent) of all texts but docstrings. A sum of texts and an f-string are one text."""
         documented = {id(text) for text in _docstrings(self.tree)}
         for parent in self._nodes:
             for node in ast.iter_child_nodes(parent):
                 if isinstance(node, ast.expr) and id(node) not in documented and not _joins_texts(parent):
-                    text = _written(node)
+                    text = _static_text(node)
                     if text:
                         yield text, node.lineno, parent
 
@@ -249,14 +249,14 @@ class JobFile:
                     yield _Call(_name(node.func), node.lineno, _called(parent), bool(node.args or node.keywords))
                 elif isinstance(node, ast.Attribute) and node.attr == "_ingested_at":
                     yield _Call("_ingested_at", node.lineno)
-                elif isinstance(node, ast.Attribute) and _path(node).endswith(_CLOCKS) and not _called(parent):
+                elif isinstance(node, ast.Attribute) and _dotted_name(node).endswith(_CLOCKS) and not _called(parent):
                     yield _Call(node.attr, node.lineno)
         for text, line, parent in self._texts():
             if "_ingested_at" in text:
                 yield _Call("_ingested_at", line)
             if isinstance(parent, ast.Call) and _called(parent) == "call_function":
                 yield _Call(text.lower(), line, has_arguments=len(parent.args) > 1)
-            elif not isinstance(parent, ast.Compare) and _called(parent) not in VALUES:
+            elif not isinstance(parent, ast.Compare) and _called(parent) not in NOT_SQL:
                 yield from _sql_calls(text, line)
 
     def _fault(self, line: int, what: str, fix: str) -> DeclarationError:
@@ -269,10 +269,10 @@ def _place(path: Path) -> str:
     return "/".join(["jobs", *path.parts[start + 1 :]])
 
 
-def _path(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     """Return `a.b.c` as text; "" for an attribute of another expression."""
     if isinstance(node, ast.Attribute):
-        before = _path(node.value)
+        before = _dotted_name(node.value)
         return f"{before}.{node.attr}" if before else ""
     return node.id if isinstance(node, ast.Name) else ""
 
@@ -289,21 +289,21 @@ def _joins_texts(node: ast.AST) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add))
 
 
-def _written(node: ast.AST) -> str:
-    """Return a text as far as it is written, with a space for each part that is computed; "" if it is no text."""
+def _static_text(node: ast.AST) -> str:
+    """Return a text with a space for each computed part; "" for other nodes."""
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=parts):
-            return "".join(_written(part) or " " for part in parts)
+            return "".join(_static_text(part) or " " for part in parts)
         case ast.BinOp(left, ast.Add(), right):
-            return (_written(left) or " ") + (_written(right) or " ")
+            return (_static_text(left) or " ") + (_static_text(right) or " ")
     return ""
 
 
 def _sql_calls(text: str, line: int) -> Iterator[_Call]:
     sql, before = code_of(text), ""
-    yield from (_Call(match[1].lower(), line) for match in _BARE.finditer(sql))
+    yield from (_Call(match[1].lower(), line) for match in _CLOCK_WORDS.finditer(sql))
     for match in _CALL.finditer(sql):
         directly = before and sql[: match.start()].rstrip().endswith("(")
         has_arguments = not sql[match.end() :].lstrip().startswith(")")
@@ -315,14 +315,14 @@ def _may_import(name: str) -> bool:
     return name == "urllib.parse" or name.partition(".")[0] in _MODULES
 
 
-def _sequenced(node: ast.AST) -> Sequence[ast.expr]:
-    """Return the values whose order `node` uses. With a key, `sorted` keeps the order of equal keys."""
+def _ordered_values(node: ast.AST) -> Sequence[ast.expr]:
+    """Return the values whose order matters to `node`. With a key, `sorted` keeps the order of equal keys."""
     match node:
         case ast.Call():
-            has_key = any(each.arg == "key" for each in node.keywords)
+            has_key = any(keyword.arg == "key" for keyword in node.keywords)
             return node.args if has_key or _called(node) in _ORDERED else _unpacked(node.args)
         case ast.ListComp() | ast.GeneratorExp() | ast.DictComp():
-            return [each.iter for each in node.generators]
+            return [generator.iter for generator in node.generators]
         case ast.For():
             return [node.iter]
         case ast.List() | ast.Tuple():
@@ -331,7 +331,7 @@ def _sequenced(node: ast.AST) -> Sequence[ast.expr]:
 
 
 def _unpacked(values: Sequence[ast.expr]) -> list[ast.expr]:
-    return [each.value for each in values if isinstance(each, ast.Starred)]
+    return [value.value for value in values if isinstance(value, ast.Starred)]
 
 
 def _is_set(node: ast.AST | None, names: Collection[str] = ()) -> bool:
@@ -359,7 +359,7 @@ def _declares(node: ast.stmt, table: str) -> TypeGuard[ast.FunctionDef]:
     return isinstance(node, ast.FunctionDef) and node.name == table and bool(node.decorator_list)
 
 
-def _texts(name: str, option: ast.expr) -> Iterator[tuple[str, str]]:
+def _option_texts(name: str, option: ast.expr) -> Iterator[tuple[str, str]]:
     if not isinstance(option, ast.Dict):
         yield name, ast.unparse(option)
         return

@@ -36,17 +36,17 @@ FIELD: Final = "contract field "
 SOURCE: Final = "source"
 PARKED: Final = First((PLACE, ROW))
 DECIDING: Final = {"function", "kind"}
-"""Attributes of a declaration that can decide the rows of another table."""
+"""Attributes of a declaration whose use by another job can change that job's rows."""
 NESTED_PREFIXES: Final = ("array<", "struct<", "map<", "{")
-"""As a contract has them, and as Delta has them in JSON."""
+"""Prefixes of nested types in a contract, and of those that Delta writes as JSON."""
 
 
 @dataclass(frozen=True)
 class Project:
     """Contracts and tables, in the order of their dependencies.
 
-    `files` are the jobs by table, `modules` all files below `jobs/` that they import or are, by module. `staged` names
-    the homes of tables that are being built beside the live ones.
+    `files` are the jobs by table, `modules` these and all files below `jobs/` that they import, by module. `staged`
+    names the homes of tables that are being built beside the live ones.
     """
 
     settings: Settings
@@ -98,14 +98,12 @@ class Project:
         return [name for name in self.tables if name in reached - set(names) | set(including)]
 
     def fingerprint(self, declaration: Declaration, columns: Columns) -> str:
-        """Return a hash of all that decides the table's rows: job file, its imports other than inputs, kind's version,
-        and the contract fields that it reads, by the `columns` of a table's head.
-        """
+        """Return a hash of the job file, its imports, the kind's version, and the contract fields in a head's `columns`."""
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
-        borrowed = [file.fingerprint() for file in self._borrowed(declaration)]
-        parking = [f"{name} {text}" for name, text in _parking(declaration).items()]
+        imported = [file.fingerprint() for file in self._imports(declaration)]
+        parking = [f"{name} {text}" for name, text in _parking_texts(declaration).items()]
         revision = self._revision(declaration, columns)
-        return self.files[declaration.name].fingerprint(declaration.kind.name, revision, *fields, *borrowed, *parking)
+        return self.files[declaration.name].fingerprint(declaration.kind.name, revision, *fields, *imported, *parking)
 
     def texts(self) -> set[str]:
         return {text for file in self.modules.values() for text in file.texts}
@@ -123,8 +121,8 @@ class Project:
             SOURCE: self.files[declaration.name].text,
             "kind version": self._revision(declaration, columns),
             **{f"{FIELD}{name}": type_ for name, type_ in self._fields(declaration, columns).items()},
-            **{f"imported jobs file {self._label(file)}": file.fingerprint() for file in self._borrowed(declaration)},
-            **_parking(declaration),
+            **{f"imported jobs file {self._label(file)}": file.fingerprint() for file in self._imports(declaration)},
+            **_parking_texts(declaration),
         }
 
     def _revision(self, declaration: Declaration, columns: Columns) -> str:
@@ -134,8 +132,8 @@ class Project:
     def lineage(self, declaration: Declaration) -> str:
         """Return a hash of all that can decide the rows of the table and of all tables that it is derived from."""
         parents = [self.lineage(source.table) for source in declaration.inputs if source.table is not None]
-        every = {s.name: {"read": self.fields(s.name)} for s in declaration.inputs if s.is_log}
-        return hashlib.sha256("\n".join([self.fingerprint(declaration, every), *parents]).encode()).hexdigest()[:8]
+        fields = {s.name: {"read": self.fields(s.name)} for s in declaration.inputs if s.is_log}
+        return hashlib.sha256("\n".join([self.fingerprint(declaration, fields), *parents]).encode()).hexdigest()[:8]
 
     def fields(self, stream: str) -> dict[str, str]:
         if stream not in self._names_by_stream:
@@ -154,14 +152,14 @@ class Project:
             if name in columns.get(source.name, {}).get("read", {})
         }
 
-    def _borrowed(self, declaration: Declaration) -> list[JobFile]:
-        """Return the files whose code the table's function can call, without inputs of which it uses only the table."""
+    def _imports(self, declaration: Declaration) -> list[JobFile]:
+        """Return the files whose code the table's function can call; not those that it uses only as inputs."""
         file = self.files[declaration.name]
         inputs = {self.files[source.name].module for source in declaration.inputs if not source.is_log}
-        found = self._used(file) | {*file.imported} & self.modules.keys() - inputs - {file.module}
+        found = self._used_modules(file) | {*file.imported} & self.modules.keys() - inputs - {file.module}
         pending = [*found]
         while pending:
-            new = self._used(self.modules[pending.pop()]) - found - {file.module}
+            new = self._used_modules(self.modules[pending.pop()]) - found - {file.module}
             found |= new
             pending += new
         return sorted((self.modules[module] for module in found), key=lambda file: (file.path.stem, file.module))
@@ -173,8 +171,8 @@ class Project:
     def _tables_by_module(self) -> dict[str, str]:
         return {job.module: table for table, job in self.files.items() if table == job.path.stem}  # no parked ones
 
-    def _used(self, file: JobFile) -> set[str]:
-        """Return the modules of which `file` uses more than to name their table as an input."""
+    def _used_modules(self, file: JobFile) -> set[str]:
+        """Return the modules that `file` uses for more than naming their table as an input."""
 
         def is_used(module: str) -> bool:
             table = self._tables_by_module.get(module)
@@ -191,7 +189,7 @@ class Project:
         return streams
 
 
-def _parking(declaration: Declaration) -> dict[str, str]:
+def _parking_texts(declaration: Declaration) -> dict[str, str]:
     zone = (declaration.parked_of or declaration).kind.zone
     texts = (definition_text(expectation.type, expectation.kwargs, zone) for expectation in declaration.parking)
     parts = {f"parking {number}": text for number, text in enumerate(texts, 1)}
@@ -212,7 +210,7 @@ def load(settings: Settings) -> Project:
     return project
 
 
-def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
+def sound_project(settings: Settings) -> tuple[Project, list[DeclarationError]]:
     """Return the project without tables that depend on faulty declarations; and the faults."""
     contracts, faulty = sound_contracts(settings)
     project, faults = _load_tables(settings, contracts, faulty)
@@ -225,17 +223,17 @@ def _load_tables(
 ) -> tuple[Project, list[DeclarationError]]:
     """Load tables other than those over `faulty` streams. Faults of declarations are added only if no file has one."""
     files, faults = _read_files(settings)
-    modules, unread = _modules(settings, files)
+    modules, unreadable = _modules(settings, files)
     by_path = {file.path: file for file in files}
-    wrong = {module: [*file.faults()] for module, file in modules.items()}
+    module_faults = {module: [*file.faults()] for module, file in modules.items()}
     cycles = _cycles(files)
-    faults += [*unread, *chain(*wrong.values()), *cycles]
+    faults += [*unreadable, *chain(*module_faults.values()), *cycles]
     if faults:
-        sound = {module for module, of_module in wrong.items() if not of_module}
+        sound = {module for module, of_module in module_faults.items() if not of_module}
         files = [f for f in files if f.module in sound and {*f.imported} & modules.keys() <= sound and not cycles]
     with importing(settings.project):
-        declarations, of_declarations = _declarations(contracts, files, by_path, faulty)
-    faults = faults or of_declarations
+        declarations, declaration_faults = _declarations(contracts, files, by_path, faulty)
+    faults = faults or declaration_faults
     graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in declarations.items()}
     tables: dict[str, Declaration] = {}
     job_files: dict[str, JobFile] = {}

@@ -54,7 +54,6 @@ class RejectionExcess:
 
     @property
     def advice(self) -> str:
-        """Return the fix in a few words."""
         return ACCEPTED if self.is_accepted else f"repair and replay them, or lake quarantine accept {self.stream}"
 
     def __str__(self) -> str:
@@ -106,24 +105,24 @@ def tables_by_stream(project: Project, tables: Iterable[Declaration]) -> dict[st
 
 
 def find_excesses(project: Project, readers: Mapping[str, Iterable[str]], cut: Cut) -> list[RejectionExcess]:
-    every = (find_excess(project, stream, cut, readers[stream]) for stream in sorted(readers))
-    return [over for over in every if over is not None]
+    excesses = (find_excess(project, stream, cut, readers[stream]) for stream in sorted(readers))
+    return [excess for excess in excesses if excess is not None]
 
 
 def stop_errors(project: Project, tables: Iterable[Declaration], cut: Cut) -> list[QualityError]:
-    """Return an error of each excess. It names the `tables` that are held, unless they are published by groups."""
+    """Return an error for each excess. It names the `tables` that are held, unless they are published by groups."""
     readers = tables_by_stream(project, tables)
     by_groups = project.settings.publish.groups
     return [
         QualityError(
-            str(over) if by_groups else f"{over}; held: {', '.join(readers[over.stream])}",
-            where=over.where,
-            fix=over.fix,
+            str(excess) if by_groups else f"{excess}; held: {', '.join(readers[excess.stream])}",
+            where=excess.where,
+            fix=excess.fix,
         )
-        for over in find_excesses(project, readers, cut)
+        for excess in find_excesses(project, readers, cut)
     ]
 
 
 def _published_batches(project: Project, tables: Iterable[str]) -> Mapping[str, int]:
-    at = groups.published(project.settings, project.groups, latest_edition(project.settings), [*tables])
+    at = groups.published_cut(project.settings, project.groups, latest_edition(project.settings), [*tables])
     return get_cut(project.settings, at).batches if at else {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lake.errors import LakeError, QualityError, Unavailable
 from lake.progress import OnProgress
-from lake.project.groups import cuts, held_with
+from lake.project.groups import held_with, published_cuts
 from lake.project.project import Project
 from lake.publish.check import checked_tables
 from lake.session import SessionFactory
@@ -74,7 +74,7 @@ def tables_by_group(
     # A waiting group reports the group that it waits for, not its own late tables.
     reasons = {group: error.what for group, error in errors.items()} | held_with(project.groups, causes)
     reasons |= held_with(project.groups, reasons)
-    at = cuts(project.settings, project.groups, latest)
+    at = published_cuts(project.settings, project.groups, latest)
     for line in _held_lines(reasons, errors, at):
         on_progress(line)
     others = tuple(group for group in project.groups if group not in reasons)

@@ -181,7 +181,7 @@ class _StagedTables:
         ]
 
     def finish(self, declaration: Declaration) -> EditionTable:
-        """Copy the table to its usual folder if it is staged, record the folders of its inputs, and return its entry."""
+        """Copy the table to its usual folder if it is staged, and record the folders of its inputs."""
         name = declaration.name
         entry = self.tables[name]
         live, own = (self.project.table_in(declaration, home) for home in (entry.home, name))

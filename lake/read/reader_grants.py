@@ -10,7 +10,7 @@ from typing import Any
 from lake.config import Settings
 from lake.contracts.contract import streams_of
 from lake.errors import DeclarationError, did_you_mean
-from lake.project.project import sound
+from lake.project.project import sound_project
 from lake.read import logs, system_tables
 from lake.store.ledger import editions, grants
 from lake.store.ledger.grants import EVERY, Grant
@@ -63,7 +63,7 @@ def profile(grant: Grant, token: str, url: str) -> str:
 
 def _grantable(settings: Settings) -> list[str]:
     edition = editions.current_edition(settings)
-    tables = {table.name: table.layer for table in sound(settings)[0].tables.values()}
+    tables = {table.name: table.layer for table in sound_project(settings)[0].tables.values()}
     tables |= {name: table.layer for name, table in edition.tables.items()} if edition else {}
     streams, every = streams_of(settings), (*LAYERS, logs.SCHEMA, system_tables.LEDGER_SCHEMA)
     return [

@@ -289,18 +289,18 @@ def _nothing_published(settings: Settings) -> DeclarationError:
 
 def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
     from lake.project import rejection_limits
-    from lake.project.project import sound
+    from lake.project.project import sound_project
     from lake.quality import failures
     from lake.store.ledger import checks, runs
 
     if stops := [check for check in checks.last_checks(settings).values() if check.outcome == "stopped"]:
         stopped = f"a gate stopped cut {max(check.cut for check in stops)}"
         yield "\n".join([stopped, *failures.stop_messages(stops)]), failures.fix_text(stops)
-    project, faults = sound(settings)
+    project, faults = sound_project(settings)
     if cut := cuts.latest_cut(settings):
         readers = rejection_limits.tables_by_stream(project, project.tables.values())
-        for over in rejection_limits.find_excesses(project, readers, cut):
-            yield f"{over} ({over.where})", over.fix
+        for excess in rejection_limits.find_excesses(project, readers, cut):
+            yield f"{excess} ({excess.where})", excess.fix
     for fault in faults:
         yield f"{fault.what} ({fault.where})" if fault.where else fault.what, fault.fix
     for run in runs.newest_runs(settings):

@@ -19,7 +19,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from lake.config import Settings
 from lake.contracts.contract import known_stream, sound_contracts
 from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
-from lake.project.project import sound
+from lake.project.project import sound_project
 from lake.records.single_reader import SingleReader
 from lake.serve import bodies
 from lake.serve.access import Access
@@ -103,7 +103,7 @@ def _deciding(settings: Settings, streams: Sequence[str]) -> DeclaredIntake:
 async def _decide_here(
     settings: Settings, declared: DeclaredIntake, writer: GroupWriter, command: DecisionRequest
 ) -> dict[str, Any]:
-    (_, faults), (project, _) = sound_contracts(settings), sound(settings)
+    (_, faults), (project, _) = sound_contracts(settings), sound_project(settings)
     faulty = faulty_streams(settings, declared, faults, project.tables)
     DeclarationError.raise_any(faulty[stream] for stream in command.streams if stream in faulty)
     commits = Commits(writer)

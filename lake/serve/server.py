@@ -29,7 +29,7 @@ from starlette.routing import Route
 from lake.config import ServeSettings, Settings
 from lake.contracts.contract import sound_contracts
 from lake.errors import Unavailable
-from lake.project.project import sound
+from lake.project.project import sound_project
 from lake.serve import pages
 from lake.serve.access import Access
 from lake.serve.app import Intake
@@ -89,7 +89,7 @@ def serve(
 def _intake(settings: Settings, declared: DeclaredIntake, url: str, ends: ExitStack) -> Intake:
     contracts, faults = sound_contracts(settings)
     access = Access.of(settings, declared)
-    project = sound(settings)[0] if declared.decide else None
+    project = sound_project(settings)[0] if declared.decide else None
     faulty = faulty_streams(settings, declared, faults, project.tables if project else ())
     validator = CommandValidator(declared, rules(project, declared, faulty)) if project else None
     for stream, fault in faulty.items():

@@ -17,7 +17,7 @@ from lake.config import Settings, load_settings
 from lake.contracts.determinism import NONDETERMINISTIC
 from lake.errors import DeclarationError
 from lake.project.jobfile import JobFile
-from lake.project.project import load, sound
+from lake.project.project import load, sound_project
 from tests.shop import contract, declare
 
 REPOSITORY = Path(__file__).parents[2]
@@ -470,7 +470,7 @@ def test_fault_of_an_imported_module_is_reported_once_and_omits_its_table(things
     write(things, "newest", f"from jobs.sizes import os{GOOD}")
     write(things, "other", GOOD.replace("newest", "other"))
     assert refusal(things).count("imports os (jobs/sizes.py:1)") == 1
-    assert [*sound(things)[0].tables] == ["other"]
+    assert [*sound_project(things)[0].tables] == ["other"]
 
 
 def test_definition_is_compared_part_by_part(tmp_path: Path) -> None:

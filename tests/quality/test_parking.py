@@ -20,7 +20,7 @@ from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.ops import pipeline
-from lake.project.project import load, sound
+from lake.project.project import load, sound_project
 from lake.quality.row_conditions import ROW_CONDITIONS
 from lake.quality.suite import Expectation
 from lake.store.ledger import checks
@@ -196,7 +196,7 @@ def test_parking_is_rejected_for_a_kind_without_rows(project: Settings, text: st
 def test_faulty_quality_file_leaves_the_other_tables_sound(project: Settings, text: str) -> None:
     park(project, {})
     project.path("quality/current_sale.json").write_text(text)
-    found, faults = sound(project)
+    found, faults = sound_project(project)
     assert [*found.tables] == ["first_sale"]
     assert ["quality/current_sale.json:1" in str(fault) for fault in faults] == [True]
 

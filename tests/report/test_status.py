@@ -21,7 +21,7 @@ from lake.ops.catalog import catalogue
 from lake.ops.render import as_data, as_text, failed_conditions
 from lake.ops.status import status as look
 from lake.ops.status_records import Status
-from lake.project.project import Project, load, sound
+from lake.project.project import Project, load, sound_project
 from lake.quality.failures import stop_messages
 from lake.read.edition_check import verify_edition
 from lake.store import duckdb_tables, quarantine
@@ -440,7 +440,7 @@ def test_status_shows_a_faulty_declaration_beside_the_others(flights: Project) -
     settings, table = flights.settings, next(iter(flights.tables))
     jobs = [file for file in settings.path("jobs").rglob("*.py") if file.stem == table]
     jobs[0].write_text(jobs[0].read_text().replace("@table(", "@table(Lates, ", 1))
-    project, faults = sound(settings)
+    project, faults = sound_project(settings)
     state = look(project, faults)
     [fault] = state.faults
     assert "name 'Lates' is not defined (jobs/" in fault
@@ -454,7 +454,7 @@ def test_status_shows_a_faulty_declaration_beside_the_others(flights: Project) -
 def test_status_shows_a_source_fault_in_its_line_with_its_fix(project: Settings) -> None:
     project.path("sources").mkdir()
     project.path("sources/till.toml").write_text('kind = "kafkaa"')
-    [line] = [line for line in as_text(look(*sound(project))) if line.startswith("till ")]
+    [line] = [line for line in as_text(look(*sound_project(project))) if line.startswith("till ")]
     assert "unknown kind 'kafkaa' (sources/till.toml) fix: did you mean 'kafka'?" in line
 
 
@@ -465,6 +465,6 @@ def test_status_shows_a_declaration_error_of_a_ledger_reader(
         raise DeclarationError("the alert is faulty", where="alerts/late.toml", fix="correct it")
 
     monkeypatch.setattr("lake.ops.status.consumer_statuses", fail)
-    state = look(*sound(project))
+    state = look(*sound_project(project))
     assert state.faults == ("the alert is faulty (alerts/late.toml)",)
     assert not state.damaged

@@ -26,7 +26,7 @@ from lake.errors import LakeError, StartOver
 from lake.ops.render import failed_conditions
 from lake.ops.status import status
 from lake.ops.status_records import Status
-from lake.project.project import sound
+from lake.project.project import sound_project
 from lake.read.sql import reader
 from lake.sinks.deliver import deliver
 from lake.sinks.plan import DeliveryPlan
@@ -64,7 +64,7 @@ class Measurements:
 
     @cached_property
     def status(self) -> Status:
-        return status(*sound(self.settings))
+        return status(*sound_project(self.settings))
 
     def measured(self, alert: StateAlert) -> tuple[float | None, str, str]:
         """Return value, description and subject. The value is None if nobody can know whether it is above the limit."""
