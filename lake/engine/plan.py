@@ -21,7 +21,7 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import visible
 from lake.project.declaration import Declaration
 from lake.project.project import FIELD, SOURCE, Project
-from lake.quality.gate import must_suit
+from lake.quality.gate import check_suite_fits
 from lake.quality.suite import Suite, read_suite
 from lake.session import SessionFactory
 from lake.session.spark_session import start
@@ -283,7 +283,7 @@ def load_suites(project: Project) -> dict[str, Suite]:
             newest = (suite.hash, table.home, delta.newest_version(table.path))
             known = last is not None and (last.suite, last.home, last.version) == newest
             if not known and (schema := _schema(project, declaration)):
-                must_suit(suite, schema, declaration.kind.zone)
+                check_suite_fits(suite, schema, declaration.kind.zone)
         except DeclarationError as fault:
             faults.append(fault)
     DeclarationError.raise_any(faults)

@@ -98,7 +98,7 @@ class Project:
         return [name for name in self.tables if name in reached - set(names) | set(including)]
 
     def fingerprint(self, declaration: Declaration, columns: Columns) -> str:
-        """Return a hash of the job file, its imports, the kind's version, and the contract fields in a head's `columns`."""
+        """Return a hash of the job file, its imports, the kind's version, and the fields in a head's `columns`."""
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
         imported = [file.fingerprint() for file in self._imports(declaration)]
         parking = [f"{name} {text}" for name, text in _parking_texts(declaration).items()]

@@ -1,7 +1,7 @@
-"""Columns in expectations: exact comparisons in DuckDB SQL, with written values and with each other.
+"""Columns in expectations: exact comparisons in DuckDB SQL, with values of a quality file and with each other.
 
-A comparison with null is null, one with NaN false. Numbers compare as written; a float column, and what is compared
-with it, by the nearest value of its type; text by code points. A day compared with a time is its midnight; a time
+A comparison with null is null, one with NaN false. Numbers compare as written, values compared with a float column
+as the nearest value of its type, text by code points. A day compared with a time is its midnight; a time
 without an offset is in the `zone` of the table's windows.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Key = Fraction | float | str
-"""Exact Python value: numbers, days and microseconds since 1970 as fractions; NaN and infinity as floats."""
+"""Exact value in Python: numbers, days and microseconds since 1970 as fractions; NaN and infinity as floats."""
 Operator = Literal["=", "<", "<=", ">", ">="]
 
 INTEGER, DECIMAL, FLOAT, TEXT, BOOLEAN, BINARY = "integer", "decimal", "float", "text", "boolean", "binary"
@@ -146,7 +146,8 @@ class ExpectationColumn:
         return f"CAST({text} || '{'0' * (scale - self.digits[1])}' AS BIGNUM)"
 
     @property
-    def python(self) -> str:
+    def key_sql(self) -> str:
+        """SQL of a value that `read_key` turns into a Key."""
         match self.kind:
             case "date":
                 return f"({self.sql} - DATE '1970-01-01')"
@@ -158,7 +159,7 @@ class ExpectationColumn:
                 return f"CAST({self.sql} AS DOUBLE)"
         return f"CAST({self.sql} AS VARCHAR)" if self.kind in EXACT else self.sql
 
-    def read(self, value: Any) -> Key:
+    def read_key(self, value: Any) -> Key:
         if isinstance(value, float):
             return Fraction(value) if isfinite(value) else value
         return Fraction(value) if self.kind in EXACT or not isinstance(value, str) else value
@@ -267,4 +268,4 @@ def _kind(of: pa.DataType) -> str:
         (LOCAL, t.is_timestamp),
         (LIST, lambda of: t.is_list(of) or t.is_large_list(of)),
     )
-    return next((kind for kind, is_one in tests if is_one(of)), NESTED)
+    return next((kind for kind, is_kind in tests if is_kind(of)), NESTED)

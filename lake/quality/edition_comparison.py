@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EditionComparison:
-    """Table `now`, and `had` of its last edition; only `current` rows count.
+    """Table `now`, and as it was in its last edition: `before`. Reads only `columns`, and rows that are `current`."""
 
-    DuckDB reads `columns` of the files, within the setting `client_memory`.
-    """
-
-    had: Scan
+    before: Scan
     now: Scan
     key: tuple[str, ...]
     columns: Sequence[str]
@@ -43,32 +40,32 @@ class EditionComparison:
 
     def query_both(self, sql: str) -> list[dict[str, Any]]:
         with duckdb_tables.connection() as con, ExitStack() as stack:
-            for name, scan in (("had", self.had), ("now", self.now)):
+            for name, scan in (("before", self.before), ("now", self.now)):
                 stack.enter_context(scan.registered(con, name, self.columns, self.current))
             rows: list[dict[str, Any]] = con.sql(sql).to_arrow_table().to_pylist()
             return rows
 
-    def gone(self, expectation: Expectation) -> ExpectationResult:
-        same = " AND ".join(f"had.{quoted(c)} IS NOT DISTINCT FROM now.{quoted(c)}" for c in self.key)
+    def removed_keys(self, expectation: Expectation) -> ExpectationResult:
+        same = " AND ".join(f"before.{quoted(c)} IS NOT DISTINCT FROM now.{quoted(c)}" for c in self.key)
         keys = ", ".join(map(quoted, self.key))
-        gone = self.query_both(
-            f"""SELECT {keys}, count(*) OVER () AS _failed FROM had ANTI JOIN now ON {same}
+        removed = self.query_both(
+            f"""SELECT {keys}, count(*) OVER () AS _failed FROM before ANTI JOIN now ON {same}
                 ORDER BY {keys} LIMIT {EXAMPLES}"""
         )
-        failed = gone[0]["_failed"] if gone else 0
-        kwargs, [counted] = expectation.kwargs, self.query_both("SELECT count(*) AS rows FROM had")
+        failed = removed[0]["_failed"] if removed else 0
+        kwargs, [counted] = expectation.kwargs, self.query_both("SELECT count(*) AS rows FROM before")
         allowed = max(exact(kwargs["share"]) * counted["rows"], exact(kwargs.get("rows", 0)))
-        examples = [{name: row[name] for name in self.key} for row in gone]
+        examples = [{name: row[name] for name in self.key} for row in removed]
         return ExpectationResult(expectation, failed <= allowed, counted["rows"], failed, examples=examples)
 
-    def count(self, expectation: Expectation) -> ExpectationResult:
-        [rows] = self.query_both("SELECT (SELECT count(*) FROM had) AS had, (SELECT count(*) FROM now) AS now")
-        return _compare_numbers(expectation, Fraction(rows["had"]), Fraction(rows["now"]))
+    def row_count(self, expectation: Expectation) -> ExpectationResult:
+        [rows] = self.query_both("SELECT (SELECT count(*) FROM before) AS before, (SELECT count(*) FROM now) AS now")
+        return _compare_numbers(expectation, Fraction(rows["before"]), Fraction(rows["now"]))
 
-    def sum(self, expectation: Expectation) -> ExpectationResult:
+    def column_sum(self, expectation: Expectation) -> ExpectationResult:
         name = expectation.kwargs["column"]
         sums = []
-        for table, scan in (("had", self.had), ("now", self.now)):
+        for table, scan in (("before", self.before), ("now", self.now)):
             with (
                 duckdb_tables.connection() as con,
                 scan.registered(con, table, [name], self.current),
@@ -80,9 +77,9 @@ class EditionComparison:
 
 
 JUDGES: Final[Mapping[str, Callable[[EditionComparison, Expectation], ExpectationResult]]] = {
-    expectation_types.KEYS_GONE: EditionComparison.gone,
-    expectation_types.ROWS_CHANGED: EditionComparison.count,
-    expectation_types.SUM_CHANGED: EditionComparison.sum,
+    expectation_types.KEYS_GONE: EditionComparison.removed_keys,
+    expectation_types.ROWS_CHANGED: EditionComparison.row_count,
+    expectation_types.SUM_CHANGED: EditionComparison.column_sum,
 }
 
 
@@ -91,10 +88,10 @@ def judge_edition_changes(
 ) -> list[ExpectationResult]:
     expectations = list(expectations)
     edition = latest_edition(table.settings) if expectations else None
-    before = edition.tables.get(table.name) if edition else None
-    if before is None:
+    published = edition.tables.get(table.name) if edition else None
+    if published is None:
         return [ExpectationResult(expectation, True) for expectation in expectations]
-    old = Scan(Warehouse(table.settings).root / before.path, before.version)
+    old = Scan(Warehouse(table.settings).root / published.path, published.version)
     new = Scan(table.path, version)
     key, current = kind.current_identity, kind.current
     findings = []
@@ -107,13 +104,13 @@ def judge_edition_changes(
     return findings
 
 
-def _compare_numbers(expectation: Expectation, had: Key, now: Key) -> ExpectationResult:
+def _compare_numbers(expectation: Expectation, before: Key, now: Key) -> ExpectationResult:
     """A number that is not finite must stay the same."""
-    observed = f"{_text(now)}, where the last edition has {_text(had)}"
-    if not (isinstance(had, Fraction) and isinstance(now, Fraction)):
-        return ExpectationResult(expectation, str(had) == str(now), observed=observed)
+    observed = f"{_text(now)}, where the last edition has {_text(before)}"
+    if not (isinstance(before, Fraction) and isinstance(now, Fraction)):
+        return ExpectationResult(expectation, str(before) == str(now), observed=observed)
     return ExpectationResult(
-        expectation, abs(now - had) <= exact(expectation.kwargs["share"]) * abs(had), observed=observed
+        expectation, abs(now - before) <= exact(expectation.kwargs["share"]) * abs(before), observed=observed
     )
 
 

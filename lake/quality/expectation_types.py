@@ -36,14 +36,14 @@ OWN_ARGUMENTS: Final = {
 TYPE_ARGUMENTS: Final = {"type_", "type_list"}
 DIVERGENCE: Final = "expect_column_kl_divergence_to_be_less_than"
 UNIQUE: Final = frozenset({"expect_column_values_to_be_unique", "expect_compound_columns_to_be_unique"})
-FENCED: Final = frozenset({"expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers"})
-ACROSS_ROWS: Final = UNIQUE | FENCED
+OUTLIERS: Final = frozenset({"expect_column_value_z_scores_to_be_less_than", "expect_column_values_to_not_be_outliers"})
+ACROSS_ROWS: Final = UNIQUE | OUTLIERS
 
 KEYS_GONE: Final = "expect_keys_gone_since_last_edition_to_be_at_most"
 ROWS_CHANGED: Final = "expect_row_count_change_since_last_edition_to_be_at_most"
 SUM_CHANGED: Final = "expect_column_sum_change_since_last_edition_to_be_at_most"
 
-SINCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
+EDITION_TYPES: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     KEYS_GONE: (frozenset({"share", "rows"}), frozenset({"share"})),
     ROWS_CHANGED: (frozenset({"share"}), frozenset({"share"})),
     SUM_CHANGED: (frozenset({"column", "share"}), frozenset({"column", "share"})),
@@ -96,22 +96,23 @@ class ExpectationRule:
 @cache
 def known_types() -> Mapping[str, str]:
     index = json.loads((_schemas() / "index.json").read_text("utf-8"))
-    return {name: entry["schema_file"] for name, entry in index["expectations"].items()} | dict.fromkeys(SINCE, "")
+    files = {name: entry["schema_file"] for name, entry in index["expectations"].items()}
+    return files | dict.fromkeys(EDITION_TYPES, "")
 
 
 @cache
 def rule_of(expectation: str) -> ExpectationRule:
-    if expectation in SINCE:
-        return ExpectationRule(expectation, *SINCE[expectation], domain=EDITION, issues=frozenset())
+    if expectation in EDITION_TYPES:
+        return ExpectationRule(expectation, *EDITION_TYPES[expectation], domain=EDITION, issues=frozenset())
     schema = json.loads((_schemas() / known_types()[expectation]).read_text("utf-8"))
     properties: Mapping[str, Any] = schema["properties"]
-    about = properties["metadata"]["properties"]
+    metadata = properties["metadata"]["properties"]
     return ExpectationRule(
         expectation,
         frozenset(properties) - OWN_ARGUMENTS,
         frozenset(schema.get("required", ())),
-        about["domain_type"]["description"],
-        frozenset(about["data_quality_issues"]["const"]),
+        metadata["domain_type"]["description"],
+        frozenset(metadata["data_quality_issues"]["const"]),
     )
 
 

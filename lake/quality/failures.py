@@ -60,8 +60,8 @@ def failure_message(result: Mapping[str, Any]) -> str:
         for row in result["examples"]
     )
     more = " …" if result["failed"] > len(result["examples"]) else ""
-    such = f": {rows}{more}" if rows else ""
-    return f"{what} for {result['failed']} of {result['rows']} rows{such} ({result['where']})"
+    examples = f": {rows}{more}" if rows else ""
+    return f"{what} for {result['failed']} of {result['rows']} rows{examples} ({result['where']})"
 
 
 def stopping_results(check: Check) -> list[Mapping[str, Any]]:

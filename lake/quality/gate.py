@@ -23,7 +23,7 @@ from lake.kinds.grouped_map import arrow_schema
 from lake.quality import row_conditions
 from lake.quality.edition_comparison import judge_edition_changes
 from lake.quality.failures import fix_text, stop_messages
-from lake.quality.gx import ExpectationResult, build_judges, judge, judge_rows, prepare, row_result
+from lake.quality.gx import ExpectationResult, build_judges, import_library, judge, judge_rows, row_result
 from lake.quality.row_conditions import ExpectationTerms, expectation_columns, failure_sql
 from lake.quality.row_tests import EXAMPLES, CheckedRows, FailureCounts, find_unsuitable
 from lake.quality.suite import Expectation, Suite, load_suite
@@ -53,7 +53,7 @@ class GateStopped(QualityError):
 def warm_up(settings: Settings) -> None:
     """Import the gate's library in a thread before the first check of a project."""
     if files_in(settings.path("quality"), ".json") and not checks.last_checks(settings, "table"):
-        threading.Thread(target=prepare, name="gate", daemon=True).start()
+        threading.Thread(target=import_library, name="gate", daemon=True).start()
 
 
 def judge_diff(table: Table, kind: Kind, diff: Rows, *, cut: int) -> str | None:
@@ -143,7 +143,7 @@ def _without_values(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _version_exists(table: Table, last: Check) -> bool:
-    """Return False if the judged version was lost: another commit can have its number."""
+    """Return whether the judged version was not lost; if it was, another commit may have its number."""
     later = takewhile(lambda head: head.version >= (last.version or 0), table.heads())
     return any((head.version, head.cut) == (last.version, last.cut) for head in later)
 
@@ -184,14 +184,14 @@ def _judge_invariants(table: Table, kind: Kind, where: str, version: int) -> lis
 
 
 @lru_cache(maxsize=256)
-def must_suit(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
+def check_suite_fits(suite: Suite, schema: pa.Schema, zone: str | None) -> None:
     """Raise DeclarationError if an expectation cannot judge rows of `schema`, whose times are in `zone`."""
     DeclarationError.raise_any(suite.faults(schema.names))
     DeclarationError.raise_any(find_unsuitable(suite.expectations, schema, zone))
 
 
 def _validate(table: Table, suite: Suite, schema: pa.Schema, zone: str | None) -> None:
-    must_suit(suite, schema, zone)
+    check_suite_fits(suite, schema, zone)
     last = checks.last_checks(table.settings, "table").get(table.name)
     if last is None or last.suite != suite.hash:
         build_judges(expectation for expectation in suite.expectations if not expectation.rule.compares_editions)
@@ -207,7 +207,7 @@ def judge_frame(
     from pyspark.sql import functions as F
 
     tests = list[str]()
-    for expectation in expectations:  # three tests each: rows in scope, considered and failing ones
+    for expectation in expectations:  # three tests each: is a row in scope, is it considered, does it fail
         with expectation.convert_errors():
             terms = ExpectationTerms(expectation.kwargs, columns)
             tests += [terms.where, f"{terms.where} AND {terms.considered(expectation.type)}"]
@@ -219,11 +219,11 @@ def judge_frame(
     count = [F.count_if(F.array_contains("true tests", number)) for number in range(len(tests))]
     found = tested.agg(*(column.alias(str(number)) for number, column in enumerate(count))).first()
     findings = []
-    for place, expectation in enumerate(expectations):
-        about, considered, failed = (found[str(3 * place + part)] for part in range(3)) if found else (0, 0, 0)
-        failing = tested.where(F.array_contains("true tests", 3 * place + 2))
+    for number, expectation in enumerate(expectations):
+        in_scope, considered, failed = (found[str(3 * number + part)] for part in range(3)) if found else (0, 0, 0)
+        failing = tested.where(F.array_contains("true tests", 3 * number + 2))
         examples = _examples(failing, [*identity, *(expectation.columns or ())]) if failed else []
-        findings.append(row_result(expectation, FailureCounts(about, considered, failed, examples)))
+        findings.append(row_result(expectation, FailureCounts(in_scope, considered, failed, examples)))
     return findings
 
 

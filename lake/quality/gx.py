@@ -1,7 +1,7 @@
 """Verdicts of Great Expectations from metrics that DuckDB counts exactly.
 
-The library validates arguments of new expectations, and decides about a value of the whole table that is not clearly
-as expected: its import takes seconds and 130 MB.
+The library is imported only to validate arguments of new expectations, and to judge a metric of the whole table that
+`is_clearly_met` leaves open: the import takes seconds and 130 MB.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def judge_rows(
 
 def judge(expectations: Sequence[Expectation], rows: CheckedRows) -> list[ExpectationResult]:
     counts = rows.counts([expectation for expectation in expectations if expectation.rule.is_by_row])
-    return [row_result(each, counts[each]) if each in counts else _table_result(each, rows) for each in expectations]
+    return [row_result(e, counts[e]) if e in counts else _table_result(e, rows) for e in expectations]
 
 
 def row_result(expectation: Expectation, count: FailureCounts) -> ExpectationResult:
@@ -90,7 +90,7 @@ def row_result(expectation: Expectation, count: FailureCounts) -> ExpectationRes
 
 
 def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
-    prepare()
+    import_library()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     judges, faults = [], []
@@ -107,7 +107,7 @@ def build_judges(expectations: Iterable[Expectation]) -> list[Judge]:
 
 
 @cache
-def prepare() -> None:
+def import_library() -> None:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")  # send no telemetry
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its internals, which users cannot fix

@@ -1,4 +1,4 @@
-"""DuckDB SQL conditions of expectations about single rows, for gate and parking.
+"""Conditions of expectations about single rows in DuckDB SQL, for gate and parking.
 
 A row fails if it is considered and the condition is false or null. With one column, rows with null are not considered;
 with several, `ignore_row_if` decides. Nulls are equal to each other; NaNs too, for uniqueness.
@@ -44,6 +44,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "neither": "",
     "never": "",
 }
+"""{`ignore_row_if`: operator that joins the tests for null of the columns}."""
 OPERATORS: Final[Mapping[str, str]] = {"==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 CONDITION: Final = "row_condition"
 
@@ -80,8 +81,8 @@ class ExpectationTerms:
         return "true" if condition is None else f"coalesce({_row_condition_sql(condition, self.columns)}, false)"
 
     def considered(self, type_: str) -> str:
-        """Return the SQL condition of considered rows, of those in `where`."""
-        if type_ in OF_NULLS:
+        """Return the SQL condition for considered rows among those of `where`."""
+        if type_ in NULL_TYPES:
             return "true"
         nulls = [f"{column.sql} IS NULL" for column in self.checked_columns]
         default = "both_values_are_missing" if "column_A" in self.kwargs else "all_values_are_missing"
@@ -272,7 +273,7 @@ ROW_CONDITIONS: Final[Mapping[str, Callable[[ExpectationTerms], str]]] = {
     "expect_multicolumn_values_to_be_equal": _all_equal_sql,
     "expect_select_column_values_to_be_unique_within_record": _distinct_sql,
 }
-OF_NULLS: Final = frozenset({"expect_column_values_to_not_be_null", "expect_column_values_to_be_null"})
+NULL_TYPES: Final = frozenset({"expect_column_values_to_not_be_null", "expect_column_values_to_be_null"})
 
 
 def _row_condition_sql(condition: Any, columns: Mapping[str, ExpectationColumn]) -> str:

@@ -62,8 +62,8 @@ class CheckedRows:
             with expectation.convert_errors():
                 tests[expectation] = self.test(expectation)
         counts: dict[Expectation, FailureCounts] = {}
-        for source, several in groupby(sorted(tests, key=lambda e: tests[e].source), key=lambda e: tests[e].source):
-            group = list(several)
+        for source, of_source in groupby(sorted(tests, key=lambda e: tests[e].source), key=lambda e: tests[e].source):
+            group = list(of_source)
             columns = ", ".join(
                 f"count(*) FILTER (WHERE {test})"
                 for t in map(tests.__getitem__, group)

@@ -96,16 +96,16 @@ class ColumnValues:
     def extreme(self, function: str) -> Key | None:
         if not self.has_no_nan:
             return nan
-        sql = replace(self.value, expression=f"{function}(v)").python
+        sql = replace(self.value, expression=f"{function}(v)").key_sql
         [(value,)] = self.rows(f"SELECT {sql} FROM v")
-        return None if value is None else self.value.read(value)
+        return None if value is None else self.value.read_key(value)
 
     def most_common(self) -> list[Key]:
         found = self.rows(
-            f"""SELECT {self.value.python} FROM (SELECT v, rank() OVER (ORDER BY n DESC) AS place FROM
+            f"""SELECT {self.value.key_sql} FROM (SELECT v, rank() OVER (ORDER BY n DESC) AS place FROM
                 (SELECT v, count(*) AS n FROM v GROUP BY v)) WHERE place = 1 ORDER BY v"""
         )
-        return [self.value.read(value) for (value,) in found]
+        return [self.value.read_key(value) for (value,) in found]
 
     def count_outside(self, values: Any) -> int:
         test = self.value.one_of(values, "value_set")
@@ -113,17 +113,17 @@ class ColumnValues:
 
     def missing_values(self, values: Any) -> list[Any]:
         test = self.value.one_of(values, "value_set")
-        rows = self.rows(f"SELECT {self.value.python} FROM v WHERE {test} GROUP BY v")
-        known = {self.value.read(v) for (v,) in rows}
+        rows = self.rows(f"SELECT {self.value.key_sql} FROM v WHERE {test} GROUP BY v")
+        known = {self.value.read_key(v) for (v,) in rows}
         return [v for v in values if v is not None and self.column.key(v, "value_set") not in known]
 
     def values_at(self, ranks: Sequence[int]) -> list[Key]:
         places = sorted(set(ranks))
         found = self.rows(
-            f"""SELECT {self.value.python} FROM (SELECT v, row_number() OVER (ORDER BY v) - 1 AS place FROM v)
+            f"""SELECT {self.value.key_sql} FROM (SELECT v, row_number() OVER (ORDER BY v) - 1 AS place FROM v)
                 WHERE place IN ({", ".join(map(str, places))}) ORDER BY place"""
         )
-        by_place = dict(zip(places, (self.value.read(value) for (value,) in found), strict=True))
+        by_place = dict(zip(places, (self.value.read_key(value) for (value,) in found), strict=True))
         return [by_place[rank] for rank in ranks]
 
     def quantile(self, share: float) -> Key | None:

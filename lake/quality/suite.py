@@ -1,6 +1,6 @@
 """Quality files: `quality/<table>.json` declares expectations of a table, and the reaction to a failure (EXAMPLE).
 
-Types are those of Great Expectations, and those of `expectation_types.SINCE`, which compare with the last edition.
+Types are those of Great Expectations, and EDITION_TYPES of `expectation_types`, which compare with the last edition.
 `severity` is `stop` (default: a failure prevents commit or publication), `warn` (reported and recorded) or `park`:
 failing rows go to `<table>__parked` instead of the table, see `parking.py`.
 """
@@ -58,13 +58,13 @@ class Expectation:
         return rule_of(self.type)
 
     @property
-    def every_row(self) -> bool:
+    def allows_no_failure(self) -> bool:
         return self.rule.is_by_row and self.kwargs.get("mostly", 1) == 1
 
     @property
     def is_row_local(self) -> bool:
-        """A share (`mostly`) concerns the whole table."""
-        return self.rule.is_row_local and self.every_row
+        """True if a diff can be judged alone; a share (`mostly`) concerns the whole table."""
+        return self.rule.is_row_local and self.allows_no_failure
 
     @cached_property
     def columns(self) -> tuple[str, ...] | None:
@@ -137,7 +137,7 @@ class Suite:
 
 
 def has_parking(settings: Settings, table: str) -> bool:
-    """Return whether an expectation may park; the file is not validated. An escape may be a letter of the word."""
+    """Return whether an expectation may park, without validating the file. An escape may stand for a letter of it."""
     file = settings.path("quality") / f"{table}.json"
     try:
         content = file.read_bytes() if file.is_file() else b""
@@ -171,7 +171,7 @@ def read_suite(file: Path) -> Suite:
             )
     DeclarationError.raise_any(faults)
     parked = tuple(expectation for expectation in expectations if expectation.severity == "park")
-    return Suite(file.stem, tuple(each for each in expectations if each not in parked), parked)
+    return Suite(file.stem, tuple(e for e in expectations if e not in parked), parked)
 
 
 _GAP = re.compile(r"[\s,]*")
@@ -239,8 +239,8 @@ def _argument_faults(rule: ExpectationRule, kwargs: Mapping[str, Any], *, parks:
 
 
 def _invalid_bounds(kwargs: Mapping[str, Any]) -> list[str]:
-    given = {name: kwargs[name] for name in ("share", "rows") if name in kwargs}
-    return [n for n, v in given.items() if not isinstance(v, int | float | Decimal) or isinstance(v, bool) or v < 0]
+    bounds = {name: kwargs[name] for name in ("share", "rows") if name in kwargs}
+    return [n for n, v in bounds.items() if not isinstance(v, int | float | Decimal) or isinstance(v, bool) or v < 0]
 
 
 def named_columns(kwargs: Mapping[str, Any]) -> list[str]:

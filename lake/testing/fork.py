@@ -43,9 +43,9 @@ def _import_all() -> Callable[[], None]:
             with suppress(ModuleNotFoundError):  # an extra that is not installed, as that of lake.read.shell
                 import_module(module.name)
     import_module("pyspark.sql.connect.session")
-    from lake.quality.gx import prepare
+    from lake.quality.gx import import_library
 
-    prepare()
+    import_library()
     return command
 
 

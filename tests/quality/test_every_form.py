@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 
 from lake.errors import DeclarationError
-from lake.quality.expectation_types import SINCE, known_types, rule_of
-from lake.quality.gate import must_suit
+from lake.quality.expectation_types import EDITION_TYPES, known_types, rule_of
+from lake.quality.gate import check_suite_fits
 from lake.quality.gx import build_judges, judge_rows
 from lake.quality.suite import Suite, read_suite
 from tests.quality import oracle
@@ -43,7 +43,7 @@ MORE: Final[dict[str, dict[str, Any]]] = {
     "expect_table_row_count_to_be_between": {"min_value": 1},
     "expect_table_row_count_to_equal": {"value": 5},
     "unexpected_rows_expectation": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE false"},
-    **{type_: {"column": "money", "share": 0.5, "rows": 5} for type_ in SINCE},
+    **{type_: {"column": "money", "share": 0.5, "rows": 5} for type_ in EDITION_TYPES},
 }
 
 
@@ -65,7 +65,7 @@ def judged(file: Path, elements: str) -> list[str]:
     try:
         suite = read_suite(file)
         expectations = [each for each in (*suite.expectations, *suite.parking) if not each.rule.compares_editions]
-        must_suit(Suite(suite.table, (*suite.expectations, *suite.parking)), TABLE.schema, None)
+        check_suite_fits(Suite(suite.table, (*suite.expectations, *suite.parking)), TABLE.schema, None)
         build_judges(expectations)
         for result in judge_rows(expectations, TABLE, ["id"]):
             json.dumps(result.record)

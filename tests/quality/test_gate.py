@@ -465,8 +465,8 @@ def test_gate_judges_a_spark_diff_like_one_in_memory(
 def test_gate_imports_lazy_modules_only_when_needed() -> None:
     script = """
         import sys
-        from lake.quality.gx import LAZY_MODULES, LazyModule, prepare
-        prepare()
+        from lake.quality.gx import LAZY_MODULES, LazyModule, import_library
+        import_library()
         assert all(type(sys.modules[name]) is LazyModule for name in LAZY_MODULES), LAZY_MODULES
     """
     subprocess.run([sys.executable, "-c", dedent(script)], check=True)
