@@ -80,7 +80,7 @@ def list_(shell: Shell) -> None:
     """
     from lake.read import reader_grants
 
-    rows = reader_grants.listed(shell.settings)
+    rows = reader_grants.records(shell.settings)
     moments = ("granted_at", "expires")
     cells = [
         {**row, "tables": ", ".join(row["tables"])}

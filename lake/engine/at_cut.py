@@ -27,7 +27,7 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import visible
 from lake.progress import step
 from lake.project.declaration import Declaration
-from lake.read.locked_database import as_of
+from lake.read.locked_database import as_of_macro
 from lake.read.sql import EditionReader
 from lake.session import file_modes
 from lake.session.remote import shares_disk
@@ -59,9 +59,9 @@ def recomputed_reader(inputs: Inputs, query: str, *, on_progress: Callable[[str]
     project, cut = inputs.project, inputs.cut
     settings = project.settings
     words = set(re.findall(r"\w+", query.lower()))
-    named = [name for name in project.tables if {name.lower(), as_of(name.lower())} & words]
+    named = [name for name in project.tables if {name.lower(), as_of_macro(name.lower())} & words]
     reader = EditionReader(settings, Edition(0, cut.number, {}, datetime.now(UTC)))
-    if not named and not reader.titles(query):
+    if not named and not reader.titles_in(query):
         raise DeclarationError(
             "the query names no table to recompute", where="--recompute", fix=did_you_mean("", project.tables)
         )

@@ -109,16 +109,16 @@ def _write_lines(reader: EditionReader, query: str, kind: str, out: IO[bytes], b
 
 
 def write_result(
-    reader: EditionReader, query: str, kind: str, write: Callable[[bytes], Any], *, most: int | None = None
+    reader: EditionReader, query: str, kind: str, write: Callable[[bytes], Any], *, limit: int | None = None
 ) -> int:
-    """Write at most `most` rows as CSV, JSON, JSON Lines or Parquet, and return their number."""
-    limit = "" if most is None else f" LIMIT {most}"
+    """Write at most `limit` rows as CSV, JSON, JSON Lines or Parquet, and return their number."""
+    limit_sql = "" if limit is None else f" LIMIT {limit}"
     with reader.connect(query) as con:
         result = reader.result(con, query)
         if kind in OBJECTS:
-            return _write_objects(con, f"{result.objects}{limit}", OBJECTS[kind], write)
+            return _write_objects(con, f"{result.objects}{limit_sql}", OBJECTS[kind], write)
         rows, options = COPIES[kind]
-        return _copy(con, f"{rows(result)}{limit}", options, write)
+        return _copy(con, f"{rows(result)}{limit_sql}", options, write)
 
 
 def _write_objects(
@@ -140,21 +140,21 @@ def _write_objects(
 
 def _copy(con: duckdb.DuckDBPyConnection, select: str, options: str, write: Callable[[bytes], Any]) -> int:
     """Copy rows to a pipe, the only thing that DuckDB may write to. Raises an error of `write`."""
-    reading = _PipeReader(write)
+    reader = _PipeReader(write)
     try:
-        with reading.open_pipe() as path:
+        with reader.open_pipe() as path:
             con.execute(f"COPY ({select}) TO {literal(path)} ({options}, USE_TMP_FILE false)")
     except duckdb.Error:
-        if reading.fault is None:
+        if reader.fault is None:
             raise
-    if reading.fault is not None:
-        raise reading.fault
+    if reader.fault is not None:
+        raise reader.fault
     [[count]] = con.fetchall()
     return int(count)
 
 
 class _PipeReader(Thread):
-    """On failure it keeps the error and closes the pipe to stop the writer."""
+    """Thread that passes blocks of a pipe to `write`; on failure it keeps the error and closes the pipe."""
 
     def __init__(self, write: Callable[[bytes], Any]) -> None:
         super().__init__(daemon=True)
@@ -164,7 +164,7 @@ class _PipeReader(Thread):
 
     @contextmanager
     def open_pipe(self) -> Iterator[str]:
-        """Yield the path of the pipe that is read. It is read to its end when the block has ended."""
+        """Yield the path of a pipe, and read it to its end before returning."""
         file = answer_file()
         try:
             with file.pipe() as self._pipe:

@@ -31,8 +31,8 @@ from lake.text import literal, quoted
 if TYPE_CHECKING:
     from lake.read.relation import SystemRelation
 
-RESULTS: Final = 100
-"""Most queries of a database that are not bound again when they are repeated."""
+CACHED_RESULTS: Final = 100
+"""Greatest number of bound queries that a database caches."""
 
 
 def open_database(
@@ -56,7 +56,7 @@ def open_database(
         con.execute(f"SET memory_limit = '{settings.serve.query_memory}B'")
         con.execute(f"SET max_temp_directory_size = '{settings.serve.query_disk}B'")
     for copy in copies:
-        copy.make(con)
+        copy.create(con)
     _restrict(con, [answer_file().path, *(file for source in sources for file in source.files)])
     for layer in {table.layer for table in tables}:
         con.execute(f"CREATE SCHEMA {quoted(layer)}")
@@ -66,7 +66,7 @@ def open_database(
         con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
         create_as_of(con, edition, table)
     for view in views:
-        view.make(con)
+        view.create(con)
     con.execute("SET lock_configuration = true")
     return con
 
@@ -103,12 +103,12 @@ class SharedDatabase:
         return self._query()
 
     def result(self, con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
-        """A repeated query is not bound again. `con` is of `cursor`."""
+        """Return the result of `query`, cached if it is repeated. `con` is of `cursor`."""
         if query in self._results:
             return self._results[query]
         result = run_query(con, query)
         if result.is_lazy:
-            if len(self._results) >= RESULTS:
+            if len(self._results) >= CACHED_RESULTS:
                 self._results.clear()
             self._results[query] = result
         return result
@@ -119,17 +119,17 @@ class SharedDatabase:
         self._con, self.tables, self._results = None, {}, {}
 
     def _open(self, new: dict[str, Published]) -> None:
-        every = {**self.tables, **new}
+        wanted = {**self.tables, **new}
         self.close()
         try:
-            self._con = self._opened(every)
-        except duckdb.Error:  # another table may be damaged
-            if every == new:
+            self._con = self._connect(wanted)
+        except duckdb.Error:  # a table of an earlier query may be damaged
+            if wanted == new:
                 raise
-            self._con, every = self._opened(new), new
-        self.tables = every
+            self._con, wanted = self._connect(new), new
+        self.tables = wanted
 
-    def _opened(self, tables: dict[str, Published]) -> duckdb.DuckDBPyConnection:
+    def _connect(self, tables: dict[str, Published]) -> duckdb.DuckDBPyConnection:
         return open_database(self.settings, self.edition, tables.values(), is_limited=self.is_limited)
 
     @contextmanager
@@ -155,8 +155,8 @@ class AnswerFile:
     """File descriptor of this process that an answer is written to: the only file that a query may write."""
 
     def __init__(self) -> None:
-        unread, self._number = os.pipe()  # the path of a pipe stays as it is, although it is a link
-        os.close(unread)
+        unused, self._number = os.pipe()  # the path of a pipe stays as it is, although it is a link
+        os.close(unused)
         self._closed = os.dup(self._number)
         self._lock = Lock()
         self.path = f"/dev/fd/{self._number}"
@@ -179,15 +179,15 @@ def answer_file() -> AnswerFile:
     return AnswerFile()
 
 
-def as_of(table: str) -> str:
+def as_of_macro(table: str) -> str:
     return f"{table}_at"
 
 
 def create_as_of(con: duckdb.DuckDBPyConnection, edition: Edition, table: Published) -> None:
     """Create the macro that reads a table with versions as of a moment, unless a table has its name."""
-    if table.has_versions and as_of(table.name.lower()) not in {name.lower() for name in edition.tables}:
+    if table.has_versions and as_of_macro(table.name.lower()) not in {name.lower() for name in edition.tables}:
         rows = f"FROM {quoted(table.name)} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
-        con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {rows}")
+        con.execute(f"CREATE MACRO {quoted(as_of_macro(table.name))}(moment) AS TABLE {rows}")
 
 
 def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
@@ -212,8 +212,8 @@ def connect_spilling(settings: Settings, file: str = ":memory:") -> duckdb.DuckD
     return con
 
 
-def spilled(settings: Settings, pid: int) -> list[Path]:
-    """Return the folders for spilling that process `pid` has left."""
+def spill_folders(settings: Settings, pid: int) -> list[Path]:
+    """Return the folders for spilling that process `pid` has left behind."""
     return [*_spill_folder(settings).glob(f"headwater-{pid}-*")]
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "log"
 FUNCTION: Final = "_members_of_{}"
-OWN: Final = (
+SYSTEM_COLUMNS: Final = (
     Column("_place", "VARCHAR", "BATCH:BUCKET:OFFSET, as lake void takes it", ""),
     Column("_batch", "BIGINT", "the batch of the log that brought the event", ""),
     Column("_time", "TIMESTAMPTZ", "event time", ""),
@@ -43,7 +43,7 @@ OWN: Final = (
     Column("_source", "VARCHAR", "file and line, or the place in a source, that the event came from", ""),
 )
 """Columns of every log; no field's name begins with `_`."""
-READ: Final = {name: DUCKDB[kind] for name, kind in log_rows.OWN.items()}
+SYSTEM_TYPES: Final = {name: DUCKDB[kind] for name, kind in log_rows.OWN.items()}
 BUCKETS: Final = 1 << 31
 BUCKET: Final = r"/_bucket=(-?[0-9]+)/"
 
@@ -59,7 +59,7 @@ def relation(settings: Settings, contract: Contract, cut: Cut) -> SystemRelation
         SCHEMA,
         contract.name,
         contract.doc,
-        (*_columns(contracts), *OWN),
+        (*_columns(contracts), *SYSTEM_COLUMNS),
         _query(files, contracts, f"_batch <= {upto} AND {void}"),
         Warehouse(settings).root,
         tuple(files),
@@ -79,10 +79,11 @@ def _query(files: Sequence[str], contracts: Sequence[Contract], test: str) -> st
     plain = [field for contract in contracts for field in contract.fields if not field.personal]
     kinds = {physical[field.name, field.type]: duckdb_type(field) for field in plain}
     bucket = f"CAST(regexp_extract({quoted(FILE)}, {literal(BUCKET)}, 1) AS INTEGER) AS _bucket"  # some files have it
-    own = ["concat_ws(':', _batch, _bucket, _offset) AS _place", *(column.name for column in OWN[1:])]
-    events = f"(SELECT * REPLACE ({bucket}) FROM {rows_sql(files, kinds | READ)})"
-    shown = ", ".join([*(quoted(field.name) for field in contracts[-1].fields), *(column.name for column in OWN)])
-    return f"SELECT {shown} FROM {fields_sql(contracts, f'(FROM {events} WHERE {test})', [*own, '_version'])}"
+    system = [column.name for column in SYSTEM_COLUMNS]
+    own = ["concat_ws(':', _batch, _bucket, _offset) AS _place", *system[1:]]
+    events = f"(SELECT * REPLACE ({bucket}) FROM {rows_sql(files, kinds | SYSTEM_TYPES)})"
+    selected = ", ".join([*(quoted(field.name) for field in contracts[-1].fields), *system])
+    return f"SELECT {selected} FROM {fields_sql(contracts, f'(FROM {events} WHERE {test})', [*own, '_version'])}"
 
 
 def null_note(field: Field, contracts: Sequence[Contract]) -> str:
@@ -102,12 +103,12 @@ def create_functions(contracts: Sequence[Contract], con: duckdb.DuckDBPyConnecti
     if not members:
         return
     kinds = ", ".join(f"m{number} {duckdb_type(member.shape)}" for number, member in enumerate(members))
-    name, takes = FUNCTION.format(contracts[-1].name), ("INTEGER", "VARCHAR")
+    name = FUNCTION.format(contracts[-1].name)
 
     def work(versions, extras):  # type: ignore[no-untyped-def]  # DuckDB evaluates annotations
         return read_members(members, versions, extras)
 
-    con.create_function(name, work, [*takes], f"STRUCT({kinds})", type=ARROW, null_handling=SPECIAL)
+    con.create_function(name, work, ["INTEGER", "VARCHAR"], f"STRUCT({kinds})", type=ARROW, null_handling=SPECIAL)
 
 
 def fields_sql(contracts: Sequence[Contract], events: str, own: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
 """Net changes of a table between two editions, whatever happened in between.
 
 Rows are compared, so a rebuild with equal rows changes nothing. For two versions of one Delta table, only rows of the
-change feed are compared if it is proven complete; else only rows of files that not both have. DuckDB sorts, and spills
-if needed.
+change feed are compared if it is proven complete, else those of files that only one version has. DuckDB sorts and may
+spill.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS: Final = 10_000
-NOTHING: Final = "SELECT NULL::VARCHAR AS change, NULL::VARCHAR AS before, NULL::VARCHAR AS after WHERE false"
+NO_CHANGES: Final = "SELECT NULL::VARCHAR AS change, NULL::VARCHAR AS before, NULL::VARCHAR AS after WHERE false"
 
 
 def stream(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
@@ -129,15 +129,15 @@ class NetChanges:
         before, after = self.before, self.after
         if before and after and before.keyed == after.keyed:
             alike = before.types == after.types
-            rows = self._differing(con, before, after) if alike else (before.sql(con), after.sql(con))
+            rows = self._changed_rows_sql(con, before, after) if alike else (before.sql(con), after.sql(con))
             con.execute(f"CREATE TEMP VIEW old AS {rows[0]}")
             con.execute(f"CREATE TEMP VIEW rows AS {rows[1]}")
             pairs = changed_pairs(list(after.types), after.identity, before=None if alike else list(before.types))
             order = ", ".join(f"coalesce(after.{column}, before.{column})" for column in map(quoted, after.identity))
             return f"SELECT {CHANGE} AS change, before, after FROM ({pairs}) ORDER BY {order}"
-        return self._replaced(con)
+        return self._all_rows_sql(con)
 
-    def _differing(
+    def _changed_rows_sql(
         self, con: duckdb.DuckDBPyConnection, before: TableInEdition, after: TableInEdition
     ) -> tuple[str, str]:
         old, new = before.entry, after.entry
@@ -150,7 +150,7 @@ class NetChanges:
         shared = {*before.table.files} & {*after.table.files}
         return before.sql(con, without=shared), after.sql(con, without=shared)
 
-    def _replaced(self, con: duckdb.DuckDBPyConnection) -> str:
+    def _all_rows_sql(self, con: duckdb.DuckDBPyConnection) -> str:
         parts, order = list[str](), ["change"]
         for change, image, side in (("delete", "before", self.before), ("insert", "after", self.after)):
             if side is not None:
@@ -159,7 +159,7 @@ class NetChanges:
                 columns = ", ".join(f"{sql} AS {name}" for name, sql in images.items())
                 parts.append(f"SELECT '{change}' AS change, {columns} FROM ({side.sql(con)})")
                 order += [f"{image}.{quoted(column)}" for column in side.identity]
-        return f"SELECT * FROM ({' UNION ALL '.join(parts) or NOTHING}) ORDER BY {', '.join(order)}"
+        return f"SELECT * FROM ({' UNION ALL '.join(parts) or NO_CHANGES}) ORDER BY {', '.join(order)}"
 
 
 def net_changes(settings: Settings, name: str, old: Edition | None, new: Edition) -> NetChanges:

@@ -28,8 +28,8 @@ def grant(settings: Settings, name: str, tables: Sequence[str], *, days: float |
     if unknown:
         faults = [DeclarationError(f"no table {name!r} to grant", fix=did_you_mean(name, known)) for name in unknown]
         raise DeclarationError.all(faults)
-    lasts = None if days is None else timedelta(days=days)
-    return grants.add(settings, name, list(dict.fromkeys(tables)), lasts=lasts)
+    duration = None if days is None else timedelta(days=days)
+    return grants.add(settings, name, list(dict.fromkeys(tables)), lasts=duration)
 
 
 def revoke(settings: Settings, name: str) -> None:
@@ -39,7 +39,7 @@ def revoke(settings: Settings, name: str) -> None:
         raise DeclarationError(f"no reader {name!r}", fix=hint)
 
 
-def listed(settings: Settings) -> list[dict[str, Any]]:
+def records(settings: Settings) -> list[dict[str, Any]]:
     now = datetime.now(UTC)
     return [
         {

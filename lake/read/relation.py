@@ -54,7 +54,7 @@ class SystemRelation:
             fix="restore it from a backup of the warehouse; lake status lists all damage",
         )
 
-    def make(self, con: duckdb.DuckDBPyConnection) -> None:
+    def create(self, con: duckdb.DuckDBPyConnection) -> None:
         """Create it with comments, also as its title in `main`, for SHOW TABLES. Raises duckdb.Error."""
         home, kind = f"{quoted(self.schema)}.{quoted(self.name)}", "TABLE" if self.copied else "VIEW"
         with suppress(duckdb.Error) if self.optional else nullcontext():

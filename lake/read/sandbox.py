@@ -19,7 +19,7 @@ from typing import Any, Final
 import duckdb
 
 from lake.errors import DeclarationError
-from lake.read.locked_database import as_of
+from lake.read.locked_database import as_of_macro
 from lake.read.query import STATEMENTS
 from lake.read.sql import SCHEMAS, EditionReader
 from lake.session.duck import nodes
@@ -33,19 +33,19 @@ NODES: Final = re.findall(
     BASE_TABLE CTE_NODE EMPTY EXPRESSION_LIST JOIN PIVOT RECURSIVE_CTE_NODE SELECT_NODE SET_OPERATION_NODE SHOW_REF
     TABLE_FUNCTION""",
 )
-KINDS: Final = {"class", "sample", "cte_map"}
+KIND_MEMBERS: Final = {"class", "sample", "cte_map"}
 """Members of a node that has a kind to be checked: an expression, a row source, a query."""
-CALLED: Final = {"function": "the function {}", "from": "the function {} in a FROM", "type": "the type {}"}
-LISTS: Final = frozenset({"tables", "columns", "schemata"})
-SHOWN: Final = frozenset({"", '"tables"', "__show_tables_expanded"})
+NAMED_KINDS: Final = {"function": "the function {}", "from": "the function {} in a FROM", "type": "the type {}"}
+INFORMATION_TABLES: Final = frozenset({"tables", "columns", "schemata"})
+SHOW_LISTS: Final = frozenset({"", '"tables"', "__show_tables_expanded"})
 ALLOWED: Final = "SELECT, WITH, FROM, VALUES, PIVOT … ON … IN (…), DESCRIBE, SHOW and SUMMARIZE are allowed"
-PARSED: Final = 100
-"""Accepted queries that are kept: a dashboard sends the same ones again and again."""
-PLAIN: Final = re.compile(r"[\w $-]+")
-"""A name that is no file of a known format."""
+CACHED_QUERIES: Final = 100
+"""Greatest number of accepted queries that are cached."""
+PLAIN_NAME: Final = re.compile(r"[\w $-]+")
+"""A name that DuckDB does not read as a file."""
 
 MARK: Final = "?"
-TOKEN: Final = f"'{MARK}'"
+MARK_SQL: Final = f"'{MARK}'"
 VALUES: Final = {duckdb.token_type.string_const, duckdb.token_type.numeric_const}
 
 
@@ -74,7 +74,7 @@ def check_query(reader: EditionReader, query: str) -> SandboxedQuery:
     return accepted
 
 
-@lru_cache(PARSED)
+@lru_cache(CACHED_QUERIES)
 def _check_nodes(query: str, tables: tuple[str, ...], relations: tuple[str, ...]) -> SandboxedQuery | None:
     """Return the accepted query, or None if DuckDB cannot parse it as one SELECT. Raises DeclarationError."""
     tree = _parsed(query)
@@ -85,7 +85,7 @@ def _check_nodes(query: str, tables: tuple[str, ...], relations: tuple[str, ...]
     named: dict[str, None] = {}
     in_from = set[int]()
     for node in nodes(tree):
-        if KINDS & node.keys() and (kind := node.get("class", node.get("type"))) not in NODES:
+        if KIND_MEMBERS & node.keys() and (kind := node.get("class", node.get("type"))) not in NODES:
             raise _not_allowed(f"a {kind}", ALLOWED)
         match node.get("type"):
             case "BASE_TABLE" | "SHOW_REF":
@@ -104,7 +104,7 @@ def _check_nodes(query: str, tables: tuple[str, ...], relations: tuple[str, ...]
 
 @cache
 def function_lists(kind: str) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return allowed names of a `kind` in CALLED, and patterns of others with the reason why they are rejected."""
+    """Return allowed names of a `kind` in NAMED_KINDS, and patterns of others with the reason why they are rejected."""
     lists = tomllib.loads(files("lake.read").joinpath("functions.toml").read_text("utf-8"))[kind]
     reasons = {pattern: why for why, patterns in lists["refused"].items() for pattern in patterns}
     return frozenset(name.lower() for name in lists["allowed"]), reasons
@@ -119,7 +119,7 @@ def reason_against(kind: str, name: str) -> str:
 def _check_name(kind: str, name: str) -> None:
     allowed, _ = function_lists(kind)
     if name.lower() not in allowed:
-        raise _not_allowed(CALLED[kind].format(name), reason_against(kind, name))
+        raise _not_allowed(NAMED_KINDS[kind].format(name), reason_against(kind, name))
 
 
 def _parsed(query: str) -> dict[str, Any] | None:
@@ -134,7 +134,7 @@ def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) 
     catalog, schema, name = (
         str(node.get(part) or "").lower() for part in ("catalog_name", "schema_name", "table_name")
     )
-    if node["type"] == "SHOW_REF" and name in SHOWN:
+    if node["type"] == "SHOW_REF" and name in SHOW_LISTS:
         return ""
     name = name.strip('"') if node["type"] == "SHOW_REF" else name
     if catalog not in {"", "memory"}:
@@ -146,9 +146,9 @@ def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) 
     if node.get("show_type") in {"SHOW", "SHOW_SPECIAL"}:  # a setting, or DuckDB's databases, schemas and variables
         raise _not_allowed(f"SHOW {name}")
     of_duckdb = name.startswith(("duckdb_", "pragma_", "sqlite_", "pg_"))
-    if schema in {"", "main", *LAYERS, *SCHEMAS} and PLAIN.fullmatch(name) and not of_duckdb:
+    if schema in {"", "main", *LAYERS, *SCHEMAS} and PLAIN_NAME.fullmatch(name) and not of_duckdb:
         return ""  # the reader's connection reports that there is no such table
-    if schema == "information_schema" and name in LISTS:
+    if schema == "information_schema" and name in INFORMATION_TABLES:
         return ""
     raise _not_allowed(f"{schema}.{name}" if schema else f"{name!r}")
 
@@ -156,7 +156,7 @@ def _table(node: dict[str, Any], names: dict[str, str], titles: dict[str, str]) 
 def _function(name: str, names: dict[str, str]) -> str:
     called = name.lower()
     for lower, table in names.items():
-        if called == as_of(lower):
+        if called == as_of_macro(lower):
             return table
     _check_name("from", name)
     return ""
@@ -205,6 +205,6 @@ def _without_constants(text: str) -> str:
         token = content[offset:end]
         if kind in VALUES and token.strip() != b".":  # the tokenizer takes it for a number
             space = token[len(token.rstrip()) :]
-            parts += [content[done:offset], TOKEN.encode(), space]
+            parts += [content[done:offset], MARK_SQL.encode(), space]
             done = end
     return (b"".join(parts) + content[done:]).decode()

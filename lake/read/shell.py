@@ -29,7 +29,7 @@ from pygments.lexers.sql import PostgresLexer
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.read import export
-from lake.read.locked_database import as_of
+from lake.read.locked_database import as_of_macro
 from lake.read.query import run_query
 from lake.read.relation import SystemRelation
 from lake.read.sql import EditionReader, reader
@@ -41,7 +41,7 @@ from lake.text import as_table, counted, moment, printable, shown
 ROWS: Final = 200
 PAGED: Final = 10_000
 WIDTH: Final = 60
-WORDS: Final = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
+ALIASES: Final = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
 
 HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries,
 Ctrl-C cancels.
@@ -79,7 +79,7 @@ class Conversation:
     def answer(self, line: str) -> Iterator[str]:
         r"""Yield the answer to a query or command. Raises LakeError, or EOFError for \q."""
         line = line.strip().rstrip(";").strip()
-        line = WORDS.get(line.lower(), line)
+        line = ALIASES.get(line.lower(), line)
         if line.startswith("\\"):
             command, _, argument = line.partition(" ")
             yield from self._command(command, argument.strip())
@@ -204,12 +204,12 @@ class SqlCompleter(Completer):
         yield from ((title, title.partition(".")[0]) for title in reader.system_tables.titles)
         if text.startswith("\\"):
             return
-        yield from ((as_of(table.name), "(moment)") for table in tables if table.has_versions)
+        yield from ((as_of_macro(table.name), "(moment)") for table in tables if table.has_versions)
         mentioned: list[Published | SystemRelation] = [
             table for table in tables if re.search(rf"\b{table.name}\b", text)
         ]
         with suppress(LakeError):
-            mentioned += reader.named_system_tables(text)
+            mentioned += reader.system_tables_in(text)
         columns = {column.name: column.type for table in mentioned or tables for column in table.columns}
         yield from columns.items()
         yield from ((keyword, "keyword") for keyword in KEYWORDS)
@@ -281,7 +281,7 @@ def _keys() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         text = buffer.text.strip()
-        complete = text.startswith("\\") or text.endswith(";") or text.lower() in WORDS
+        complete = text.startswith("\\") or text.endswith(";") or text.lower() in ALIASES
         if not text or complete or not buffer.document.current_line.strip():
             buffer.validate_and_handle()
         else:

@@ -15,7 +15,7 @@ import duckdb
 
 from lake.config import Settings
 from lake.errors import EXPIRED, DeclarationError, LakeError, StorageError, did_you_mean
-from lake.read.locked_database import SharedDatabase, as_of, open_database
+from lake.read.locked_database import SharedDatabase, as_of_macro, open_database
 from lake.read.query import QueryResult, check_statement, fix_for, place_in_query, run_query
 from lake.session.spark_session import first_line
 from lake.store.damage import blamed
@@ -86,13 +86,13 @@ class EditionReader:
             self.opened[plain] = published(self.settings, plain, self.edition)
         return self.opened[plain]
 
-    def mentioned(self, query: str) -> list[Published]:
-        """Return tables that `query` may read, found without parsing: all for a listing, or if it names none."""
+    def tables_in(self, query: str) -> list[Published]:
+        """Return the tables that `query` may read, without parsing it: all for a listing, or if it names none."""
         return [self.table(name) for name in self.names_in(query)]
 
     def names_in(self, query: str) -> list[str]:
-        named = self._named(query)
-        every = not (named or self.titles(query)) or _LISTING.search(query)
+        named = self._table_names(query)
+        every = not (named or self.titles_in(query)) or _LISTING.search(query)
         return [name for name in self._names.values() if every or name in named]
 
     def across_cuts(self, names: Collection[str]) -> str:
@@ -103,18 +103,19 @@ class EditionReader:
         cuts = "; ".join(f"{', '.join(tables)} at cut {cut}" for cut, tables in sorted(at.items()))
         return f"tables of different cuts are read: {cuts}" if len(at) > 1 else ""
 
-    def _named(self, query: str) -> list[str]:
+    def _table_names(self, query: str) -> list[str]:
         words = set(re.findall(r"\w+", query.lower()))
-        return [name for lower, name in self._names.items() if {lower, as_of(lower)} & words]
+        return [name for lower, name in self._names.items() if {lower, as_of_macro(lower)} & words]
 
-    def named_system_tables(self, query: str) -> list[SystemRelation]:
+    def system_tables_in(self, query: str) -> list[SystemRelation]:
         """Return logs and ledgers that `query` may name; all readable ones for a listing."""
-        titles = self.titles(query)
+        titles = self.titles_in(query)
         named = [self.system_tables.relation(title) for title in titles]
         is_listing = _LISTING.search(query) and not _DESCRIBES_TABLE.match(query)
-        return [*named, *self.system_tables.readable(but=titles)] if is_listing else named
+        return [*named, *self.system_tables.readable(excluded=titles)] if is_listing else named
 
-    def titles(self, query: str) -> list[str]:
+    def titles_in(self, query: str) -> list[str]:
+        """Return the titles of logs and ledgers that `query` may name."""
         schemas = {schema.lower() for schema in _SCHEMA.findall(query)}
         return self.system_tables.named(schemas, set(re.findall(r"\w+", query.lower()))) if schemas else []
 
@@ -134,11 +135,11 @@ class EditionReader:
 
     @contextmanager
     def connect(self, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a locked connection with the tables that `query` mentions, closed afterwards if it is shared.
+        """Yield a locked connection with the tables in `query`; it is closed afterwards only if it is shared.
 
         Errors of the query become DeclarationErrors.
         """
-        tables, relations = self.mentioned(query), self.named_system_tables(query)
+        tables, relations = self.tables_in(query), self.system_tables_in(query)
         try:
             opened = self._open(tables, relations)
         except duckdb.Error as error:
@@ -146,7 +147,7 @@ class EditionReader:
         try:
             with opened as con:
                 check_statement(query)
-                if note := self.across_cuts(self._named(query)):
+                if note := self.across_cuts(self._table_names(query)):
                     logging.getLogger("lake").warning("%s", note)
                 yield con
         except duckdb.Error as error:
@@ -162,7 +163,7 @@ class EditionReader:
             return con.sql(query)
 
     def result(self, con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:
-        if self.database is None or self.titles(query):
+        if self.database is None or self.titles_in(query):
             return run_query(con, query)
         return self.database.result(con, query)
 
@@ -202,7 +203,7 @@ class EditionReader:
         text = str(error)
         what = _SETTINGS_ADVICE.sub("", re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0])).strip()
         where = place_in_query(text, query)
-        # DuckDB takes a missing file for a folder, in which it may not look.
+        # DuckDB mistakes a missing file for a folder, which it may not list.
         is_gone = any(f"{file}/**/*.parquet" in text for table in tables for file in table.files)
         if is_gone or isinstance(error, duckdb.IOException):
             return self.unreadable(error, tables, relations)
@@ -249,7 +250,7 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
             raise damage.fault
         newest = cuts.latest_cut(settings)
         edition = editions.Edition(0, newest.number if newest else 0, {}, datetime.now(UTC))
-        titles = EditionReader(settings, edition).titles(query)
+        titles = EditionReader(settings, edition).titles_in(query)
         if not titles or any(title.startswith("log.") for title in titles):
             raise _nothing_published(settings)
     return EditionReader(settings, edition)
@@ -259,20 +260,20 @@ def open_reader(settings: Settings, query: str | None, choice: EditionChoice) ->
     if choice.after:
         from lake.read.wait import wait
 
-        def tables(edition: editions.Edition) -> Collection[str]:
+        def tables_of(edition: editions.Edition) -> Collection[str]:
             return EditionReader(settings, edition).names_in(query or "")
 
-        wait(settings, choice.after, timeout=choice.timeout, of=tables)
+        wait(settings, choice.after, timeout=choice.timeout, tables_of=tables_of)
     chosen = reader(settings, choice.edition, cut=choice.cut, query=query or "")
     if choice.verified:
         from lake.read.edition_check import check_unchanged
 
-        if titles := chosen.titles(query or ""):
+        if titles := chosen.titles_in(query or ""):
             raise DeclarationError(
                 f"{titles[0]} is no table of the edition, so no fingerprint of it was published",
                 fix="leave out --verified; lake log STREAM --check verifies a log",
             )
-        tables_read = chosen.mentioned(query or "show tables")
+        tables_read = chosen.tables_in(query or "show tables")
         check_unchanged(settings, chosen.edition, [table.name for table in tables_read])
     return chosen
 

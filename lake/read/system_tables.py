@@ -70,9 +70,9 @@ class SystemTables:
             raise faults[name]
         return logs.relation(self.settings, contracts[name], self._cut)
 
-    def readable(self, *, but: Collection[str]) -> Iterator[SystemRelation]:
+    def readable(self, *, excluded: Collection[str]) -> Iterator[SystemRelation]:
         for title in self.titles:
-            if title not in but:
+            if title not in excluded:
                 with suppress(LakeError), skip_unreadable():
                     yield replace(self.relation(title), optional=True)
 
@@ -115,13 +115,13 @@ ENGINE: Final = ("engine", "not_by_duckdb")
 
 
 def _runs(settings: Settings, _: Cut) -> tuple[list[str], str]:
-    files, rows = _book(settings, runs.RUNS)
+    files, rows = _ledger(settings, runs.RUNS)
     counts = ", ".join(f"counts ->> '{name}' AS {name}" for name in ("error", *COUNTS, "edition", *ENGINE))
     return files, f"SELECT *, {counts} FROM {rows}"
 
 
 def _checks(settings: Settings, _: Cut) -> tuple[list[str], str]:
-    files, rows = _book(settings, checks.CHECKS)
+    files, rows = _ledger(settings, checks.CHECKS)
     parts = {
         "expectation": "type",
         "arguments": "kwargs",
@@ -141,12 +141,12 @@ def _checks(settings: Settings, _: Cut) -> tuple[list[str], str]:
 
 
 def _cuts(settings: Settings, _: Cut) -> tuple[list[str], str]:
-    files, rows = _book(settings, cuts.CUTS)
+    files, rows = _ledger(settings, cuts.CUTS)
     return files, f"SELECT *, member.key AS stream, member.value AS batch FROM ({_members(rows, 'batches', 'BIGINT')})"
 
 
 def _editions(settings: Settings, _: Cut) -> tuple[list[str], str]:
-    files, rows = _book(settings, editions.EDITIONS)
+    files, rows = _ledger(settings, editions.EDITIONS)
     current = editions.current_edition(settings)
     expired = [f"number BETWEEN {first} AND {last}" for first, last in editions.expired_ranges(settings)]
     parts = {"layer": "layer", "version": "version", "rows": "rows", "definition": "fingerprint"}
@@ -186,16 +186,16 @@ def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
 
 def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
     # A read has a row for its start and one for its end, in the ledger or still in journals.
-    unbooked = f"[{','.join(reads.unrecorded(settings))}]"  # before the ledger is read, so that no read is missed
-    files, booked = _book(settings, reads.READS)
+    unrecorded = f"[{','.join(reads.unrecorded(settings))}]"  # before the ledger is read, so that no read is missed
+    files, recorded = _ledger(settings, reads.READS)
     shape = ", ".join(f'"{name}": "{kind}"' for name, kind in {**reads.READS.columns, "tables": "JSON"}.items())
-    noted = f"SELECT unnest(from_json({literal(unbooked)}, {literal(f'[{{{shape}}}]')}), recursive := true)"
+    pending = f"SELECT unnest(from_json({literal(unrecorded)}, {literal(f'[{{{shape}}}]')}), recursive := true)"
     at_end = ("outcome", "rows", "size", "seconds")
     at_start = [name for name in reads.READS.columns if name not in (*at_end, "id")]
     last = ", ".join(f"max({quoted(name)}) AS {quoted(name)}" for name in at_end)
     first = ", ".join(f"any_value({quoted(name)}) AS {quoted(name)}" for name in at_start)
-    every = f"FROM {booked} UNION ALL BY NAME SELECT * REPLACE (CAST(tables AS VARCHAR) AS tables) FROM ({noted})"
-    each = f"SELECT id, {first}, {last} FROM ({every}) GROUP BY id"
+    both = f"FROM {recorded} UNION ALL BY NAME SELECT * REPLACE (CAST(tables AS VARCHAR) AS tables) FROM ({pending})"
+    each = f"SELECT id, {first}, {last} FROM ({both}) GROUP BY id"
     return (
         files,
         f"""SELECT * REPLACE (CAST(CAST(tables AS JSON) AS VARCHAR[]) AS tables), "at" AS started_at, size AS bytes
@@ -204,7 +204,7 @@ def _reads(settings: Settings, _: Cut) -> tuple[list[str], str]:
 
 
 def _undelivered(settings: Settings, _: Cut) -> tuple[list[str], str]:
-    files, rows = _book(settings, sent.SENT)
+    files, rows = _ledger(settings, sent.SENT)
     waiting = ", ".join(map(literal, sent.OPEN))
     return (
         files,
@@ -213,9 +213,9 @@ def _undelivered(settings: Settings, _: Cut) -> tuple[list[str], str]:
     )
 
 
-def _book(settings: Settings, book: LedgerTable) -> tuple[list[str], str]:
-    files = stored_files(book.location(settings).path)
-    return files, rows_sql(files, book.columns)
+def _ledger(settings: Settings, ledger: LedgerTable) -> tuple[list[str], str]:
+    files = stored_files(ledger.location(settings).path)
+    return files, rows_sql(files, ledger.columns)
 
 
 def _members(rows: str, column: str, kind: str) -> str:

@@ -100,9 +100,9 @@ def wait(
     tokens: Iterable[str],
     *,
     timeout: float,
-    of: Callable[[editions.Edition], Collection[str]] = lambda edition: edition.tables,
+    tables_of: Callable[[editions.Edition], Collection[str]] = lambda edition: edition.tables,
 ) -> editions.Edition:
-    """Wait until readers see all `tokens` in the derived tables among `of(edition)`; return the edition.
+    """Wait until readers see all `tokens` in the derived tables `tables_of(edition)`; return the edition.
 
     Raises Unavailable after `timeout` seconds, and StorageError if editions are lost.
     """
@@ -114,7 +114,7 @@ def wait(
         wanted = [token.resolve(settings) for token in wanted]
         edition = editions.current_edition(settings)
         if edition is not None and edition.number != seen[0]:
-            seen = edition.number, visible_batches(settings, edition, of(edition))
+            seen = edition.number, visible_batches(settings, edition, tables_of(edition))
         missing = [token for token in wanted if edition is None or not token.is_within(seen[1])]
         if edition is not None and not missing:
             return edition

@@ -168,7 +168,7 @@ def test_readers_of_equal_tables_share_a_database(site: Settings) -> None:
 @pytest.mark.parametrize("statement", WRONG)
 def test_statement_that_passed_every_check_would_leave_nothing_behind(site: Settings, statement: str) -> None:
     """The cursor keeps the state of a query from the next even if the sandbox let a statement pass."""
-    database, tables = shared(ReaderCache(), granted(site, "all")), granted(site, "all").mentioned("show tables")
+    database, tables = shared(ReaderCache(), granted(site, "all")), granted(site, "all").tables_in("show tables")
     before = _state(database, tables)
     with suppress(duckdb.Error), database.cursor(tables) as con:
         con.execute(statement)
@@ -188,7 +188,7 @@ def test_query_writes_no_table_within_its_transaction(site: Settings) -> None:
 
 def test_unread_rows_of_a_query_do_not_reach_the_next(site: Settings) -> None:
     database = shared(ReaderCache(), granted(site, "all"))
-    tables = granted(site, "all").mentioned("numbers")
+    tables = granted(site, "all").tables_in("numbers")
     for _ in range(3):
         with database.cursor(tables) as con:
             con.execute("SELECT n FROM numbers, range(100000)")
@@ -296,7 +296,7 @@ def test_idle_worker_closes_its_databases(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_interrupted_query_closes_the_database(site: Settings) -> None:
-    database, tables = shared(ReaderCache(), granted(site, "all")), granted(site, "all").mentioned("numbers")
+    database, tables = shared(ReaderCache(), granted(site, "all")), granted(site, "all").tables_in("numbers")
 
     def interrupt(con: duckdb.DuckDBPyConnection) -> None:
         con.execute("SELECT n FROM numbers")

@@ -43,7 +43,7 @@ async def list_tables(context: RequestContext, request: Request) -> Response:
 
 def _listed(reader: EditionReader) -> dict[str, Any]:
     edition = reader.edition
-    system_tables = [_system_table(relation) for relation in reader.system_tables.readable(but=())]
+    system_tables = [_system_table(relation) for relation in reader.system_tables.readable(excluded=())]
     return {
         "edition": edition.number,
         "cut": edition.cut,

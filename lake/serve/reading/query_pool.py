@@ -17,7 +17,7 @@ from typing import Final
 from starlette.requests import Request
 
 from lake.config import Settings
-from lake.read.locked_database import spilled
+from lake.read.locked_database import spill_folders
 from lake.serve.problems import Problem
 from lake.serve.reading.query_worker import (
     BLOCK,
@@ -130,7 +130,7 @@ class WorkerProcess:
     async def close(self, settings: Settings) -> int:
         self.kill()
         code = await self.process.wait()
-        for folder in spilled(settings, self.process.pid):
+        for folder in spill_folders(settings, self.process.pid):
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         return code
 

@@ -81,7 +81,8 @@ class QueryTask:
             passed = check_query(reader, self.query)
             send(CHECKED, json.dumps({"tables": passed.tables, "query": passed.text}).encode())
         try:
-            rows = write_result(reader, self.query, self.kind, write, most=None if self.rows is None else self.rows + 1)
+            limit = None if self.rows is None else self.rows + 1
+            rows = write_result(reader, self.query, self.kind, write, limit=limit)
         except _TooLong:
             raise Problem("too-large", f"more than {self.size:,} bytes") from None
         if self.rows is not None and rows > self.rows:
