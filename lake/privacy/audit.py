@@ -36,9 +36,9 @@ SPARK_KEEPS: Final = 32
 """Characters of a text that Spark keeps in statistics; a mark follows those of a maximum."""
 DELTA_RS_KEEPS: Final = 64
 """Bytes of a text that delta-rs keeps; the last character of a maximum is incremented."""
-OWNERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
-GONE: Final = re.compile(r"/\.[^/]+\.gone/")
-"""Deleted table of the warehouse, whose files the next cleanup deletes."""
+OUTSIDE_FOLDERS: Final = (".lake/airflow", ".lake/landing", ".lake/spark/local", ".lake/sql_history")
+DELETED_TABLE: Final = re.compile(r"/\.[^/]+\.gone/")
+"""Deleted table, whose files the next cleanup deletes."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 ROW: Final = 'to_json("a row")::VARCHAR'
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
@@ -48,10 +48,10 @@ UNDELIVERED: Final = (
 )
 STRAY: Final = "delete the files that no table has: lake forget does not reach them"
 NAMED: Final = "file names stay in the log: have the producer stop putting personal data in them"
-OWN: Final = ("locks", "manifests", temporary_files.FOLDER, archive_tier.FOLDER)
+SYSTEM_FOLDERS: Final = ("locks", "manifests", temporary_files.FOLDER, archive_tier.FOLDER)
 """Folders of the warehouse beside those of its tables."""
 ROWS_AT_ONCE: Final = 10_000
-KEPT: Final = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
+KEEPING_MODES: Final = {"upsert": "keeps rows that went from the table", "append": "keeps a row of each change"}
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
 """Least bytes of a chunk that are searched again with the next one."""
@@ -63,9 +63,10 @@ Files: TypeAlias = Iterator[tuple[Address, int]]
 
 @dataclass(frozen=True)
 class Proof:
-    """Files of the warehouse in `found` have a value, or cannot be unpacked; those `of_no_table` are copies that others
-    made. `outside_the_warehouse` are landing files, archived ones and OWNERS, which only their owner may change.
-    `names_of_files` were ingested: logs keep them forever.
+    """Result of a search. Files in `found` have a value, or cannot be unpacked; those `of_no_table` are stray copies.
+
+    `outside_the_warehouse` are landing files, archived ones and OUTSIDE_FOLDERS, which only their owner may change.
+    `names_of_files` are names of ingested files that have a value: logs keep them forever.
     """
 
     values_searched: int
@@ -141,10 +142,10 @@ def prove(project: Project, stream: str, subject: str, values: Collection[str]) 
 
 
 def search_files(settings: Settings, values: Collection[str]) -> Proof:
-    """Raises StorageError if archived batches are missing."""
+    """Search all files for `values`. Raises StorageError if archived batches are missing."""
     if not values:
         return Proof(0, 0, 0, (), ())
-    text = re.compile(whole_word({guise for value in values for guise in _spellings(value)}))
+    text = re.compile(whole_word({spelling for value in values for spelling in _spellings(value)}))
     bytes_ = re.compile(text.pattern.encode())
     inside = _searched(lambda: _inside(settings), text, bytes_)
     outside = _searched(lambda: _outside(settings), text, bytes_)
@@ -169,11 +170,11 @@ def _searched(listed: Callable[[], Files], text: re.Pattern[str], bytes_: re.Pat
         for file, size in new.items():
             with suppress(FileNotFoundError):
                 searched.append(_SearchedFile(file, size, _has_value(file, text, bytes_)))
-    return sorted(searched, key=lambda each: each.file)
+    return sorted(searched, key=lambda entry: entry.file)
 
 
 def _inside(settings: Settings) -> Files:
-    owners = tuple(f"{settings.path(folder)}/" for folder in OWNERS)
+    outside = tuple(f"{settings.path(folder)}/" for folder in OUTSIDE_FOLDERS)
     warehouse = Warehouse(settings)
     yield from _files(warehouse.root)
     for log in warehouse.folders("log"):
@@ -181,12 +182,13 @@ def _inside(settings: Settings) -> Files:
             archive_tier.check_parts(log.path, [part])
             if not (path := part.path(log.path)).url.startswith(f"{warehouse.root}/"):
                 yield from _files(path)
-    yield from (each for each in _files(Address(str(settings.path(".lake")))) if not f"{each[0]}/".startswith(owners))
+    lake = _files(Address(str(settings.path(".lake"))))
+    yield from ((file, size) for file, size in lake if not f"{file}/".startswith(outside))
     yield from _files(Address(str(settings.keys_path)))
 
 
 def _outside(settings: Settings) -> Files:
-    folders = [settings.landing, *([settings.archive] if settings.archive else []), *OWNERS]
+    folders = [settings.landing, *([settings.archive] if settings.archive else []), *OUTSIDE_FOLDERS]
     for folder in folders:
         with suppress(PermissionError):
             yield from _files(address_of(settings, folder))
@@ -197,8 +199,8 @@ def _of_no_table(settings: Settings, files: Collection[str]) -> Iterator[str]:
     within = [file for file in files if file.startswith(f"{warehouse.root}/")]
     if within:
         tables = (location.path for location in warehouse.folders(*KINDS) if delta.exists(location.path))
-        known = tuple(f"{folder}/" for folder in (*tables, *(warehouse.root / name for name in OWN)))
-        yield from (file for file in within if not file.startswith(known) and not GONE.search(file))
+        known = tuple(f"{folder}/" for folder in (*tables, *(warehouse.root / name for name in SYSTEM_FOLDERS)))
+        yield from (file for file in within if not file.startswith(known) and not DELETED_TABLE.search(file))
 
 
 def _matching_names(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
@@ -210,12 +212,12 @@ def _spellings(value: str) -> Iterator[str]:
     yield spelling_pattern(value)
     cut = value.encode()[:DELTA_RS_KEEPS].decode(errors="ignore")
     for text in (value, value[:SPARK_KEEPS], cut):
-        yield from map(re.escape, _written(text))
+        yield from map(re.escape, _encodings(text))
     if cut != value:  # one character has at most four bytes
-        yield from (f'{re.escape(text)}[^"]{{1,4}}' for text in _written(cut[:-1]))
+        yield from (f'{re.escape(text)}[^"]{{1,4}}' for text in _encodings(cut[:-1]))
 
 
-def _written(text: str) -> set[str]:
+def _encodings(text: str) -> set[str]:
     return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text)}
 
 
@@ -259,8 +261,8 @@ def _rows_match(file: Address, text: re.Pattern[str]) -> bool:
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True
         escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")
-        while some := escaped.fetchmany(ROWS_AT_ONCE):
-            if any(_matches(row, text) for [row] in some):
+        while rows := escaped.fetchmany(ROWS_AT_ONCE):
+            if any(_matches(row, text) for [row] in rows):
                 return True
     return False
 
@@ -290,7 +292,7 @@ def _unproven_copies(project: Project, sink: DeclaredSink, tables: list[str]) ->
     if sink.keeps:
         yield f"sink {sink.name}: {sink.keeps}"
     for name in tables:
-        if why := KEPT.get(sink.tables[name].mode):
+        if why := KEEPING_MODES.get(sink.tables[name].mode):
             yield f"sink {sink.name}: its table {sink.tables[name].far} {why}"
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lake.progress import OnProgress
     from lake.project.project import Project
 
-RENAMED: Final = (
+SECRET_LOST: Final = (
     "the secret of the key store is lost too: people forgotten before are not recognised in new events; if any arrive, "
     "forget them again; re-delivered events count twice"
 )
@@ -74,7 +74,7 @@ def forget(
         lines.append(f"forgotten: person {done.token[:8]}… of {stream}, {done.events} events")
     if report:
         data |= report.record
-        lines += _proved(report)
+        lines += _proof_lines(report)
     shell.emit(data, lines)
     if report and (fault := report.fault):
         raise fault
@@ -100,7 +100,7 @@ def _preview(shell: Shell, would: Preview) -> None:
     shell.report("dry run, nothing was changed: run it again with --yes to forget this person; that cannot be undone")
 
 
-def _proved(report: Report) -> Iterator[str]:
+def _proof_lines(report: Report) -> Iterator[str]:
     proof = report.proof
     searched = f"{proof.files_searched} files, {proof.bytes_searched:,} bytes"
     where = f"found in {len(proof.found)} of them" if proof.found else "found in none"
@@ -132,7 +132,7 @@ def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
 
     done = give_up(project, stream)
     catch_up(project, lambda: shell.spark, shell.report).raise_held()
-    lines = [f"forgotten for lack of a key: {done.people} people of {stream}", *([RENAMED] if done.renamed else [])]
+    lines = [f"forgotten for lack of a key: {done.people} people of {stream}", *([SECRET_LOST] if done.renamed else [])]
     shell.emit({"stream": stream, **asdict(done)}, lines)
 
 

@@ -1,6 +1,6 @@
 """Erasure of a person: their key is destroyed, and from the next cut on tables are computed without them.
 
-1. Find the personal values that only they have, while these can be decrypted.
+1. Find the personal values that only the person has, while they can be decrypted.
 2. Under the log's lease, blank the quarantined records about them.
 3. Record the erasure, which makes it effective, then destroy the key. `destroy_keys` repairs a crash between the two.
 
@@ -101,7 +101,7 @@ def find_person(project: Project, stream: str, subject: str) -> tuple[Contract, 
 def _personal_values(
     project: Project, connect: SessionFactory, contract: Contract, subject: str
 ) -> tuple[int, frozenset[str]]:
-    """Return the number of a person's events, and the values that no one else has, without `shared` fields."""
+    """Return the number of a person's events, and the values that only they have, without `shared` fields."""
     from pyspark.sql import functions as F
 
     log = Log(project.settings, contract.name)
@@ -110,7 +110,7 @@ def _personal_values(
 
     def found(session: SessionFactory) -> tuple[int, frozenset[str]]:
         events = log.read(session(), contract, upto=head.batch)
-        values = _stacked(events, contract, theirs).groupBy("value").agg(F.min("theirs").alias("alone"))
+        values = _value_rows(events, contract, theirs).groupBy("value").agg(F.min("theirs").alias("alone"))
         alone = to_arrow(values.where("alone"))["value"].to_pylist()
         [counted] = to_arrow(events.where(theirs).selectExpr("count(*) AS events")).to_pylist()
         return counted["events"], frozenset({*alone, subject})
@@ -168,7 +168,7 @@ class LostKeysResult:
 
 
 def give_up(project: Project, stream: str) -> LostKeysResult:
-    """Erase everybody whose key is lost. Blank all quarantined records, as their persons are unknown."""
+    """Erase everybody whose key is lost. Blanks all quarantined records: their persons are unknown."""
     _personal_stream(project, stream)
     settings, began = project.settings, datetime.now(UTC)
     store = open_store(settings, make=True)
@@ -210,7 +210,7 @@ def _personal_stream(project: Project, stream: str) -> Contract:
     return contract
 
 
-def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
+def _value_rows(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
     own = [name for name in contract.sealed if not contract.field(name).shared]
     texts = ", ".join(["cast(null AS string)", *(f"cast({quoted(name)} AS string)" for name in own)])
     return events.selectExpr(f"{theirs} AS theirs", f"explode(array({texts})) AS value").where("value IS NOT NULL")
@@ -247,12 +247,12 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
     settings = project.settings
     with view():
         _expire_restored(settings)
-        since, all_ = erasures.purged(settings), erasures.entries(settings)
-    fresh = [erasure for erasure in all_ if erasure.number > since]
-    if not fresh:
+        since, recorded = erasures.purged(settings), erasures.entries(settings)
+    unpurged = [erasure for erasure in recorded if erasure.number > since]
+    if not unpurged:
         return
     destroy_keys(settings)
-    number, streams = max(erasure.number for erasure in fresh), {erasure.stream for erasure in fresh}
+    number, streams = max(erasure.number for erasure in unpurged), {erasure.stream for erasure in unpurged}
     waiting = _not_published(settings, number) or _other_hosts(settings, number) or _rewrite_tables(project, number)
     edition = editions.latest_edition(settings)
     if waiting := waiting or _still_read(settings, edition):
@@ -283,7 +283,7 @@ def purge(project: Project, on_progress: Callable[[str], None]) -> None:
 
 
 def _expire_restored(settings: Settings) -> None:
-    """Expire editions that a repaired ledger has brought back: their files are gone."""
+    """Expire editions that the repair of the ledger has restored although their files are deleted."""
     if purged := erasures.purged_with(settings):
         back = [kept.number for kept in editions.kept_editions(settings) if kept.number < purged]
         editions.expire_editions(settings, back)
@@ -297,7 +297,7 @@ def _truncate_quarantine(settings: Settings, stream: str) -> None:
 
 
 def _truncate_sent(settings: Settings) -> None:
-    """Delete the keys of rows whose delivery was repeated or given up; others have to be deleted by the receiver."""
+    """Delete the keys of rows whose delivery was repeated or given up; the others are still undelivered."""
     place = sent.SENT.location(settings)
     if not delta.exists(place.path):
         return
@@ -338,8 +338,8 @@ def _rewrite_tables(project: Project, number: int) -> str:
         table = project.table(declaration)
         with lease(settings, table.lease):
             head = table.head()
-            unseen = bool(settings.publish.groups) and declaration.name not in latest.tables
-            if head is None or unseen or head.cut != latest.cut_of(declaration.name):
+            is_unpublished = bool(settings.publish.groups) and declaration.name not in latest.tables
+            if head is None or is_unpublished or head.cut != latest.cut_of(declaration.name):
                 return f"{declaration.name} has advanced since edition {latest.number}: lake run"
             # A crash may have come between the commit and its checkpoint.
             if head.purge < number or delta.newest_checkpoint(table.path) != head.version:
@@ -370,8 +370,8 @@ def _still_read(settings: Settings, edition: Edition | None) -> str:
         return (
             f"{late} has edition {late.edition} only, and is waited for until {moment(until) if until else 'it comes'}"
         )
-    early = [process for process in activity.others(settings) if process.seen < edition.number]
-    return f"{early[0]} may still be reading data of the person" if early else ""
+    early_readers = [process for process in activity.others(settings) if process.seen < edition.number]
+    return f"{early_readers[0]} may still be reading data of the person" if early_readers else ""
 
 
 def _other_hosts(settings: Settings, number: int) -> str:

@@ -22,8 +22,8 @@ from lake.store import duckdb_tables
 from lake.store.quarantine import LAST_BATCH, counts_by_batch
 from lake.store.warehouse import Warehouse
 
-SHORTEST: Final = 4
-"""Shorter values match by chance."""
+LEAST_LENGTH: Final = 4
+"""Length of a value; shorter ones match by chance."""
 MOST_DIGITS: Final = 38
 NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:E[+-]?\d{1,3})?")
 INSTANT: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,3})(\d*))?")
@@ -36,7 +36,7 @@ def whole_word(expressions: Iterable[str]) -> str:
 
 def spelling_pattern(value: str) -> str:
     if NUMBER.fullmatch(value):
-        return "|".join(sorted({re.escape(value), *map(_digits, _kept_as(Decimal(value)))}))
+        return "|".join(sorted({re.escape(value), *map(_number_pattern, _stored_numbers(Decimal(value)))}))
     if instant := INSTANT.fullmatch(value):
         day, time, millis, micros = instant.groups(default="")
         # Statistics have milliseconds only.
@@ -46,11 +46,11 @@ def spelling_pattern(value: str) -> str:
 
 
 def _is_long_enough(value: str) -> bool:
-    return len(_plain(Decimal(value)) if NUMBER.fullmatch(value) else value) >= SHORTEST
+    return len(_plain(Decimal(value)) if NUMBER.fullmatch(value) else value) >= LEAST_LENGTH
 
 
 def searchable_values(contract: Contract, subject: str, values: Collection[str]) -> tuple[set[str], list[str]]:
-    """Return the values to search for, including the subject, and what is left out and why, without showing values."""
+    """Return the values to search for, with the subject, and why others are left out, without showing them."""
     field, left_out = contract.field(contract.subject or ""), []
     wanted = {*values, subject}
     if not field.personal:
@@ -59,13 +59,13 @@ def searchable_values(contract: Contract, subject: str, values: Collection[str])
     short = {value for value in wanted if not _is_long_enough(value)}
     if short:
         what = field.name if short == {subject} else f"{len(short)} values"
-        left_out.append(f"{what} of fewer than {SHORTEST} characters, which match anywhere by chance")
+        left_out.append(f"{what} of fewer than {LEAST_LENGTH} characters, which match anywhere by chance")
     if shared := [name for name in contract.sealed if contract.field(name).shared]:
         left_out.append(f"{', '.join(shared)}, whose few values are shared by other people")
     return wanted - short, left_out
 
 
-def _kept_as(number: Decimal) -> set[Decimal]:
+def _stored_numbers(number: Decimal) -> set[Decimal]:
     """Return a number, and its 64-bit and 32-bit roundings in column statistics.
 
     delta-rs divides a decimal's digits by a power of ten, which may round once more.
@@ -78,10 +78,10 @@ def _kept_as(number: Decimal) -> set[Decimal]:
         [single] = struct.unpack("f", struct.pack("f", float(number)))
         if Decimal(f"{single:.{len(_significant(number))}g}") == number:
             spellings.add(Decimal(repr(single)))
-    return {spelling for spelling in spellings if spelling.is_finite() and len(_plain(spelling)) >= SHORTEST}
+    return {spelling for spelling in spellings if spelling.is_finite() and len(_plain(spelling)) >= LEAST_LENGTH}
 
 
-def _digits(number: Decimal) -> str:
+def _number_pattern(number: Decimal) -> str:
     plain = _plain(number)
     fixed = re.escape(plain) + ("0*" if "." in plain else "")
     digits, exponent = _significant(number), number.adjusted()

@@ -190,7 +190,7 @@ def test_blanking_thousands_of_records_is_one_commit(tmp_path: Path, orders: Con
     assert duckdb_tables.rows(path, "SELECT count(*) AS n FROM t WHERE raw = ''") == [{"n": 50_000}]
 
 
-@pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= search.SHORTEST])
+@pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= search.LEAST_LENGTH])
 def test_proof_finds_a_quarantined_value_in_any_notation(tmp_path: Path, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     quarantine_records(settings, raw)
