@@ -157,7 +157,7 @@ class Aggregate(WithFinality):
         return rows.withColumns({INTO: into, ROLE: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
 
     def _is_final_sql(self, horizons: Sequence[datetime | None]) -> str:
-        """Return SQL, true if a row at the window's end, or a microsecond before an exclusive end, would be late."""
+        """Return SQL, true if a row at the last instant of the window would be late."""
         last = ENDS if self.window is not None and self.window.closed else f"{ENDS} - 1"
         return is_past(last, horizons[0], self.lateness)
 

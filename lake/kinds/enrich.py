@@ -145,7 +145,7 @@ class Enrich(WithFinality):
 
         If none held, a removed version may have hidden an older one that still holds.
         """
-        time, held = f"t.{quote}{self.time}{quote}", f"t.{_state(side)}"
+        time, held = f"t.{quote}{self.time}{quote}", f"t.{_since(side)}"
         alike = " and ".join(f"k.{quote}{c}{quote} = t.{quote}{c}{quote}" for c in self.dimensions[side - 1].on)
         holds = f"k._began <= {time} and (k._last is null or {time} <= k._last)"
         if not self.absorbs:
@@ -157,7 +157,7 @@ class Enrich(WithFinality):
         rows = newest(events, self.id)
         rows = self._enrich(rows.select(*visible(rows.columns)), dimensions)
         if self.how == "inner":
-            rows = rows.where(" and ".join(f"`{_state(side)}` is not null" for side in range(1, len(dimensions) + 1)))
+            rows = rows.where(" and ".join(f"`{_since(side)}` is not null" for side in range(1, len(dimensions) + 1)))
         return rows
 
     def absorb(self, old: DataFrame, changes: DataFrame, *dimensions: DataFrame) -> DataFrame:
@@ -185,14 +185,14 @@ class Enrich(WithFinality):
     def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
         if not side:
             return super().lookup_values(row, side)
-        dimension, began = self.dimensions[side - 1], row.get(_state(side))
+        dimension, began = self.dimensions[side - 1], row.get(_since(side))
         return None if began is None else {**{c: row[c] for c in dimension.on}, dimension.time: began}
 
     def _enrich(self, events: DataFrame, dimensions: Sequence[DataFrame]) -> DataFrame:
         for side, (dimension, rows) in enumerate(zip(self.dimensions, dimensions, strict=True), start=1):
             events = self._join_as_of(events, dimension, rows, side)
         columns = visible(events.columns)
-        rows = events.select(*columns, *[_state(side) for side in range(1, len(dimensions) + 1)])
+        rows = events.select(*columns, *[_since(side) for side in range(1, len(dimensions) + 1)])
         if not self.is_final:
             return rows
         state = {}
@@ -231,9 +231,10 @@ class Enrich(WithFinality):
             holds = holds & (until.isNull() | (F.col("_at") < until))
         if dimension.tolerance is not None:
             holds = holds & (F.col("_at") - F.lit(dimension.tolerance) <= F.col("_last._from"))
-        shown = {"_from": _state(side)} | {column: column for column in given}
+        shown = {"_from": _since(side)} | {column: column for column in given}
         return matched.select("_event.*", *[F.when(holds, F.col(f"_last.`{c}`")).alias(n) for c, n in shown.items()])
 
 
-def _state(side: int) -> str:
+def _since(side: int) -> str:
+    """Name the state column with the start of the version that held, for input number `side`."""
     return f"_from_{side}"

@@ -24,10 +24,7 @@ OPEN: Final = (1 << 63) - 1  # an event of any time could change the row
 
 
 def until(side: int) -> str:
-    """Name the state column with the last event time at which input number `side` can change the row.
-
-    In microseconds since 1970; null if no event can.
-    """
+    """Name the state column with the last time (microseconds, or null) at which input `side` can change a row."""
     return f"_until_{side}_us"
 
 

@@ -74,7 +74,7 @@ class Fold(Kind):
     reducer: Reducer = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "reducer", self._made_reducer())
+        object.__setattr__(self, "reducer", self._build_reducer())
         taken = {*self.key, REFUSED, AT, AGAIN, *CARRIED} & set(self.reducer.fields)
         if taken:
             raise DeclarationError(f"state field {min(taken)!r} is already a column", fix="rename it")
@@ -95,7 +95,7 @@ class Fold(Kind):
         """
         return evolve(self, rows="refusals", id=id)
 
-    def _made_reducer(self) -> Reducer:
+    def _build_reducer(self) -> Reducer:
         fields, start = _parse_state(self.state), dict(self.start or {})
         _check_fields("start", start, fields)
         if not callable(self.step):

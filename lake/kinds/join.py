@@ -67,7 +67,7 @@ class Join(WithFinality):
             )
         if self.within is not None and sum(self.within, timedelta(0)) < timedelta(0):
             raise DeclarationError(f"invalid within: {self.within}", fix="use (before, after), both zero or more")
-        if self.within is not None and self._bare:
+        if self.within is not None and self._has_no_ids:
             raise DeclarationError(
                 "in a full join within a time, two rows of a key may both lack a partner and would look alike",
                 fix="name what identifies a row of either side: left='order_id', or right='payment_id'",
@@ -89,19 +89,19 @@ class Join(WithFinality):
 
     def evaluate(self, left: DataFrame, right: DataFrame) -> DataFrame:
         sides = (newest(left, (*self.key, *self.left)), newest(right, (*self.key, *self.right)))
-        ours, theirs = (visible(rows.columns) for rows in sides)
-        twice = sorted((set(ours) & set(theirs)) - set(self.key))
+        left_columns, right_columns = (visible(rows.columns) for rows in sides)
+        twice = sorted((set(left_columns) & set(right_columns)) - set(self.key))
         if twice:
             raise DeclarationError(f"{twice[0]!r} is a column of both sides", fix=f"rename one: {twice[0]} as …")
-        one = sides[0].select(*ours, F.lit(True).alias("_there")).alias("l")
-        other = sides[1].select(*theirs, F.lit(True).alias("_there")).alias("r")
+        one = sides[0].select(*left_columns, F.lit(True).alias("_there")).alias("l")
+        other = sides[1].select(*right_columns, F.lit(True).alias("_there")).alias("r")
         pairs = one.join(other, F.expr(self._condition()), {"full": "full_outer"}.get(self.how, self.how))
         key = [F.coalesce(f"l.`{k}`", f"r.`{k}`").alias(k) for k in self.key]
-        shown = [*key, *[F.col(c) for c in (*ours, *theirs) if c not in self.key]]
+        shown = [*key, *[F.col(c) for c in (*left_columns, *right_columns) if c not in self.key]]
         if self.is_final:
             state = {side: self._until(rows, side) for side, rows in enumerate(reversed(sides))}
-            shown += self._final_columns((*ours, *theirs), state)
-        if self.how != "full" or self._bare:
+            shown += self._final_columns((*left_columns, *right_columns), state)
+        if self.how != "full" or self._has_no_ids:
             return pairs.select(*shown)
         rows = pairs.select(*shown, F.col("l._there"))
         first = F.expr(f"row_number() over ({partition_by(self.identity)} order by _there desc)")
@@ -123,18 +123,19 @@ class Join(WithFinality):
     def _until(self, alone: DataFrame, side: int) -> str:
         """Return SQL of the last time of a row of input number `side` that could match one `alone`."""
         ours, there = "rl"[side], f"{'lr'[side]}._there"
-        key = "true" if self._bare else " and ".join(f"{ours}.`{column}` is not null" for column in self.key)
+        key = "true" if self._has_no_ids else " and ".join(f"{ours}.`{column}` is not null" for column in self.key)
         last = f"{OPEN}L"
         if self.within is not None and self.times is not None:
             last = f"{instant(alone, self.times[1 - side], of=f'{ours}.')} + {micros(self.within[side])}"
         return f"if({there} is null and {key}, {last}, null)"
 
     @property
-    def _bare(self) -> bool:
+    def _has_no_ids(self) -> bool:
+        """True for a full join whose rows only the key identifies."""
         return self.how == "full" and not self.left and not self.right
 
     def _condition(self) -> str:
-        tests = [f"l.`{k}` {'<=>' if self._bare else '='} r.`{k}`" for k in self.key]
+        tests = [f"l.`{k}` {'<=>' if self._has_no_ids else '='} r.`{k}`" for k in self.key]
         if self.within is not None and self.times is not None:
             before, after = map(interval, self.within)
             earlier, later = f"l.`{self.times[0]}`", f"r.`{self.times[1]}`"

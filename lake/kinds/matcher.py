@@ -54,7 +54,7 @@ class RestOfPattern(NamedTuple):
 
 @dataclass(frozen=True)
 class StepLink:
-    """Step in a chain: `runs`, how many rows it can take from each row on; `after`, the rest of the pattern."""
+    """Step in a chain: `runs`, the rows that it can take from each row on; `after`, the rest of the pattern."""
 
     step: Step
     number: int
@@ -80,7 +80,7 @@ class MatchWork:
     """Work on whole keys: return the rows of their matches, with MATCH, PLACE and STEP.
 
     until: the column for the last time of a row that could change the match; "" if none is wanted
-    absent_us: time after a match in which no row may have the bit after those of the steps
+    absent_us: time after a match in which no row may satisfy the Absent, whose bit follows those of the steps
     """
 
     key: tuple[str, ...]
@@ -207,12 +207,12 @@ class LinearMatcher:
         return SearchResult(counts, self.seen if self.times else LATEST)
 
     def _take(self, chain: Chain, row: int, stop: int, counts: list[int]) -> int:
-        """Put into `counts` the rows that the links take from `row` on; return the row after them."""
+        """Store in `counts` how many rows each link takes from `row` on; return the row after them."""
         for link in chain.links:
             if isinstance(link, Fork):
-                number = next(number for number, each in enumerate(link.chains) if each.ahead.ends[row] <= stop)
+                number = next(number for number, branch in enumerate(link.chains) if branch.ahead.ends[row] <= stop)
                 if self.times:
-                    self._record_seen(each.ahead.seen[row] for each in link.chains[:number])
+                    self._record_seen(branch.ahead.seen[row] for branch in link.chains[:number])
                 row = self._take(link.chains[number], row, stop, counts)
                 continue
             step, after = link.step, link.after

@@ -26,7 +26,6 @@ from lake.text import MICROSECOND
 MATCH_ID: Final = "match_id"
 TIE: Final = "_tie"  # a row's number among those of its key with the same sequence
 
-
 _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 
 

@@ -19,8 +19,7 @@ Normal = Callable[[Any], Any]
 DIGITS: Final = 1000
 """Precision of decimals in Python steps; the sum of any two values of columns has 77, the product of ten 380."""
 
-SHOWN: Final = 40
-
+SHOWN_DIGITS: Final = 40
 
 many_digits: Final = partial(localcontext, prec=DIGITS)
 """Context in which this thread calculates decimals with DIGITS."""
@@ -97,7 +96,7 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
                 return number.quantize(Decimal(1).scaleb(-scale))
         except ArithmeticError:
             pass
-    shown = f"{number:.{SHOWN}g} …" if len(number.as_tuple().digits) > SHOWN else number
+    shown = f"{number:.{SHOWN_DIGITS}g} …" if len(number.as_tuple().digits) > SHOWN_DIGITS else number
     raise ValueError(
         f"{shown} does not fit decimal({precision}, {scale}): round it, for example value.quantize(Decimal('0.01'))"
     )

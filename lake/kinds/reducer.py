@@ -220,7 +220,7 @@ class FoldWork:
     ) -> dict[str, Any] | Refusal:
         """Return a key's state after one event, with REFUSED; None is the state before the first event.
 
-        `event` has Arrow's values, `forms` are the folding's own. Raises WorkerFault if the step fails.
+        `event` has Arrow's values; `forms` is the property of that name. Raises WorkerFault if the step fails.
         """
         state = self._begin(before, forms)
         refused = state.pop(REFUSED)

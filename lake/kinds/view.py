@@ -51,8 +51,7 @@ class View(Kind):
         return self.key if self._identity is None else self._identity
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """None: a query reads log order only from columns of the log that it names."""
-        return []
+        return []  # a query reads log order only from columns of the log that it names
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.identity, "identity") | dict.fromkeys(self.key, "key")

@@ -27,9 +27,9 @@ def check_zone(_: object, __: object, zone: str | None) -> None:
 
 @cache
 def date_moves(zone: str | None) -> frozenset[int]:
-    """Return by how many days clock changes in `zone`, 1970 to 2025, moved the date, without 0 and those at midnight.
+    """Return the days by which clock changes of `zone`, 1970 to 2025, moved the date, without 0, and 1 (at midnight).
 
-    2 if a day was skipped, -1 if the day before was shown once more.
+    2 if a day was skipped, -1 if the day before was repeated.
     """
     place, start = ZoneInfo(zone or UTC), datetime.fromisoformat("1970-01-01T00:00:00Z")
     moves = set()
