@@ -30,6 +30,7 @@ from lake.store.warehouse import Warehouse
 if TYPE_CHECKING:
     from lake.project.declaration import Declaration
     from lake.store.ledger.checks import Check
+    from lake.store.table_head import TableHead
     from lake.store.tables import Table
 
 
@@ -52,8 +53,8 @@ def check(
     at = picked_cut.number
     picked = project.pick(tables or ())
     suites = load_suites(project)
-    versions = {table.name: _version(project, table, at) for table in picked}
-    faults = [not_at(project, table, at) for table in picked if versions[table.name] is None]
+    heads = {table.name: project.table(table).head_at(at) for table in picked}
+    faults = [not_at(project, table, at) for table in picked if heads[table.name] is None]
     faults += [
         table.fault("has no expectations", fix=f"write quality/{table.name}.json, or leave out --strict")
         for table in picked
@@ -61,7 +62,7 @@ def check(
     ]
     DeclarationError.raise_any(faults)
     suites = {**{t.name: Suite(t.name, ()) for t in picked if t.kind.invariants}, **suites}
-    checks = _judge(project, [(table, suites.get(table.name), versions[table.name]) for table in picked], at)
+    checks = _judge(project, [(table, suites.get(table.name), heads[table.name]) for table in picked], at)
     gate_error = causes.gate_error(Inputs(spark, project, picked_cut), checks)
     errors = [*filter(None, [gate_error]), *rejection_limits.stop_errors(project, picked, picked_cut)]
     if errors:
@@ -69,14 +70,17 @@ def check(
     return checks
 
 
-def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, int | None]], cut: int) -> list[Check]:
+def _judge(
+    project: Project, tables: Iterable[tuple[Declaration, Suite | None, TableHead | None]], cut: int
+) -> list[Check]:
     """Judge the tables and record the checks; after an error, record those made before it."""
     made: list[tuple[Table, Check]] = []
     try:
-        for table, suite, version in tables:
-            if suite is not None and version is not None:
+        for table, suite, head in tables:
+            if suite is not None and head is not None:
                 stored = project.table(table)
                 with step("check", table.name) as work:
+                    version = head.version
                     result = gate.judge_table(stored, table.kind, suite, where=table.where, version=version, cut=cut)
                     made.append((stored, result))
                     work.rows = stored.rows(version)
@@ -84,11 +88,6 @@ def _judge(project: Project, tables: Iterable[tuple[Declaration, Suite | None, i
         gate.record_checks(project.settings, made)
         raise
     return gate.record_checks(project.settings, made)
-
-
-def _version(project: Project, declaration: Declaration, cut: int) -> int | None:
-    head = project.table(declaration).head_at(cut)
-    return head.version if head else None
 
 
 def checked_tables(

@@ -12,7 +12,6 @@ from lake.text import printable
 if TYPE_CHECKING:
     from lake.store.ledger.checks import Check
 
-
 NO_ROWS: Final = (
     "where events are missing, land them; where a delivery is wrong, lake void STREAM --batch N --reason …"
     " (lake log STREAM lists the batches)"

@@ -162,7 +162,7 @@ def read_suite(file: Path) -> Suite:
     DeclarationError.raise_any(((f"unknown member {name!r}", 'known: "expectations"') for name in unknown), where)
     faults, expectations = list[DeclarationError](), list[Expectation]()
     for line, value in _elements_with_lines(text):
-        wrong = list(_faults(value, f"{where}:{line}"))
+        wrong = [DeclarationError(what, where=f"{where}:{line}", fix=fix) for what, fix in _element_faults(value)]
         faults += wrong
         if not wrong:
             severity = value.get("severity", "stop")
@@ -189,10 +189,6 @@ def _elements_with_lines(text: str) -> Iterator[tuple[int, Any]]:
 def _end_of_gap(text: str, at: int) -> int:
     gap = _GAP.match(text, at)
     return gap.end() if gap else at
-
-
-def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
-    return (DeclarationError(what, where=where, fix=fix) for what, fix in _element_faults(value))
 
 
 def _element_faults(value: Any) -> Iterator[tuple[str, str]]:

@@ -173,7 +173,6 @@ _NESTED: Final[dict[str, Callable[[DuckDBPyType, str], str]]] = {
     "map": _map,
 }
 
-
 STATEMENTS: Final = "SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are allowed"
 
 
