@@ -62,7 +62,7 @@ def changes(
         consumer=consumer,
         from_edition=since,
         start_over=start_over,
-        on_wait=_reader_is_there if follow else None,
+        on_wait=_check_reader if follow else None,
     )
     for edition in editions:
         _write(form(edition), shell.begin_answer)
@@ -85,8 +85,8 @@ def _write(lines: Iterable[str], begin: Callable[[], None]) -> None:
     sys.stdout.flush()
 
 
-def _reader_is_there() -> None:
-    """Raise BrokenPipeError if nobody reads stdout; otherwise only the next line would notice."""
+def _check_reader() -> None:
+    """Raise BrokenPipeError if stdout has no reader any more; otherwise only the next line would raise it."""
     poll = select.poll()
     poll.register(sys.stdout, 0)
     if any(event & select.POLLERR for _, event in poll.poll(0)):
@@ -95,21 +95,21 @@ def _reader_is_there() -> None:
 
 def as_json_lines(changes: Changes) -> Iterator[str]:
     """Yield a line per change, after `snapshot` if the consumer must discard its rows, then `complete`."""
-    of = {"edition": changes.edition, "cut": changes.cut}
+    common = {"edition": changes.edition, "cut": changes.cut}
     if changes.snapshot:
-        yield json.dumps({**of, "change": "snapshot"})
+        yield json.dumps({**common, "change": "snapshot"})
     count = 0
     for count, row in enumerate(changes, start=1):  # noqa: B007 - counted for the line below
         images = {"key": row.key, "before": row.before, "after": row.after}
-        yield json.dumps({**of, "change": row.change, **plain(images)})
-    yield json.dumps({**of, "change": "complete", "rows": count})
+        yield json.dumps({**common, "change": row.change, **plain(images)})
+    yield json.dumps({**common, "change": "complete", "rows": count})
 
 
 def as_lines(changes: Changes) -> Iterator[str]:
     rows = iter(changes)
     first = next(rows, None)
-    way = "snapshot" if changes.snapshot else f"from edition {changes.since}"
-    yield f"edition {changes.edition} of cut {changes.cut}, {way}{'' if first else ': no changes'}"
+    origin = "snapshot" if changes.snapshot else f"from edition {changes.since}"
+    yield f"edition {changes.edition} of cut {changes.cut}, {origin}{'' if first else ': no changes'}"
     if first is not None:
         columns = list({**(first.before or {}), **(first.after or {})})
         lines = ([row.change, *(_cell(row, column) for column in columns)] for row in chain([first], rows))

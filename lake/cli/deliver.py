@@ -22,21 +22,21 @@ T = TypeVar("T")
 Faults: TypeAlias = Mapping[str, DeclarationError]
 
 
-def _way(name: str, words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(name, "ways", flag_value=name, multiple=True, help=words)
+def _mode(name: str, words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(name, "modes", flag_value=name, multiple=True, help=words)
 
 
 @click.command()
 @click.argument("sinks", nargs=-1, metavar="[SINK]...")
-@_way("--dry-run", "Only show which rows would be inserted, updated and deleted.")
-@_way("--resync", "Send all rows, replacing those of the target.")
-@_way("--repair", "Repair the rows that `lake verify --sink` finds, at the same edition.")
-@_way("--follow", "Keep delivering new editions, until SIGINT or SIGTERM.")
-@_way("--retry", "Send undelivered messages of a webhook again.")
-@_way("--give-up", "Never send undelivered messages of a webhook.")
-@_way("--forget", "Keep no edition for these sinks any more; their targets stay as they are.")
+@_mode("--dry-run", "Only show which rows would be inserted, updated and deleted.")
+@_mode("--resync", "Send all rows, replacing those of the target.")
+@_mode("--repair", "Repair the rows that `lake verify --sink` finds, at the same edition.")
+@_mode("--follow", "Keep delivering new editions, until SIGINT or SIGTERM.")
+@_mode("--retry", "Send undelivered messages of a webhook again.")
+@_mode("--give-up", "Never send undelivered messages of a webhook.")
+@_mode("--forget", "Keep no edition for these sinks any more; their targets stay as they are.")
 @common_options
-def deliver(shell: Shell, sinks: tuple[str, ...], ways: tuple[str, ...]) -> None:
+def deliver(shell: Shell, sinks: tuple[str, ...], modes: tuple[str, ...]) -> None:
     """Bring the targets of sinks to the edition that readers see.
 
     Default: all sinks that sinks/*.toml declare. A target stores its edition, and is sent the net changes from there,
@@ -47,27 +47,26 @@ def deliver(shell: Shell, sinks: tuple[str, ...], ways: tuple[str, ...]) -> None
     lake deliver crm --dry-run
     lake deliver crm --follow
     """
-    _check_options([*dict.fromkeys(ways)], sinks)
-    from lake.sinks import deliver as verb
+    _check_options([*dict.fromkeys(modes)], sinks)
+    from lake.sinks import deliver as delivery
     from lake.sinks.kind import chosen_sinks
 
-    if "--forget" in ways:
+    if "--forget" in modes:
         return _forget(shell, sinks)
     declared, faults = chosen_sinks(shell.settings, sinks)
-    if "--repair" in ways:
+    if "--repair" in modes:
         return _repair(shell, declared, faults)
-    if "--retry" in ways or "--give-up" in ways:
-        return retry_or_give_up(shell, declared, faults, "sink", given_up="--give-up" in ways)
-    if "--follow" in ways:
+    if "--retry" in modes or "--give-up" in modes:
+        return retry_or_give_up(shell, declared, faults, "sink", given_up="--give-up" in modes)
+    if "--follow" in modes:
         return _follow(shell, declared, faults)
-    how = verb.preview if "--dry-run" in ways else verb.deliver_once
-    done, failures = _outcomes(
-        shell, declared, faults, lambda sink: how(shell.settings, sink, resync="--resync" in ways)
-    )
-    rows = [row for one in done for row in _rows(one)]
-    for one in done:
-        _report_undelivered(shell, one.sink, one.undelivered)
-    more = ["undelivered"] if any(one.undelivered for one in done) else []
+    send = delivery.preview if "--dry-run" in modes else delivery.deliver_once
+    resync = "--resync" in modes
+    done, failures = _outcomes(shell, declared, faults, lambda sink: send(shell.settings, sink, resync=resync))
+    rows = [row for outcome in done for row in _rows(outcome)]
+    for outcome in done:
+        _report_undelivered(shell, outcome.sink, outcome.undelivered)
+    more = ["undelivered"] if any(outcome.undelivered for outcome in done) else []
     lines = table(rows, "sink", "edition", "table", "inserted", "updated", "deleted", "rejected", *more)
     return shell.emit_outcomes("sinks", [*map(asdict, done)], failures, lines)
 
@@ -91,7 +90,7 @@ def _follow(shell: Shell, sinks: list[DeclaredSink], faults: Faults) -> None:
 
 
 def report_faults(sound: Sequence[object], faults: Faults, failed: Callable[[str, LakeError], None]) -> None:
-    """Call `failed` for each fault. Raises them if nothing else is declared."""
+    """Call `failed` for each fault; raise them if nothing else is declared."""
     if not sound:
         DeclarationError.raise_any(faults.values())
     for name, fault in faults.items():
@@ -101,7 +100,7 @@ def report_faults(sound: Sequence[object], faults: Faults, failed: Callable[[str
 def _outcomes(
     shell: Shell, sinks: Sequence[DeclaredSink], faults: Faults, work: Callable[[DeclaredSink], T]
 ) -> tuple[list[T], dict[str, LakeError]]:
-    """Do the work of each sink. Return the results, and the failures by name: those of declarations first."""
+    """Return the results of `work` for each sink, and failures by name: those of declarations first."""
     done: list[T] = []
     failures: dict[str, LakeError] = {}
 
@@ -120,8 +119,8 @@ def _outcomes(
 
 
 def _rows(done: DeliveryOutcome) -> Iterator[dict[str, object]]:
-    way = f"{done.edition}" if done.since in {None, done.edition} else f"{done.since} → {done.edition}"
-    common = {"sink": done.sink, "edition": way}
+    edition = f"{done.edition}" if done.since in {None, done.edition} else f"{done.since} → {done.edition}"
+    common = {"sink": done.sink, "edition": edition}
     if not done.changed:
         lacking = {"rejected": done.rejected, "undelivered": done.undelivered}
         yield {**common, "table": "(nothing new)", "inserted": "", "updated": "", "deleted": "", **lacking}
@@ -140,7 +139,7 @@ def _repair(shell: Shell, sinks: Sequence[DeclaredSink], faults: Faults) -> None
 
     def repaired(sink: DeclaredSink) -> list[dict[str, Any]]:
         edition, sent = repair(shell.settings, sink)
-        return [{"sink": sink.name, "edition": edition, **asdict(one)} for one in sent]
+        return [{"sink": sink.name, "edition": edition, **asdict(table)} for table in sent]
 
     done, failures = _outcomes(shell, sinks, faults, repaired)
     rows = [*chain.from_iterable(done)]
@@ -152,16 +151,16 @@ def retry_or_give_up(shell: Shell, sinks: Sequence[DeclaredSink], faults: Faults
 
     work = give_up if given_up else send_again
     done, failures = _outcomes(shell, sinks, faults, lambda sink: work(shell.settings, sink))
-    for one in done:
-        _report_undelivered(shell, one.sink, one.left)
+    for result in done:
+        _report_undelivered(shell, result.sink, result.left)
     what = "given up" if given_up else "taken"
-    rows = [{noun: one.sink, what: one.taken, "left": one.left} for one in done]
+    rows = [{noun: result.sink, what: result.taken, "left": result.left} for result in done]
     shell.emit_outcomes("again", [*map(asdict, done)], failures, table(rows, noun, what, "left"))
 
 
-def _check_options(ways: Sequence[str], sinks: Sequence[str]) -> None:
-    if len(ways) > 1 and set(ways) != {"--dry-run", "--resync"}:
-        raise DeclarationError(f"{' and '.join(ways[:2])} cannot be combined", fix="use only one of them")
+def _check_options(modes: Sequence[str], sinks: Sequence[str]) -> None:
+    if len(modes) > 1 and set(modes) != {"--dry-run", "--resync"}:
+        raise DeclarationError(f"{' and '.join(modes[:2])} cannot be combined", fix="use only one of them")
     alone = (["--repair"], ["--forget"], ["--resync"], ["--retry"], ["--give-up"])
-    if ways in alone and not sinks:
-        raise DeclarationError(f"{ways[0]} needs the name of a sink", fix=f"lake deliver NAME {ways[0]}")
+    if modes in alone and not sinks:
+        raise DeclarationError(f"{modes[0]} needs the name of a sink", fix=f"lake deliver NAME {modes[0]}")

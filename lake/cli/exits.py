@@ -39,7 +39,7 @@ class CommandSignal(KeyboardInterrupt):
 
 
 class _SignalState:
-    shell = False
+    in_shell = False
     final: CommandSignal | None = None
 
 
@@ -51,11 +51,11 @@ def install_handlers() -> None:
 
 
 def interrupt_queries_only() -> None:
-    _SignalState.shell = True
+    _SignalState.in_shell = True
 
 
 def exit_code(error: BaseException) -> int | None:
-    """Return None without a signal. Waits at most PATIENCE until Spark has cancelled its jobs."""
+    """Return the exit code after a signal, else None. Waits at most PATIENCE until Spark has cancelled its jobs."""
     ended = _SignalState.final or next((cause for cause in _causes(error) if isinstance(cause, CommandSignal)), None)
     if ended is None:
         return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
@@ -73,11 +73,11 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _handle_signal(number: int, _: FrameType | None) -> None:
-    only_query = number == signal.SIGINT and _SignalState.shell
+    is_query_only = number == signal.SIGINT and _SignalState.in_shell
     interrupter = threading.Thread(target=_interrupt, daemon=True)  # this thread may be inside a Spark call
     interrupter.start()
     ended = CommandSignal(number, interrupter)
-    if not only_query:
+    if not is_query_only:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
         if _SignalState.final is None:
             _SignalState.final = ended

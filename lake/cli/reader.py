@@ -81,10 +81,10 @@ def list_(shell: Shell) -> None:
     from lake.read import reader_grants
 
     rows = reader_grants.records(shell.settings)
-    moments = ("granted_at", "expires")
+    times = ("granted_at", "expires")
     cells = [
         {**row, "tables": ", ".join(row["tables"])}
-        | {name: f"{row[name]:%Y-%m-%d %H:%M}" if row[name] else "never" for name in moments}
+        | {name: f"{row[name]:%Y-%m-%d %H:%M}" if row[name] else "never" for name in times}
         | {"expired": "expired" if row["expired"] else ""}
         for row in rows
     ]

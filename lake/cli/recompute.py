@@ -130,7 +130,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     lake backfill carrier_daily --from 2013-01-01 --to 2013-02-01
     """
     shell.load()
-    from lake.engine.backfill import backfill as again
+    from lake.engine.backfill import backfill as run
 
     declared = shell.load_project()
     [declaration] = declared.pick([name])
@@ -139,7 +139,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
         raise DeclarationError(
             f"--from {start} is not before --to {end}", fix="--to is exclusive: the first moment left out"
         )
-    done = again(
+    done = run(
         lambda: connect(shell),
         declared,
         declaration,
@@ -177,9 +177,9 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
         raise DeclarationError("--diff needs the names of tables to evaluate", fix="lake plan TABLE… --diff")
     declared = shell.load_project()
     planned = [asdict(row) for row in compare(declared, tables, lambda: shell.spark)]
-    asked = _deploy_questions(shell, declared, planned)
+    questions = _deploy_questions(shell, declared, planned)
     for row in planned:
-        row["changes"] = [*row["changes"], *asked.get(row["table"], ())]
+        row["changes"] = [*row["changes"], *questions.get(row["table"], ())]
     lines = list(_plan_lines(planned))
     if diff:
         for declaration in declared.pick(tables):

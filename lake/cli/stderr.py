@@ -192,25 +192,25 @@ def _progress(console: Console | None) -> Progress:
 @contextmanager
 def without_panics() -> Iterator[None]:
     own, python = os.dup(2), sys.stderr
-    come, go = os.pipe()
-    os.dup2(go, 2)
-    os.close(go)
+    read_end, write_end = os.pipe()
+    os.dup2(write_end, 2)
+    os.close(write_end)
     sys.stderr = os.fdopen(own, "w", 1, "utf-8", "backslashreplace", closefd=False)
-    passing = Thread(target=_copy_lines, args=(come, own), daemon=True)
-    passing.start()
+    copier = Thread(target=_copy_lines, args=(read_end, own), daemon=True)
+    copier.start()
     try:
         yield
     finally:
         sys.stderr.flush()
         os.write(2, END_MARK)
-        passing.join(PATIENCE)
+        copier.join(PATIENCE)
         os.dup2(own, 2)
         sys.stderr = python
 
 
-def _copy_lines(come: int, own: int) -> None:
+def _copy_lines(read_end: int, own: int) -> None:
     lines, rest = _PanicFilter(), b""
-    while part := os.read(come, 1 << 16):
+    while part := os.read(read_end, 1 << 16):
         *whole, rest = (rest + part).split(b"\n")
         kept = b"".join(lines.kept(line + b"\n") for line in whole)
         if rest and not lines.may_begin_panic(rest):
@@ -221,7 +221,10 @@ def _copy_lines(come: int, own: int) -> None:
 
 
 class _PanicFilter:
-    """An empty line waits for the next one, because it is dropped before a panic."""
+    """An empty line waits for the next one, because it is dropped before a panic.
+
+    `_after` is 0 outside of a panic, 1 after its first line, 2 within its details.
+    """
 
     def __init__(self) -> None:
         self.is_at_end, self._after, self._empty = False, 0, b""

@@ -141,7 +141,7 @@ def _part_columns(parts: Mapping[str, str]) -> list[Column]:
 
 
 def _partial_dumps(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str, str], marker: str) -> DataFrame:
-    """Return DUMP and `parts` of dumps with a refused record; `marker` is SQL, true of rows that complete a dump."""
+    """Return DUMP and `parts` of dumps with a refused record; `marker` is SQL, true of rows that announce a dump."""
     spans = (
         rows.where(f"`{dump}` is not null")
         .select(
