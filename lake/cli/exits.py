@@ -67,7 +67,7 @@ def _causes(error: BaseException) -> list[BaseException]:
     causes = [error]
     for cause in causes:
         for before in (cause.__cause__, cause.__context__):
-            if before is not None and all(before is not one for one in causes):
+            if before is not None and all(before is not known for known in causes):
                 causes.append(before)
     return causes
 

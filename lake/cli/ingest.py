@@ -101,9 +101,9 @@ def append(
     from lake.ingest.append import append_files, check_files_exist, keep_stdin
 
     contract = load_contract(shell.settings, stream)
-    given = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
-    check_files_exist(given)
-    counts = append_files(shell.settings, lambda: shell.spark, contract, given)
+    paths = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
+    check_files_exist(paths)
+    counts = append_files(shell.settings, lambda: shell.spark, contract, paths)
     if counts.quarantined:
         shell.report(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
     emit_batch(shell, stream, counts)

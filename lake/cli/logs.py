@@ -102,13 +102,13 @@ def _log_data(log: LogReport) -> dict[str, Any]:
         "producers": log.producers,
         "offsets": dict(head.offsets) if head else {},
         "batches": [
-            {"batch": one.batch, "at": one.at, **one.counts, "contract": one.contract, "files": list(one.files)}
-            | ({"closed": one.horizon["closed"]} if "closed" in one.horizon else {})
-            | ({"delivery": {"source": one.delivery.source, **one.delivery.as_json}} if one.delivery else {})
-            for one in log.batches
+            {"batch": b.batch, "at": b.at, **b.counts, "contract": b.contract, "files": list(b.files)}
+            | ({"closed": b.horizon["closed"]} if "closed" in b.horizon else {})
+            | ({"delivery": {"source": b.delivery.source, **b.delivery.as_json}} if b.delivery else {})
+            for b in log.batches
         ],
-        "voids": [asdict(one) for one in log.voids],
-        "archived": [asdict(one) for one in log.archived],
+        "voids": [asdict(void) for void in log.voids],
+        "archived": [asdict(part) for part in log.archived],
     }
 
 
@@ -119,15 +119,15 @@ def _log_text(log: LogReport) -> list[str]:
     if head is None:
         return [f"{log.stream}: no batch yet"]
     rows = [
-        {"batch": one.batch, "at": moment(datetime.fromisoformat(one.at)), "control": 0}
-        | {**one.counts, "contract": one.contract, "sources": input_text(one)}
-        for one in log.batches
+        {"batch": batch.batch, "at": moment(datetime.fromisoformat(batch.at)), "control": 0}
+        | {**batch.counts, "contract": batch.contract, "sources": input_text(batch)}
+        for batch in log.batches
     ]
     offsets = [
         {"bucket": str(bucket) if bucket >= 0 else "without a key", "next offset": offset}
         for bucket, offset in sorted(head.offsets.items())
     ]
-    voids = [{"void": one.number, "event": one.place, "at": moment(one.at), "reason": one.reason} for one in log.voids]
+    voids = [{"void": v.number, "event": v.place, "at": moment(v.at), "reason": v.reason} for v in log.voids]
     lines = table(rows, "batch", "at", *counts_of(rows), "contract", "sources")
     lines += [
         "",
@@ -137,8 +137,8 @@ def _log_text(log: LogReport) -> list[str]:
         *table(offsets, "bucket", "next offset"),
     ]
     archived = [
-        {"archived": f"batches {one.first} to {one.through}", "rows": one.rows, "place": one.place}
-        for one in log.archived
+        {"archived": f"batches {part.first} to {part.through}", "rows": part.rows, "place": part.place}
+        for part in log.archived
     ]
     lines += ["", *table(voids, "void", "event", "at", "reason")] if voids else []
     return lines + (["", *table(archived, "archived", "rows", "place")] if archived else [])
@@ -165,21 +165,21 @@ def schemas(shell: Shell) -> None:
     contracts = contract_statuses(shell.settings)
     data: list[dict[str, Any]] = [
         {
-            "stream": one.contract.name,
-            "key": list(one.contract.key),
-            "id": list(one.contract.id) or one.contract.identity,
-            "time": one.contract.time,
-            "buckets": one.contract.buckets,
-            "version": one.version,
-            "changed": one.changed,
-            "changes": [asdict(change) for change in one.changes],
-            "personal": list(one.contract.personal),
-            "doc": one.contract.doc,
-            "fields": [_field(field) for field in one.contract.fields],
-            "unknown": [asdict(field) for field in one.unknown],
-            "sealed": one.sealed,
+            "stream": status.contract.name,
+            "key": list(status.contract.key),
+            "id": list(status.contract.id) or status.contract.identity,
+            "time": status.contract.time,
+            "buckets": status.contract.buckets,
+            "version": status.version,
+            "changed": status.changed,
+            "changes": [asdict(change) for change in status.changes],
+            "personal": list(status.contract.personal),
+            "doc": status.contract.doc,
+            "fields": [_field(field) for field in status.contract.fields],
+            "unknown": [asdict(field) for field in status.unknown],
+            "sealed": status.sealed,
         }
-        for one in contracts
+        for status in contracts
     ]
     lines: list[str] = []
     for row in data:

@@ -132,7 +132,7 @@ def void(
     if not (events or batches or sources):
         raise click.UsageError("nothing to void: name events, a --batch or a --source")
     voids = run(shell.settings, stream, events, batches=batches, sources=sources, reason=reason)
-    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {one.stream} {one.place}" for one in voids])
+    shell.emit([asdict(void) for void in voids], [f"void {v.number}: {v.stream} {v.place}" for v in voids])
 
 
 def _counts(shell: Shell, streams: tuple[str, ...]) -> None:

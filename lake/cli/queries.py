@@ -175,9 +175,9 @@ def _query_text(query: str | None, file: Path | None) -> str | None:
     if file is None and query is None and sys.stdin.isatty():
         return None
     piped = query is None or query == "-"
-    given = file.read_bytes() if file else sys.stdin.buffer.read() if piped else os.fsencode(query or "")
+    content = file.read_bytes() if file else sys.stdin.buffer.read() if piped else os.fsencode(query or "")
     try:
-        return given.decode()
+        return content.decode()
     except UnicodeDecodeError as error:
         where = str(file) if file else "standard input" if piped else ""
         fix = "save it as UTF-8"

@@ -30,8 +30,8 @@ def cut(shell: Shell, label: str | None) -> None:
     """
     from lake.publish.cut import cut as record
 
-    made = record(shell.load_project(), label=label)
-    shell.emit({"cut": made.number, "batches": dict(made.batches), "voids": made.voids}, f"cut {made.number}")
+    new = record(shell.load_project(), label=label)
+    shell.emit({"cut": new.number, "batches": dict(new.batches), "voids": new.voids}, f"cut {new.number}")
 
 
 @click.command()

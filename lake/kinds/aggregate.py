@@ -257,7 +257,7 @@ class Aggregate(WithFinality):
         return [F.col(source).alias(name) for name, source in self._groups.items()]
 
     def __attrs_post_init__(self) -> None:
-        taken = [*self.by, *(self.window.names if self.window else ()), *([FINAL] if self.is_final else [])]
+        used_names = [*self.by, *(self.window.names if self.window else ()), *([FINAL] if self.is_final else [])]
         for name, measure in self.measures.items():
             if not isinstance(measure, Measure):
                 fix = 'use Count(), Sum("a_column"), CountIf("a condition") and the like'
@@ -265,11 +265,11 @@ class Aggregate(WithFinality):
             if measure.of_match:
                 what = f"{name} is a measure of a match: {type(measure).__name__}"
                 raise DeclarationError(what, fix='use FirstValue("a_column", by="…") or LastValue("a_column", by="…")')
-            if name in taken or name.startswith("_"):
-                why = "which is already a column of the table" if name in taken else "columns with _ are hidden"
+            if name in used_names or name.startswith("_"):
+                why = "which is already a column of the table" if name in used_names else "columns with _ are hidden"
                 raise DeclarationError(f"invalid name of a measure: {name}, {why}", fix="give it a name of its own")
-        if len(set(taken)) < len(taken):
-            raise DeclarationError(f"column names occur twice: {', '.join(taken)}", fix="use each name only once")
+        if len(set(used_names)) < len(used_names):
+            raise DeclarationError(f"column names occur twice: {', '.join(used_names)}", fix="use each name only once")
         if self.late not in ("correct", "drop"):
             raise DeclarationError(f"unknown late policy {self.late!r}", fix="use 'correct' or 'drop'")
         if self.is_final and self.window is None:

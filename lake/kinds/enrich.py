@@ -141,10 +141,7 @@ class Enrich(WithFinality):
         return changes.select(*dimension.on, *marks)
 
     def reaches(self, side: int, quote: str, /) -> str:
-        """An added version takes over from an older one or from none; a removed one leaves.
-
-        If none held, a removed version may have hidden an older one that still holds.
-        """
+        """An added version replaces an older one or none; a removed one may have hidden an older one that holds."""
         time, held = f"t.{quote}{self.time}{quote}", f"t.{_since(side)}"
         alike = " and ".join(f"k.{quote}{c}{quote} = t.{quote}{c}{quote}" for c in self.dimensions[side - 1].on)
         holds = f"k._began <= {time} and (k._last is null or {time} <= k._last)"
@@ -204,8 +201,8 @@ class Enrich(WithFinality):
 
     def _join_as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
         """Add the columns of the version that held, in one pass over both in the order of time."""
-        given = [column for column in visible(versions.columns) if column not in dimension.own]
-        twice = sorted(set(given) & set(events.columns))
+        added = [column for column in visible(versions.columns) if column not in dimension.own]
+        twice = sorted(set(added) & set(events.columns))
         if twice:
             raise DeclarationError(f"{twice[0]!r} is a column of two inputs", fix=f"rename one: {twice[0]} as …")
         held = [F.col(dimension.time).alias("_from"), *([F.col(dimension.until)] if dimension.until else [])]
@@ -213,7 +210,7 @@ class Enrich(WithFinality):
             *dimension.on,
             F.col(dimension.time).alias("_at"),
             F.lit(0).alias("_event_after_version"),
-            F.struct(ORDER, *held, *given).alias("_version"),
+            F.struct(ORDER, *held, *added).alias("_version"),
         )
         looking = events.select(
             *dimension.on,
@@ -231,7 +228,7 @@ class Enrich(WithFinality):
             holds = holds & (until.isNull() | (F.col("_at") < until))
         if dimension.tolerance is not None:
             holds = holds & (F.col("_at") - F.lit(dimension.tolerance) <= F.col("_last._from"))
-        shown = {"_from": _since(side)} | {column: column for column in given}
+        shown = {"_from": _since(side)} | {column: column for column in added}
         return matched.select("_event.*", *[F.when(holds, F.col(f"_last.`{c}`")).alias(n) for c, n in shown.items()])
 
 

@@ -75,9 +75,9 @@ class Fold(Kind):
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "reducer", self._build_reducer())
-        taken = {*self.key, REFUSED, AT, AGAIN, *CARRIED} & set(self.reducer.fields)
-        if taken:
-            raise DeclarationError(f"state field {min(taken)!r} is already a column", fix="rename it")
+        conflicts = {*self.key, REFUSED, AT, AGAIN, *CARRIED} & set(self.reducer.fields)
+        if conflicts:
+            raise DeclarationError(f"state field {min(conflicts)!r} is already a column", fix="rename it")
         if self.rows not in ("state", "refusals"):
             raise DeclarationError(f"unknown rows={self.rows!r}", fix='use rows="state" or rows="refusals"')
         if self.rows == "refusals" and not self.reducer.refuses:

@@ -198,16 +198,16 @@ class Latest(DumpedRows, FirstOrLatest):
             raise DeclarationError(
                 "snapshots cannot have partial columns or groups", fix="leave them out: a dump has whole rows"
             )
-        taken = dict.fromkeys(self.sequence, "the sequence") | dict.fromkeys(self.by, "the key")
+        use_of = dict.fromkeys(self.sequence, "the sequence") | dict.fromkeys(self.by, "the key")
         claims = [] if self.partial is True else [("partial", self.partial)]
         claims += [(f"group {by!r}", (by, *columns)) for by, columns in self.groups.items()]
         for what, columns in claims:
             for column in columns:
-                if column in taken:
+                if column in use_of:
                     raise DeclarationError(
-                        f"column {column!r} is in {what} and in {taken[column]}", fix="name it in only one of them"
+                        f"column {column!r} is in {what} and in {use_of[column]}", fix="name it in only one of them"
                     )
-                taken[column] = what
+                use_of[column] = what
         self.check_options()
 
 

@@ -152,7 +152,7 @@ class KeyRows:
         absent: int | None = None,
         bit: int = 0,
     ) -> KeyRows:
-        """Matches are `within` a time. No row with `bit` comes in the time `absent` after their last row."""
+        """Limit matches to the time `within`; no row with `bit` may come in the time `absent` after their last row."""
         number, shown = len(holds), [*times, LATEST]
         stops, bounds = [number] * number, [LATEST] * number
         if within is not None:
@@ -220,7 +220,7 @@ class LinearMatcher:
             choices = range(most, step.least - 1, -1) if step.greedy else range(step.least, most + 1)
             count = next(count for count in choices if after.ends[row + count] <= stop)
             if self.times:
-                self._record_seen(after.seen[row + each] for each in choices[: choices.index(count)])
+                self._record_seen(after.seen[row + other] for other in choices[: choices.index(count)])
                 last = self._last_examined(step, row, link.runs[row]) if step.greedy else row + count - 1
                 self._record_seen([self.times[last]] if last >= row else [])
             counts[link.number] = count
@@ -243,11 +243,11 @@ class LinearMatcher:
                 seen = self._furthest(part, runs, after.seen) if self.times else []
                 after = RestOfPattern(self._earliest(part, runs, after.ends), seen)
             else:
-                chains = [self._chain(each, holds, after) for each in part.alternatives]
+                chains = [self._chain(steps, holds, after) for steps in part.alternatives]
                 links.append(Fork(chains))
-                ends = [min(each) for each in zip(*(chain.ahead.ends for chain in chains), strict=True)]
+                ends = [min(ends) for ends in zip(*(chain.ahead.ends for chain in chains), strict=True)]
                 after = RestOfPattern(
-                    ends, [max(each) for each in zip(*(chain.ahead.seen for chain in chains), strict=True)]
+                    ends, [max(seen) for seen in zip(*(chain.ahead.seen for chain in chains), strict=True)]
                 )
         return Chain(links[::-1], after)
 
@@ -311,7 +311,7 @@ class BacktrackingMatcher:
             return self.rows.ends[row] == row
         step, later = parts[0], parts[1:]
         if isinstance(step, Either):
-            return any(self._match((*each, *later), row, stop) for each in step.alternatives)
+            return any(self._match((*steps, *later), row, stop) for steps in step.alternatives)
         rows = self.matched[step.name]
         if step.greedy:
             while self._accepts(step, row + len(rows), stop):

@@ -76,9 +76,9 @@ class Pattern(WithFinality):
             raise DeclarationError(
                 "that a row is absent is only known once no more can come", fix="declare is_final=True"
             )
-        taken = {*self.key, MATCH_ID, *([FINAL] if self.is_final else [])} & set(self._measures)
-        if taken:
-            raise DeclarationError(f"measure {min(taken)!r} is already a column", fix="rename it")
+        conflicts = {*self.key, MATCH_ID, *([FINAL] if self.is_final else [])} & set(self._measures)
+        if conflicts:
+            raise DeclarationError(f"measure {min(conflicts)!r} is already a column", fix="rename it")
         if self.skip not in ("past last", "to next"):
             raise DeclarationError(f"unknown skip={self.skip!r}", fix='use skip="past last" or skip="to next"')
         if self.within is not None and (self.within <= timedelta(0) or not self.sequence):

@@ -124,14 +124,14 @@ class SqlReducer:
 
     def _step(self, types: Mapping[str, str], state: str) -> str:
         stay = {name: f"state.`{name}`" for name in types}
-        taken = _struct({**stay, **self.step}, state)
+        applied = _struct({**stay, **self.step}, state)
         if self.refuse is None:
-            return taken
+            return applied
         refused = {REFUSED: f"state.{REFUSED} + 1L"}
         if REFUSALS in types:
             refusal = f"named_struct('{REASON}', {self.refuse}, 'event', event)"
             refused[REFUSALS] = f"concat(state.{REFUSALS}, array({refusal}))"
-        return f"if(({self.refuse}) is null, {taken}, {_struct({**stay, **refused}, state)})"
+        return f"if(({self.refuse}) is null, {applied}, {_struct({**stay, **refused}, state)})"
 
 
 @dataclass(frozen=True)
@@ -244,8 +244,8 @@ class FoldWork:
         if isinstance(outcome, Refusal):
             return outcome
         if not isinstance(outcome, dict) or outcome.keys() != state.keys():
-            given = f"fields {', '.join(map(str, outcome))}" if isinstance(outcome, dict) else repr(outcome)
-            raise TypeError(f"returned {given}, not the state's {', '.join(state)}")
+            returned = f"fields {', '.join(map(str, outcome))}" if isinstance(outcome, dict) else repr(outcome)
+            raise TypeError(f"returned {returned}, not the state's {', '.join(state)}")
         for name, value in outcome.items():
             if value is not state[name]:
                 outcome[name] = _normalized(name, value, forms[name])

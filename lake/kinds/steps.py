@@ -76,15 +76,15 @@ class Either:
     alternatives: tuple[tuple[Step | Either, ...], ...]
 
     def __init__(self, *alternatives: Step | Either | Sequence[Step | Either]) -> None:
-        made = tuple((each,) if isinstance(each, Step | Either) else tuple(each) for each in alternatives)
-        if len(made) < 2:
+        steps = tuple((part,) if isinstance(part, Step | Either) else tuple(part) for part in alternatives)
+        if len(steps) < 2:
             raise DeclarationError("Either needs alternatives", fix='name two or more: Either(Step("a"), Step("b"))')
-        if not all(made) or not all(isinstance(part, Step | Either) for parts in made for part in parts):
+        if not all(steps) or not all(isinstance(part, Step | Either) for parts in steps for part in parts):
             raise DeclarationError(
                 "an alternative of Either is neither a step nor a list of steps",
                 fix='write Either(Step("a"), [Step("b"), Step("c")])',
             )
-        object.__setattr__(self, "alternatives", made)
+        object.__setattr__(self, "alternatives", steps)
 
 
 Part = Step | Either

@@ -284,10 +284,10 @@ def unproven(project: Project, stream: str) -> Iterator[str]:
 
 
 def _unproven_copies(project: Project, sink: DeclaredSink, tables: list[str]) -> Iterator[str]:
-    has = consumers.consumer(project.settings, sink.name, consumers.SINK)
-    if has.edition is not None and has.edition < erasures.purged_with(project.settings):
-        yield f"sink {sink.name}: it has edition {has.edition}, of before the purge: lake deliver {sink.name}"
-    elif has.edition is not None and _purge_waits(project):
+    consumer = consumers.consumer(project.settings, sink.name, consumers.SINK)
+    if consumer.edition is not None and consumer.edition < erasures.purged_with(project.settings):
+        yield f"sink {sink.name}: it has edition {consumer.edition}, of before the purge: lake deliver {sink.name}"
+    elif consumer.edition is not None and _purge_waits(project):
         yield f"sink {sink.name}: older editions have not been purged yet: lake status"
     if sink.keeps:
         yield f"sink {sink.name}: {sink.keeps}"

@@ -83,8 +83,8 @@ def forget(
 def _subject(person: str | None) -> str:
     name, _, subject = (person or "").partition("=")
     if name != "subject" or not subject:
-        given = repr(person) if person else "nobody"
-        raise DeclarationError(f"no person to forget: found {given}", fix="lake forget STREAM subject=WHO")
+        found = repr(person) if person else "nobody"
+        raise DeclarationError(f"no person to forget: found {found}", fix="lake forget STREAM subject=WHO")
     return subject
 
 

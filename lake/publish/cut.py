@@ -92,8 +92,8 @@ def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[CommittedDelivery]:
     for source in {name for head in heads.values() for name in head.sources}:
         deliveries = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
         newest = max(deliveries.values(), key=lambda delivery: delivery.number)
-        has = {stream for stream, delivery in deliveries.items() if delivery.number == newest.number}
-        if any(stream in heads and stream not in has for stream in newest.streams):
+        complete = {stream for stream, delivery in deliveries.items() if delivery.number == newest.number}
+        if any(stream in heads and stream not in complete for stream in newest.streams):
             yield newest
 
 

@@ -106,20 +106,20 @@ def judge_table(  # noqa: PLR0913 how the table is declared, and which version o
 
 def record_checks(settings: Settings, judged: Sequence[tuple[Table, Check]]) -> list[Check]:
     """Record new checks in one commit, and return all checks with their numbers."""
-    made = [
+    new = [
         replace(check, results=list(map(_without_values, check.results))) if table.personal else check
         for table, check in judged
         if not check.number
     ]
-    number = next((check.number for check in checks.record_checks(settings, made)), 0)
+    number = next((check.number for check in checks.record_checks(settings, new)), 0)
     return [check if check.number else replace(check, number=number) for _, check in judged]
 
 
 def _record_and_stop(table: Table, suite: Suite, findings: Sequence[ExpectationResult], cut: int) -> str | None:
     if _outcome(findings) == "passed":
         return suite.hash
-    made = _check_of(table, suite, findings, cut, None)
-    [check] = record_checks(table.settings, [(table, made)])
+    new = _check_of(table, suite, findings, cut, None)
+    [check] = record_checks(table.settings, [(table, new)])
     if check.outcome == "stopped":
         raise GateStopped(check)
     return None

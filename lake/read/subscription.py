@@ -126,7 +126,7 @@ def _changes(
 class _AnonymousPosition:
     settings: Settings
     table: str
-    has: int | None
+    edition: int | None
 
     is_new = True
 
@@ -134,19 +134,19 @@ class _AnonymousPosition:
         return nullcontext()
 
     def next_step(self, current: Edition) -> tuple[Edition | None, Edition] | None:
-        if self.has is None:
+        if self.edition is None:
             return None, current
-        if self.has == current.number:
+        if self.edition == current.number:
             return None
-        if not editions.is_kept(self.settings, self.has):
+        if not editions.is_kept(self.settings, self.edition):
             raise StartOver(
-                f"edition {self.has} of {self.table} has expired, so what changed since is not known any more",
+                f"edition {self.edition} of {self.table} has expired, so what changed since is not known any more",
                 fix="begin with a snapshot again; what a consumer with a name needs is kept for it",
             )
-        return editions.get_edition(self.settings, self.has), current
+        return editions.get_edition(self.settings, self.edition), current
 
     def acknowledge(self, edition: Edition) -> None:
-        self.has = edition.number
+        self.edition = edition.number
 
     def check_acknowledged(self, changes: Changes) -> None:
         changes.ack()
@@ -187,18 +187,18 @@ class _ConsumerPosition:
 
         Changes that were not acknowledged are repeated to the same edition, because they may have been applied.
         """
-        has, offered = self.consumer.edition, self.consumer.offered
+        edition, offered = self.consumer.edition, self.consumer.offered
         if consumers.must_start_over(self.settings, self.consumer):
             raise self._too_late()
-        goal = current.number if has is None or offered is None else offered
-        if goal == has:
+        goal = current.number if edition is None or offered is None else offered
+        if goal == edition:
             return None
         after = consumers.offer(self.settings, self.consumer, goal)
         if after is None:  # it has expired meanwhile
             return self.next_step(reader(self.settings).edition)
         self.consumer = after
         return (
-            None if has is None else editions.get_edition(self.settings, has),
+            None if edition is None else editions.get_edition(self.settings, edition),
             editions.get_edition(self.settings, goal),
         )
 

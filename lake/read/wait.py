@@ -72,8 +72,8 @@ def parse_tokens(settings: Settings, texts: Iterable[str]) -> list[BatchToken]:
         stream, batch = load_contract(settings, parts[1]).name, int(parts[2])
         newest = Log(settings, stream).head().batch
         if batch > newest:
-            has = f"its newest batch is {newest}" if newest else "it has no batch yet"
-            raise DeclarationError(f"the log of {stream} has no batch {batch}: {has}", fix=f"lake log {stream}")
+            known = f"its newest batch is {newest}" if newest else "it has no batch yet"
+            raise DeclarationError(f"the log of {stream} has no batch {batch}: {known}", fix=f"lake log {stream}")
         tokens.append(BatchToken(stream, batch))
     return tokens
 
@@ -136,8 +136,8 @@ def _timed_out(
     if edition is None:
         shown = "nothing has been published yet"
     else:
-        has = ", ".join(f"{token.stream} up to batch {batches.get(token.stream, 0)}" for token in missing)
-        shown = f"edition {edition.number} (cut {edition.cut}) has {has}"
+        visible = ", ".join(f"{token.stream} up to batch {batches.get(token.stream, 0)}" for token in missing)
+        shown = f"edition {edition.number} (cut {edition.cut}) has {visible}"
     why, fix = _obstacle(settings, missing, edition)
     names = ", ".join(map(str, missing))
     return Unavailable(f"{names}: not published after {timeout:g} s: {shown}; {why}", fix=fix)
@@ -146,8 +146,8 @@ def _timed_out(
 def _obstacle(settings: Settings, missing: list[BatchToken], edition: editions.Edition | None) -> tuple[str, str]:
     newest, cut = editions.latest_edition(settings), cuts.latest_cut(settings)
     if newest and edition and newest.number != edition.number:
-        held = f"readers are pinned to edition {edition.number}; the newest is {newest.number}, of cut {newest.cut}"
-        return held, "lake publish --resume unpins them"
+        pinned = f"readers are pinned to edition {edition.number}; the newest is {newest.number}, of cut {newest.cut}"
+        return pinned, "lake publish --resume unpins them"
     if cut is None or not all(token.is_within(cut.batches) for token in missing):
         return (
             f"no cut has it yet{f' (the newest is {cut.number})' if cut else ''}",

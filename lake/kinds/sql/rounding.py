@@ -97,7 +97,7 @@ def _narrowed(given: T.DataType, held: T.DataType) -> tuple[int, int] | None:
 
 
 def _leaves(given: T.DataType | None, held: T.DataType | None) -> Iterator[tuple[T.DataType, T.DataType]]:
-    """Pair the types within one type with those of the other that take their values."""
+    """Pair each type within `given` with the one within `held` that stores its values."""
     if given is None or held is None:
         return
     if isinstance(given, T.ArrayType) or isinstance(held, T.ArrayType):
@@ -184,12 +184,12 @@ def _types_of(frame: DataFrame, texts: Sequence[str]) -> list[T.DataType | None]
 
 def _losses(part: SqlPart, scope: _Scope) -> list[str]:
     within: list[str] = []
-    for each in part.parts:
-        if each.made_by == "->":
-            body = scope.of_lambda(part, each)
-            within += [loss for one in each.operands for loss in _losses(one, body)]
+    for inner in part.parts:
+        if inner.made_by == "->":
+            body = scope.of_lambda(part, inner)
+            within += [loss for operand in inner.operands for loss in _losses(operand, body)]
         else:
-            within += _losses(each, scope)
+            within += _losses(inner, scope)
     if within or part.made_by in _MAY_ROUND:
         return within
     return [f"{loss} of {scope.text(part)}" for loss in _own_losses(part, scope)]
