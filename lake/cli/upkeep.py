@@ -129,7 +129,7 @@ def maintain(
     days = settings.keep_days if keep_days is None else keep_days
     policy = Policy(editions, days, limit or settings.maintain_bytes, drop_retired=drop_retired, dry_run=dry_run)
     done = run(shell.load_project(), lambda: shell.spark, policy, shell.report)
-    shell.emit(_data(done), _text(done, dry_run=dry_run))
+    shell.emit(_upkeep_data(done), _upkeep_lines(done, dry_run=dry_run))
     if done.skipped:
         skipped = "\n".join(f"{place} was skipped: {why}" for place, why in done.skipped.items())
         raise Unavailable(skipped, fix="run lake maintain again to do the rest")
@@ -190,7 +190,7 @@ def _list_retired(shell: Shell, *, alone: bool) -> None:
         shell.report("nothing was dropped: lake maintain --drop-retired --yes drops the tables listed")
 
 
-def _data(done: Upkeep) -> dict[str, Any]:
+def _upkeep_data(done: Upkeep) -> dict[str, Any]:
     return {
         "editions": {"expired": done.expired, "kept": done.kept},
         "running": [asdict(process) for process in done.running],
@@ -213,9 +213,9 @@ def _data(done: Upkeep) -> dict[str, Any]:
     }
 
 
-def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
+def _upkeep_lines(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
     yield f"editions: {done.editions}"
-    rows = [row for kept in done.places if (row := _row(kept))["compacted"] or row["deleted"] or row["left"]]
+    rows = [row for kept in done.places if (row := _upkeep_row(kept))["compacted"] or row["deleted"] or row["left"]]
     if rows:
         yield from table(rows, "what", "compacted", "rows", "deleted", "left")
     yield from (f"dropped {name}" for name in done.dropped)
@@ -230,7 +230,7 @@ def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
         yield "dry run: nothing was done"
 
 
-def _row(kept: Kept) -> dict[str, Any]:
+def _upkeep_row(kept: Kept) -> dict[str, Any]:
     done = kept.compacted
     would = counted(kept.due - kept.left, "part") if kept.due > kept.left else ""
     return {

@@ -96,7 +96,7 @@ def _verify_source(shell: Shell, stream: str) -> None:
     if wrong := _emit_verdicts(shell, verdicts, RECOMPUTED, stream=stream):
         raise LawError(
             f"not what the source of {stream} has: {', '.join(wrong)}",
-            fix="lake verify tells whether the tables follow from the logs; lake quarantine list what was refused",
+            fix="lake verify reports whether the tables follow from the logs; lake quarantine list, what was refused",
         )
 
 

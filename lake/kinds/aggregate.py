@@ -223,6 +223,7 @@ class Aggregate(WithFinality):
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
 
     def _close(self, groups: DataFrame, totals: Totals) -> DataFrame:
+        """Return the table's columns, with closed sums, of the groups that have rows."""
         marks = [AGAIN] if AGAIN in groups.columns else []
         present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
         frame, values = totals.close(present)

@@ -47,21 +47,21 @@ OBJECTS: Final = {"json": ("[\n", ",\n", "\n]\n"), "jsonl": ("", "\n", "\n")}
 """Text before, between and after the rows, each a JSON object."""
 
 
-def choose_format(asked: str | None, output: Path | None) -> str:
-    """Return the format `asked`, else that of the file extension, else a table. Raises DeclarationError."""
+def choose_format(requested: str | None, output: Path | None) -> str:
+    """Return the format `requested`, else that of the file extension, else a table. Raises DeclarationError."""
     if output is None or is_device(output):
-        return asked or "table"
+        return requested or "table"
     by_extension = EXTENSIONS.get(output.suffix.lower())
-    if asked is None and by_extension is None:
+    if requested is None and by_extension is None:
         raise DeclarationError(
             f"the name {output.name!r} does not say the format",
             fix=f"use {EXTENSION_LIST}, or name the format with --format",
         )
-    if asked and by_extension and asked != by_extension:
+    if requested and by_extension and requested != by_extension:
         raise DeclarationError(
-            f"the format {asked} does not fit the file name {output.name!r}", fix="leave out --format and --json"
+            f"the format {requested} does not fit the file name {output.name!r}", fix="leave out --format and --json"
         )
-    return asked or by_extension or "table"
+    return requested or by_extension or "table"
 
 
 def check_folder(settings: Settings, output: Path) -> None:

@@ -81,11 +81,11 @@ class PublicFiles:
             if key not in self._own:
                 self._own[key] = self._own_files(table)
             own = self._own[key]
-            return own if own is not None else self._copied(reader, table, key)
+            return own if own is not None else self._copied_files(reader, table, key)
 
     def sweep(self, *, before: datetime) -> None:
         """Delete copies of tables in no kept edition, unless used since `before`."""
-        kept = {_home(entry) for edition in kept_editions(self._settings) for entry in edition.tables.values()}
+        kept = {_version_key(entry) for edition in kept_editions(self._settings) for entry in edition.tables.values()}
         with self._lock:
             for key in [key for key in self._own if key.rpartition(".")[0] not in kept]:
                 del self._own[key]
@@ -114,7 +114,7 @@ class PublicFiles:
                 parts.append(PublicFile(place, _size(self._settings, file), _rows(con, file)))
         return parts
 
-    def _copied(self, reader: EditionReader, table: Published, key: str) -> list[PublicFile]:
+    def _copied_files(self, reader: EditionReader, table: Published, key: str) -> list[PublicFile]:
         folder = _folder(self._settings) / key
         try:
             os.utime(folder)
@@ -159,10 +159,10 @@ class PublicFiles:
 
 def _key(table: Published, entry: EditionTable) -> str:
     content = json.dumps([table.files, [(column.name, column.type) for column in table.columns]])
-    return f"{_home(entry)}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    return f"{_version_key(entry)}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
-def _home(entry: EditionTable) -> str:
+def _version_key(entry: EditionTable) -> str:
     return f"{entry.layer}.{entry.home}.{entry.version}"
 
 

@@ -51,27 +51,26 @@ class QueryResult:
     @property
     def values(self) -> str:
         """SQL of the rows with unique column names."""
-        return self._select([f"{name} AS {quoted(own)}" for name, own in zip(self._columns, self._names, strict=True)])
+        return self._select_named(self._aliases)
 
     @property
     def texts(self) -> str:
-        text_rows = (as_text(kind, name) for kind, name in zip(self.kinds, self._columns, strict=True))
-        return self._select([f"{text} AS {quoted(own)}" for text, own in zip(text_rows, self._names, strict=True)])
+        return self._select_named(as_text(kind, alias) for kind, alias in zip(self.kinds, self._aliases, strict=True))
 
     @property
     def objects(self) -> str:
-        return self._select([as_object(distinct(self.names), self.kinds, self._columns)])
+        return self._select([as_object(distinct(self.names), self.kinds, self._aliases)])
 
     @property
-    def _names(self) -> list[str]:
-        return distinct(self.names, lambda name: name.lower())
-
-    @property
-    def _columns(self) -> list[str]:
+    def _aliases(self) -> list[str]:
         return [f"c{i}" for i in range(len(self.names))]
 
+    def _select_named(self, values: Iterable[str]) -> str:
+        names = distinct(self.names, lambda name: name.lower())
+        return self._select([f"{value} AS {quoted(name)}" for value, name in zip(values, names, strict=True)])
+
     def _select(self, columns: Sequence[str]) -> str:
-        return f"SELECT {', '.join(columns)} FROM {self.source} AS v({', '.join(self._columns)})"
+        return f"SELECT {', '.join(columns)} FROM {self.source} AS v({', '.join(self._aliases)})"
 
 
 def run_query(con: duckdb.DuckDBPyConnection, query: str) -> QueryResult:

@@ -19,7 +19,7 @@ ROOMY: Final = 24  # digits of decimals whose sum has 34 in Spark: two such sums
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 WHOLE: Final = "decimal(38, 0)"
 PAIR: Final = f"struct<high: {WHOLE}, low: {WHOLE}>"
-SHORT, SHORT_SCALE = 17, 12  # digits of a numerator, and of them those of the quotient, that are divided in a bigint
+SHORT, SHORT_SCALE = 17, 12  # most digits of a scaled dividend, and most places of a quotient, in a bigint
 ONES: Final = " ".join(f"when {places} then {10**places}L" for places in range(7))
 BLOCK: Final = 18  # digits of a quotient found at once, in a bigint
 
